@@ -1,0 +1,1 @@
+//! Placeholder of the host tool crate.

@@ -1,0 +1,128 @@
+//! Framed records: the words in a ring, which are also the words that a reader of the device stream gets.
+//!
+//! ```text
+//! word 0   0x6b70726f ("kpro") << 32 | version << 24 | kind << 16 | length in words, this word included
+//! word 1   position: the ring's cursor, in words since boot, at which this record begins
+//! word 2   tick number of the CPU (0 in the meta stream)
+//! word 3   TSC
+//! sample:  word 4 context id, word 5 first address, then callers and markers, innermost first
+//! others:  words 4, 5, 6 three values, word 7 length of the text in bytes, then the text, zero padded to words
+//! ```
+//!
+//! In: words. Out: a header or the reason why it is none. Context: any, NMI included. Never trusts a length.
+
+/// The upper half of the first word of every record: "kpro".
+pub const MAGIC: u32 = 0x6b70_726f;
+/// The version of the layout written by this crate.
+pub const VERSION: u8 = 1;
+/// Words before the first address of a sample.
+pub const SAMPLE_HEADER_WORDS: usize = 5;
+/// Words before the text of any other record.
+pub const META_HEADER_WORDS: usize = 8;
+/// The greatest length of a record in words.
+pub const MAX_WORDS: usize = 1024;
+
+/// What a record is about (bits 16 to 23 of word 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// One sample of one CPU.
+    Sample = 1,
+    /// Meta: the name of context `value[0]`; the text is the name.
+    ContextName = 16,
+    /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
+    Image = 17,
+    /// Meta: `mark NAME`; the text is the name.
+    Mark = 18,
+    /// Meta: a setting changed; the text is the ctl command that did it.
+    Setting = 19,
+}
+
+impl Kind {
+    /// All kinds of this version.
+    pub const ALL: [Self; 5] = [Self::Sample, Self::ContextName, Self::Image, Self::Mark, Self::Setting];
+}
+
+/// The first word of a record, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the record is about.
+    pub kind: Kind,
+    /// Its length in words, header included.
+    pub words: u16,
+}
+
+/// Why a word does not begin a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHeader {
+    /// The upper half is not [`MAGIC`].
+    Magic(u32),
+    /// Written by a newer version of this crate.
+    Version(u8),
+    /// A kind that this version does not know; the record can be skipped by its length.
+    Kind {
+        /// The unknown number.
+        kind: u8,
+        /// Length in words.
+        words: u16,
+    },
+    /// A length that no record of this kind can have.
+    Length(u16),
+}
+
+impl Header {
+    /// Takes the first word of a record apart.
+    ///
+    /// # Errors
+    /// [`BadHeader`] says which part does not fit.
+    pub fn decode(word: u64) -> Result<Self, BadHeader> {
+        let magic = (word >> 32) as u32;
+        if magic != MAGIC {
+            return Err(BadHeader::Magic(magic));
+        }
+        let (version, kind, words) = ((word >> 24) as u8, (word >> 16) as u8, word as u16);
+        if version != VERSION {
+            return Err(BadHeader::Version(version));
+        }
+        let Some(kind) = Kind::ALL.into_iter().find(|known| *known as u8 == kind) else {
+            return Err(BadHeader::Kind { kind, words });
+        };
+        let least = match kind {
+            Kind::Sample => SAMPLE_HEADER_WORDS + 1,
+            _ => META_HEADER_WORDS,
+        };
+        if (words as usize) < least || words as usize > MAX_WORDS {
+            return Err(BadHeader::Length(words));
+        }
+        Ok(Self { kind, words })
+    }
+
+    /// The first word of a record.
+    pub const fn encode(self) -> u64 {
+        (MAGIC as u64) << 32 | (VERSION as u64) << 24 | (self.kind as u64) << 16 | self.words as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_encode_and_decode() {
+        for kind in Kind::ALL {
+            let header = Header { kind, words: 9 };
+            assert_eq!(Header::decode(header.encode()), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_header_is_noticed_or_changes_only_kind_or_length() {
+        let good = Header { kind: Kind::Sample, words: 9 }.encode();
+        for byte in 0..8 {
+            match Header::decode(good ^ 0xff << (8 * byte)) {
+                Err(_) => {}
+                Ok(header) => assert!(byte < 3, "byte {byte} gave {header:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The verbs of this repository.
+fn main() {}
