@@ -6,3 +6,4 @@
 
 pub mod marker;
 pub mod record;
+pub mod text;

@@ -1,0 +1,141 @@
+//! The smallest pieces of the text form: hex numbers and escaped names.
+//!
+//! In: numbers and foreign bytes. Out: bytes that stand in a line of `profiling.txt` and are read back the same.
+//! Context: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte above
+//! 0x7e inside a field.
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// A number as lower-case hex without `0x` and without leading zeros, in a buffer of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Hex {
+    digits: [u8; 16],
+    start: u8,
+}
+
+impl Hex {
+    /// The digits of `value`; zero is `0`.
+    ///
+    /// ```
+    /// use kprof::format::text::Hex;
+    /// assert_eq!(Hex::new(0xffff_ffff_8020_1000).as_bytes(), b"ffffffff80201000");
+    /// assert_eq!(Hex::new(0).as_bytes(), b"0");
+    /// ```
+    #[inline]
+    pub const fn new(value: u64) -> Self {
+        let (mut digits, mut rest, mut start) = ([b'0'; 16], value, 15);
+        loop {
+            digits[start] = DIGITS[(rest & 15) as usize];
+            rest >>= 4;
+            if rest == 0 {
+                return Self { digits, start: start as u8 };
+            }
+            start -= 1;
+        }
+    }
+
+    /// The digits, one to sixteen of them.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start as usize..]
+    }
+}
+
+/// Reads plain hex: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.
+///
+/// ```
+/// use kprof::format::text::parse_hex;
+/// assert_eq!(parse_hex(b"00ffffffff80201000"), Some(0xffff_ffff_8020_1000));
+/// assert_eq!(parse_hex(b"1ffffffff80201000"), None);
+/// assert_eq!(parse_hex(b"0x10"), None);
+/// ```
+pub fn parse_hex(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, digit| {
+        let digit = (*digit as char).to_digit(16)?;
+        (value >> 60 == 0).then_some(value << 4 | u64::from(digit))
+    })
+}
+
+/// The bytes of `name` as they stand in a line: bytes up to 0x20, from 0x7f on, `%`, and a leading `#` become `%xx`;
+/// an empty name becomes `%00`.
+///
+/// A name that is one zero byte looks the same as an empty one; no kernel makes a difference there.
+///
+/// ```
+/// use kprof::format::text::escaped;
+/// assert!(escaped(b"#a b%").eq(*b"%23a%20b%25"));
+/// assert!(escaped(b"").eq(*b"%00"));
+/// ```
+pub fn escaped(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let empty: &[u8] = if name.is_empty() { b"%00" } else { b"" };
+    let bytes = name.iter().enumerate().flat_map(|(at, &byte)| {
+        let plain = matches!(byte, 0x21..=0x7e) && byte != b'%' && !(at == 0 && byte == b'#');
+        let escape = [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        let (bytes, count) = if plain { ([byte, 0, 0], 1) } else { (escape, 3) };
+        bytes.into_iter().take(count)
+    });
+    empty.iter().copied().chain(bytes)
+}
+
+/// The bytes that [`escaped`] was made from. A `%` without two hex digits stands for itself, so every text has a
+/// reading; `%00` alone is the empty name.
+///
+/// ```
+/// use kprof::format::text::unescaped;
+/// assert!(unescaped(b"%23a%20b%25").eq(*b"#a b%"));
+/// assert_eq!(unescaped(b"%00").count(), 0);
+/// assert!(unescaped(b"100%").eq(*b"100%"));
+/// ```
+pub fn unescaped(field: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let mut rest = if field == b"%00" { &[] } else { field };
+    core::iter::from_fn(move || {
+        let (&first, after) = rest.split_first()?;
+        if first == b'%'
+            && let Some(digits) = after.first_chunk::<2>()
+            && let Some(byte) = parse_hex(digits)
+        {
+            rest = &after[2..];
+            return Some(byte as u8);
+        }
+        rest = after;
+        Some(first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_single_byte_name_survives_escaping() {
+        for byte in 1..=255_u8 {
+            for name in [&[byte][..], &[b'a', byte], &[byte, byte, b'z']] {
+                let mut field = [0; 16];
+                let mut length = 0;
+                for (slot, byte) in field.iter_mut().zip(escaped(name)) {
+                    *slot = byte;
+                    length += 1;
+                }
+                let field = &field[..length];
+                assert!(field.iter().all(|byte| (0x21..=0x7e).contains(byte)), "{field:?}");
+                assert!(field[0] != b'#');
+                assert!(unescaped(field).eq(name.iter().copied()), "{name:?} became {field:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hex_survives_writing_and_reading() {
+        for shift in 0..64 {
+            for value in [1_u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
+                assert_eq!(parse_hex(Hex::new(value).as_bytes()), Some(value));
+            }
+        }
+        for bad in [&b""[..], b"+1", b"-1", b" 1", b"1 ", b"g", b"10000000000000000"] {
+            assert_eq!(parse_hex(bad), None, "{bad:?}");
+        }
+    }
+}
