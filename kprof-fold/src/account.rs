@@ -1,0 +1,181 @@
+//! The account: does everything that was sent arrive? Stage: after fold.
+//!
+//! In: the counters of the newest `# account` line of each CPU (else those of its newest batch), and the samples that the
+//! file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
+//!
+//! ```text
+//! sent     = taken + merged + pending
+//! taken    = user + idle + lost-* + recorded
+//! recorded = delivered + overwritten + in-ring
+//! delivered = samples in the file
+//! ```
+
+use crate::profile::{self, Counters, Profile};
+use std::fmt;
+
+/// The account of one CPU.
+#[derive(Clone, Debug)]
+pub struct CpuAccount {
+    /// Index of its boot.
+    pub boot: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// The counters as the kernel sent them.
+    pub counters: Counters,
+    /// Samples of this CPU in the file.
+    pub in_file: u64,
+    /// Whether the counters are from an `# account` line, so that the identities must hold.
+    pub is_final: bool,
+    /// Identities that do not hold, in words.
+    pub faults: Vec<String>,
+}
+
+impl CpuAccount {
+    /// A counter, 0 where it is not named.
+    pub fn get(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// All losses.
+    pub fn lost(&self) -> u64 {
+        profile::lost(&self.counters)
+    }
+}
+
+/// The account of all CPUs.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// CPU after CPU, boot after boot.
+    pub cpus: Vec<CpuAccount>,
+}
+
+impl Account {
+    /// Recounts a profile.
+    pub fn of(profile: &Profile) -> Self {
+        let mut cpus = Vec::new();
+        for (boot_index, boot) in profile.boots.iter().enumerate() {
+            let overwrites = boot.header.get("mode").is_some_and(|mode| mode == "overwrite");
+            for (number, cpu) in &boot.cpus {
+                let is_final = cpu.account.is_some();
+                let counters = cpu.account.clone().unwrap_or_else(|| cpu.batch.clone());
+                if counters.is_empty() {
+                    continue;
+                }
+                let in_file = cpu.seen.samples;
+                let mut one =
+                    CpuAccount { boot: boot_index, cpu: *number, counters, in_file, is_final, faults: vec![] };
+                if is_final {
+                    one.faults = faults(&one, overwrites);
+                }
+                cpus.push(one);
+            }
+        }
+        Self { cpus }
+    }
+
+    /// Whether every CPU has a final account and all identities hold.
+    pub fn is_balanced(&self) -> bool {
+        !self.cpus.is_empty() && self.cpus.iter().all(|cpu| cpu.is_final && cpu.faults.is_empty())
+    }
+
+    /// Sum of a counter over all CPUs.
+    pub fn sum(&self, name: &str) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.get(name)).sum()
+    }
+
+    /// Sum of all losses.
+    pub fn lost(&self) -> u64 {
+        self.cpus.iter().map(CpuAccount::lost).sum()
+    }
+}
+
+fn faults(cpu: &CpuAccount, overwrites: bool) -> Vec<String> {
+    let get = |name: &str| cpu.get(name);
+    let mut faults = Vec::new();
+    let mut check = |left: &str, is: u64, parts: &str, sum: u128| {
+        if u128::from(is) != sum {
+            faults.push(format!("CPU {}: {left} {is} is not {parts} {sum}", cpu.cpu));
+        }
+    };
+    let sum = |names: &[&str]| names.iter().map(|name| u128::from(get(name))).sum::<u128>();
+    check("sent", get("sent"), "taken + merged + pending =", sum(&["taken", "merged", "pending"]));
+    let kept = sum(&["user", "idle", "recorded"]) + sum(&profile::LOST);
+    check("taken", get("taken"), "user + idle + lost + recorded =", kept);
+    check(
+        "recorded",
+        get("recorded"),
+        "delivered + overwritten + in-ring =",
+        sum(&["delivered", "overwritten", "in-ring"]),
+    );
+    if !overwrites {
+        check("delivered", get("delivered"), "the samples in the file,", u128::from(cpu.in_file));
+    }
+    faults
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.cpus.is_empty() {
+            return write!(f, "account: the file has none (losses were not counted at the source)");
+        }
+        let (sum, lost) = (|name| self.sum(name), self.lost());
+        let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();
+        write!(
+            f,
+            "account: sent {} = taken {} + merged {}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
+            sum("sent"),
+            sum("taken"),
+            sum("merged"),
+            sum("user"),
+            sum("idle"),
+            sum("recorded"),
+        )?;
+        let open: Vec<String> =
+            self.cpus.iter().filter(|cpu| !cpu.is_final).map(|cpu| format!("CPU {}", cpu.cpu)).collect();
+        let faults: Vec<&str> = self.cpus.iter().flat_map(|cpu| &cpu.faults).map(String::as_str).collect();
+        match (open.is_empty(), faults.is_empty()) {
+            (true, true) => write!(f, ": balanced"),
+            (_, false) => write!(f, ": NOT BALANCED: {}", faults.join("; ")),
+            (false, true) => write!(f, ": not closed yet ({})", open.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Boot, Cpu};
+
+    fn profile(change: Option<(&str, u64)>) -> Profile {
+        let counters = [("sent", 10), ("taken", 9), ("merged", 1), ("user", 2), ("idle", 1), ("lost-full", 1)];
+        let more = [("recorded", 5), ("delivered", 4), ("in-ring", 1)];
+        let mut account: Counters =
+            counters.iter().chain(&more).map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let mut cpu = Cpu::default();
+        cpu.seen.samples = 4;
+        if let Some((name, value)) = change {
+            account.insert(name.to_owned(), value);
+        }
+        cpu.account = Some(account);
+        Profile { boots: vec![Boot { cpus: [(1, cpu)].into(), ..Boot::default() }], ..Profile::default() }
+    }
+
+    #[test]
+    fn a_balanced_account_is_called_balanced() {
+        let account = Account::of(&profile(None));
+        assert!(account.is_balanced(), "{account}");
+        assert!(account.to_string().ends_with("lost 1 + recorded 5; in the file 4: balanced"), "{account}");
+    }
+
+    #[test]
+    fn every_single_change_of_a_counter_is_noticed() {
+        for name in
+            ["sent", "taken", "merged", "user", "idle", "lost-full", "lost-torn", "recorded", "delivered", "in-ring"]
+        {
+            let account = Account::of(&profile(Some((name, 77))));
+            assert!(!account.is_balanced(), "{name}: {account}");
+            assert!(account.to_string().contains("NOT BALANCED: CPU 1"), "{name}: {account}");
+        }
+        assert!(!Account::of(&Profile::default()).is_balanced());
+    }
+}

@@ -1,0 +1,173 @@
+//! The command line. Stage: all of the host end.
+//!
+//! In: arguments. Out: typed ones. Every option has one meaning in all subcommands. Times and letters of the reference's
+//! four arguments are understood in [`super::values`].
+
+use crate::output::report::Sort;
+use crate::read::form::Form;
+use crate::select::Pattern;
+use crate::tally::By;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > graph.svg
+  kprof-fold flamegraph profiling.txt kernel.elf -o graph.svg
+  kprof-fold report profiling.txt kernel.elf --top 20
+  nm -CS kernel.elf > syms.txt; ssh host cat profiling.txt | kprof-fold - syms.txt
+
+Folded stacks go to standard output, everything else to standard error.
+Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
+3 more lost than --max-loss; 5 the account does not balance (report; with --strict everywhere).";
+
+/// From a kernel profile to folded stacks, flame graphs and tables.
+#[derive(Debug, Parser)]
+#[command(name = "kprof-fold", version, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 120)]
+pub struct Cli {
+    /// What to make; without a subcommand: folded stacks.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The default: folded stacks.
+    #[command(flatten)]
+    pub fold: Option<Input>,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Folded stacks, as without a subcommand
+    Folded(Folded),
+    /// A flame graph (SVG)
+    Flamegraph(Flamegraph),
+    /// Tables: functions by own and total time, where the time went, the account of each CPU
+    Report(Report),
+}
+
+/// What to read, and what of it.
+#[derive(Args, Clone, Debug)]
+pub struct Input {
+    /// Profile (profiling.txt, Redox's older texts); `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// Symbols: what `nm -CS`, `nm` or `llvm-nm` prints
+    #[arg(value_name = "SYMS")]
+    pub syms: String,
+    /// TSC clock in GHz where the header has none or is to be overridden (also: LETTERS GHZ as of redox-kprofiling)
+    #[arg(value_name = "GHZ", num_args = 0..=3)]
+    pub rest: Vec<String>,
+    /// The form of FILE, where it is not recognised
+    #[arg(long, value_name = "FORM")]
+    pub form: Option<Form>,
+    /// Fold although the symbols do not belong to the profile
+    #[arg(long)]
+    pub force: bool,
+    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    #[arg(long)]
+    pub strict: bool,
+    /// Exit code 3 if more than this part of the samples was lost, such as 1%
+    #[arg(long, value_name = "PART", value_parser = super::values::part)]
+    pub max_loss: Option<f64>,
+    /// No talk on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to write instead of standard output; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+}
+
+/// What counts.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Choosing")]
+pub struct Choice {
+    /// Only these CPUs, such as 1,3
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpu: Vec<u32>,
+    /// Only contexts of this name (`*` for anything); may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub context: Vec<Pattern>,
+    /// Only stacks with this function, from it inwards (`*` for anything); may be repeated
+    #[arg(long, value_name = "FUNCTION")]
+    pub under: Vec<Pattern>,
+    /// No stacks with this function; may be repeated
+    #[arg(long, value_name = "FUNCTION")]
+    pub not: Vec<Pattern>,
+    /// Only samples taken with interrupts off
+    #[arg(long, conflicts_with = "irq_on")]
+    pub irq_off: bool,
+    /// Only samples taken with interrupts on
+    #[arg(long)]
+    pub irq_on: bool,
+    /// User samples and the user part of stacks too
+    #[arg(long)]
+    pub user: bool,
+    /// Idle samples that the recording kept
+    #[arg(long, value_enum, default_value = "show")]
+    pub idle: Shown,
+    /// A root frame for each context or CPU
+    #[arg(long, value_enum, default_value = "none")]
+    pub by: By,
+}
+
+/// Shown or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shown {
+    /// It counts.
+    Show,
+    /// It does not.
+    Hide,
+}
+
+/// Arguments of `folded`.
+#[derive(Args, Clone, Debug)]
+pub struct Folded {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// Arguments of `flamegraph`.
+#[derive(Args, Clone, Debug)]
+pub struct Flamegraph {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Title
+    #[arg(long, default_value = "")]
+    pub title: String,
+    /// Roots at the top
+    #[arg(long)]
+    pub icicle: bool,
+    /// Leaves become roots: who called this?
+    #[arg(long)]
+    pub reverse: bool,
+}
+
+/// Arguments of `report`.
+#[derive(Args, Clone, Debug)]
+pub struct Report {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Order of the functions
+    #[arg(long, value_enum, default_value = "own")]
+    pub sort: Sort,
+    /// Functions shown at most; 0 shows all
+    #[arg(long, default_value_t = 20)]
+    pub top: usize,
+    /// Leave out functions below this part of all samples, such as 0.2%
+    #[arg(long, value_name = "PART", value_parser = super::values::part, default_value = "0%")]
+    pub limit: f64,
+}

@@ -1,0 +1,144 @@
+//! Load: from arguments to folded stacks, for every subcommand that shows stacks. Stage: command line.
+//!
+//! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped, how
+//! the account stands, what was lost.
+
+use super::args::{Choice, Input, Shown};
+use super::talk::Talk;
+use super::values::{self, Rest};
+use crate::account::Account;
+use crate::error::Error;
+use crate::fold::{Folded, Folder};
+use crate::problems::Problems;
+use crate::profile::Profile;
+use crate::read::{self, Source};
+use crate::select::Select;
+use crate::symbols::{Symbols, check};
+use crate::tally::Tally;
+
+/// Exit code: something was skipped.
+pub const SKIPPED: u8 = 1;
+/// Exit code: more was lost than allowed.
+pub const TOO_MUCH_LOST: u8 = 3;
+/// Exit code: the account does not balance.
+pub const UNBALANCED: u8 = 5;
+
+/// Everything that outputs need.
+pub struct Loaded {
+    /// Stacks of names.
+    pub folded: Folded,
+    /// Header and counters.
+    pub profile: Profile,
+    /// The account.
+    pub account: Account,
+    /// What was skipped.
+    pub problems: Problems,
+    /// Samples lost within the choice of CPUs and times.
+    pub lost: u64,
+    /// Whether the losses can be drawn beside the chosen samples.
+    pub lost_is_attributable: bool,
+}
+
+/// Reads, chooses, symbolizes and folds.
+///
+/// # Errors
+/// Unusable input or arguments.
+pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
+    let talk = Talk { quiet: input.quiet };
+    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    let select = select(choice, &rest);
+    let mut problems = Problems::default();
+    let symbols = Symbols::open(&input.syms, &mut problems)?;
+    let source = Source { file: &input.file, form: input.form, progress: &mut |_| {} };
+    let reading = read::read(source, Tally::new(select.clone(), choice.by))?;
+    problems.append(reading.problems);
+    check_symbols(input, &reading.profile, &symbols, talk)?;
+    let (tally, profile, stacks) = (reading.consumer, reading.profile, reading.stacks);
+    let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
+    let folded = folder.fold(&tally.counts());
+    let lost = lost(&profile, &select);
+    let lost_is_attributable = select.contexts.is_empty();
+    let account = Account::of(&profile);
+    talk.say(&problems);
+    talk.say(&account);
+    let loaded = Loaded { folded, profile, account, problems, lost, lost_is_attributable };
+    loaded.say_losses(talk);
+    Ok(loaded)
+}
+
+/// Refuses symbols of another build, unless forced.
+fn check_symbols(input: &Input, profile: &Profile, symbols: &Symbols, talk: Talk) -> Result<(), Error> {
+    for boot in &profile.boots {
+        let Err(why) = check::anchors(boot, &symbols.table) else { continue };
+        let text = format!("does not belong to {}: {why}", input.file);
+        if !input.force {
+            return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));
+        }
+        talk.say(format_args!("{}: {text}; folded all the same (--force)", input.syms));
+    }
+    Ok(())
+}
+
+fn select(choice: &Choice, rest: &Rest) -> Select {
+    Select {
+        cpus: choice.cpu.clone(),
+        contexts: choice.context.clone(),
+        between: None,
+        user: choice.user || rest.letters.contains('U'),
+        irq_off: choice.irq_off.then_some(true).or(choice.irq_on.then_some(false)),
+        hide_idle: choice.idle == Shown::Hide,
+        under: choice.under.clone(),
+        not: choice.not.clone(),
+    }
+}
+
+/// Losses within the choice: those that batches report, and those that only the account has seen.
+fn lost(profile: &Profile, select: &Select) -> u64 {
+    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    gaps.map(|gap| select.share(gap.lost, gap.from, gap.to)).sum()
+}
+
+impl Loaded {
+    /// Losses to be drawn beside the samples.
+    pub fn drawn_lost(&self) -> u64 {
+        if self.lost_is_attributable { self.lost } else { 0 }
+    }
+
+    fn say_losses(&self, talk: Talk) {
+        if self.lost > 0 {
+            let hint = if self.lost_is_attributable {
+                "shown as [lost]; a larger ring or a lower rate helps"
+            } else {
+                "not attributable to a context, so not shown"
+            };
+            talk.say(format_args!("{} samples were lost ({hint})", self.lost));
+        }
+        if self.folded.stacks.is_empty() {
+            talk.say(format_args!("no sample of {} is left by the choice", self.profile.samples()));
+        }
+    }
+
+    /// One line for under the title of a picture.
+    pub fn subtitle(&self) -> String {
+        let samples = self.folded.samples();
+        let part = self.lost as f64 * 100.0 / (samples + self.lost).max(1) as f64;
+        let lost = match (self.lost, self.account.cpus.is_empty()) {
+            (0, true) => "losses not counted at the source".to_owned(),
+            (lost, _) => format!("{lost} lost ({part:.2} %)"),
+        };
+        format!("{samples} samples, {lost}{}", crate::output::report::clock_note(&self.profile))
+    }
+
+    /// The exit code after the output was written.
+    pub fn exit_code(&self, input: &Input) -> u8 {
+        let all = self.folded.samples() + self.lost;
+        let too_much = input.max_loss.is_some_and(|most| self.lost as f64 > most * all as f64);
+        let unbalanced = !self.account.cpus.is_empty() && !self.account.is_balanced();
+        match () {
+            () if too_much => TOO_MUCH_LOST,
+            () if input.strict && self.problems.skipped() > 0 => SKIPPED,
+            () if input.strict && unbalanced => UNBALANCED,
+            () => 0,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Values of options: parts of a whole, clocks, the reference's letters. Stage: command line.
+//!
+//! In: text from the command line. Out: numbers, or a message that says what is accepted.
+
+/// A part of a whole: `1%` or `0.01`, as a number from 0 to 1.
+///
+/// # Errors
+/// A message for the user.
+pub fn part(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is not a part such as 1% or 0.01"))?;
+    let value = value / scale;
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("`{text}` is not between 0% and 100%")) }
+}
+
+/// A clock in GHz as TSC ticks in a second.
+///
+/// # Errors
+/// A message for the user.
+pub fn ghz(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("`{text}` is not a clock in GHz such as 2.2"))?;
+    if value.is_finite() && value > 0.0 && value < 1000.0 {
+        Ok(value * 1e9)
+    } else {
+        Err(format!("a clock of {text} GHz cannot be: give the TSC clock in GHz, such as 2.2"))
+    }
+}
+
+/// What stands behind FILE and SYMS.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rest {
+    /// The clock, TSC ticks in a second.
+    pub tsc_hz: Option<f64>,
+    /// The letters of redox-kprofiling, if they were given.
+    pub letters: String,
+    /// Its fifth argument: a file with lines `CONTEXT=SYMBOL-FILE`.
+    pub user_list: Option<String>,
+}
+
+/// Reads `[GHZ]`, or `LETTERS GHZ [USER-LIST]` as redox-kprofiling has them.
+///
+/// # Errors
+/// A message that says what to type.
+pub fn rest(arguments: &[String]) -> Result<Rest, String> {
+    match arguments {
+        [] => Ok(Rest::default()),
+        [one] => Ok(Rest { tsc_hz: Some(ghz(one)?), ..Rest::default() }),
+        [letters, clock, rest @ ..] => {
+            if let Some(odd) = letters.chars().find(|letter| !"oxiuU_-".contains(*letter)) {
+                return Err(format!(
+                    "`{letters}`: the third of redox-kprofiling's arguments has the letters o x i u U (or _ for none), not \
+                     `{odd}`; type `kprof-fold FILE SYMS 2.2`"
+                ));
+            }
+            Ok(Rest { tsc_hz: Some(ghz(clock)?), letters: letters.clone(), user_list: rest.first().cloned() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_and_clocks_are_read_or_explained() {
+        assert_eq!(part("1%"), Ok(0.01));
+        assert_eq!(part("0.5"), Ok(0.5));
+        for bad in ["x", "101%", "-1%", "NaN", "2"] {
+            assert!(part(bad).is_err(), "{bad}");
+        }
+        assert_eq!(ghz("2.2"), Ok(2.2e9));
+        for bad in ["0", "-1", "NaN", "inf", "x", "2200000000"] {
+            assert!(ghz(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_four_old_arguments_are_understood() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(rest(&[]), Ok(Rest::default()));
+        assert_eq!(rest(&words("2.2")).unwrap().tsc_hz, Some(2.2e9));
+        let old = rest(&words("oxU 2.2 list")).unwrap();
+        assert_eq!((old.letters.as_str(), old.user_list.as_deref()), ("oxU", Some("list")));
+        assert!(rest(&words("q 2.2")).unwrap_err().contains("kprof-fold FILE SYMS 2.2"));
+    }
+}

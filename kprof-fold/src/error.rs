@@ -1,0 +1,85 @@
+//! Errors that end the work: the input cannot be used at all. Stage: all of the host end.
+//!
+//! A damaged piece of an otherwise good file is not an error but a [`crate::problems::Problem`]. The binary prints the
+//! chain once and ends with the code of [`Error::exit_code`].
+
+use std::fmt;
+use std::io;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Error {
+    /// A file could not be opened, read or written.
+    Io {
+        /// The name as given by the user; `standard input` for `-`.
+        file: String,
+        /// What was tried, as a verb: `open`, `read`, `write`.
+        doing: &'static str,
+        /// The reason of the operating system.
+        source: io::Error,
+    },
+    /// A file was read but is of no use.
+    Unusable {
+        /// The name as given by the user.
+        file: String,
+        /// What is wrong, with the place where there is one, and what to do.
+        why: String,
+    },
+    /// The arguments do not fit together.
+    Usage(String),
+    /// The reader of standard output has gone away. Not a failure: the pipe's end has seen enough.
+    OutputClosed,
+}
+
+impl Error {
+    /// The exit code for this error: 2, or 0 where the reader of the output simply stopped.
+    pub fn exit_code(&self) -> u8 {
+        if matches!(self, Self::OutputClosed) { 0 } else { 2 }
+    }
+
+    /// An error of the operating system about `file`; a closed pipe becomes [`Error::OutputClosed`].
+    pub fn io(file: &str, doing: &'static str, source: io::Error) -> Self {
+        if doing == "write" && source.kind() == io::ErrorKind::BrokenPipe {
+            return Self::OutputClosed;
+        }
+        Self::Io { file: file.to_owned(), doing, source }
+    }
+
+    /// `file` was read but is of no use, because of `why`.
+    pub fn unusable(file: &str, why: impl Into<String>) -> Self {
+        Self::Unusable { file: file.to_owned(), why: why.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { file, doing, source } => write!(f, "cannot {doing} {file}: {source}"),
+            Self::Unusable { file, why } => write!(f, "{file}: {why}"),
+            Self::Usage(text) => f.write_str(text),
+            Self::OutputClosed => f.write_str("the reader of the output has gone away"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_ends_quietly_and_other_errors_end_with_two() {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(Error::io("standard output", "write", closed()).exit_code(), 0);
+        assert_eq!(Error::io("in", "read", closed()).exit_code(), 2);
+        assert_eq!(Error::unusable("x", "y").exit_code(), 2);
+    }
+}

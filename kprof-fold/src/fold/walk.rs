@@ -1,0 +1,123 @@
+//! Walk: from the words of a stack to its frames, before names. Stage: fold.
+//!
+//! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: by which address each frame is looked up,
+//! and the frames that markers stand for. The first address of a sample and the one behind an interrupt or exception
+//! marker are instructions and looked up as they are; all others are return addresses and looked up one byte lower.
+
+use kprof::format::marker::Marker;
+
+/// One frame, or one decision that needs symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Look this address up.
+    Address(u64),
+    /// A candidate caller: to be looked up only if the function at `sampled` has just begun or is about to return.
+    Candidate {
+        /// The address to look up.
+        address: u64,
+        /// The instruction in doubt.
+        sampled: u64,
+    },
+    /// The frame of a marker.
+    Marker(Marker),
+}
+
+/// Calls `step` for each frame. With `user` false the stack ends before its first user address.
+pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
+    let mut exact = true;
+    let mut candidate = false;
+    let mut sampled = 0;
+    for word in words {
+        match Marker::decode(*word) {
+            Some(Marker::Facts(_) | Marker::User) => {}
+            Some(Marker::Candidate) => candidate = true,
+            Some(marker) => {
+                exact |= matches!(marker, Marker::Interrupt(_) | Marker::Exception(_));
+                step(Step::Marker(marker));
+            }
+            None if !user && word >> 63 == 0 => return,
+            None if candidate => {
+                candidate = false;
+                step(Step::Candidate { address: word.wrapping_sub(1), sampled });
+            }
+            None => {
+                let address = if exact { *word } else { word.saturating_sub(1) };
+                if exact {
+                    sampled = *word;
+                }
+                exact = false;
+                step(Step::Address(address));
+            }
+        }
+    }
+}
+
+/// The name of a marker's frame.
+pub fn marker_name(marker: Marker) -> String {
+    match marker {
+        Marker::Interrupt(vector) => format!("[interrupt {vector}]"),
+        Marker::Exception(vector) => format!("[exception {vector}]"),
+        Marker::Syscall => "[syscall]".to_owned(),
+        Marker::Cut(_) => "[cut]".to_owned(),
+        Marker::Unknown { .. } | Marker::Facts(_) | Marker::User | Marker::Candidate => "[unknown]".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprof::format::marker::{CutReason, Facts};
+
+    fn steps(words: &[u64], user: bool) -> Vec<Step> {
+        let mut steps = Vec::new();
+        walk(words, user, |step| steps.push(step));
+        steps
+    }
+
+    const A: u64 = 0xffff_ffff_8000_1000;
+    const B: u64 = 0xffff_ffff_8000_2000;
+    const C: u64 = 0xffff_ffff_8000_3000;
+
+    #[test]
+    fn instructions_are_looked_up_as_they_are_and_return_addresses_one_lower() {
+        let facts = Marker::Facts(Facts(1)).encode();
+        let interrupt = Marker::Interrupt(33);
+        let words = [A, facts, B, interrupt.encode(), C, B];
+        let expected =
+            [Step::Address(A), Step::Address(B - 1), Step::Marker(interrupt), Step::Address(C), Step::Address(B - 1)];
+        assert_eq!(steps(&words, false), expected);
+    }
+
+    #[test]
+    fn facts_and_user_markers_change_nothing_between_border_and_instruction() {
+        let exception = Marker::Exception(14);
+        let words = [A, exception.encode(), Marker::User.encode(), 0x1000, 0x2000];
+        let kernel = [Step::Address(A), Step::Marker(exception)];
+        assert_eq!(steps(&words, false), kernel);
+        assert_eq!(steps(&words, true), [&kernel[..], &[Step::Address(0x1000), Step::Address(0x1fff)]].concat());
+        // Behind a syscall the user's address is a return address.
+        let words = [A, Marker::Syscall.encode(), Marker::User.encode(), 0x1000];
+        assert_eq!(steps(&words, true)[2], Step::Address(0xfff));
+    }
+
+    #[test]
+    fn a_candidate_belongs_to_the_last_instruction() {
+        let words = [A, Marker::Candidate.encode(), B, C];
+        let candidate = Step::Candidate { address: B - 1, sampled: A };
+        assert_eq!(steps(&words, false), [Step::Address(A), candidate, Step::Address(C - 1)]);
+    }
+
+    #[test]
+    fn every_marker_has_its_name() {
+        for (marker, name) in [
+            (Marker::Interrupt(33), "[interrupt 33]"),
+            (Marker::Exception(14), "[exception 14]"),
+            (Marker::Syscall, "[syscall]"),
+            (Marker::Cut(Ok(CutReason::Loop)), "[cut]"),
+            (Marker::Cut(Err(99)), "[cut]"),
+            (Marker::Unknown { kind: 9, low: 1 }, "[unknown]"),
+        ] {
+            assert_eq!(marker_name(marker), name);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The flame graph, an SVG drawn by the inferno library. Stage: output.
+//!
+//! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses stand in it at their true width. What this
+//! adds to the library is only what a kernel profile knows: losses and clock in the subtitle, samples as the unit.
+
+use super::folded::LOST;
+use crate::error::Error;
+use crate::fold::Folded;
+use inferno::flamegraph::{Direction, Options};
+use std::io::Write;
+
+/// How it is drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Style {
+    /// Title; empty: `kprof`.
+    pub title: String,
+    /// Line under the title.
+    pub subtitle: String,
+    /// Roots at the top.
+    pub icicle: bool,
+    /// Leaves become roots.
+    pub reverse: bool,
+    /// Draw the losses.
+    pub show_lost: bool,
+}
+
+/// Draws all stacks.
+///
+/// # Errors
+/// There is nothing to draw, or the writer fails.
+pub fn write(folded: &Folded, lost: u64, style: &Style, file: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let mut lines: Vec<String> = Vec::with_capacity(folded.stacks.len() + 1);
+    for stack in &folded.stacks {
+        let mut line = String::new();
+        folded.write_stack(stack, &mut line);
+        lines.push(format!("{line} {}", stack.samples));
+    }
+    if lost > 0 && style.show_lost {
+        lines.push(format!("{LOST} {lost}"));
+    }
+    if lines.is_empty() {
+        return Err(Error::unusable(file, "no sample is left to draw; `report` shows where the time went"));
+    }
+    let mut options = Options::default();
+    options.title = if style.title.is_empty() { "kprof".to_owned() } else { style.title.clone() };
+    options.subtitle = (!style.subtitle.is_empty()).then(|| style.subtitle.clone());
+    options.count_name = "samples".to_owned();
+    options.reverse_stack_order = style.reverse;
+    options.direction = if style.icicle { Direction::Inverted } else { Direction::Straight };
+    options.hash = true;
+    options.deterministic = true;
+    // Reversing changes the order; the library then sorts itself.
+    options.no_sort = false;
+    let lines = lines.iter().map(String::as_str);
+    inferno::flamegraph::from_lines(&mut options, lines, out)
+        .map_err(|error| Error::io("the flame graph", "write", error))
+}

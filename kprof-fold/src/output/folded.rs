@@ -1,0 +1,27 @@
+//! Folded stacks, the input of flame graph tools. Stage: output.
+//!
+//! In: sorted stacks and the number of lost samples. Out: `frame;frame;frame COUNT` a line, outermost first, and one more
+//! line `[lost] N` where samples were lost.
+
+use crate::fold::Folded;
+use std::io::{self, Write};
+
+/// The frame that stands for lost samples.
+pub const LOST: &str = "[lost]";
+
+/// Writes all stacks.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = String::new();
+    for stack in &folded.stacks {
+        line.clear();
+        folded.write_stack(stack, &mut line);
+        writeln!(out, "{line} {}", stack.samples)?;
+    }
+    if lost > 0 {
+        writeln!(out, "{LOST} {lost}")?;
+    }
+    out.flush()
+}

@@ -1,0 +1,10 @@
+//! Output: the answer in the form that was asked for. The last stage of the host end.
+//!
+//! In: folded stacks, the profile, the account. Out: text or SVG to any writer. The same input gives the same bytes.
+//! Losses are shown, never hidden.
+
+pub mod flamegraph;
+pub mod folded;
+pub mod report;
+pub mod table;
+pub mod time;

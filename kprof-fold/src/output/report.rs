@@ -1,0 +1,143 @@
+//! The report: tables to be read in a terminal. Stage: output.
+//!
+//! In: folded stacks, profile and account. Out: text: functions by own and total time, where all the time went, and the
+//! account of each CPU, balanced or not.
+
+use super::table::{self, Row};
+use super::time;
+use crate::account::Account;
+use crate::fold::Folded;
+use crate::profile::Profile;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// By what the functions are sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// Samples in which the function is innermost.
+    #[default]
+    Own,
+    /// Samples in whose stack the function stands.
+    Total,
+    /// The function's name.
+    Name,
+}
+
+/// What is shown.
+#[derive(Clone, Debug)]
+pub struct Style {
+    /// By what.
+    pub sort: Sort,
+    /// Functions shown at most; 0: all.
+    pub top: usize,
+    /// Functions with a smaller part of all samples, own and total, are left out; 0 to 1.
+    pub limit: f64,
+}
+
+/// Everything that the report speaks of.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// Stacks of names.
+    pub folded: &'a Folded,
+    /// Header and counters.
+    pub profile: &'a Profile,
+    /// The account.
+    pub account: &'a Account,
+    /// Losses within the choice.
+    pub lost: u64,
+}
+
+/// Writes the whole report.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    let mut text = String::new();
+    functions(input, style, &mut text);
+    where_time_went(input, &mut text);
+    cpus(input, &mut text);
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn functions(input: Input<'_>, style: &Style, text: &mut String) {
+    let samples = input.folded.samples();
+    let all = samples + input.lost;
+    let mut rows = table::rows(input.folded);
+    let name = |row: &Row| input.folded.frames.name(row.frame);
+    match style.sort {
+        Sort::Own => {}
+        Sort::Total => {
+            rows.sort_by(|a, b| b.total.cmp(&a.total).then(b.own.cmp(&a.own)).then_with(|| name(a).cmp(name(b))))
+        }
+        Sort::Name => rows.sort_by(|a, b| name(a).cmp(name(b))),
+    }
+    let before = rows.len();
+    rows.retain(|row| row.total as f64 >= style.limit * all as f64);
+    if style.top > 0 {
+        rows.truncate(style.top);
+    }
+    let _ =
+        writeln!(text, "{samples} samples in {} functions, {} lost{}", before, input.lost, clock_note(input.profile));
+    let _ = writeln!(text, "\n    own %  total %       own     total  function");
+    let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
+    for row in &rows {
+        let (own, total) = (percent(row.own), percent(row.total));
+        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {}", row.own, row.total, name(row));
+    }
+    if input.lost > 0 {
+        let part = percent(input.lost);
+        let _ = writeln!(text, "{part:8.2} {part:8.2} {0:>9} {0:>9}  [lost]", input.lost);
+    }
+    if rows.len() < before {
+        let _ = writeln!(text, "... {} more functions (--top 0 --limit 0% shows all)", before - rows.len());
+    }
+}
+
+/// What the reader must know of the clock.
+pub fn clock_note(profile: &Profile) -> &'static str {
+    let instructions = profile.boots.iter().any(|boot| boot.counts_instructions());
+    if instructions { "; time is counted in instructions" } else { "" }
+}
+
+fn where_time_went(input: Input<'_>, text: &mut String) {
+    let rows = time::rows(input.profile, input.account);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nWhere all the time went (all CPUs, {} ticks)", input.account.sum("sent"));
+    for row in &rows {
+        let percent = row.per_mille as f64 / 10.0;
+        let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };
+        let _ = writeln!(text, "{percent:7.1} % {ticks:>10}  {}", row.what);
+    }
+    let whole: u64 = rows.iter().map(|row| row.per_mille).sum();
+    let _ = writeln!(text, "{:7.1} %", whole as f64 / 10.0);
+}
+
+fn cpus(input: Input<'_>, text: &mut String) {
+    let account = input.account;
+    if account.cpus.is_empty() {
+        let _ = writeln!(text, "\n{account}");
+        return;
+    }
+    let columns = ["sent", "taken", "merged", "user", "idle", "recorded", "delivered"];
+    let _ = write!(text, "\nCPU ");
+    for column in columns {
+        let _ = write!(text, " {column:>10}");
+    }
+    let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
+    for cpu in &account.cpus {
+        let _ = write!(text, "{:<4}", cpu.cpu);
+        for column in columns {
+            let _ = write!(text, " {:>10}", cpu.get(column));
+        }
+        let verdict = match (cpu.is_final, cpu.faults.is_empty()) {
+            (_, false) => cpu.faults.join("; "),
+            (true, true) => "balanced".to_owned(),
+            (false, true) => "not closed yet".to_owned(),
+        };
+        let _ = writeln!(text, " {:>10} {:>10}  {verdict}", cpu.lost(), cpu.in_file);
+    }
+    let _ = writeln!(text, "{account}");
+}

@@ -1,0 +1,55 @@
+//! Own and total time per function. Stage: output, shared by report, top and diff.
+//!
+//! In: folded stacks. Out: one row per function. Own: samples in which it is the innermost frame. Total: samples in whose
+//! stack it stands, counted once per sample however often it calls itself.
+
+use crate::fold::Folded;
+use crate::fold::frames::FrameId;
+
+/// A function's share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its frame.
+    pub frame: FrameId,
+    /// Samples in which it is innermost.
+    pub own: u64,
+    /// Samples in whose stack it stands.
+    pub total: u64,
+}
+
+/// Rows of all functions, by own time, then total time, then name.
+pub fn rows(folded: &Folded) -> Vec<Row> {
+    let mut rows: Vec<Row> = (0..folded.frames.len() as u32).map(|frame| Row { frame, own: 0, total: 0 }).collect();
+    let mut last_stack = vec![usize::MAX; rows.len()];
+    for (number, stack) in folded.stacks.iter().enumerate() {
+        for frame in &stack.frames {
+            if std::mem::replace(&mut last_stack[*frame as usize], number) != number {
+                rows[*frame as usize].total += stack.samples;
+            }
+        }
+        if let Some(innermost) = stack.frames.last() {
+            rows[*innermost as usize].own += stack.samples;
+        }
+    }
+    rows.retain(|row| row.total > 0);
+    let name = |row: &Row| folded.frames.name(row.frame);
+    rows.sort_by(|a, b| b.own.cmp(&a.own).then(b.total.cmp(&a.total)).then_with(|| name(a).cmp(name(b))));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::FoldedStack;
+
+    #[test]
+    fn a_function_that_calls_itself_is_counted_once() {
+        let mut folded = Folded::default();
+        let [main, f] = ["main", "f"].map(|name| folded.frames.named(name));
+        folded.stacks = vec![
+            FoldedStack { frames: Box::from([main, f, f, f]), samples: 5 },
+            FoldedStack { frames: Box::from([main]), samples: 2 },
+        ];
+        assert_eq!(rows(&folded), [Row { frame: f, own: 5, total: 5 }, Row { frame: main, own: 2, total: 7 }]);
+    }
+}

@@ -1,0 +1,100 @@
+//! Where all the time went, in percent, from the account. Stage: output.
+//!
+//! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
+//! interrupts off, in interrupts, user, idle, lost, merged, pending, and the profiler's own cost. A tick stands for one
+//! part of the time that the handler did not use itself.
+
+use crate::account::Account;
+use crate::profile::Profile;
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What the time was spent on.
+    pub what: &'static str,
+    /// Ticks counted for it; 0 for the own cost, which is measured in time.
+    pub ticks: u64,
+    /// Thousandths of the whole.
+    pub per_mille: u64,
+}
+
+/// The rows, empty without an account. They add up to 1 000 exactly.
+pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
+    let sum = |name| account.sum(name);
+    if sum("sent") == 0 {
+        return Vec::new();
+    }
+    let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
+    let (kinds, recorded) = (sum("irq-on") + sum("irq-off") + sum("interrupt"), sum("recorded"));
+    // Kept user and idle samples are recorded and of none of the three kinds.
+    let other = recorded.saturating_sub(kinds);
+    let kept_user = other.min(seen().map(|seen| seen.samples - seen.kernel).sum());
+    let kept_idle = (other - kept_user).min(seen().map(|seen| seen.idle).sum());
+    let pending = sum("sent").saturating_sub(sum("taken") + sum("merged"));
+    let ticks = [
+        ("kernel, interrupts on", sum("irq-on")),
+        ("kernel, interrupts off", sum("irq-off")),
+        ("interrupt or exception", sum("interrupt")),
+        ("kernel, kind not told", other - kept_user - kept_idle),
+        ("user", sum("user") + kept_user),
+        ("idle", sum("idle") + kept_idle),
+        ("lost", account.lost()),
+        ("merged", sum("merged")),
+        ("pending", pending),
+    ];
+    let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
+    let own = own_share(profile, account);
+    let share = |ticks: u64| ticks as f64 / whole.max(1) as f64 * (1.0 - own);
+    let mut shares: Vec<(&str, u64, f64)> = ticks.iter().map(|(what, ticks)| (*what, *ticks, share(*ticks))).collect();
+    shares.push(("own cost of the profiler", 0, own));
+    let always = ["kernel, kind not told", "pending"];
+    shares.retain(|(what, ticks, _)| *ticks > 0 || !always.contains(what));
+    let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
+    shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
+}
+
+/// The handler's own part of all CPUs' time, 0 to 1.
+pub fn own_share(profile: &Profile, account: &Account) -> f64 {
+    let (mut own, mut elapsed) = (0.0, 0.0);
+    for cpu in &account.cpus {
+        let boot = &profile.boots[cpu.boot];
+        let ticks = match (boot.tsc_hz(), boot.number("hz")) {
+            (Some(tsc_hz), Some(hz)) if hz > 0 => cpu.get("sent") as f64 * tsc_hz as f64 / hz as f64,
+            _ => 0.0,
+        };
+        let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min).min();
+        let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max).max();
+        let span = from.zip(to).map_or(0, |(from, to)| to - from) as f64;
+        own += cpu.get("own-tsc") as f64;
+        elapsed += f64::max(ticks, span);
+    }
+    if elapsed > 0.0 { (own / elapsed).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// Thousandths of each share, so that they add up to 1 000: what rounding down leaves goes to the largest remainders.
+fn apportion(shares: &[f64]) -> Vec<u64> {
+    let exact = |share: &f64| share * 1000.0;
+    let mut parts: Vec<u64> = shares.iter().map(|share| exact(share).floor() as u64).collect();
+    let missing = 1000u64.saturating_sub(parts.iter().sum());
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|a, b| exact(&shares[*b]).fract().total_cmp(&exact(&shares[*a]).fract()).then(a.cmp(b)));
+    for at in order.into_iter().cycle().take(missing as usize) {
+        parts[at] += 1;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        for count in 1..20u32 {
+            let shares = vec![1.0 / f64::from(count); count as usize];
+            assert_eq!(apportion(&shares).iter().sum::<u64>(), 1000, "{count}");
+        }
+        assert_eq!(apportion(&[0.5, 0.2504, 0.2496]), [500, 250, 250]);
+        assert_eq!(apportion(&[1.0]), [1000]);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a profile says beside its samples: header, counters, names, marks. Stage: read, its second product.
+//!
+//! In: metadata that the readers have taken apart. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
+//! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
+
+use std::collections::BTreeMap;
+
+/// The counters of one CPU by the names that ctl gives them, cumulative since boot.
+pub type Counters = BTreeMap<String, u64>;
+
+/// Names of the counters that mean: the handler ran, but the sample could not be kept.
+pub const LOST: [&str; 4] = ["lost-full", "lost-large", "lost-nested", "lost-torn"];
+
+/// All losses of a set of counters.
+pub fn lost(counters: &Counters) -> u64 {
+    LOST.iter().filter_map(|name| counters.get(*name)).fold(0, |sum, value| sum.saturating_add(*value))
+}
+
+/// Samples of one CPU that are in the file, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// All that count: well-formed, in a complete batch or outside any.
+    pub samples: u64,
+    /// Of these, with a first address in the kernel.
+    pub kernel: u64,
+    /// Of these, idle ones that were kept.
+    pub idle: u64,
+    /// Smallest TSC.
+    pub tsc_min: Option<u64>,
+    /// Largest TSC.
+    pub tsc_max: Option<u64>,
+}
+
+impl Seen {
+    /// Counts one sample.
+    #[inline]
+    pub fn add(&mut self, tsc: u64, kernel: bool, idle: bool) {
+        self.samples += 1;
+        self.kernel += u64::from(kernel);
+        self.idle += u64::from(idle);
+        self.tsc_min = Some(self.tsc_min.map_or(tsc, |min| min.min(tsc)));
+        self.tsc_max = Some(self.tsc_max.map_or(tsc, |max| max.max(tsc)));
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.kernel += other.kernel;
+        self.idle += other.idle;
+        self.tsc_min = [self.tsc_min, other.tsc_min].into_iter().flatten().min();
+        self.tsc_max = [self.tsc_max, other.tsc_max].into_iter().flatten().max();
+    }
+}
+
+/// A stretch of one CPU's time in which samples were lost or ticks merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Index of the boot.
+    pub boot: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// TSC at its start (the end of the batch before), if known.
+    pub from: Option<u64>,
+    /// TSC at its end (the last sample of the batch that reports it), if known.
+    pub to: Option<u64>,
+    /// Samples lost in it.
+    pub lost: u64,
+    /// Ticks merged in it.
+    pub merged: u64,
+}
+
+/// What is known of one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Cpu {
+    /// Its samples.
+    pub seen: Seen,
+    /// Positions of complete batches: disjoint, ascending, joined where they touch.
+    pub positions: Vec<(u64, u64)>,
+    /// Counters of the newest complete batch.
+    pub batch: Counters,
+    /// TSC of the last sample of the newest complete batch.
+    pub batch_tsc: Option<u64>,
+    /// Counters of the newest `# account` line.
+    pub account: Option<Counters>,
+    /// Complete batches left out because their positions had been seen.
+    pub repeated_batches: u64,
+}
+
+/// A name with a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// TSC.
+    pub tsc: u64,
+    /// `mark NAME`, or the ctl command for a setting.
+    pub name: Vec<u8>,
+}
+
+/// A code image: a module or the kernel itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Where it is loaded.
+    pub load: u64,
+    /// First and one past the last address of its code.
+    pub text: (u64, u64),
+    /// Its build id in hex, or `-`.
+    pub build_id: String,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+/// One boot of the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Boot {
+    /// Version of the profile form; `None` for Redox's old texts.
+    pub version: Option<u32>,
+    /// `# key value` lines; a later line replaces an earlier one of the same key.
+    pub header: BTreeMap<String, String>,
+    /// Known symbols and their addresses.
+    pub anchors: Vec<(String, u64)>,
+    /// Known contexts: id and name.
+    pub contexts: BTreeMap<u64, Vec<u8>>,
+    /// Marks, in file order.
+    pub marks: Vec<Mark>,
+    /// Settings changed, in file order.
+    pub settings: Vec<Mark>,
+    /// Images, in file order.
+    pub images: Vec<Image>,
+    /// CPUs by number.
+    pub cpus: BTreeMap<u32, Cpu>,
+}
+
+impl Boot {
+    /// The id of the boot, empty where there is none.
+    pub fn id(&self) -> &str {
+        self.header.get("boot").map_or("", String::as_str)
+    }
+
+    /// A header value as a decimal number.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.header.get(key)?.trim().parse().ok()
+    }
+
+    /// TSC ticks in a second, if the header has the clock.
+    pub fn tsc_hz(&self) -> Option<u64> {
+        self.number("tsc-hz").filter(|hz| *hz > 0)
+    }
+
+    /// Whether time is counted in instructions (design: two clocks).
+    pub fn counts_instructions(&self) -> bool {
+        self.header.get("clock").is_some_and(|clock| clock == "instructions")
+    }
+}
+
+/// Everything that a file holds beside its stacks.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// Boots in file order, at least one once anything was read.
+    pub boots: Vec<Boot>,
+    /// Stretches with losses or merged ticks.
+    pub gaps: Vec<Gap>,
+    /// Lines (or chunks) read.
+    pub lines: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+impl Profile {
+    /// Samples that count, all CPUs and boots.
+    pub fn samples(&self) -> u64 {
+        self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples).sum()
+    }
+
+    /// Samples lost, all CPUs and boots.
+    pub fn lost(&self) -> u64 {
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost))
+    }
+}

@@ -1,0 +1,52 @@
+//! Names inside lines: `%xx` for bytes that would break a line apart. Stage: read.
+//!
+//! In: an escaped name. Out: its bytes; an empty name is written `%00`. A `%` that two hex digits do not follow stays
+//! as it is: Redox's old texts do not escape.
+
+use super::hex::hex64;
+use std::borrow::Cow;
+
+/// The name behind an escaped one.
+pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
+    if text == b"%00" {
+        return Cow::Borrowed(b"");
+    }
+    if !text.contains(&b'%') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        match text.get(at + 1..at + 3).and_then(|digits| hex64(digits).ok()) {
+            Some(byte) if text[at] == b'%' => {
+                out.push(byte as u8);
+                at += 3;
+            }
+            _ => {
+                out.push(text[at]);
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_bytes_come_back_and_everything_else_stays() {
+        for (escaped, plain) in [
+            (&b"kmain"[..], &b"kmain"[..]),
+            (b"%00", b""),
+            (b"a%20b", b"a b"),
+            (b"%23x%25", b"#x%"),
+            (b"100%", b"100%"),
+            (b"%zz%4", b"%zz%4"),
+            (b"%c3%A4", b"\xc3\xa4"),
+        ] {
+            assert_eq!(unescape(escaped).as_ref(), plain);
+        }
+    }
+}

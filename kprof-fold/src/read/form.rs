@@ -1,0 +1,91 @@
+//! Which form is it? Stage: read, before anything else.
+//!
+//! In: the first bytes of a stream. Out: the [`Form`], and the bytes looked at. A header decides at once, so that a live
+//! stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
+
+use super::hex::{hex32, hex64};
+use std::io::{self, Read};
+
+/// Lines looked at to tell Redox's old texts apart.
+const LINES: usize = 1000;
+/// Bytes looked at, at most.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// The forms that a profile can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// kprof's text with header and batches.
+    Kprof,
+    /// Redox since 0.2: `<context> <cpu> <tsc> <rip> ...`
+    #[value(name = "redox")]
+    RedoxContextFirst,
+    /// Redox 0.1.0: `<cpu> <rip> <tsc> ...`
+    #[value(name = "redox-0.1")]
+    RedoxCpuFirst,
+}
+
+/// Reads as far as needed and says which form it is, unless `forced` says so.
+///
+/// # Errors
+/// Those of the reader.
+pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u8>, Form)> {
+    let mut head = vec![0; 64 * 1024];
+    let mut end = 0;
+    let mut lines = 0;
+    loop {
+        if end == head.len() {
+            head.resize(2 * end, 0);
+        }
+        let got = match reader.read(&mut head[end..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        lines += memchr::memchr_iter(b'\n', &head[end..end + got]).count();
+        end += got;
+        let header = head[..end].starts_with(b"# kprof-profile ");
+        if got == 0 || lines >= LINES || end >= MOST_BYTES || header || (forced.is_some() && end > 0) {
+            head.truncate(end);
+            let form = forced.unwrap_or_else(|| of(&head));
+            return Ok((head, form));
+        }
+    }
+}
+
+/// The form of a text that begins with `head`.
+pub fn of(head: &[u8]) -> Form {
+    if head.starts_with(b"# kprof-profile ") || memchr::memmem::find(head, b"\n# kprof-profile ").is_some() {
+        return Form::Kprof;
+    }
+    let (mut context_first, mut cpu_first) = (0, 0);
+    for line in head.split(|byte| *byte == b'\n').take(LINES) {
+        let fields: Vec<&[u8]> = line.strip_suffix(b"\r").unwrap_or(line).split(|byte| *byte == b' ').take(5).collect();
+        let is_context_first = fields.len() >= 4
+            && !fields[0].is_empty()
+            && hex32(fields[1]).is_ok()
+            && fields[2..].iter().all(|field| hex64(field).is_ok());
+        let is_cpu_first =
+            fields.len() >= 3 && hex32(fields[0]).is_ok() && fields[1..].iter().all(|field| hex64(field).is_ok());
+        context_first += usize::from(is_context_first && !is_cpu_first);
+        cpu_first += usize::from(is_cpu_first && !is_context_first);
+    }
+    if cpu_first > context_first { Form::RedoxCpuFirst } else { Form::RedoxContextFirst }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_old_texts_are_told_apart_by_what_fits_only_one_of_them() {
+        let newer = b"kmain 0 123456 ffffffff80000000 ffffffff80000100\n".repeat(3);
+        let older = b"0 ffffffff80000000 123456 ffffffff80000100\n".repeat(3);
+        // A context whose name is hexadecimal fits both; one clear line decides.
+        let both = b"fd 0 123456 ffffffff80000000\n";
+        assert_eq!(of(&newer), Form::RedoxContextFirst);
+        assert_eq!(of(&older), Form::RedoxCpuFirst);
+        assert_eq!(of(both), Form::RedoxContextFirst);
+        assert_eq!(of(&[&both.repeat(9)[..], &older[..]].concat()), Form::RedoxCpuFirst);
+        assert_eq!(of(b"# kprof-profile 1\n"), Form::Kprof);
+        assert_eq!(of(b"noise\n# kprof-profile 1\n"), Form::Kprof);
+    }
+}

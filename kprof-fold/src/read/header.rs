@@ -1,0 +1,157 @@
+//! What each metadata line does to the state. Stage: read.
+//!
+//! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
+//! that cannot be read is reported and costs itself; a batch line that cannot be read costs its batch.
+
+use super::batch::{self, Open, Position};
+use super::ingest::{Consumer, Ingest, Region};
+use super::metadata::{self, Line};
+use crate::problems::{Kind, shown};
+use crate::profile::{Boot, Counters, Seen};
+
+/// The newest version of the profile form that this reader knows.
+pub const KNOWN_VERSION: u32 = 1;
+
+impl<C: Consumer> Ingest<C> {
+    /// Takes a line that begins with `#`.
+    #[cold]
+    pub(super) fn metadata(&mut self, line: &[u8]) {
+        match metadata::parse(line) {
+            Ok(Line::Profile(version)) => self.new_header(version),
+            Ok(Line::Batch { cpu, positions, counters }) => self.begin(cpu, positions, counters),
+            Ok(Line::End { cpu, to, samples }) => self.end(cpu, to, samples),
+            Ok(Line::Account { cpu, counters }) => self.account(cpu, counters),
+            Ok(Line::Header(key, value)) => self.header(key, value),
+            Ok(Line::Anchor(name, address)) => self.present_boot().anchors.push((name, address)),
+            Ok(Line::Context(id, name)) => drop(self.present_boot().contexts.insert(id, name)),
+            Ok(other) if matches!(self.region, Region::Repeated | Region::Damaged) => drop(other),
+            Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark),
+            Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
+            Ok(Line::Image(image)) => self.present_boot().images.push(image),
+            Err(why) => {
+                if line.starts_with(b"# batch") {
+                    self.drop_open("another batch begins");
+                    self.region = Region::Damaged;
+                } else if line.starts_with(b"# end") {
+                    self.drop_open("its end cannot be read");
+                }
+                let (file, number) = (&self.file, self.line);
+                self.problems
+                    .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
+            }
+        }
+    }
+
+    /// The stream is over.
+    pub fn finish(&mut self) {
+        self.drop_open("the file ends");
+        self.flush_free();
+        // Losses after the last batch are known only to the account.
+        for (index, boot) in self.profile.boots.iter().enumerate() {
+            let late = boot.cpus.iter().filter_map(|(number, cpu)| {
+                cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None))
+            });
+            self.profile.gaps.extend(late);
+        }
+        self.profile.lines = self.line;
+    }
+
+    fn new_header(&mut self, version: u32) {
+        self.drop_open("a new header begins");
+        self.flush_free();
+        self.boot = self.profile.boots.len();
+        self.profile.boots.push(Boot { version: Some(version), ..Boot::default() });
+        if version > KNOWN_VERSION {
+            let (file, line) = (&self.file, self.line);
+            self.problems.add(Kind::Note, || {
+                format!("{file}:{line}: form version {version}; this kprof-fold knows up to {KNOWN_VERSION}, take a newer one")
+            });
+        }
+    }
+
+    /// A header value. The same boot id as in an earlier header means that the daemon went on after a restart.
+    fn header(&mut self, key: String, value: String) {
+        let present = self.boot;
+        let _ = self.present_boot();
+        if key == "boot" && !value.is_empty() && self.profile.boots[present].cpus.is_empty() {
+            let known = self.profile.boots[..present].iter().position(|boot| boot.id() == value);
+            if let (Some(known), true) = (known, present + 1 == self.profile.boots.len()) {
+                let newer = self.profile.boots.remove(present);
+                self.boot = known;
+                self.profile.boots[known].header.extend(newer.header);
+                return;
+            }
+        }
+        self.present_boot().header.insert(key, value);
+    }
+
+    fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
+        self.drop_open("another batch begins");
+        self.flush_free();
+        let boot = self.present_boot();
+        // The meta stream repeats names and marks harmlessly; its positions are not kept.
+        let known = cpu.and_then(|cpu| boot.cpus.get_mut(&cpu));
+        let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
+        match (position, known) {
+            (Position::Repeated, Some(cpu)) => {
+                cpu.repeated_batches += 1;
+                self.region = Region::Repeated;
+            }
+            (Position::Overlap, _) => {
+                let (file, line) = (&self.file, self.line);
+                self.problems.add(Kind::Overlap, || {
+                    let (from, to) = positions;
+                    format!("{file}:{line}: positions {from} to {to} of CPU {cpu:?} were seen in part before; batch left out")
+                });
+                self.region = Region::Damaged;
+            }
+            _ => {
+                let place = self.line;
+                let open = Open { place, cpu, positions, counters, seen: Seen::default(), lines: 0 };
+                self.region = Region::Batch(Box::new(open));
+            }
+        }
+    }
+
+    fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
+        let (file, line) = (&self.file, self.line);
+        match std::mem::replace(&mut self.region, Region::Free) {
+            Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => {
+                if let Some(samples) = samples.filter(|samples| *samples != open.lines) {
+                    let has = open.lines;
+                    self.problems.add(Kind::BatchCount, || {
+                        format!(
+                            "{file}:{line}: the batch says {samples} samples and has {has} lines; those are counted"
+                        )
+                    });
+                }
+                let boot = self.boot;
+                self.profile.gaps.extend(batch::commit(&mut self.profile.boots[boot], boot, &open));
+                self.consumer.commit();
+            }
+            Region::Batch(open) => {
+                self.region = Region::Batch(open);
+                self.drop_open("the next end belongs to another batch");
+            }
+            Region::Free => {
+                self.problems.add(Kind::Metadata, || format!("{file}:{line}: an end without a batch; line skipped"));
+            }
+            Region::Repeated | Region::Damaged => {}
+        }
+    }
+
+    fn account(&mut self, cpu: u32, counters: Counters) {
+        self.present_boot().cpus.entry(cpu).or_default().account = Some(counters);
+    }
+
+    /// Drops the open batch, if there is one: it is void.
+    pub(super) fn drop_open(&mut self, because: &str) {
+        if let Region::Batch(open) = std::mem::replace(&mut self.region, Region::Free) {
+            self.consumer.discard();
+            let file = &self.file;
+            self.problems.add(Kind::VoidBatch, || {
+                format!("{file}:{}: batch of {} lines has no end ({because}); left out", open.place, open.lines)
+            });
+        }
+    }
+}

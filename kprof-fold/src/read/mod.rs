@@ -1,0 +1,127 @@
+//! Read: from bytes to samples, for every form that a profile can have. The first stage of the host end.
+//!
+//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`](ingest::Consumer), and a [`Reading`] with everything
+//! else. Every error has a place; a damaged piece costs only itself; memory is bounded by blocks and distinct stacks.
+
+pub mod batch;
+pub mod blocks;
+pub mod escape;
+pub mod form;
+pub mod header;
+pub mod hex;
+pub mod ingest;
+pub mod metadata;
+
+use crate::error::Error;
+use crate::problems::{Kind, Problems};
+use crate::profile::Profile;
+use crate::stacks::Stacks;
+use blocks::{Block, Blocks, MAX_LINE_BYTES};
+use form::Form;
+use ingest::{Consumer, Fields, Ingest};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// What a file held.
+pub struct Reading<C> {
+    /// Whatever took the samples.
+    pub consumer: C,
+    /// Header, counters, names.
+    pub profile: Profile,
+    /// The distinct stacks.
+    pub stacks: Stacks,
+    /// What was skipped or looks odd.
+    pub problems: Problems,
+    /// The form that the file has.
+    pub form: Form,
+}
+
+/// What to read and how.
+pub struct Source<'a> {
+    /// Name for messages and for opening; `-` is standard input.
+    pub file: &'a str,
+    /// The form, where the user has said it.
+    pub form: Option<Form>,
+    /// Told the bytes read so far, once per block.
+    pub progress: &'a mut dyn FnMut(u64),
+}
+
+/// Opens a file, or standard input for `-`.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn open(file: &str) -> Result<Box<dyn Read>, Error> {
+    if file == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    let opened = File::open(file).map_err(|source| Error::io(file, "open", source))?;
+    if opened.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(Error::unusable(file, "is a directory; a profile file is needed"));
+    }
+    Ok(Box::new(opened))
+}
+
+/// Reads a whole profile.
+///
+/// # Errors
+/// The file cannot be read, is empty, or holds nothing that looks like a profile.
+pub fn read<C: Consumer>(source: Source<'_>, consumer: C) -> Result<Reading<C>, Error> {
+    let name = if source.file == "-" { "standard input" } else { source.file };
+    read_from(open(source.file)?, Source { file: name, ..source }, consumer)
+}
+
+/// Reads a whole profile from any reader; `source.file` is only its name.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consumer: C) -> Result<Reading<C>, Error> {
+    let failed = |error| Error::io(source.file, "read", error);
+    let (head, form) = form::detect(&mut reader, source.form).map_err(failed)?;
+    if head.is_empty() {
+        return Err(Error::unusable(source.file, "is empty: no header, no samples. Did the recording run?"));
+    }
+    let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::ContextFirst };
+    let mut ingest = Ingest::new(source.file, fields, consumer);
+    let mut blocks = Blocks::new(head, reader);
+    loop {
+        match blocks.next_block().map_err(failed)? {
+            Block::Lines(lines) => take_lines(&mut ingest, lines),
+            Block::Unfinished(line) => {
+                take_line(&mut ingest, line);
+                let (file, number) = (source.file, ingest.line);
+                ingest
+                    .problems
+                    .add(Kind::Note, || format!("{file}:{number}: the last line has no line end; it may be cut"));
+            }
+            Block::TooLong(bytes) => ingest.too_long(bytes),
+            Block::End => break,
+        }
+        (source.progress)(blocks.read_bytes());
+    }
+    ingest.finish();
+    ingest.profile.bytes = blocks.read_bytes();
+    let Ingest { consumer, profile, problems, stacks, .. } = ingest;
+    if profile.samples() == 0 && profile.boots.iter().all(|boot| boot.version.is_none()) {
+        let why = format!("no header and no sample in {} lines: not a profile.\n{problems}", profile.lines);
+        return Err(Error::unusable(source.file, why.trim_end()));
+    }
+    Ok(Reading { consumer, profile, stacks, problems, form })
+}
+
+#[inline]
+fn take_lines<C: Consumer>(ingest: &mut Ingest<C>, lines: &[u8]) {
+    let mut from = 0;
+    for end in memchr::memchr_iter(b'\n', lines) {
+        take_line(ingest, &lines[from..end]);
+        from = end + 1;
+    }
+}
+
+#[inline]
+fn take_line<C: Consumer>(ingest: &mut Ingest<C>, line: &[u8]) {
+    if line.len() > MAX_LINE_BYTES {
+        ingest.too_long(line.len() as u64);
+    } else {
+        ingest.line(line);
+    }
+}

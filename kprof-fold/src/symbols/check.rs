@@ -1,0 +1,56 @@
+//! Do the symbols belong to the profile? Stage: symbolize.
+//!
+//! In: the anchors of a profile's header (symbols whose addresses the kernel itself told), and the symbols. Out: nothing, or
+//! what does not fit. Names of another build look plausible and are wrong; so they are refused.
+
+use super::table::Table;
+use crate::profile::Boot;
+
+/// Compares every anchor of a boot.
+///
+/// # Errors
+/// The first anchor that does not fit, in words.
+pub fn anchors(boot: &Boot, table: &Table) -> Result<(), String> {
+    for (name, address) in &boot.anchors {
+        let places: Vec<u64> = table.named(name).collect();
+        let starts_there = || table.find(*address).is_some_and(|number| table.get(number).start == *address);
+        match places.first() {
+            Some(_) if places.contains(address) => {}
+            None if starts_there() => {}
+            Some(place) => {
+                return Err(format!("{name} is at {place:x} in the symbols and at {address:x} in the profile"));
+            }
+            None => {
+                return Err(format!(
+                    "the symbols have no {name}, and nothing begins at {address:x} where the profile has it"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_of_another_build_are_noticed() {
+        let mut table = Table::default();
+        table.add(0x1000, 0, true, b"kmain");
+        table.add(0x2000, 0, true, b"_ZN6kernel4idle17h0123456789abcdefE");
+        table.finish();
+        for (name, address, fits) in [
+            ("kmain", 0x1000, true),
+            ("kmain", 0x1010, false),
+            ("kernel::idle", 0x2000, true),
+            ("idle", 0x2000, true),
+            ("idle", 0x1000, false),
+            ("renamed", 0x1000, true),
+            ("renamed", 0x1001, false),
+        ] {
+            let boot = Boot { anchors: vec![(name.to_owned(), address)], ..Boot::default() };
+            assert_eq!(anchors(&boot, &table).is_ok(), fits, "{name} {address:x}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Symbols from the text that `nm` prints. Stage: symbolize.
+//!
+//! In: `nm -CS`, plain `nm`, `llvm-nm`, demangled or not, in any order. Out: the [`Table`] of its code symbols (types t,
+//! T, w, W). A line that is none is reported with its number and costs itself.
+
+use super::table::Table;
+use crate::error::Error;
+use crate::problems::{Kind, Problems, shown};
+use crate::read::blocks::{Block, Blocks};
+use crate::read::hex::hex64;
+use std::io::Read;
+
+/// Reads the whole text; `head` are bytes already taken from `reader`.
+///
+/// # Errors
+/// The file cannot be read or has no code symbol.
+pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problems) -> Result<Table, Error> {
+    let mut table = Table::default();
+    let mut number = 0u64;
+    let mut take = |line: &[u8], problems: &mut Problems| {
+        number += 1;
+        if let Err(why) = add(&mut table, line.strip_suffix(b"\r").unwrap_or(line)) {
+            problems.add(Kind::Symbol, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
+        }
+    };
+    let mut blocks = Blocks::new(head, reader);
+    loop {
+        match blocks.next_block().map_err(|error| Error::io(file, "read", error))? {
+            Block::Lines(lines) => {
+                let mut from = 0;
+                for end in memchr::memchr_iter(b'\n', lines) {
+                    take(&lines[from..end], problems);
+                    from = end + 1;
+                }
+            }
+            Block::Unfinished(line) => take(line, problems),
+            Block::TooLong(_) => take(b"(a line longer than 4 MiB)", problems),
+            Block::End => break,
+        }
+    }
+    table.finish();
+    if table.is_empty() {
+        let todo = "print them with `nm -CS KERNEL > syms.txt`, from a kernel that is not stripped, or give the ELF file itself";
+        return Err(Error::unusable(file, format!("no code symbol (type t, T, w or W) in {number} lines; {todo}")));
+    }
+    Ok(table)
+}
+
+/// Adds the symbol of one line, if it is code. Blank lines, archive members and undefined symbols are no error.
+fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
+    if line.first().is_none_or(|byte| byte.is_ascii_whitespace()) || line.last() == Some(&b':') {
+        return Ok(());
+    }
+    let (address, rest) = field(line).ok_or("no type and name")?;
+    let start = hex64(address).map_err(|_| "the address is not a hexadecimal number")?;
+    let (second, behind) = field(rest).ok_or("no name")?;
+    let (size, kind, name) = match second {
+        // One letter is a type; nm prints sizes with at least two digits, others may not.
+        [kind] if !kind.is_ascii_digit() => (0, *kind, behind),
+        _ => {
+            let size = hex64(second).map_err(|_| "neither a size nor a type after the address")?;
+            match field(behind) {
+                Some(([kind], name)) => (size, *kind, name),
+                _ => return Err("no type after the size"),
+            }
+        }
+    };
+    if name.is_empty() {
+        return Err("the name is empty");
+    }
+    if !matches!(kind, b't' | b'T' | b'w' | b'W') {
+        return Ok(());
+    }
+    let added = table.add(start, size, kind.is_ascii_uppercase(), name);
+    if added { Ok(()) } else { Err("more than 4 GiB of names") }
+}
+
+/// The bytes before the first space, and those behind it.
+fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = bytes.iter().position(|byte| *byte == b' ')?;
+    Some((&bytes[..space], &bytes[space + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(text: &[u8]) -> (Vec<(u64, u64, bool, String)>, Problems) {
+        let mut problems = Problems::default();
+        let table = read("syms", text.to_vec(), std::io::empty(), &mut problems).expect("has symbols");
+        let one = |number| {
+            let symbol = table.get(number);
+            let name = String::from_utf8_lossy(table.name(number)).into_owned();
+            (symbol.start, symbol.size, symbol.global, name)
+        };
+        ((0..table.len()).map(one).collect(), problems)
+    }
+
+    #[test]
+    fn the_forms_of_gnu_and_llvm_nm_are_read() {
+        let text = b"0000000000001000 0000000000000020 T with size\n0000000000002000 t plain\r\n\
+            \x20                U undefined\n0000000000003000 D data\n\nfile.o:\n3500 W <A as B<[u8; 4]>>::f\n4000 5 t short";
+        let (symbols, problems) = symbols(text);
+        let expected = [
+            (0x1000, 0x20, true, "with size"),
+            (0x2000, 0, false, "plain"),
+            (0x3500, 0, true, "<A as B<[u8; 4]>>::f"),
+            (0x4000, 5, false, "short"),
+        ];
+        assert_eq!(symbols, expected.map(|(start, size, global, name)| (start, size, global, name.to_owned())));
+        assert_eq!(problems.skipped(), 0, "{problems}");
+    }
+
+    #[test]
+    fn a_damaged_line_costs_itself_and_is_named() {
+        let text = b"zz T a\n1000 T good\n99999999999999999 T b\n1000\n1000 xyz T c\n1000 T \n1000 10 TT d\n";
+        let (symbols, problems) = symbols(text);
+        assert_eq!(symbols.len(), 1);
+        assert_eq!(problems.count(Kind::Symbol), 6, "{problems}");
+        assert!(problems.to_string().contains("syms:3: the address"), "{problems}");
+    }
+
+    #[test]
+    fn a_file_without_code_symbols_is_refused_with_what_to_do() {
+        for text in [&b""[..], b"1000 D data\n", b"kmain 0 1 2\n", b"\0\0\0"] {
+            let error = read("syms", text.to_vec(), std::io::empty(), &mut Problems::default()).unwrap_err();
+            assert!(error.to_string().contains("nm -CS"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The table of code symbols: which function does an address belong to? Stage: symbolize.
+//!
+//! In: symbols in any order, from `nm` or an ELF file. Out: one symbol per address, looked up by binary search.
+//! Rules (design, symbols and folding): of several at one address the sized comes before the unsized, the global before
+//! the local, then the smallest name by bytes. An address belongs to the symbol with the greatest start not above it; past
+//! the end of a sized one it belongs to nobody, even where an earlier symbol still reaches.
+
+/// A symbol as the file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// First address.
+    pub start: u64,
+    /// Bytes of code; 0 where the file does not say.
+    pub size: u64,
+    /// Visible to other object files (`T`, `W`).
+    pub global: bool,
+    /// Raw name: where it begins in the names.
+    name: u32,
+    /// Its length in bytes.
+    name_len: u32,
+}
+
+/// Symbols by address.
+#[derive(Debug, Default)]
+pub struct Table {
+    symbols: Vec<Symbol>,
+    names: Vec<u8>,
+}
+
+impl Table {
+    /// Adds a symbol. Returns false, and adds nothing, once the names fill 4 GiB.
+    pub fn add(&mut self, start: u64, size: u64, global: bool, name: &[u8]) -> bool {
+        let (Ok(at), Ok(name_len)) = (u32::try_from(self.names.len()), u32::try_from(name.len())) else { return false };
+        self.names.extend_from_slice(name);
+        self.symbols.push(Symbol { start, size, global, name: at, name_len });
+        true
+    }
+
+    /// Sorts and keeps one symbol per address. To be called once all are added.
+    pub fn finish(&mut self) {
+        let names = &self.names;
+        let name = |symbol: &Symbol| &names[symbol.name as usize..][..symbol.name_len as usize];
+        self.symbols.sort_unstable_by(|a, b| {
+            let sized_first = (a.size == 0).cmp(&(b.size == 0));
+            let then = || sized_first.then(b.global.cmp(&a.global)).then_with(|| name(a).cmp(name(b)));
+            a.start.cmp(&b.start).then_with(|| then().then(a.size.cmp(&b.size)))
+        });
+        self.symbols.dedup_by_key(|symbol| symbol.start);
+    }
+
+    /// The number of the symbol that `address` belongs to.
+    #[inline]
+    pub fn find(&self, address: u64) -> Option<usize> {
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        let symbol = self.symbols[..after].last()?;
+        (symbol.size == 0 || address - symbol.start < symbol.size).then_some(after - 1)
+    }
+
+    /// The symbol with this number.
+    pub fn get(&self, number: usize) -> &Symbol {
+        &self.symbols[number]
+    }
+
+    /// The raw name of the symbol with this number.
+    pub fn name(&self, number: usize) -> &[u8] {
+        let symbol = &self.symbols[number];
+        &self.names[symbol.name as usize..][..symbol.name_len as usize]
+    }
+
+    /// How many symbols there are.
+    pub fn len(&self) -> usize {
+        self.symbols.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+
+    /// The starts of all symbols with this name: raw, demangled, or the last part of a path.
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
+        let is_it = move |number: &usize| {
+            let raw = self.name(*number);
+            if memchr::memmem::find(raw, name.rsplit("::").next().unwrap_or(name).as_bytes()).is_none() {
+                return false;
+            }
+            let frame = super::name::frame_name(raw);
+            frame == name || frame.strip_suffix(name).is_some_and(|path| path.ends_with("::"))
+        };
+        (0..self.len()).filter(is_it).map(|number| self.get(number).start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(symbols: &[(u64, u64, bool, &str)]) -> Table {
+        let mut table = Table::default();
+        for (start, size, global, name) in symbols {
+            assert!(table.add(*start, *size, *global, name.as_bytes()));
+        }
+        table.finish();
+        table
+    }
+
+    fn name(table: &Table, address: u64) -> Option<&str> {
+        table.find(address).map(|number| std::str::from_utf8(table.name(number)).unwrap())
+    }
+
+    #[test]
+    fn one_symbol_per_address_by_size_then_visibility_then_name() {
+        let all = [(16, 0, true, "a"), (16, 8, false, "c"), (16, 8, true, "e"), (16, 8, true, "d"), (16, 0, true, "0")];
+        for turn in 0..all.len() {
+            let mut symbols = all;
+            symbols.rotate_left(turn);
+            assert_eq!(name(&table(&symbols), 16), Some("d"));
+        }
+        assert_eq!(name(&table(&all[..2]), 16), Some("c"));
+    }
+
+    #[test]
+    fn past_the_end_of_a_sized_symbol_is_nobody_even_under_an_earlier_one() {
+        let table = table(&[(0x100, 0x1000, true, "wide"), (0x200, 0x10, true, "inner"), (0x300, 0, false, "open")]);
+        assert_eq!(name(&table, 0xff), None);
+        assert_eq!(name(&table, 0x1ff), Some("wide"));
+        assert_eq!(name(&table, 0x20f), Some("inner"));
+        assert_eq!(name(&table, 0x210), None);
+        assert_eq!(name(&table, u64::MAX), Some("open"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Tally: how often each stack was seen. Stage: fold, the consumer that the fast path uses.
+//!
+//! In: samples, provisional until their batch ends. Out: a count per stack, or per stack and group. A void batch of any
+//! size costs no memory: a cell keeps its uncertain part under the number of the batch, and settles it when it is
+//! touched again, by a bit that says how that batch ended.
+
+use crate::read::escape::unescape;
+use crate::read::ingest::{Consumer, Sample};
+use crate::select::Select;
+use crate::stacks::StackId;
+use std::collections::HashMap;
+
+/// What makes a root frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Nothing: no root frame.
+    #[default]
+    None,
+    /// The context's name.
+    Context,
+    /// The CPU.
+    Cpu,
+}
+
+/// Which batches count.
+#[derive(Debug, Default)]
+struct Outcomes {
+    bits: Vec<u64>,
+    present: u32,
+}
+
+impl Outcomes {
+    fn close(&mut self, counts: bool) {
+        let (word, bit) = (self.present as usize / 64, self.present % 64);
+        self.bits.resize(word + 1, 0);
+        self.bits[word] |= u64::from(counts) << bit;
+        self.present += 1;
+    }
+
+    fn counts(&self, batch: u32) -> bool {
+        self.bits.get(batch as usize / 64).is_some_and(|bits| bits >> (batch % 64) & 1 != 0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    settled: u64,
+    open: u32,
+    batch: u32,
+}
+
+impl Cell {
+    #[inline]
+    fn add(&mut self, outcomes: &Outcomes) {
+        if self.batch != outcomes.present {
+            self.settle(outcomes);
+        }
+        self.open += 1;
+    }
+
+    fn settle(&mut self, outcomes: &Outcomes) {
+        if outcomes.counts(self.batch) {
+            self.settled += u64::from(self.open);
+        }
+        self.open = 0;
+        self.batch = outcomes.present;
+    }
+}
+
+/// One line of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Index into [`Tally::groups`]; 0 without grouping.
+    pub group: u32,
+    /// The stack.
+    pub stack: StackId,
+    /// How many samples.
+    pub samples: u64,
+}
+
+/// The counts.
+#[derive(Debug)]
+pub struct Tally {
+    select: Select,
+    takes_all: bool,
+    by: By,
+    outcomes: Outcomes,
+    touched: bool,
+    cells: Vec<Cell>,
+    grouped: HashMap<(u32, StackId), Cell>,
+    group_numbers: HashMap<Vec<u8>, u32>,
+    groups: Vec<String>,
+}
+
+impl Tally {
+    /// Counts what `select` asks for.
+    pub fn new(select: Select, by: By) -> Self {
+        Self {
+            takes_all: select.takes_every_sample() && by == By::None,
+            select,
+            by,
+            outcomes: Outcomes::default(),
+            touched: false,
+            cells: Vec::new(),
+            grouped: HashMap::new(),
+            group_numbers: HashMap::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Names of the groups.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    /// The choice.
+    pub fn select(&self) -> &Select {
+        &self.select
+    }
+
+    /// Every stack that was counted at least once, in no particular order.
+    pub fn counts(&self) -> Vec<Count> {
+        let settled = |mut cell: Cell| {
+            cell.settle(&self.outcomes);
+            cell.settled
+        };
+        let plain = self.cells.iter().zip(0..).map(|(cell, stack)| Count { group: 0, stack, samples: settled(*cell) });
+        let grouped = self.grouped.iter().map(|((group, stack), cell)| Count {
+            group: *group,
+            stack: *stack,
+            samples: settled(*cell),
+        });
+        plain.chain(grouped).filter(|count| count.samples > 0).collect()
+    }
+
+    #[inline]
+    fn count(&mut self, stack: StackId) {
+        let at = stack as usize;
+        if at >= self.cells.len() {
+            self.cells.resize(at + 1, Cell::default());
+        }
+        self.cells[at].add(&self.outcomes);
+        self.touched = true;
+    }
+
+    fn chosen(&mut self, sample: &Sample<'_>) {
+        if !self.select.admits_sample(sample) {
+            return;
+        }
+        let group = match self.by {
+            By::None => return self.count(sample.stack),
+            By::Cpu => self.group(format!("CPU {}", sample.cpu).into_bytes(), Vec::clone),
+            By::Context => self.group(sample.context.to_vec(), |name| unescape(name).into_owned()),
+        };
+        self.grouped.entry((group, sample.stack)).or_default().add(&self.outcomes);
+        self.touched = true;
+    }
+
+    fn group(&mut self, key: Vec<u8>, name: impl Fn(&Vec<u8>) -> Vec<u8>) -> u32 {
+        let next = self.groups.len() as u32;
+        let groups = &mut self.groups;
+        *self.group_numbers.entry(key).or_insert_with_key(|key| {
+            groups.push(String::from_utf8_lossy(&name(key)).into_owned());
+            next
+        })
+    }
+
+    fn close(&mut self, counts: bool) {
+        if std::mem::take(&mut self.touched) {
+            self.outcomes.close(counts);
+        }
+    }
+}
+
+impl Consumer for Tally {
+    #[inline]
+    fn sample(&mut self, sample: &Sample<'_>) {
+        if self.takes_all { self.count(sample.stack) } else { self.chosen(sample) }
+    }
+
+    fn commit(&mut self) {
+        self.close(true);
+    }
+
+    fn discard(&mut self) {
+        self.close(false);
+    }
+}
+
+/// Takes samples and keeps none: for a first pass over the metadata.
+#[derive(Debug, Default)]
+pub struct Nothing;
+
+impl Consumer for Nothing {
+    fn sample(&mut self, _: &Sample<'_>) {}
+    fn commit(&mut self) {}
+    fn discard(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks::Traits;
+
+    fn sample(context: &'static [u8], cpu: u32, stack: StackId) -> Sample<'static> {
+        Sample { boot: 0, context, cpu, tsc: 0, stack, traits: Traits::default() }
+    }
+
+    #[test]
+    fn only_what_was_committed_counts() {
+        let mut tally = Tally::new(Select::default(), By::None);
+        for (stack, good) in [(0, true), (0, false), (1, false), (0, true), (1, true)].repeat(100) {
+            tally.sample(&sample(b"x", 0, stack));
+            tally.sample(&sample(b"x", 0, stack));
+            if good { tally.commit() } else { tally.discard() }
+        }
+        tally.sample(&sample(b"x", 0, 7));
+        let counts = |stack, samples| Count { group: 0, stack, samples };
+        assert_eq!(tally.counts(), [counts(0, 400), counts(1, 200)]);
+    }
+
+    #[test]
+    fn groups_are_named_by_the_plain_context() {
+        let mut tally = Tally::new(Select { cpus: vec![1], ..Select::default() }, By::Context);
+        tally.sample(&sample(b"a%20b", 1, 3));
+        tally.sample(&sample(b"c", 2, 3));
+        tally.commit();
+        assert_eq!((tally.groups(), tally.counts()[0].samples), (&["a b".to_owned()][..], 1));
+    }
+}
