@@ -28,6 +28,8 @@ pub const MAX_WORDS: usize = 1024;
 pub enum Kind {
     /// One sample of one CPU.
     Sample = 1,
+    /// The same, read from a running flight recorder: it was there at that moment, and does not count as delivered.
+    SnapshotSample = 2,
     /// Meta: the name of context `value[0]`; the text is the name.
     ContextName = 16,
     /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
@@ -40,7 +42,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds of this version.
-    pub const ALL: [Self; 5] = [Self::Sample, Self::ContextName, Self::Image, Self::Mark, Self::Setting];
+    pub const ALL: [Self; 6] =
+        [Self::Sample, Self::SnapshotSample, Self::ContextName, Self::Image, Self::Mark, Self::Setting];
 }
 
 /// The first word of a record, checked.
@@ -88,7 +91,7 @@ impl Header {
             return Err(BadHeader::Kind { kind, words });
         };
         let least = match kind {
-            Kind::Sample => SAMPLE_HEADER_WORDS + 1,
+            Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
             _ => META_HEADER_WORDS,
         };
         if (words as usize) < least || words as usize > MAX_WORDS {

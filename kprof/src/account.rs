@@ -1,0 +1,100 @@
+//! The counters that must balance, one set per CPU.
+//!
+//! In: one call at the place where a thing happens. Out: [`Account`], a copy that belongs together. Context: each counter
+//! has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. No counter is computed
+//! from the others.
+//!
+//! ```text
+//! sent     = taken + merged + pending
+//! taken    = user + idle + lost-* + recorded
+//! recorded = delivered + overwritten + in the ring
+//! ```
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// A counter with one writer.
+#[derive(Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds; only the one writer may.
+    #[inline(always)]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Sets; only the one writer may.
+    #[inline(always)]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! handler_counters {
+    ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
+        /// What the handler counts.
+        #[derive(Debug)]
+        pub(crate) struct HandlerCounters { $($(#[$doc])* pub(crate) $name: Counter,)* }
+
+        impl HandlerCounters {
+            pub(crate) const fn new() -> Self {
+                Self { $($name: Counter::new(),)* }
+            }
+
+            /// The values by their ctl names, in the order of the contract.
+            pub(crate) fn read(&self) -> [(&'static str, u64); HANDLER_COUNTERS] {
+                [$(($text, self.$name.get()),)*]
+            }
+        }
+
+        const HANDLER_COUNTERS: usize = [$($text),*].len();
+    };
+}
+
+handler_counters! {
+    /// New ticks seen.
+    taken "taken",
+    /// Ticks that came while an earlier one was not seen yet.
+    merged "merged",
+    /// NMIs without a new tick.
+    repeat "repeat",
+    /// Left out: user code.
+    user "user",
+    /// Left out: the idle context, not in an interrupt.
+    idle "idle",
+    /// Lost: the ring was full.
+    lost_full "lost-full",
+    /// Lost: larger than the whole ring, or than a record may be.
+    lost_large "lost-large",
+    /// Lost: came inside the handler.
+    lost_nested "lost-nested",
+    /// Lost: published registers changed while they were read.
+    lost_torn "lost-torn",
+    /// Samples published in the ring.
+    recorded "recorded",
+    /// Recorded samples that made room for newer ones.
+    overwritten "overwritten",
+    /// Recorded kernel samples with interrupts on.
+    irq_on "irq-on",
+    /// Recorded kernel samples with interrupts off.
+    irq_off "irq-off",
+    /// Recorded kernel samples inside an interrupt or exception.
+    interrupt "interrupt",
+    /// Recorded samples of user code.
+    kept_user "kept-user",
+    /// Recorded samples of the idle context.
+    kept_idle "kept-idle",
+    /// TSC ticks spent in the handler, measured on one tick of 64, scaled.
+    own_tsc "own-tsc",
+    /// How many were measured.
+    own_samples "own-samples",
+}

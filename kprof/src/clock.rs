@@ -1,0 +1,134 @@
+//! Time: what the TSC and the timer count, found out against a reference around a sleep.
+//!
+//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Context: boot CPU. The sleep must be
+//! one that halts and is woken by the timer, not a loop that polls: only then the result is right under instruction
+//! counting too.
+//!
+//! How a kernel calibrates: start the timer with a count of its own choice, note TSC and reference, `hlt` until its
+//! interrupt, note both again; once more with another count; then [`Calibration::of`].
+
+use core::fmt;
+
+/// The counts at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The time stamp counter.
+    pub tsc: u64,
+    /// A counter of known frequency: HPET, ACPI PM timer, PIT.
+    pub reference: u64,
+}
+
+/// The reference counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Its frequency.
+    pub hz: u64,
+    /// Its width in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. It may wrap once.
+    pub bits: u32,
+}
+
+/// What a sleep has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// TSC ticks per second.
+    pub tsc_hz: u64,
+    /// Timer counts per second.
+    pub timer_hz: u64,
+}
+
+/// Why a sleep shows nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadSleep {
+    /// The reference moved less than 1000 counts (it stands still, or the sleep was too short).
+    Reference(u64),
+    /// The TSC did not move, or fell.
+    Tsc,
+    /// The timer's count was 0.
+    Timer,
+}
+
+impl fmt::Display for BadSleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reference(counts) => write!(f, "the reference moved {counts} counts: sleep longer, or use another"),
+            Self::Tsc => f.write_str("the TSC did not move"),
+            Self::Timer => f.write_str("the timer was started with a count of 0"),
+        }
+    }
+}
+
+/// The least movement of the reference: an error of one count is a thousandth then.
+const LEAST_COUNTS: u64 = 1000;
+
+impl Calibration {
+    /// From the moments around a sleep of `timer_count` timer counts.
+    ///
+    /// # Errors
+    /// [`BadSleep`] says which counter shows nothing.
+    pub fn of(before: Moment, after: Moment, reference: Reference, timer_count: u64) -> Result<Self, BadSleep> {
+        let mask = u64::MAX >> (64 - reference.bits.clamp(1, 64));
+        let counts = after.reference.wrapping_sub(before.reference) & mask;
+        if counts < LEAST_COUNTS {
+            return Err(BadSleep::Reference(counts));
+        }
+        let tsc = after.tsc.checked_sub(before.tsc).filter(|ticks| *ticks > 0).ok_or(BadSleep::Tsc)?;
+        if timer_count == 0 {
+            return Err(BadSleep::Timer);
+        }
+        let per_second = |ticks| scale(ticks, reference.hz, counts);
+        Ok(Self { tsc_hz: per_second(tsc), timer_hz: per_second(timer_count) })
+    }
+}
+
+/// TSC ticks in nanoseconds; 0 for a clock that is not calibrated.
+pub fn ticks_to_ns(ticks: u64, tsc_hz: u64) -> u64 {
+    if tsc_hz == 0 { 0 } else { scale(ticks, 1_000_000_000, tsc_hz) }
+}
+
+/// `value * by / over`, rounded to the nearest, without overflow on the way.
+fn scale(value: u64, by: u64, over: u64) -> u64 {
+    let exact = (u128::from(value) * u128::from(by) + u128::from(over) / 2) / u128::from(over);
+    u64::try_from(exact).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PM_TIMER: Reference = Reference { hz: 3_579_545, bits: 24 };
+
+    #[test]
+    fn a_sleep_of_a_tenth_of_a_second_gives_both_frequencies() {
+        let before = Moment { tsc: 5_000, reference: 100 };
+        let after = Moment { tsc: 5_000 + 220_000_000, reference: 100 + 357_954 };
+        let found = Calibration::of(before, after, PM_TIMER, 100_000_000).unwrap();
+        // Half a count of the reference in 357954 is the error there is: below 1 in 500000.
+        assert!(found.tsc_hz.abs_diff(2_200_000_000) < 4_400, "{found:?}");
+        assert!(found.timer_hz.abs_diff(1_000_000_000) < 2_000, "{found:?}");
+    }
+
+    #[test]
+    fn a_reference_that_wraps_once_is_read_right() {
+        let before = Moment { tsc: 0, reference: 0xff_ff00 };
+        let after = Moment { tsc: 1_000_000, reference: 0x00_ff00 };
+        let counts = 0x1_0000;
+        let found = Calibration::of(before, after, PM_TIMER, 5).unwrap();
+        assert_eq!(found.tsc_hz, (1_000_000_u64 * 3_579_545 + counts / 2) / counts);
+    }
+
+    #[test]
+    fn counters_that_stand_still_are_named() {
+        let moment = Moment { tsc: 7, reference: 7 };
+        let later = Moment { tsc: 7, reference: 5007 };
+        assert_eq!(Calibration::of(moment, moment, PM_TIMER, 1), Err(BadSleep::Reference(0)));
+        assert_eq!(Calibration::of(moment, later, PM_TIMER, 1), Err(BadSleep::Tsc));
+        assert_eq!(Calibration::of(moment, Moment { tsc: 9, ..later }, PM_TIMER, 0), Err(BadSleep::Timer));
+    }
+
+    #[test]
+    fn ticks_become_nanoseconds_without_overflow() {
+        assert_eq!(ticks_to_ns(2_200, 2_200_000_000), 1_000);
+        assert_eq!(ticks_to_ns(u64::MAX, 1), u64::MAX);
+        assert_eq!(ticks_to_ns(5, 0), 0);
+    }
+}

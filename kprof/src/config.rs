@@ -1,0 +1,144 @@
+//! What the kernel decides at boot: way, rate, filter, clock, image. Plain data; no code runs here.
+//!
+//! In: the kernel's choices. Out: [`Setup`], handed to `Profiler::init`. Context: boot CPU.
+
+use crate::CpuSlot;
+use core::mem::MaybeUninit;
+
+/// How a core is reached. The data says which was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Way {
+    /// By NMI: sees everything, code with interrupts off too.
+    #[default]
+    Nmi = 0,
+    /// By a fixed interrupt: time with interrupts off appears at the instruction that turns them on.
+    Ipi = 1,
+    /// Each core publishes where it is; the sampler reads that without interrupting anybody.
+    Published = 2,
+    /// By the CPU's own timer: for one CPU, and for the boot CPU until the sampler runs.
+    Own = 3,
+}
+
+impl Way {
+    /// Its name on the command line and in the data.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nmi => "nmi",
+            Self::Ipi => "ipi",
+            Self::Published => "published",
+            Self::Own => "self",
+        }
+    }
+}
+
+/// What a full ring does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// The new record is lost, and counted.
+    #[default]
+    Drop = 0,
+    /// The oldest records make room, and are counted: the flight recorder.
+    Overwrite = 1,
+}
+
+/// What the time stamp counter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Clock {
+    /// Time, at `tsc_hz`.
+    #[default]
+    Tsc = 0,
+    /// Instructions (QEMU with `-icount`); `tsc_hz` of them are one guest second.
+    Instructions = 1,
+}
+
+/// The kernel's choices. Start from [`Config::new`] and change what differs.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The CPU that does nothing but sample, or `None` where every CPU samples itself ([`Way::Own`]).
+    pub sampler_cpu: Option<usize>,
+    /// How the others are reached.
+    pub way: Way,
+    /// Ticks per second, 1 to 100 000.
+    pub hz: u32,
+    /// Seed of the random gaps.
+    pub seed: u64,
+    /// Gaps are uniform within ±25 % of the period; `false`: fixed.
+    pub random_gaps: bool,
+    /// Keep samples of the idle context.
+    pub keep_idle: bool,
+    /// Keep samples of user code.
+    pub keep_user: bool,
+    /// Lower the rate when sampling costs too much.
+    pub backoff: bool,
+    /// Whether merged ticks count for the backoff; `false` under multi-threaded emulation, where they merge anyway.
+    pub backoff_on_merged: bool,
+    /// Frames kept of each stack, 1 to 250.
+    pub depth: u16,
+    /// What a full ring does.
+    pub mode: Mode,
+    /// Sample from the start, before anybody says `start`.
+    pub running: bool,
+    /// Whether the kernel can let a writer of `wait MS` sleep.
+    pub can_wait: bool,
+    /// An id of this boot, not 0.
+    pub boot: u64,
+    /// TSC ticks per second, calibrated (see the module `clock`).
+    pub tsc_hz: u64,
+    /// What the TSC counts.
+    pub clock: Clock,
+    /// Where the kernel image is loaded.
+    pub load: u64,
+    /// The main range of kernel code: start, end. Readable, mapped for ever.
+    pub text: (u64, u64),
+    /// The build id of the kernel image, or empty.
+    pub build_id: &'static [u8],
+    /// One or two symbols by which a wrong symbol file is noticed.
+    pub anchors: &'static [(&'static str, u64)],
+}
+
+impl Config {
+    /// The defaults: NMI, 1000 Hz, random gaps, 64 frames, drop mode, stopped.
+    pub const fn new() -> Self {
+        Self {
+            sampler_cpu: Some(0),
+            way: Way::Nmi,
+            hz: 1000,
+            seed: 42,
+            random_gaps: true,
+            keep_idle: false,
+            keep_user: false,
+            backoff: false,
+            backoff_on_merged: true,
+            depth: 64,
+            mode: Mode::Drop,
+            running: false,
+            can_wait: false,
+            boot: 1,
+            tsc_hz: 0,
+            clock: Clock::Tsc,
+            load: 0,
+            text: (0, 0),
+            build_id: &[],
+            anchors: &[],
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What `Profiler::init` needs.
+pub struct Setup {
+    /// One slot for each CPU that may ever come up, by CPU number.
+    pub slots: &'static [CpuSlot],
+    /// Memory of the meta stream, a power of two of words.
+    pub meta: &'static mut [MaybeUninit<u64>],
+    /// The choices.
+    pub config: Config,
+}

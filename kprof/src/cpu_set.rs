@@ -1,0 +1,36 @@
+//! The CPUs that a signal is for: a view of the slots, so there is no greatest CPU number and no memory of its own.
+//!
+//! In: slots with their `due` flags. Out: CPU numbers. Context: the sampler CPU, inside [`crate::Kernel::signal`].
+
+use crate::slot::CpuSlot;
+use core::sync::atomic::Ordering;
+
+/// The CPUs to be signalled now.
+#[derive(Clone, Copy)]
+pub struct CpuSet<'a> {
+    slots: &'a [CpuSlot],
+    all_others: bool,
+}
+
+impl<'a> CpuSet<'a> {
+    /// The CPUs whose `due` flag is set.
+    pub(crate) fn due(slots: &'a [CpuSlot], all_others: bool) -> Self {
+        Self { slots, all_others }
+    }
+
+    /// Whether every CPU that has a slot, but the one that runs this, is in the set.
+    pub fn all_others(&self) -> bool {
+        self.all_others
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.slots.get(cpu).is_some_and(|slot| slot.sampler.due.load(Ordering::Relaxed))
+    }
+
+    /// The CPU numbers, rising.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<'a> {
+        let set = *self;
+        (0..set.slots.len()).filter(move |cpu| set.contains(*cpu))
+    }
+}

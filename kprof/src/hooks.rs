@@ -1,0 +1,188 @@
+//! The seam: what a kernel tells the profiler, and in which context it is asked.
+//!
+//! In: the kernel's implementation of [`Kernel`]. Out: facts about CPUs, stacks, text and time. Every function says who
+//! calls it; those called in NMI context must not take a lock, allocate, print, fault or loop without bound.
+
+use crate::CpuSet;
+use crate::format::marker::Marker;
+use core::marker::PhantomData;
+use core::ops::Range;
+
+/// The facts that only the kernel knows. A port is an implementation of this trait and a handful of calls.
+pub trait Kernel: Sync + 'static {
+    /// The number of the CPU that runs this, from 0.
+    ///
+    /// Context: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the NMI's
+    /// own stack, from the local APIC's id, or from a paranoid entry. A lie mixes up the accounts of two CPUs.
+    fn cpu(&self) -> usize;
+
+    /// Sends an NMI (or, with [`crate::Way::Ipi`], the fixed interrupt) to each CPU of the set.
+    ///
+    /// Context: the sampler CPU, ordinary code, interrupts as the kernel left them. [`CpuSet::all_others`] says when the
+    /// APIC's "all but me" shorthand does the same as one message for each.
+    fn signal(&self, cpus: &CpuSet<'_>);
+
+    /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
+    ///
+    /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without locks.
+    /// Start and end are multiples of 8 and every word of the range is mapped: the profiler reads what this declares.
+    fn stack_range(&self, address: u64) -> Option<Range<u64>>;
+
+    /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
+    ///
+    /// Context: NMI. Asked only for addresses that the main text range does not hold.
+    fn is_text(&self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
+
+    /// The running context and whether it is this CPU's idle one. Context: NMI, also in the middle of a switch.
+    fn context(&self) -> Context;
+
+    /// One word of user memory, or `None`: never faults (walk the page tables by software). `address` is not checked.
+    ///
+    /// Context: NMI, the user's address space is loaded. The default gives up user frames.
+    fn read_user(&self, address: u64) -> Option<u64> {
+        let _ = address;
+        None
+    }
+
+    /// Where the border lies when the interrupted instruction is inside an entry stub of the kernel, where the usual
+    /// `marker, rbp` pair is not yet, or no longer, on the stack; `None` for every other instruction.
+    ///
+    /// Context: NMI. Compare `at.rip` with the stub text first. The default is right for a kernel whose stubs are never
+    /// sampled and costs such a sample its callers at most, never a wrong one.
+    fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
+        let _ = at;
+        None
+    }
+
+    /// For kernels whose entry stubs leave no marker word: the border behind `return_address`, if that lies in a stub.
+    ///
+    /// Context: NMI, for each return address of kernel text. `frame_pointer` is the address of the pair
+    /// `[saved rbp, return_address]`.
+    fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
+        let _ = (return_address, frame_pointer);
+        None
+    }
+
+    /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer; earlier wake-ups are fine.
+    ///
+    /// Context: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
+    fn sleep_ns(&self, ns: u64);
+
+    /// A ring is a quarter full or the meta stream has a new record: wake those who wait in `wait MS`.
+    ///
+    /// Context: the sampler CPU, ordinary code. The default does nothing: the daemon polls.
+    fn wake_reader(&self) {}
+}
+
+/// What runs on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// An id that no other context ever had or will have.
+    pub id: u64,
+    /// Whether it is the idle context of its CPU.
+    pub idle: bool,
+}
+
+/// The interrupted registers, as the entry stub saved them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub rip: u64,
+    /// Code segment; its lowest two bits are the privilege level.
+    pub cs: u64,
+    /// Flags; bit 9 says whether interrupts were on.
+    pub rflags: u64,
+    /// Stack pointer.
+    pub rsp: u64,
+    /// Frame pointer, or whatever else the code keeps there.
+    pub rbp: u64,
+    /// rcx: in the first and last instructions of a syscall stub it holds the user's RIP.
+    pub rcx: u64,
+}
+
+/// Where the interrupted state is while an entry stub is between its first instruction and `mov rbp, rsp`, or between
+/// `pop rbp` and the return. In all of these rbp is that of the interrupted code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryFrame {
+    /// The hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
+    OnStack {
+        /// The border: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
+        marker: Marker,
+        /// The address of its lowest word, the saved RIP.
+        rip_at: u64,
+    },
+    /// A syscall stub before it has saved, or after it has restored, the user's registers: RIP is in rcx.
+    InRegisters {
+        /// The border.
+        marker: Marker,
+    },
+}
+
+/// A border found by [`Kernel::border`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Border {
+    /// Interrupt, exception or syscall.
+    pub marker: Marker,
+    /// The address of the saved RIP, lowest word of the hardware frame.
+    pub rip_at: u64,
+    /// The interrupted code's rbp.
+    pub rbp: u64,
+}
+
+/// What became of an NMI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A sample is in the ring.
+    Sampled,
+    /// A tick, left out by the filter (user or idle).
+    LeftOut,
+    /// A tick whose sample was lost; counted by reason.
+    Lost,
+    /// No new tick: not the profiler's NMI. The kernel may treat it as watchdog, button or error.
+    Foreign,
+}
+
+/// Things that [`crate::Profiler::count`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Event {
+    /// The scheduler switched contexts.
+    ContextSwitch = 0,
+    /// A page fault.
+    PageFault = 1,
+    /// A hardware interrupt.
+    Interrupt = 2,
+}
+
+/// A code image: the kernel or a loaded module.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    /// Its name; for the kernel `kernel`.
+    pub name: &'a str,
+    /// Where it is loaded.
+    pub load: u64,
+    /// Its code.
+    pub text: (u64, u64),
+    /// The build id of its note, or empty.
+    pub build_id: &'a [u8],
+}
+
+/// Proof of being in an NMI (or the sampling interrupt) entered by this CPU's stub.
+#[derive(Debug)]
+pub struct NmiToken(PhantomData<*mut ()>);
+
+impl NmiToken {
+    /// To be made by the entry stub's Rust half only.
+    ///
+    /// # Safety
+    /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its own
+    /// stack, and the code that was interrupted does not run before the token is gone.
+    #[inline]
+    pub const unsafe fn new() -> Self {
+        Self(PhantomData)
+    }
+}

@@ -1,0 +1,129 @@
+//! The second stream: names, images, marks, settings. From ordinary code, so a lock is allowed.
+//!
+//! In: the kernel's calls. Out: meta records, read like a CPU's ring. Context: ordinary code, interrupts on or off; never
+//! NMI. The lock is held with interrupts off, so that no thread that preempts the holder waits for it. Full: the record
+//! is lost and counted.
+
+use crate::format::record::{Kind, META_HEADER_WORDS};
+use crate::hooks::{Image, Kernel};
+use crate::profiler::Profiler;
+use crate::ring::{Ring, Words};
+use crate::slot::ReaderPart;
+use crate::sync::{AtomicU64, Ordering};
+use crate::x86_64::{interrupts, tsc};
+use core::fmt::Write;
+use core::mem::MaybeUninit;
+
+/// Longest text of a meta record in bytes; a longer one is cut at a character.
+pub(crate) const MOST_TEXT: usize = 1024;
+
+/// The meta stream.
+pub(crate) struct Meta {
+    ring: spin::Once<Ring>,
+    lock: spin::Mutex<()>,
+    lost: AtomicU64,
+    woken_at: AtomicU64,
+    pub(crate) reader: ReaderPart,
+}
+
+impl Meta {
+    pub(crate) const fn new() -> Self {
+        Self {
+            ring: spin::Once::new(),
+            lock: spin::Mutex::new(()),
+            lost: AtomicU64::new(0),
+            woken_at: AtomicU64::new(0),
+            reader: ReaderPart::new(),
+        }
+    }
+
+    pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) {
+        match Words::new(memory) {
+            Ok(words) => self.ring.call_once(|| Ring::new(words)),
+            Err(reason) => panic!("kprof: meta memory: {reason:?}"),
+        };
+    }
+
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        self.ring.get()
+    }
+
+    /// Whether the reader is to be woken for what is unread up to this head; once for each head.
+    pub(crate) fn woken(&self, head: Option<u64>) -> bool {
+        head.is_some_and(|head| self.woken_at.swap(head, Ordering::Relaxed) != head)
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Puts one record in, or counts it as lost.
+    pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) {
+        let text = &text[..text.floor_char_boundary(MOST_TEXT)];
+        let tsc = tsc::read();
+        let stored = interrupts::without(|| {
+            let _only_producer = self.lock.lock();
+            let ring = self.ring.get()?;
+            let mut sink = ring.room();
+            let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
+            header.into_iter().chain(words_of(text)).try_for_each(|word| sink.push(word)).ok()?;
+            ring.publish(kind, sink.words());
+            Some(())
+        });
+        if stored.is_none() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The bytes of a text as words, little endian, zero padded.
+fn words_of(text: &str) -> impl Iterator<Item = u64> {
+    text.as_bytes().chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    })
+}
+
+const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before the text");
+
+impl<K: Kernel> Profiler<K> {
+    /// Names a context, at its birth or when its name changes. Context: ordinary code.
+    pub fn context_name(&self, id: u64, name: &str) {
+        self.meta.put(Kind::ContextName, [id, 0, 0], name);
+    }
+
+    /// Tells of a code image: the kernel once, a module when it is loaded. Context: ordinary code.
+    pub fn image(&self, image: &Image<'_>) {
+        let mut text = heapless::String::<MOST_TEXT>::new();
+        let name = &image.name[..image.name.floor_char_boundary(MOST_TEXT / 2)];
+        // Cannot overflow: half the room for the name, 2 bytes of text for each of at most 64 of the id.
+        let _ = write!(text, "{name} {}", Hex(&image.build_id[..image.build_id.len().min(64)]));
+        self.meta.put(Kind::Image, [image.load, image.text.0, image.text.1], &text);
+    }
+
+    /// Sets a mark in time. Context: ordinary code.
+    pub fn mark(&self, name: &str) {
+        self.meta.put(Kind::Mark, [0; 3], name);
+    }
+
+    /// Writes down that a setting changed.
+    pub(crate) fn note_setting(&self, command: core::fmt::Arguments<'_>) {
+        let mut text = heapless::String::<64>::new();
+        // A command that is too long is cut; none is.
+        let _ = text.write_fmt(command);
+        self.meta.put(Kind::Setting, [0; 3], &text);
+    }
+}
+
+/// Bytes in hex, `-` for none.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl core::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_char('-');
+        }
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,274 @@
+//! The profiler itself: what a kernel puts into a `static`, and how its stages find each other.
+//!
+//! In: the kernel's hooks, memory, choices. Out: the stages, as methods in their own files (`sampler`, `handler`,
+//! `drain`, `control`, `meta`). Context: here only set-up, start and stop, in ordinary code; nothing here takes a lock.
+
+use crate::config::{Config, Mode, Setup, Way};
+use crate::control::ControlState;
+use crate::hooks::{Event, Kernel};
+use crate::meta::Meta;
+use crate::slot::CpuSlot;
+use crate::x86_64::tsc;
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Whether the profiler is compiled in.
+pub const ENABLED: bool = true;
+/// The usual size of a CPU's ring, 256 KiB; 0 with the feature off.
+pub const DEFAULT_RING_WORDS: usize = 32 * 1024;
+
+/// The profiler of a kernel. Make it in a `static`.
+pub struct Profiler<K: Kernel> {
+    kernel: K,
+    ready: spin::Once<Ready>,
+    pub(crate) live: Live,
+    pub(crate) meta: Meta,
+    pub(crate) control: ControlState,
+}
+
+struct Ready {
+    slots: &'static [CpuSlot],
+    config: Config,
+}
+
+/// What can change while running.
+pub(crate) struct Live {
+    settings: AtomicU64,
+    state: AtomicU8,
+    /// The sampler is between its look at `state` and the end of its signals.
+    pub(crate) sending: AtomicBool,
+    /// The way in use now: `Own` until the sampler runs.
+    way: AtomicU8,
+    pub(crate) hz: AtomicU32,
+    pub(crate) seed: AtomicU64,
+    pub(crate) random_gaps: AtomicBool,
+    pub(crate) backoff: AtomicBool,
+}
+
+/// Whether ticks are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Stopped = 0,
+    Running = 1,
+    Frozen = 2,
+}
+
+bitflags::bitflags! {
+    /// What the handler needs to know, in one load. Bits 16 to 31: the depth.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Settings: u64 {
+        const KEEP_IDLE = 1 << 0;
+        const KEEP_USER = 1 << 1;
+        const OVERWRITE = 1 << 2;
+        const DEPTH = 0xffff << 16;
+    }
+}
+
+impl Settings {
+    pub(crate) fn keep_idle(self) -> bool {
+        self.contains(Self::KEEP_IDLE)
+    }
+
+    pub(crate) fn keep_user(self) -> bool {
+        self.contains(Self::KEEP_USER)
+    }
+
+    pub(crate) fn overwrites(self) -> bool {
+        self.contains(Self::OVERWRITE)
+    }
+
+    pub(crate) fn depth(self) -> usize {
+        (self.bits() >> 16 & 0xffff) as usize
+    }
+
+    pub(crate) fn with_depth(self, depth: u16) -> Self {
+        Self::from_bits_retain(self.bits() & !Self::DEPTH.bits() | u64::from(depth) << 16)
+    }
+
+    /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
+    pub(crate) fn most_words(self) -> u64 {
+        16 + 3 * self.depth() as u64
+    }
+}
+
+/// The greatest `depth`: with it the longest sample still is a record.
+pub(crate) const MOST_DEPTH: u16 = 250;
+static_assertions::const_assert!(16 + 3 * MOST_DEPTH as usize <= crate::format::record::MAX_WORDS);
+
+/// `stop` gave up waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopError {
+    /// The first CPU that has not taken all ticks sent to it.
+    pub cpu: usize,
+    /// How many it has not taken.
+    pub pending: u64,
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "stopped, but cpu {} has not taken {} ticks within a second: does its NMI entry call on_nmi?",
+            self.cpu, self.pending
+        )
+    }
+}
+
+impl<K: Kernel> Profiler<K> {
+    /// For a `static`.
+    pub const fn new(kernel: K) -> Self {
+        Self {
+            kernel,
+            ready: spin::Once::new(),
+            live: Live {
+                settings: AtomicU64::new(64 << 16),
+                state: AtomicU8::new(State::Stopped as u8),
+                sending: AtomicBool::new(false),
+                way: AtomicU8::new(Way::Own as u8),
+                hz: AtomicU32::new(1000),
+                seed: AtomicU64::new(0),
+                random_gaps: AtomicBool::new(true),
+                backoff: AtomicBool::new(false),
+            },
+            meta: Meta::new(),
+            control: ControlState::new(),
+        }
+    }
+
+    /// Sets the profiler up. Context: the boot CPU, once, as soon as memory and the choices are there; `setup` is not
+    /// called with the feature off. A second call changes nothing.
+    ///
+    /// # Panics
+    /// When the meta memory is not a power of two of at least 1024 words, or a choice is out of its range.
+    pub fn init(&'static self, setup: impl FnOnce() -> Setup) {
+        self.ready.call_once(|| {
+            let Setup { slots, meta, config } = setup();
+            assert!((1..=MOST_DEPTH).contains(&config.depth), "kprof: depth must be 1 to 250, is {}", config.depth);
+            assert!((1..=100_000).contains(&config.hz), "kprof: hz must be 1 to 100000, is {}", config.hz);
+            self.meta.install(meta);
+            let mut settings = Settings::empty().with_depth(config.depth);
+            settings.set(Settings::KEEP_IDLE, config.keep_idle);
+            settings.set(Settings::KEEP_USER, config.keep_user);
+            settings.set(Settings::OVERWRITE, config.mode == Mode::Overwrite);
+            self.set_settings(settings);
+            self.live.hz.store(config.hz, Ordering::Relaxed);
+            self.live.seed.store(config.seed, Ordering::Relaxed);
+            self.live.random_gaps.store(config.random_gaps, Ordering::Relaxed);
+            self.live.backoff.store(config.backoff, Ordering::Relaxed);
+            let state = if config.running { State::Running } else { State::Stopped };
+            self.live.state.store(state as u8, Ordering::SeqCst);
+            Ready { slots, config }
+        });
+    }
+
+    /// Gives a CPU its ring; from now on it gets ticks. Context: that CPU, after it has loaded an IDT with an NMI entry.
+    /// `ring` (a power of two of at least 1024 words) is not called with the feature off.
+    ///
+    /// # Panics
+    /// When the CPU has no slot or the memory is no ring.
+    pub fn register(&'static self, cpu: usize, ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>]) {
+        let Some(slot) = self.slots().get(cpu) else {
+            panic!("kprof: cpu {cpu} has no slot (init gave {})", self.slots().len());
+        };
+        if let Err(reason) = slot.install(ring()) {
+            panic!("kprof: ring memory of cpu {cpu}: {reason:?}");
+        }
+    }
+
+    /// Starts sampling. Context: ordinary code.
+    pub fn start(&self) {
+        self.set_state(State::Running);
+    }
+
+    /// Stops sampling, and returns when every tick sent has been taken. Context: ordinary code on any CPU; with
+    /// [`Way::Ipi`] interrupts must be on.
+    ///
+    /// # Errors
+    /// A CPU did not take its ticks within a second; sampling is stopped all the same.
+    pub fn stop(&self) -> Result<(), StopError> {
+        self.set_state(State::Stopped);
+        self.settle()
+    }
+
+    /// Counts an event on the CPU that runs this. Context: any but NMI.
+    #[inline]
+    pub fn count(&self, event: Event) {
+        if let Some(slot) = self.slots().get(self.kernel.cpu()) {
+            slot.events[event as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until no tick is on its way.
+    pub(crate) fn settle(&self) -> Result<(), StopError> {
+        fence(Ordering::SeqCst);
+        let limit = self.config().map_or(0, |config| config.tsc_hz);
+        let start = tsc::read();
+        loop {
+            let sending = self.live.sending.load(Ordering::SeqCst);
+            let late = self.slots().iter().enumerate().find(|(_, slot)| slot.pending() > 0 || slot.in_handler());
+            match late {
+                None if !sending => return Ok(()),
+                Some((cpu, slot)) if tsc::read().wrapping_sub(start) > limit => {
+                    return Err(StopError { cpu, pending: slot.pending() });
+                }
+                _ => core::hint::spin_loop(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &'static [CpuSlot] {
+        self.ready.get().map_or(&[], |ready| ready.slots)
+    }
+
+    #[inline(always)]
+    pub(crate) fn config(&self) -> Option<&Config> {
+        self.ready.get().map(|ready| &ready.config)
+    }
+
+    #[inline(always)]
+    pub(crate) fn text(&self) -> (u64, u64) {
+        self.config().map_or((0, 0), |config| config.text)
+    }
+
+    #[inline(always)]
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::from_bits_retain(self.live.settings.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.live.settings.store(settings.bits(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.live.state.load(Ordering::SeqCst) {
+            1 => State::Running,
+            2 => State::Frozen,
+            _ => State::Stopped,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.live.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        match self.live.way.load(Ordering::Relaxed) {
+            0 => Way::Nmi,
+            1 => Way::Ipi,
+            2 => Way::Published,
+            _ => Way::Own,
+        }
+    }
+
+    pub(crate) fn set_way(&self, way: Way) {
+        self.live.way.store(way as u8, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,74 @@
+//! The reading end: copies whole records, gives up nothing until told.
+//!
+//! In: a position at which a record begins. Out: copies, lengths, counts. Context: ordinary code, one reader at a time
+//! (the claim sees to that); in overwrite mode, and after a panic, beside a running producer. Empty: no record. A
+//! record that was overwritten while it was copied is [`Torn`] and no word of it may be used.
+
+use super::{Ring, position};
+use crate::sync::{Ordering, fence};
+
+/// The producer took the place of the record while it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Torn;
+
+impl Ring {
+    /// The length in words of the record at `at`; `None` at the head.
+    pub(crate) fn record_at(&self, at: u64) -> Result<Option<u64>, Torn> {
+        let head = self.head();
+        if at >= head {
+            return Ok(None);
+        }
+        let first = self.words.at(at).load(Ordering::Relaxed);
+        self.still_there(at)?;
+        position::record_words(first, head - at).map(Some).ok_or(Torn)
+    }
+
+    /// Copies the words from `at` on as bytes, little endian.
+    pub(crate) fn copy(&self, at: u64, to: &mut [u8]) -> Result<(), Torn> {
+        for (bytes, position) in to.chunks_exact_mut(8).zip(at..) {
+            bytes.copy_from_slice(&self.word(position).to_le_bytes());
+        }
+        self.still_there(at)
+    }
+
+    /// One word. Beside a running recorder only a look: nothing says that it is still part of the record.
+    pub(crate) fn word(&self, position: u64) -> u64 {
+        self.words.at(position).load(Ordering::Relaxed)
+    }
+
+    /// How many whole records lie from `from` up to `to`; `None` when `to` is not where a record ends.
+    pub(crate) fn count(&self, from: u64, to: u64) -> Option<u64> {
+        let (mut at, mut count) = (from, 0);
+        while at < to {
+            at += self.record_at(at).ok()??;
+            count += 1;
+        }
+        (at == to).then_some(count)
+    }
+
+    /// How many records lie in the ring now. Beside a running recorder: counted again where it was overtaken.
+    pub(crate) fn count_all(&self) -> u64 {
+        for _ in 0..8 {
+            let (tail, head) = (self.tail(), self.head());
+            if let Some(count) = self.count(tail, head) {
+                return count;
+            }
+        }
+        0
+    }
+
+    /// Gives up everything below `to`, a position that `count` has confirmed. Drop mode only.
+    pub(crate) fn release(&self, to: u64) {
+        // Release: our copies were made before the producer may write over them.
+        self.tail.store(to, Ordering::Release);
+    }
+
+    /// Whether nothing from `at` on has been given up to the producer before now.
+    #[inline]
+    fn still_there(&self, at: u64) -> Result<(), Torn> {
+        // Pairs with the fence in `room_by_force`: if one of the words read above was a new one, the tail that was moved
+        // before it was written is visible now.
+        fence(Ordering::Acquire);
+        if self.tail.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
+    }
+}

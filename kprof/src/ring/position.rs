@@ -1,0 +1,45 @@
+//! Arithmetic on positions, pure. In: cursors. Out: room and distances. Context: any.
+//!
+//! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, at the rates of a
+//! profiler for ever, so nothing here wraps.
+
+use crate::format::record::{Header, MAX_WORDS};
+
+/// Words that may be written from `head` on without touching what is kept from `tail` on.
+#[inline(always)]
+pub(crate) const fn room(capacity: u64, head: u64, tail: u64) -> u64 {
+    capacity - (head - tail)
+}
+
+/// The length of the record with this first word, if it can be one that lies within `available` words.
+///
+/// The ring only ever holds whole records, so a `None` means that the words changed while they were read.
+#[inline]
+pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
+    let words = match Header::decode(first) {
+        Ok(header) => u64::from(header.words),
+        Err(_) => return None,
+    };
+    (words <= available && words <= MAX_WORDS as u64).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::Kind;
+
+    #[test]
+    fn full_and_empty_are_told_apart() {
+        assert_eq!(room(8, 100, 100), 8);
+        assert_eq!(room(8, 108, 100), 0);
+        assert_eq!(room(8, 103, 100), 5);
+    }
+
+    #[test]
+    fn a_length_past_the_available_words_is_no_record() {
+        let first = Header { kind: Kind::Sample, words: 9 }.encode();
+        assert_eq!(record_words(first, 9), Some(9));
+        assert_eq!(record_words(first, 8), None);
+        assert_eq!(record_words(0, 8), None);
+    }
+}

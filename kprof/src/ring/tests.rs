@@ -1,0 +1,81 @@
+//! Tests of the ring on one thread, and memory for the tests of others.
+
+use super::*;
+use crate::format::record::{Header, Kind, MAX_WORDS};
+use core::mem::MaybeUninit;
+use std::sync::{Mutex, atomic::AtomicPtr};
+
+/// Ring memory that lives as long as the test process (and is known to leak checkers).
+pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
+    static KEPT: Mutex<Vec<AtomicPtr<MaybeUninit<u64>>>> = Mutex::new(Vec::new());
+    let memory = Box::leak(vec![MaybeUninit::uninit(); words].into_boxed_slice());
+    KEPT.lock().unwrap().push(AtomicPtr::new(memory.as_mut_ptr()));
+    memory
+}
+
+fn put(ring: &Ring, words: u64) -> bool {
+    let mut sink = ring.room();
+    let fits = (0..words).all(|word| sink.push(word).is_ok());
+    if fits {
+        ring.publish(Kind::Sample, sink.words());
+    }
+    fits
+}
+
+#[test]
+fn memory_that_is_no_ring_is_refused() {
+    assert!(matches!(Words::new(memory(1000)), Err(BadMemory::NotPowerOfTwo(1000))));
+    assert!(matches!(Words::new(memory(512)), Err(BadMemory::TooSmall(512))));
+    assert!(matches!(Words::new(memory(0)), Err(BadMemory::NotPowerOfTwo(0))));
+}
+
+#[test]
+fn a_full_ring_takes_nothing_and_loses_nothing() {
+    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let mut records = 0;
+    while put(&ring, 10) {
+        records += 1;
+    }
+    assert_eq!(records, 102);
+    assert_eq!(ring.count_all(), 102);
+    assert_eq!(ring.head() - ring.tail(), 1020);
+    assert_eq!(ring.count(0, 20), Some(2));
+    assert_eq!(ring.count(0, 21), None);
+    ring.release(20);
+    assert!(put(&ring, 10) && put(&ring, 10));
+    assert_eq!(ring.count_all(), 102);
+}
+
+#[test]
+fn records_are_whole_across_the_physical_end_at_every_offset() {
+    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let mut copy = [0; 88];
+    for _ in 0..3 * MAX_WORDS {
+        let at = ring.head();
+        assert!(put(&ring, 11));
+        assert_eq!(ring.record_at(at), Ok(Some(11)));
+        ring.copy(at, &mut copy).unwrap();
+        let words: Vec<u64> = copy.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words[0], Header { kind: Kind::Sample, words: 11 }.encode());
+        assert_eq!(words[1..], (1..11).collect::<Vec<u64>>());
+        ring.release(at + 11);
+    }
+}
+
+#[test]
+fn overwriting_gives_up_whole_old_records_and_counts_them() {
+    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let (mut recorded, mut overwritten) = (0, 0);
+    for length in (6..40).cycle().take(5000) {
+        let (mut sink, gone) = ring.room_by_force(64);
+        overwritten += gone;
+        for word in 0..length {
+            sink.push(word).unwrap();
+        }
+        ring.publish(Kind::Sample, sink.words());
+        recorded += 1;
+        assert_eq!(recorded, overwritten + ring.count_all());
+    }
+    assert!(overwritten > 4000);
+    assert_eq!(ring.record_at(0), Err(Torn));
+}

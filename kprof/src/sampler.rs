@@ -1,0 +1,193 @@
+//! The reserved core: sleep for a random gap, number the tick, reach the others; for ever.
+//!
+//! In: rate, gaps, seed, state. Out: tick numbers and signals. Context: the sampler CPU, ordinary code, interrupts as
+//! [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins: a spinning core slows the others down. Never
+//! samples itself. Late (the machine was busy): goes on from now; a tick that was not sent was not sent, and is not counted.
+
+use crate::config::Way;
+use crate::cpu_set::CpuSet;
+use crate::gaps::Gaps;
+use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
+use crate::profiler::{Profiler, State};
+use crate::slot::{CpuSlot, ReaderPart};
+use crate::x86_64::{memory::Direct, tsc};
+use crate::{clock, ring::Ring};
+use core::sync::atomic::Ordering;
+
+/// How long the sampler sleeps while nothing is to be sampled.
+const STOPPED_SLEEP_NS: u64 = 10_000_000;
+/// The longest sleep of all, so that `stop`, `start` and a new rate are noticed at a low rate too.
+const MOST_SLEEP_NS: u64 = 20_000_000;
+
+/// What [`Profiler::on_timer`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnTick {
+    /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
+    pub outcome: Outcome,
+    /// When the next tick is due, from now: the timer should come about then, later is harmless.
+    pub next_ns: u64,
+}
+
+impl<K: Kernel> Profiler<K> {
+    /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`] (or with
+    /// the feature off); otherwise never.
+    ///
+    /// Context: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
+    pub fn run_sampler(&'static self, cpu: usize) {
+        let Some(config) = self.config().filter(|config| config.sampler_cpu == Some(cpu)) else { return };
+        self.set_way(config.way);
+        self.note_setting(format_args!("way {}", self.way().name()));
+        let mut gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed));
+        let mut seed = self.live.seed.load(Ordering::Relaxed);
+        let mut deadline = None;
+        loop {
+            self.wake_if_due();
+            if self.state() != State::Running {
+                self.signal_pending(cpu);
+                self.kernel().sleep_ns(STOPPED_SLEEP_NS);
+                deadline = None;
+                continue;
+            }
+            let newest_seed = self.live.seed.load(Ordering::Relaxed);
+            if newest_seed != seed {
+                (seed, gaps) = (newest_seed, Gaps::new(newest_seed));
+            }
+            let now = tsc::read();
+            match deadline {
+                Some(at) if now < at => {
+                    let ns = clock::ticks_to_ns(at - now, config.tsc_hz);
+                    self.kernel().sleep_ns(ns.clamp(1, MOST_SLEEP_NS));
+                }
+                before => {
+                    if before.is_some() {
+                        self.send_tick(cpu);
+                    }
+                    let gap = self.gap(&mut gaps, config.tsc_hz);
+                    deadline = Some(after(before.unwrap_or(now), gap, now));
+                }
+            }
+        }
+    }
+
+    /// One timer interrupt of a CPU that samples itself ([`Way::Own`], and every CPU until the sampler runs).
+    ///
+    /// Context: the timer's interrupt handler, interrupts off.
+    pub fn on_timer(&self, _token: &NmiToken, at: &Registers) -> OwnTick {
+        let nothing = OwnTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
+        let (Some(config), cpu) = (self.config(), self.kernel().cpu()) else { return nothing };
+        let Some(slot) = self.slots().get(cpu) else { return nothing };
+        if self.way() != Way::Own || self.state() != State::Running || !slot.takes_ticks() {
+            return nothing;
+        }
+        let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
+        let (mut outcome, mut next) = (Outcome::Foreign, due);
+        if now >= due {
+            let mut gaps = Gaps::new(slot.sampler.own_gaps.load(Ordering::Relaxed));
+            if due == 0 {
+                gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed).wrapping_add(cpu as u64));
+            } else {
+                outcome = self.own_tick_on(cpu, at, Direct);
+            }
+            next = after(if due == 0 { now } else { due }, self.gap(&mut gaps, config.tsc_hz), now);
+            slot.sampler.own_gaps.store(gaps.state(), Ordering::Relaxed);
+            slot.sampler.own_next.store(next, Ordering::Relaxed);
+        }
+        OwnTick { outcome, next_ns: clock::ticks_to_ns(next - now, config.tsc_hz) }
+    }
+
+    /// Whether a reader that waits has something to read: a ring a quarter full, or a meta record.
+    pub fn reader_due(&self) -> bool {
+        let meta = self.meta.ring().is_some_and(|ring| unread(ring, &self.meta.reader) > 0);
+        meta || self.slots().iter().any(quarter_full)
+    }
+
+    /// Numbers a tick for every CPU that takes ticks, and signals them.
+    fn send_tick(&self, me: usize) {
+        self.live.sending.store(true, Ordering::SeqCst);
+        // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
+        if self.state() == State::Running {
+            self.signal(
+                |cpu, slot| {
+                    let due = cpu != me && slot.takes_ticks();
+                    if due {
+                        slot.sampler.tick.fetch_add(1, Ordering::Release);
+                    }
+                    due
+                },
+                me,
+            );
+        }
+        self.live.sending.store(false, Ordering::SeqCst);
+    }
+
+    /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
+    fn signal_pending(&self, me: usize) {
+        self.signal(|cpu, slot| cpu != me && slot.pending() > 0, me);
+    }
+
+    fn signal(&self, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
+        let (mut any, mut all_others) = (false, true);
+        for (cpu, slot) in self.slots().iter().enumerate() {
+            let due = is_due(cpu, slot);
+            slot.sampler.due.store(due, Ordering::Relaxed);
+            any |= due;
+            all_others &= due || cpu == me;
+        }
+        if any {
+            self.kernel().signal(&CpuSet::due(self.slots(), all_others));
+        }
+    }
+
+    fn gap(&self, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
+        let hz = u64::from(self.live.hz.load(Ordering::Relaxed).max(1));
+        gaps.next((tsc_hz / hz).max(1), self.live.random_gaps.load(Ordering::Relaxed))
+    }
+
+    /// Tells the kernel once when a ring passes a quarter, and when a meta record has come.
+    fn wake_if_due(&self) {
+        let mut wake = self.meta.woken(unread_meta(&self.meta));
+        for slot in self.slots() {
+            let full = quarter_full(slot);
+            wake |= full && !slot.sampler.woken.swap(full, Ordering::Relaxed);
+            if !full {
+                slot.sampler.woken.store(false, Ordering::Relaxed);
+            }
+        }
+        if wake {
+            self.kernel().wake_reader();
+        }
+    }
+}
+
+/// The next deadline: `gap` after the last one, or after `now` when that has gone by already.
+fn after(last: u64, gap: u64, now: u64) -> u64 {
+    let next = last + gap;
+    if next > now { next } else { now + gap }
+}
+
+fn quarter_full(slot: &CpuSlot) -> bool {
+    slot.ring.get().is_some_and(|ring| unread(ring, &slot.reader) >= ring.capacity() / 4)
+}
+
+/// Words that are neither read nor given up.
+fn unread(ring: &Ring, reader: &ReaderPart) -> u64 {
+    let from = reader.position.load(Ordering::Relaxed).max(ring.tail());
+    ring.head().saturating_sub(from)
+}
+
+/// The head of the meta stream, if something in it is unread.
+fn unread_meta(meta: &crate::meta::Meta) -> Option<u64> {
+    meta.ring().filter(|ring| unread(ring, &meta.reader) > 0).map(Ring::head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_sampler_goes_on_from_now_and_an_early_one_from_its_plan() {
+        assert_eq!(after(1000, 100, 1010), 1100);
+        assert_eq!(after(1000, 100, 1100), 1200);
+        assert_eq!(after(1000, 100, 5000), 5100);
+    }
+}

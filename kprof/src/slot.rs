@@ -1,0 +1,127 @@
+//! Everything one CPU has: its tick, its account, its ring, its reader's place.
+//!
+//! In and out: the stages, each writing only its own part. Context: see the parts. The parts are 128 bytes apart, so
+//! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
+
+use crate::account::{Counter, HandlerCounters};
+use crate::ring::{BadMemory, Ring, Words};
+use crate::sync::{AtomicU64, Ordering};
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicBool;
+
+/// One CPU's part of the profiler. The kernel provides one for each CPU, in a static or from its allocator.
+pub struct CpuSlot {
+    pub(crate) sampler: SamplerPart,
+    pub(crate) handler: HandlerPart,
+    pub(crate) reader: ReaderPart,
+    /// Set once, by `register`.
+    pub(crate) ring: spin::Once<Ring>,
+    pub(crate) events: [AtomicU64; 3],
+}
+
+/// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
+#[repr(align(128))]
+pub(crate) struct SamplerPart {
+    /// The newest tick number; also how many were sent.
+    pub(crate) tick: AtomicU64,
+    /// To be signalled in this round.
+    pub(crate) due: AtomicBool,
+    /// In the mask of `cpus LIST`.
+    pub(crate) enabled: AtomicBool,
+    /// A quarter of the ring is unread and the reader has been told.
+    pub(crate) woken: AtomicBool,
+    /// Where this CPU is its own sampler: the TSC of its next tick, and the state of its gaps.
+    pub(crate) own_next: AtomicU64,
+    pub(crate) own_gaps: AtomicU64,
+}
+
+/// Written by this CPU's handler.
+#[repr(align(128))]
+pub(crate) struct HandlerPart {
+    /// Odd while the handler is at work.
+    pub(crate) sequence: AtomicU64,
+    /// Set by a nested NMI, cleared by the handler that it interrupted.
+    pub(crate) nested: AtomicBool,
+    /// The last tick number seen.
+    pub(crate) seen: Counter,
+    pub(crate) counters: HandlerCounters,
+    /// Words of an idle walk, which nobody reads.
+    pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
+}
+
+/// Few: the walk goes round in them.
+pub(crate) const SCRATCH_WORDS: usize = 16;
+
+/// Written by the claimed reader.
+#[repr(align(128))]
+pub(crate) struct ReaderPart {
+    /// Where the next read begins.
+    pub(crate) position: AtomicU64,
+    /// Samples acknowledged.
+    pub(crate) delivered: Counter,
+    /// Held while somebody reads.
+    pub(crate) busy: AtomicBool,
+}
+
+impl ReaderPart {
+    pub(crate) const fn new() -> Self {
+        Self { position: AtomicU64::new(0), delivered: Counter::new(), busy: AtomicBool::new(false) }
+    }
+}
+
+impl CpuSlot {
+    /// A slot of a CPU that has not registered.
+    #[allow(clippy::declare_interior_mutable_const)]
+    pub const fn new() -> Self {
+        Self {
+            sampler: SamplerPart {
+                tick: AtomicU64::new(0),
+                due: AtomicBool::new(false),
+                enabled: AtomicBool::new(true),
+                woken: AtomicBool::new(false),
+                own_next: AtomicU64::new(0),
+                own_gaps: AtomicU64::new(0),
+            },
+            handler: HandlerPart {
+                sequence: AtomicU64::new(0),
+                nested: AtomicBool::new(false),
+                seen: Counter::new(),
+                counters: HandlerCounters::new(),
+                scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
+            },
+            reader: ReaderPart::new(),
+            ring: spin::Once::new(),
+            events: [const { AtomicU64::new(0) }; 3],
+        }
+    }
+
+    /// Gives the CPU its ring; from now on it gets ticks.
+    pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
+        let words = Words::new(memory)?;
+        self.ring.call_once(|| Ring::new(words));
+        Ok(())
+    }
+
+    /// Whether it gets ticks.
+    pub(crate) fn takes_ticks(&self) -> bool {
+        self.ring.get().is_some() && self.sampler.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Whether its handler is at work.
+    pub(crate) fn in_handler(&self) -> bool {
+        self.handler.sequence.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// Ticks sent that the handler has not seen.
+    pub(crate) fn pending(&self) -> u64 {
+        // The handler first: what it has seen was sent before.
+        let seen = self.handler.seen.get();
+        self.sampler.tick.load(Ordering::Relaxed).saturating_sub(seen)
+    }
+}
+
+impl Default for CpuSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,93 @@
+//! Does a call instruction end here? Pure; in: the bytes before an address; out: what kind of call, and its target.
+//!
+//! Encodings: Intel SDM volume 2, CALL, and table 2-2 (ModR/M with a base register; 64-bit forms). Context: NMI.
+
+/// A call that ends at the address looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// `call rel32`, and where to.
+    Direct(u64),
+    /// Through a register or memory.
+    Indirect,
+}
+
+/// The call that ends at `address`, judged by the eight bytes before it.
+///
+/// A direct call wins over an indirect one that could be read from the same bytes. Chance makes about one word of text
+/// in fifty look like the end of a call, so this alone proves nothing.
+pub(crate) fn ending_at(address: u64, before: [u8; 8]) -> Option<Call> {
+    if before[3] == 0xe8 {
+        let distance = i32::from_le_bytes([before[4], before[5], before[6], before[7]]);
+        return Some(Call::Direct(address.wrapping_add_signed(i64::from(distance))));
+    }
+    // FF /2 with its ModR/M byte at each distance from the end at which the rest of the instruction fills the gap.
+    let indirect = (1..=6).any(|rest| {
+        let at = 7 - rest;
+        before[at] == 0xff && modrm_is_call(before[at + 1]) && operand_bytes(before[at + 1], before.get(at + 2)) == rest
+    });
+    indirect.then_some(Call::Indirect)
+}
+
+/// Whether the middle bits of a ModR/M byte say /2: call near.
+fn modrm_is_call(modrm: u8) -> bool {
+    modrm >> 3 & 7 == 2
+}
+
+/// Bytes from the ModR/M byte (included) to the end of the instruction.
+fn operand_bytes(modrm: u8, sib: Option<&u8>) -> usize {
+    let (mode, base) = (modrm >> 6, modrm & 7);
+    let has_sib = mode != 3 && base == 4;
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        0 if has_sib && sib.is_some_and(|sib| sib & 7 == 5) => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    1 + usize::from(has_sib) + displacement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(instruction: &[u8]) -> [u8; 8] {
+        let mut before = [0x90; 8];
+        before[8 - instruction.len()..].copy_from_slice(instruction);
+        before
+    }
+
+    #[test]
+    fn calls_of_every_form_are_known() {
+        let direct = ending_at(0x1005, bytes(&[0xe8, 0xfb, 0xff, 0xff, 0xff]));
+        assert_eq!(direct, Some(Call::Direct(0x1000)));
+        let indirect: [&[u8]; 9] = [
+            &[0xff, 0xd0],                   // call rax
+            &[0x41, 0xff, 0xd3],             // call r11
+            &[0xff, 0x10],                   // call [rax]
+            &[0xff, 0x50, 0x18],             // call [rax+24]
+            &[0xff, 0x54, 0x24, 0x08],       // call [rsp+8]
+            &[0xff, 0x15, 1, 2, 3, 4],       // call [rip+x]
+            &[0xff, 0x90, 1, 2, 3, 4],       // call [rax+x]
+            &[0xff, 0x14, 0xc5, 1, 2, 3, 4], // call [rax*8+x]
+            &[0xff, 0x94, 0x24, 1, 2, 3, 4], // call [rsp+x]
+        ];
+        for instruction in indirect {
+            assert_eq!(ending_at(0x1000, bytes(instruction)), Some(Call::Indirect), "{instruction:x?}");
+        }
+    }
+
+    #[test]
+    fn other_instructions_are_no_calls() {
+        let others: [&[u8]; 5] = [
+            &[0xff, 0xe0],       // jmp rax
+            &[0xff, 0x30],       // push [rax]
+            &[0x48, 0x89, 0xe5], // mov rbp, rsp
+            &[0xe9, 0, 0, 0, 0], // jmp rel32
+            &[0xff, 0x50],       // call [rax+?], one byte short
+        ];
+        for instruction in others {
+            assert_eq!(ending_at(0x1000, bytes(instruction)), None, "{instruction:x?}");
+        }
+    }
+}

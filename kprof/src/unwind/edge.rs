@@ -1,0 +1,137 @@
+//! The caller while the frame pointer is not yet, or no longer, that of the running function.
+//!
+//! ```text
+//!   f:  push rbp          [rsp] is the caller                     ret           [rsp] is the caller
+//!       mov rbp, rsp      [rsp] is rbp, [rsp+8] the caller        pop rbp; jmp  [rsp] is the caller
+//!       ...               the frame pointer is right              a function without a frame: [rsp], or not
+//! ```
+//!
+//! In: registers, the words at [rsp], the code around RIP. Out: a caller, or a candidate behind marker 6, or nothing.
+//! Context: NMI, once per sample and border. A word is a caller only if RSP lies in a stack of this CPU, the word is
+//! text, a call ends there, and the instruction at RIP leaves no other reading. A stale word on the stack can pass the
+//! first three, so whatever the instruction does not settle goes along as a candidate, for the host to decide.
+
+use super::call::{self, Call};
+use super::{Memory, Walk};
+use crate::format::marker::Marker;
+use crate::hooks::{Kernel, Registers};
+use crate::ring::Full;
+use core::ops::Range;
+
+/// What the edge of a stack holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// The frame pointer is right, as far as can be seen.
+    None,
+    /// This is the caller.
+    Caller(u64),
+    /// This may be the caller.
+    Candidate(u64),
+}
+
+/// `push rbp; mov rbp, rsp` in its two encodings.
+const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
+/// How far behind the target of a call RIP may be for its code to be looked through for a prologue.
+const SCAN_BYTES: u64 = 256;
+
+impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
+    /// Pushes the caller or candidate at the edge, if there is one.
+    #[inline(always)]
+    pub(super) fn edge(&mut self, at: &Registers, range: &Range<u64>) -> Result<(), Full> {
+        let Some(top) = self.word(range, at.rsp) else { return Ok(()) };
+        // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
+        if top != at.rbp && !self.is_text(top) {
+            return Ok(());
+        }
+        self.push_edge(at, range, top)
+    }
+
+    #[cold]
+    fn push_edge(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Result<(), Full> {
+        let caller = match self.edge_of(at, range, top) {
+            Edge::None => return Ok(()),
+            Edge::Caller(caller) => caller,
+            Edge::Candidate(candidate) if self.frames_left > 0 => {
+                self.sink.push(Marker::Candidate.encode())?;
+                candidate
+            }
+            Edge::Candidate(_) => return Ok(()),
+        };
+        // A frame over the limit is reported by the walk that follows.
+        self.push_frame(caller).map(|_| ())
+    }
+
+    fn edge_of(&self, at: &Registers, range: &Range<u64>, top: u64) -> Edge {
+        let (Some(here), Some(before)) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))) else {
+            return Edge::None;
+        };
+        // After a push of rbp the caller is one word higher.
+        if top == at.rbp {
+            return match self.word(range, at.rsp + 8).and_then(|word| self.call_before(word).map(|call| (word, call))) {
+                Some((word, _)) if before[7] == 0x55 && moves_rsp_to_rbp(&here) => Edge::Caller(word),
+                Some((word, call)) => self.without_frame(word, call, at.rip, true),
+                None => Edge::None,
+            };
+        }
+        let Some(call) = self.call_before(top) else { return Edge::None };
+        if begins_with_prologue(&here) || begins_with_return(&here) || before[7] == 0x5d && begins_with_jump(&here) {
+            return Edge::Caller(top);
+        }
+        self.without_frame(top, call, at.rip, false)
+    }
+
+    /// The call that ends at `address`, if that is text and one does.
+    fn call_before(&self, address: u64) -> Option<Call> {
+        let before = self.code(address.wrapping_sub(8))?;
+        let call = call::ending_at(address, before)?;
+        match call {
+            Call::Direct(target) => (self.is_text(address) && self.is_text(target)).then_some(call),
+            Call::Indirect => self.is_text(address).then_some(call),
+        }
+    }
+
+    /// A word that looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to
+    /// code that reaches `rip` without making a frame. Had the running function made one, its prologue would lie between.
+    fn without_frame(&self, word: u64, call: Call, rip: u64, pushed: bool) -> Edge {
+        let Call::Direct(target) = call else { return Edge::Candidate(word) };
+        if target == rip && !pushed {
+            return Edge::Caller(word);
+        }
+        if rip < target || rip - target > SCAN_BYTES {
+            return Edge::Candidate(word);
+        }
+        let mut pushes = false;
+        for address in target..rip {
+            let Some(code) = self.code(address) else { return Edge::Candidate(word) };
+            if begins_with_prologue(&code) || begins_with_return(&code) {
+                return Edge::Candidate(word);
+            }
+            pushes |= code[0] == 0x55;
+        }
+        if pushes == pushed { Edge::Caller(word) } else { Edge::Candidate(word) }
+    }
+}
+
+fn begins_with_prologue(code: &[u8; 8]) -> bool {
+    // endbr64 may stand before it.
+    let code = if code[..4] == [0xf3, 0x0f, 0x1e, 0xfa] { &code[4..] } else { &code[..4] };
+    PROLOGUES.iter().any(|prologue| code == prologue)
+}
+
+fn moves_rsp_to_rbp(code: &[u8; 8]) -> bool {
+    PROLOGUES.iter().any(|prologue| code[..3] == prologue[1..])
+}
+
+/// `ret`, `ret imm16`, `repz ret`.
+fn begins_with_return(code: &[u8; 8]) -> bool {
+    matches!(code, [0xc3 | 0xc2, ..] | [0xf3, 0xc3, ..])
+}
+
+/// `jmp rel8`, `jmp rel32`, `jmp r/m64`.
+fn begins_with_jump(code: &[u8; 8]) -> bool {
+    match code {
+        [0xe9 | 0xeb, ..] => true,
+        [0xff, modrm, ..] | [0x41, 0xff, modrm, ..] => modrm >> 3 & 7 == 4,
+        _ => false,
+    }
+}

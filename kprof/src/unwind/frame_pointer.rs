@@ -1,0 +1,122 @@
+//! The chain of frame pointers, one pure step after the other.
+//!
+//! ```text
+//!   higher   │ ...             │
+//!            │ caller's rbp    │ ◄─ next
+//!            │ ...             │
+//!   rbp + 8  │ return address  │   or a marker word: an entry stub's frame, the hardware frame is above
+//!   rbp      │ saved rbp ──────┼──► next
+//!   lower    │ locals          │
+//! ```
+//!
+//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
+//! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
+
+use super::{Memory, Stop, Walk};
+use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
+use crate::hooks::{Kernel, Registers};
+use crate::ring::Full;
+use core::ops::Range;
+
+/// Where the chain goes after a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The frame pointer is good in this stack.
+    Here,
+    /// It lies outside this stack: another one, or nowhere.
+    Elsewhere,
+    /// There is none, by its own word.
+    Root,
+    /// It breaks a rule.
+    Cut(CutReason),
+}
+
+/// Judges the next frame pointer: pure, no memory is read. `above` is the lowest address it may have.
+#[inline(always)]
+pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
+    if next == 0 {
+        Next::Root
+    } else if next & 7 != 0 {
+        Next::Cut(CutReason::Alignment)
+    } else if next < range.start || next > bound(range) {
+        Next::Elsewhere
+    } else if next < above {
+        Next::Cut(CutReason::Loop)
+    } else {
+        Next::Here
+    }
+}
+
+/// The greatest address at which a frame's two words still lie in the range.
+#[cfg(not(kprof_break_bounds))]
+#[inline(always)]
+fn bound(range: &Range<u64>) -> u64 {
+    range.end.wrapping_sub(16)
+}
+
+/// The broken build: no upper bound, so that the storm proves that it would notice.
+#[cfg(kprof_break_bounds)]
+#[inline(always)]
+fn bound(_range: &Range<u64>) -> u64 {
+    u64::MAX - 15
+}
+
+impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
+    /// Follows the chain from `at.rbp`, whose stack pointer lies in `range`, to a border, the root or a cut.
+    pub(super) fn frames(
+        &mut self,
+        at: &Registers,
+        mut range: Range<u64>,
+        stacks_left: &mut usize,
+    ) -> Result<Stop, Full> {
+        let (mut frame, mut above) = (at.rbp, at.rsp);
+        loop {
+            match judge(frame, above, &range) {
+                Next::Here => {}
+                Next::Root => return Ok(Stop::Root),
+                Next::Cut(reason) => return Ok(Stop::Cut(reason)),
+                Next::Elsewhere => {
+                    let Some(other) = self.stack_of(frame).filter(|other| *other != range && *stacks_left > 0) else {
+                        return Ok(Stop::Cut(CutReason::Range));
+                    };
+                    *stacks_left -= 1;
+                    (above, range) = (other.start, other);
+                    continue;
+                }
+            }
+            // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
+            let (next, return_address) = unsafe { (self.memory.stack(frame), self.memory.stack(frame + 8)) };
+            if let Some(stop) = self.return_address(return_address, frame, next)? {
+                return Ok(stop);
+            }
+            (above, frame) = (frame + 16, next);
+        }
+    }
+
+    /// Takes one return address: pushes it, or says why the run of frames ends here.
+    #[inline(always)]
+    fn return_address(&mut self, address: u64, frame: u64, next: u64) -> Result<Option<Stop>, Full> {
+        if !self.is_text(address) {
+            return Ok(Some(not_text(address, frame, next)));
+        }
+        if let Some(stop) = self.push_frame(address)? {
+            return Ok(Some(stop));
+        }
+        let border = self.kernel.border(address, frame);
+        Ok(border.map(|border| Stop::Border { marker: border.marker, rip_at: Some(border.rip_at), rbp: border.rbp }))
+    }
+}
+
+/// What a word in the place of a return address means, if it is not text.
+#[cold]
+fn not_text(word: u64, frame: u64, next: u64) -> Stop {
+    match Marker::decode(word) {
+        Some(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) => {
+            Stop::Border { marker, rip_at: Some(frame + 16), rbp: next }
+        }
+        None if word == 0 => Stop::Root,
+        _ => Stop::Cut(CutReason::NotText),
+    }
+}
+
+const _: () = assert!(MARKER_PAGE > 0xffff_ffff_8000_0000, "no return address can be taken for a marker");

@@ -1,0 +1,21 @@
+//! Why a walk, or a part of it, ended. Pure data; context: NMI.
+
+use crate::format::marker::{CutReason, Marker};
+
+/// The end of a run of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The outermost frame: nothing is missing.
+    Root,
+    /// Frames are missing; the reason travels with the sample.
+    Cut(CutReason),
+    /// An entry stub's frame: the walk goes on behind it.
+    Border {
+        /// Interrupt, exception or syscall.
+        marker: Marker,
+        /// The address of the saved RIP; `None`: the syscall stub still has it in rcx.
+        rip_at: Option<u64>,
+        /// rbp of the interrupted code.
+        rbp: u64,
+    },
+}

@@ -1,0 +1,5 @@
+//! The hardware: the only files that execute privileged or machine-specific instructions.
+
+pub(crate) mod interrupts;
+pub(crate) mod memory;
+pub(crate) mod tsc;
