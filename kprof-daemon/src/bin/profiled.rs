@@ -1,0 +1,55 @@
+//! The binary `profiled`: a session that drains until it is told to stop.
+//!
+//! In: arguments, signals. Out: the sample file; talk on standard error. Context: user process, started by init. Ends
+//! with an exit code that says what went wrong, and never loses what it has acknowledged.
+
+use kprof_daemon::drain_loop::{Session, Totals};
+use kprof_daemon::error::Error;
+use kprof_daemon::options::{self, Profiled, Wanted};
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::system::host::Host;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let ended = options::profiled(std::env::args_os().skip(1)).and_then(|wanted| match wanted {
+        Wanted::Text(text) => {
+            print!("{text}");
+            Ok(())
+        }
+        Wanted::Session(wanted) => session(&wanted),
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("profiled: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn session(wanted: &Profiled) -> Result<(), Error> {
+    let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
+    let mut system = Host::default();
+    let source = KprofDevice::open(&mut system, &wanted.scheme)?;
+    let mut session = Session::open(&mut system, source, wanted.options.clone(), signals)?;
+    if !wanted.quiet {
+        let (from, to) = (wanted.scheme.display(), wanted.options.output.display());
+        eprintln!("profiled: draining {from} to {to}");
+    }
+    let totals = session.run(|_, _| {})?;
+    if !wanted.quiet {
+        say(&totals);
+    }
+    Ok(())
+}
+
+fn say(totals: &Totals) {
+    eprintln!("profiled: {} samples, {} bytes", totals.samples, totals.bytes);
+    if totals.corrupt > 0 {
+        eprintln!("profiled: {} damaged stretches were skipped; the file says where", totals.corrupt);
+    }
+    if totals.unknown > 0 {
+        eprintln!("profiled: {} records of unknown kinds were left out", totals.unknown);
+    }
+}

@@ -1,0 +1,379 @@
+//! The round over the CPUs: wait, read all streams, write, sync, acknowledge.
+//!
+//! ```text
+//!  wait ─► read CPUs ─► read meta ─► read ctl ─► one write ─► fsync ─► one ack ─► (rotate) ─┐
+//!   ▲                                                                                      │
+//!   └──────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! In: a [`Source`]. Out: the sample file. Context: user process, one thread. Meta comes after the CPUs, so that every
+//! context in a sample has its name by then, and before them in the file. Killed at any arrow: what was not
+//! acknowledged is read again, what is on disk is known by its position, so every record ends up in the file once.
+
+use crate::ctl::Ctl;
+use crate::error::Error;
+use crate::names::Names;
+use crate::pace::Pace;
+use crate::read::framed::Records;
+use crate::read::{Item, Why};
+use crate::signals::Signals;
+use crate::source::{Layout, Source, Stream, Waited};
+use crate::system::System;
+use crate::write::compose::{Composer, Form};
+use crate::write::sample_file::{OnFull, SampleFile};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bytes read from one stream at once: the default size of a ring.
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes read in one round, over all streams; what bounds the memory.
+const ROUND_BYTES: usize = 1024 * 1024;
+/// Rounds after the end was asked for, for sources that do not say how far they have got.
+const LAST_ROUNDS: usize = 64;
+
+/// What a session does with what it reads.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The sample file; `-` for the standard output.
+    pub output: PathBuf,
+    /// Its form.
+    pub form: Form,
+    /// What to do on a full disk.
+    pub on_full: OnFull,
+    /// Ends the session after this time.
+    pub duration: Option<Duration>,
+    /// Commands for the kernel before the first round; `stop` is given at the end when `start` is among them.
+    pub commands: Vec<String>,
+}
+
+/// What a session has seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Samples written.
+    pub samples: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Stretches of words that were no record.
+    pub corrupt: u64,
+    /// Records of a kind that this version does not know.
+    pub unknown: u64,
+    /// Records read again although they were on disk.
+    pub again: u64,
+    /// Rounds that brought something.
+    pub rounds: u64,
+}
+
+/// A running session.
+pub struct Session<'a, S: System, Src: Source<S>> {
+    system: &'a mut S,
+    source: Src,
+    options: Options,
+    signals: Signals,
+    file: SampleFile<S>,
+    composer: Composer,
+    names: Names,
+    streams: BTreeMap<Stream, Place>,
+    ctl: Ctl,
+    buffer: Vec<u8>,
+    totals: Totals,
+    pace: Pace,
+    began: Duration,
+}
+
+/// How far one stream has been read.
+#[derive(Debug, Default)]
+struct Place {
+    /// Position after the last record that was taken apart.
+    position: Option<u64>,
+    /// Everything below is on disk from an earlier session.
+    on_disk: u64,
+    /// The beginning of a record whose end has not been read yet.
+    carry: Vec<u8>,
+    /// Position up to which the kernel has been told.
+    acknowledged: u64,
+}
+
+impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
+    /// Opens the file, continues it where it ends, and gives the commands.
+    ///
+    /// # Errors
+    /// Whatever source or file refuse.
+    pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
+        let ctl = source.observe(system)?;
+        let (file, resumed) = SampleFile::open(system, &options.output)?;
+        let began = system.now();
+        let mut session = Self {
+            composer: Composer::new(options.form),
+            system,
+            source,
+            options,
+            signals,
+            file,
+            names: Names::default(),
+            streams: BTreeMap::new(),
+            ctl,
+            buffer: Vec::new(),
+            totals: Totals::default(),
+            pace: Pace::default(),
+            began,
+        };
+        if !session.ctl.boot().is_empty() && resumed.boot.as_deref() == Some(session.ctl.boot()) {
+            for (id, name) in resumed.names {
+                session.names.set_escaped(id, 0, name);
+            }
+            session.acknowledge_what_is_on_disk(resumed.ends)?;
+        } else {
+            session.composer.header(&session.ctl);
+            session.write()?;
+        }
+        for command in session.options.commands.clone() {
+            session.source.command(session.system, &command)?;
+        }
+        Ok(session)
+    }
+
+    /// Rounds until a signal, the end of the source, or the end of the duration; then the rest and the account.
+    ///
+    /// # Errors
+    /// What ended the session early. All that was acknowledged is on disk.
+    pub fn run(&mut self, mut each_round: impl FnMut(&Totals, &Ctl)) -> Result<Totals, Error> {
+        let mut was_running = self.ctl.is_running();
+        loop {
+            let brought = self.round()?;
+            each_round(&self.totals, &self.ctl);
+            if self.is_over() || (brought == 0 && self.source.is_finite()) {
+                break;
+            }
+            if was_running && !self.ctl.is_running() && brought == 0 {
+                self.account()?;
+            }
+            was_running = self.ctl.is_running() || (was_running && brought > 0);
+            if brought < READ_BYTES {
+                self.wait(brought == 0)?;
+            }
+        }
+        self.finish()?;
+        each_round(&self.totals, &self.ctl);
+        Ok(self.totals)
+    }
+
+    /// The totals so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    fn is_over(&mut self) -> bool {
+        let elapsed = self.system.now().saturating_sub(self.began);
+        self.signals.stop_wanted() || self.options.duration.is_some_and(|limit| elapsed >= limit)
+    }
+
+    fn wait(&mut self, found_nothing: bool) -> Result<(), Error> {
+        if self.source.is_finite() {
+            return Ok(());
+        }
+        let before = self.system.now();
+        let waited = self.source.wait(self.system, Pace::LONGEST)?;
+        // A kernel that returns at once and has nothing must not make a busy loop of this one.
+        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
+        if waited == Waited::CannotWait || in_vain {
+            let pause = self.pace.next(self.ctl.fill());
+            // A signal that cuts the sleep short is as good as the end of it.
+            let _ = self.system.sleep(pause);
+        }
+        Ok(())
+    }
+
+    /// One round. Returns the number of bytes that were read.
+    fn round(&mut self) -> Result<usize, Error> {
+        let mut pieces = Vec::new();
+        let mut failed = None;
+        self.buffer.clear();
+        let mut cpus: Vec<Stream> = self.ctl.cpus().map(|(cpu, _)| Stream::Cpu(cpu)).collect();
+        // Not always the same one first: under a flood the round may end before the last one's turn.
+        let shift = self.totals.rounds as usize % cpus.len().max(1);
+        cpus.rotate_left(shift);
+        for stream in cpus.into_iter().chain([Stream::Meta]) {
+            if self.buffer.len() > ROUND_BYTES && stream != Stream::Meta {
+                continue;
+            }
+            match self.read(stream) {
+                Ok(range) => pieces.push((stream, range)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match self.source.observe(self.system) {
+            Ok(ctl) => self.ctl = ctl,
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        let brought = pieces.iter().map(|(_, (_, got))| got).sum();
+        // Names first, in memory as in the file.
+        pieces.sort_by_key(|(stream, _)| *stream);
+        let buffer = std::mem::take(&mut self.buffer);
+        for (stream, (range, _)) in pieces {
+            self.compose(stream, &buffer[range])?;
+        }
+        self.buffer = buffer;
+        self.names.end_round();
+        self.write()?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        self.acknowledge()?;
+        self.file.check_it_is_there(self.system)?;
+        Ok(brought)
+    }
+
+    /// Appends what the stream has to the round's buffer: the range with what was left over, and the bytes read now.
+    fn read(&mut self, stream: Stream) -> Result<(Range<usize>, usize), Error> {
+        let start = self.buffer.len();
+        let place = self.streams.entry(stream).or_default();
+        self.buffer.append(&mut place.carry);
+        let held = self.buffer.len();
+        self.buffer.resize(held + READ_BYTES, 0);
+        let got = self.source.read(self.system, stream, &mut self.buffer[held..]);
+        self.buffer.truncate(held + *got.as_ref().unwrap_or(&0));
+        if got.is_err() {
+            // Nothing came; what was left over waits on.
+            self.streams.entry(stream).or_default().carry = self.buffer.split_off(start);
+        }
+        got.map(|got| (start..self.buffer.len(), got))
+    }
+
+    /// Takes the bytes of one stream apart and adds its batch to the output.
+    fn compose(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Error> {
+        let counters = match stream {
+            Stream::Meta => Some(self.ctl.meta()),
+            Stream::Cpu(cpu) => self.ctl.cpu(cpu),
+        };
+        let place = self.streams.entry(stream).or_default();
+        let position = place.position.or_else(|| counters?.find("position-out").map(|out| out.max(place.on_disk)));
+        let mut records = Records::new(bytes, position);
+        let mut is_first = true;
+        loop {
+            let here = records.position();
+            let Some(item) = records.next() else { break };
+            let here = here.or(records.position()).unwrap_or(0);
+            if here < place.on_disk {
+                self.totals.again += 1;
+                continue;
+            }
+            if is_first {
+                self.composer.begin(here);
+                is_first = false;
+            }
+            match (item, stream) {
+                (Item::Sample(sample), Stream::Cpu(cpu)) => {
+                    self.composer.sample(&mut self.names, cpu, &sample);
+                    self.totals.samples += 1;
+                }
+                (Item::Meta(meta), Stream::Meta) => {
+                    if meta.kind == kprof::format::record::Kind::ContextName {
+                        self.names.set(meta.values[0], meta.tsc, meta.text);
+                    }
+                    self.composer.meta(&meta);
+                }
+                (Item::Skipped(skipped), _) => {
+                    if let Why::Version(version) = skipped.why
+                        && version > kprof::format::record::VERSION
+                        && self.totals.samples == 0
+                    {
+                        return Err(Error::Newer { stream: stream.to_string(), position: skipped.from, version });
+                    }
+                    match skipped.why {
+                        Why::UnknownKind(_) => self.totals.unknown += 1,
+                        _ => self.totals.corrupt += 1,
+                    }
+                    self.composer.corrupt(stream, &skipped);
+                }
+                // A record that has strayed into the wrong stream says nothing.
+                (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
+            }
+        }
+        let used = records.used_bytes();
+        let end = records.position();
+        place.carry.extend_from_slice(&bytes[used..]);
+        place.position = end.or(place.position);
+        if !is_first && let Some(end) = end {
+            self.composer.end(stream, end, counters);
+        }
+        Ok(())
+    }
+
+    /// Writes what has been composed; returns when it is on the disk.
+    fn write(&mut self) -> Result<(), Error> {
+        if self.composer.bytes().is_empty() {
+            return Ok(());
+        }
+        self.file.append(self.system, self.composer.bytes(), self.options.on_full, &self.signals)?;
+        self.totals.bytes += self.composer.bytes().len() as u64;
+        self.totals.rounds += 1;
+        self.composer.clear();
+        Ok(())
+    }
+
+    /// Tells the kernel what is on disk. Only ever called after [`write`](Self::write).
+    fn acknowledge(&mut self) -> Result<(), Error> {
+        if self.source.layout() == Layout::RedoxRaw || self.ctl.overwrites() {
+            return Ok(());
+        }
+        let is_new = |place: &Place| place.position.filter(|position| *position > place.acknowledged);
+        let ends: Vec<(Stream, u64)> =
+            self.streams.iter().filter_map(|(stream, place)| Some((*stream, is_new(place)?))).collect();
+        self.source.acknowledge(self.system, &ends)?;
+        for (stream, end) in ends {
+            self.streams.entry(stream).or_default().acknowledged = end;
+        }
+        Ok(())
+    }
+
+    /// What an earlier session has brought to the disk without living to say so.
+    fn acknowledge_what_is_on_disk(&mut self, ends: BTreeMap<Stream, u64>) -> Result<(), Error> {
+        for (stream, end) in ends {
+            let counters = match stream {
+                Stream::Meta => Some(self.ctl.meta()),
+                Stream::Cpu(cpu) => self.ctl.cpu(cpu),
+            };
+            let told = counters.map_or(0, |counters| counters.get("position-out"));
+            let place = Place { on_disk: end, acknowledged: told, ..Place::default() };
+            self.streams.insert(stream, place);
+            if told < end && !self.ctl.overwrites() {
+                self.source.acknowledge(self.system, &[(stream, end)])?;
+                self.streams.entry(stream).or_default().acknowledged = end;
+                self.streams.entry(stream).or_default().position = Some(end);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rest up to where the kernel is now, and the account.
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.options.commands.iter().any(|command| command == "start") {
+            self.source.command(self.system, "stop")?;
+        }
+        self.ctl = self.source.observe(self.system)?;
+        let target: BTreeMap<Stream, u64> = self
+            .ctl
+            .cpus()
+            .filter_map(|(cpu, counters)| Some((Stream::Cpu(cpu), counters.find("position-in")?)))
+            .chain(self.ctl.meta().find("position-in").map(|position| (Stream::Meta, position)))
+            .collect();
+        for _ in 0..LAST_ROUNDS {
+            let is_there = |(stream, target): (&Stream, &u64)| {
+                self.streams.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
+            };
+            let all_there = !target.is_empty() && target.iter().all(is_there);
+            if all_there || self.round()? == 0 {
+                break;
+            }
+        }
+        self.account()
+    }
+
+    fn account(&mut self) -> Result<(), Error> {
+        self.ctl = self.source.observe(self.system)?;
+        self.composer.accounts(&self.ctl);
+        self.write()
+    }
+}

@@ -1,0 +1,154 @@
+//! What can end a session, for whom, and with which exit code.
+//!
+//! In: a failed system call or foreign data. Out: one sentence with the file and the place, and what to do.
+//! Context: user process. Never hides a cause; what was acknowledged before stays on disk whatever happens here.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a session ended early.
+#[derive(Debug)]
+pub enum Error {
+    /// The command line does not make sense.
+    Usage(String),
+    /// The source cannot be opened.
+    SourceMissing {
+        /// The file that was to be opened.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Another reader holds the source, or the sample file.
+    Busy {
+        /// What is held.
+        path: PathBuf,
+    },
+    /// The source worked and then failed.
+    SourceGone {
+        /// The file that failed.
+        path: PathBuf,
+        /// What was asked of it.
+        during: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The kernel refused a command.
+    Refused {
+        /// The ctl file.
+        path: PathBuf,
+        /// The command.
+        command: String,
+        /// The kernel's reason, or the system's.
+        reason: String,
+    },
+    /// The source's text cannot be understood.
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        what: String,
+    },
+    /// The records are of a version that this program does not know. Nothing of them was acknowledged.
+    Newer {
+        /// Where they came from.
+        stream: String,
+        /// Position of the first one, in words.
+        position: u64,
+        /// Their version.
+        version: u8,
+    },
+    /// The sample file cannot be written.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Length up to which it is whole, in bytes.
+        safe_bytes: u64,
+        /// What was tried.
+        during: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The disk is full and waiting was not wanted.
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// Length up to which it is whole, in bytes.
+        safe_bytes: u64,
+    },
+    /// The sample file has been deleted under the running program.
+    FileGone {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// The exit code of the process: one per kind, as documented in `--help`.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::SourceMissing { .. } => 3,
+            Self::Busy { .. } => 4,
+            Self::SourceGone { .. } => 5,
+            Self::Refused { .. } => 6,
+            Self::Malformed { .. } | Self::Newer { .. } => 7,
+            Self::Write { .. } | Self::FileGone { .. } => 8,
+            Self::Full { .. } => 9,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(what) => write!(f, "{what} (see --help)"),
+            Self::SourceMissing { path, cause } => write!(
+                f,
+                "cannot open {}: {cause}; is the kernel built with profiling, and is --scheme right?",
+                path.display()
+            ),
+            Self::Busy { path } => {
+                write!(f, "{} is in use by another profiled or kprof-record; stop that one first", path.display())
+            }
+            Self::SourceGone { path, during, cause } => {
+                write!(f, "{}: {during} failed: {cause}; all that was acknowledged is on disk", path.display())
+            }
+            Self::Refused { path, command, reason } => {
+                write!(f, "{} refused `{command}`: {reason}", path.display())
+            }
+            Self::Malformed { path, what } => write!(f, "{}: {what}", path.display()),
+            Self::Newer { stream, position, version } => write!(
+                f,
+                "stream {stream}, position {position}: records of version {version}, this program reads version {}; \
+                 use the profiled of that kernel (nothing was acknowledged, it will find them all)",
+                kprof::format::record::VERSION
+            ),
+            Self::Write { path, safe_bytes, during, cause } => {
+                write!(f, "{}: {during} failed: {cause}; the file is whole up to byte {safe_bytes}", path.display())
+            }
+            Self::Full { path, safe_bytes } => write!(
+                f,
+                "{}: the disk is full; the file is whole up to byte {safe_bytes}; make room and start again with the \
+                 same file, or use --on-full wait",
+                path.display()
+            ),
+            Self::FileGone { path } => write!(
+                f,
+                "{} has been deleted while it was written; to rotate, rename it and send SIGHUP",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::SourceMissing { cause, .. } | Self::SourceGone { cause, .. } | Self::Write { cause, .. } => {
+                Some(cause)
+            }
+            _ => None,
+        }
+    }
+}

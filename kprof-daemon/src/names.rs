@@ -1,0 +1,141 @@
+//! Context names by id and time.
+//!
+//! In: meta records, and on resume the `# context` lines of the file. Out: the escaped name for the first field of a
+//! sample line. Context: user process. Bounded: at most [`Names::LIMIT`] contexts; past that the ones whose samples lie
+//! longest back are forgotten, counted, and from then on written as `id<hex>`.
+
+use kprof::format::text::{Hex, escaped};
+use std::collections::HashMap;
+
+/// Names of contexts, in their escaped form.
+#[derive(Debug, Default)]
+pub struct Names {
+    known: HashMap<u64, Known>,
+    round: u64,
+    forgotten: u64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// From which TSC on, and the name; the newest last. More than one only while older samples may still come.
+    names: Vec<(u64, Box<[u8]>)>,
+    last_used: u64,
+}
+
+impl Names {
+    /// The number of contexts whose names are kept.
+    pub const LIMIT: usize = 16_384;
+
+    /// Context `id` is called `name` from `tsc` on.
+    pub fn set(&mut self, id: u64, tsc: u64, name: &[u8]) {
+        self.set_escaped(id, tsc, escaped(name).collect());
+    }
+
+    /// The same with a name as it stands in a line.
+    pub fn set_escaped(&mut self, id: u64, tsc: u64, name: Box<[u8]>) {
+        if self.known.len() >= Self::LIMIT && !self.known.contains_key(&id) {
+            self.forget_the_oldest();
+        }
+        let round = self.round;
+        let known = self.known.entry(id).or_default();
+        known.last_used = round;
+        known.names.push((tsc, name));
+    }
+
+    /// The name of context `id` at `tsc`: the last one given by then, else the first one given.
+    pub fn get(&mut self, id: u64, tsc: u64) -> Option<&[u8]> {
+        let known = self.known.get_mut(&id)?;
+        known.last_used = self.round;
+        let at = known.names.iter().rposition(|(from, _)| *from <= tsc).unwrap_or(0);
+        known.names.get(at).map(|(_, name)| &**name)
+    }
+
+    /// Appends the name of context `id` at `tsc` to a line; `id<hex>` where there is none.
+    pub fn write(&mut self, out: &mut Vec<u8>, id: u64, tsc: u64) {
+        if let Some(name) = self.get(id, tsc) {
+            out.extend_from_slice(name);
+        } else {
+            out.extend_from_slice(b"id");
+            out.extend_from_slice(Hex::new(id).as_bytes());
+        }
+    }
+
+    /// All samples up to now have been written: older names of renamed contexts are not needed any more.
+    pub fn end_round(&mut self) {
+        self.round += 1;
+        for known in self.known.values_mut().filter(|known| known.names.len() > 1) {
+            known.names.drain(..known.names.len() - 1);
+        }
+    }
+
+    /// Id, TSC and escaped name of every context, by id: what a new file has to begin with.
+    pub fn all(&self) -> Vec<(u64, u64, &[u8])> {
+        let newest = |(id, known): (&u64, &'_ Known)| known.names.last().map(|(tsc, _)| (*id, *tsc));
+        let mut ids: Vec<(u64, u64)> = self.known.iter().filter_map(newest).collect();
+        ids.sort_unstable();
+        let name = |(id, tsc)| self.known.get(&id)?.names.last().map(|(_, name)| (id, tsc, &**name));
+        ids.into_iter().filter_map(name).collect()
+    }
+
+    /// Forgets everything: a new boot.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    /// How many names have been forgotten to stay bounded.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    fn forget_the_oldest(&mut self) {
+        let mut ages: Vec<(u64, u64)> = self.known.iter().map(|(id, known)| (known.last_used, *id)).collect();
+        // A sixteenth at a time, so that a flood of new contexts does not sort on each of them.
+        let few = Self::LIMIT / 16;
+        ages.select_nth_unstable(few);
+        for (_, id) in &ages[..few] {
+            self.known.remove(id);
+            self.forgotten += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(names: &mut Names, id: u64, tsc: u64) -> String {
+        let mut out = Vec::new();
+        names.write(&mut out, id, tsc);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_renamed_context_keeps_its_old_name_for_older_samples_of_the_round() {
+        let mut names = Names::default();
+        names.set(7, 100, b"sh");
+        names.set(7, 200, b"cat x");
+        assert_eq!(name(&mut names, 7, 50), "sh");
+        assert_eq!(name(&mut names, 7, 199), "sh");
+        assert_eq!(name(&mut names, 7, 200), "cat%20x");
+        names.end_round();
+        assert_eq!(name(&mut names, 7, 150), "cat%20x");
+        assert_eq!(name(&mut names, 0xff, 0), "idff");
+    }
+
+    #[test]
+    fn a_flood_of_contexts_stays_bounded_and_the_ones_in_use_stay() {
+        let mut names = Names::default();
+        names.set(1, 0, b"init");
+        for id in 2..100_000 {
+            names.set(id, 0, b"short-lived");
+            if id % 100 == 0 {
+                assert_eq!(name(&mut names, 1, 0), "init");
+                names.end_round();
+            }
+        }
+        assert!(names.known.len() <= Names::LIMIT);
+        assert_eq!(name(&mut names, 1, 0), "init");
+        assert_eq!(names.forgotten(), 99_999 - names.known.len() as u64);
+        assert_eq!(name(&mut names, 99_999, 0), "short-lived");
+    }
+}

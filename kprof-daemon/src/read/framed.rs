@@ -1,0 +1,154 @@
+//! Framed records (protocol 1), in order, with damage stepped over.
+//!
+//! ```text
+//! expected ─► ┌ word 0: magic, version, kind, n ┐
+//!             │ word 1: position == expected?   │  a record counts only if it lies where it says,
+//!             │ ...                             │  and ends where the next one begins
+//! expected+n ►└ next record, or the end of what was read
+//! ```
+//!
+//! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got.
+//! Context: user process. Positions in one stream have no holes, so every word is either a record or counted as
+//! skipped. A record that is not complete yet is left for the next read.
+
+use super::{Item, Meta, Sample, Skipped, Why, Words};
+use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+
+/// Goes through the records of one read.
+#[derive(Debug)]
+pub struct Records<'a> {
+    words: Words<'a>,
+    at: usize,
+    position: Option<u64>,
+}
+
+/// What stands at one word.
+enum Found {
+    Whole { kind: Option<Kind>, unknown: u8, words: usize },
+    Incomplete,
+    Bad(Why),
+}
+
+impl<'a> Records<'a> {
+    /// Records in `bytes`, the first of which lies at `position`; `None` where the reader does not know (a ring that
+    /// overwrites) and takes the first record's word for it.
+    pub fn new(bytes: &'a [u8], position: Option<u64>) -> Self {
+        Self { words: Words::new(bytes), at: 0, position }
+    }
+
+    /// Position of the next word, if any record has been seen.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// Bytes that are done with. The rest is the beginning of a record whose end has not been read yet.
+    pub fn used_bytes(&self) -> usize {
+        self.at * 8
+    }
+
+    /// Skips all that is left, because nothing more will be read.
+    pub fn give_up_rest(&mut self) -> Option<Skipped> {
+        self.skip_to(self.words.count(), Why::Length)
+    }
+
+    /// Word number `at`: a record that lies where it says it does?
+    fn look(&self, at: usize) -> Found {
+        let Some(first) = self.words.get(at) else { return Found::Incomplete };
+        let (kind, unknown, words) = match Header::decode(first) {
+            Ok(header) => (Some(header.kind), 0, usize::from(header.words)),
+            Err(BadHeader::Kind { kind, words }) if words >= 4 => (None, kind, usize::from(words)),
+            Err(BadHeader::Version(version)) => return Found::Bad(Why::Version(version)),
+            Err(BadHeader::Length(_)) => return Found::Bad(Why::Length),
+            Err(BadHeader::Magic(_) | BadHeader::Kind { .. }) => return Found::Bad(Why::NoRecord),
+        };
+        let Some(position) = self.words.get(at + 1) else { return Found::Incomplete };
+        if self.position.is_some_and(|here| here + (at - self.at) as u64 != position) {
+            return Found::Bad(Why::Position);
+        }
+        if at + words > self.words.count() { Found::Incomplete } else { Found::Whole { kind, unknown, words } }
+    }
+
+    /// The next word after the present one, before word `end`, at which a record lies where it says.
+    fn next_sound(&self, end: usize) -> Option<usize> {
+        let is_magic = |at| self.words.get(at).is_some_and(|word| (word >> 32) as u32 == MAGIC);
+        let is_sound = |at| matches!(self.look(at), Found::Whole { .. } | Found::Incomplete);
+        (self.at + 1..end).find(|&at| is_magic(at) && is_sound(at))
+    }
+
+    fn skip_to(&mut self, end: usize, why: Why) -> Option<Skipped> {
+        let from = self.position.unwrap_or(0);
+        let words = (end - self.at) as u64;
+        self.at = end;
+        self.position = self.position.map(|position| position + words);
+        (words > 0).then_some(Skipped { from, words, why })
+    }
+
+    fn damaged(&mut self, why: Why) -> Option<Item<'a>> {
+        let end = self.next_sound(self.words.count()).unwrap_or(self.words.count());
+        self.skip_to(end, why).map(Item::Skipped)
+    }
+
+    /// Whether a record may begin at word `at`: its magic or its position says so, or nothing has been read there.
+    /// One damaged word can take away either, not both.
+    fn may_begin(&self, at: usize) -> Option<bool> {
+        let Some(first) = self.words.get(at) else { return Some(true) };
+        if (first >> 32) as u32 == MAGIC {
+            return Some(true);
+        }
+        let position = self.words.get(at + 1)?;
+        Some(self.position.is_some_and(|here| here + (at - self.at) as u64 == position))
+    }
+
+    fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
+        let word = |at| record.get(at).unwrap_or(0);
+        if kind == Kind::Sample {
+            let stack = record.range(SAMPLE_HEADER_WORDS, record.count());
+            return Some(Item::Sample(Sample { tick: word(2), tsc: word(3), context: word(4), stack }));
+        }
+        let length = usize::try_from(word(7)).ok()?;
+        let text = record.range(META_HEADER_WORDS, record.count());
+        if length.div_ceil(8) != text.count() {
+            return None;
+        }
+        Some(Item::Meta(Meta { kind, tsc: word(3), values: [word(4), word(5), word(6)], text: text.bytes(length)? }))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        if self.at >= self.words.count() {
+            return None;
+        }
+        let (kind, unknown, words) = match self.look(self.at) {
+            Found::Whole { kind, unknown, words } => (kind, unknown, words),
+            Found::Bad(why) => return self.damaged(why),
+            // A length that reaches past the end, or over a sound record: only the second is damage.
+            Found::Incomplete if self.next_sound(self.words.count()).is_some() => return self.damaged(Why::Length),
+            Found::Incomplete => return None,
+        };
+        let end = self.at + words;
+        if self.position.is_none() {
+            self.position = self.words.get(self.at + 1);
+            if matches!(self.look(end), Found::Bad(Why::Position)) {
+                self.position = None;
+                return self.damaged(Why::Position);
+            }
+        }
+        if self.next_sound(end).is_some() {
+            return self.damaged(Why::Length);
+        }
+        match self.may_begin(end) {
+            Some(true) => {}
+            Some(false) => return self.damaged(Why::Length),
+            None => return None,
+        }
+        let record = self.words.range(self.at, end);
+        let Some(kind) = kind else { return self.skip_to(end, Why::UnknownKind(unknown)).map(Item::Skipped) };
+        let Some(item) = Self::item(kind, record) else { return self.skip_to(end, Why::Body).map(Item::Skipped) };
+        self.at = end;
+        self.position = self.position.map(|position| position + words as u64);
+        Some(item)
+    }
+}

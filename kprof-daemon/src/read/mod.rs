@@ -1,0 +1,126 @@
+//! Takes the bytes of a stream apart into samples, meta records and damage.
+//!
+//! In: bytes as a read gave them, with what the read before has left over. Out: [`Item`]s in the order of the ring.
+//! Context: user process. Never trusts a length, never loses its place: after damage it goes on at the next record that
+//! says itself where it lies, and what was skipped is counted.
+
+pub mod framed;
+
+/// Little-endian words in a byte slice; a last piece of less than 8 bytes is not part of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    /// The words of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.0.len() / 8
+    }
+
+    /// Word number `at`, if there is one.
+    #[inline]
+    pub fn get(self, at: usize) -> Option<u64> {
+        let bytes = self.0.get(at * 8..at * 8 + 8)?;
+        bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Words `from` to `to`; fewer where there are not so many.
+    pub fn range(self, from: usize, to: usize) -> Self {
+        let end = self.0.len().min(to * 8);
+        Self(&self.0[(from * 8).min(end)..end])
+    }
+
+    /// One after the other.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
+        self.0.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+    }
+
+    /// The first `length` bytes.
+    pub fn bytes(self, length: usize) -> Option<&'a [u8]> {
+        self.0.get(..length)
+    }
+}
+
+/// One sample of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// Tick number of the CPU; 0 where the source has none.
+    pub tick: u64,
+    /// TSC.
+    pub tsc: u64,
+    /// Context id.
+    pub context: u64,
+    /// First address, then callers and markers, innermost first.
+    pub stack: Words<'a>,
+}
+
+/// One record of the meta stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta<'a> {
+    /// What it is about; never a sample.
+    pub kind: kprof::format::record::Kind,
+    /// TSC.
+    pub tsc: u64,
+    /// Its three values.
+    pub values: [u64; 3],
+    /// Its text.
+    pub text: &'a [u8],
+}
+
+/// Words that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Position of the first word.
+    pub from: u64,
+    /// How many.
+    pub words: u64,
+    /// What was wrong with them.
+    pub why: Why,
+}
+
+/// Why words were skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No record begins where one should.
+    NoRecord,
+    /// The version is not ours.
+    Version(u8),
+    /// A kind that this version does not know; whole and in its place, simply not for us.
+    UnknownKind(u8),
+    /// The length does not lead to the next record.
+    Length,
+    /// The record says it lies elsewhere.
+    Position,
+    /// The record contradicts itself (a text longer than the record).
+    Body,
+}
+
+impl Why {
+    /// One word for messages and for the sample file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoRecord => "no-record",
+            Self::Version(_) => "version",
+            Self::UnknownKind(_) => "unknown-kind",
+            Self::Length => "length",
+            Self::Position => "position",
+            Self::Body => "body",
+        }
+    }
+}
+
+/// One piece of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// A sample.
+    Sample(Sample<'a>),
+    /// A meta record.
+    Meta(Meta<'a>),
+    /// Damage.
+    Skipped(Skipped),
+}

@@ -1,0 +1,52 @@
+//! Signals, as flags that the drain loop looks at once a round.
+//!
+//! In: SIGTERM, SIGINT, SIGHUP. Out: flags. Context: the handlers only store a flag; nothing here waits, allocates or
+//! prints. Every wait of the daemon is short, so a flag is seen soon even where a signal does not interrupt a call.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The wishes that signals have brought.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    stop: Arc<AtomicBool>,
+    reopen: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Flags that are set by SIGTERM and SIGINT (stop) and SIGHUP (reopen). A second SIGTERM or SIGINT ends the
+    /// process at once; what was not acknowledged by then stays in the kernel.
+    ///
+    /// # Errors
+    /// When the system refuses a handler.
+    pub fn installed() -> io::Result<Self> {
+        let signals = Self::default();
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
+        }
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&signals.reopen))?;
+        Ok(signals)
+    }
+
+    /// Whether the session is to end.
+    pub fn stop_wanted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file is to be opened anew; asks once.
+    pub fn take_reopen(&self) -> bool {
+        self.reopen.swap(false, Ordering::Relaxed)
+    }
+
+    /// Asks for the end, as a signal does.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for a new file, as SIGHUP does.
+    pub fn reopen(&self) {
+        self.reopen.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,157 @@
+//! kprof's device files: `ctl-profiling`, `profiling-N`, `profiling-meta` in one folder.
+//!
+//! In: the folder (`/scheme/debug`). Out: framed records, read again by the next reader until they are acknowledged.
+//! Context: user process. Opening claims the streams (a second claimant is refused); closing drops the claim. While a
+//! kernel is stopped its streams are simply empty.
+
+use super::{Layout, Source, Stream, Waited};
+use crate::ctl::Ctl;
+use crate::error::Error;
+use crate::system::{self, Open, System, again};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An open and claimed set of device files.
+pub struct KprofDevice<S: System> {
+    folder: PathBuf,
+    ctl_path: PathBuf,
+    ctl: S::File,
+    streams: BTreeMap<Stream, S::File>,
+    can_wait: bool,
+    text: Vec<u8>,
+}
+
+impl<S: System> KprofDevice<S> {
+    /// Opens `ctl-profiling` in `folder` and claims the streams.
+    ///
+    /// # Errors
+    /// [`Error::SourceMissing`] without such a file, [`Error::Busy`] when another reader has the claim,
+    /// [`Error::Refused`] when the kernel does not speak protocol 1.
+    pub fn open(system: &mut S, folder: &Path) -> Result<Self, Error> {
+        let ctl_path = folder.join("ctl-profiling");
+        let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(|cause| {
+            if cause.kind() == io::ErrorKind::ResourceBusy {
+                Error::Busy { path: ctl_path.clone() }
+            } else {
+                Error::SourceMissing { path: ctl_path.clone(), cause }
+            }
+        })?;
+        let mut device =
+            Self { folder: folder.into(), ctl_path, ctl, streams: BTreeMap::new(), can_wait: true, text: Vec::new() };
+        device.command(system, "protocol 1")?;
+        if device.observe(system)?.fact("protocol") != Some("1") {
+            let reason = "its state does not say `protocol 1`; it is no ctl file of kprof".into();
+            return Err(Error::Refused { path: device.ctl_path, command: "protocol 1".into(), reason });
+        }
+        Ok(device)
+    }
+
+    fn gone(&self, during: &'static str) -> impl FnOnce(io::Error) -> Error {
+        let path = self.ctl_path.clone();
+        move |cause| Error::SourceGone { path, during, cause }
+    }
+
+    fn write_ctl(&mut self, system: &mut S, text: &[u8]) -> io::Result<()> {
+        let written = again(|| system.write(&mut self.ctl, text))?;
+        if written != text.len() {
+            let what = format!("the kernel took {written} of {} bytes of a command", text.len());
+            return Err(io::Error::new(io::ErrorKind::WriteZero, what));
+        }
+        Ok(())
+    }
+
+    /// The kernel's reason for the refusal just met, or the system's words.
+    fn reason(&mut self, system: &mut S, cause: &io::Error) -> String {
+        let said = self.observe(system).ok().and_then(|ctl| ctl.facts("error").last().map(str::to_owned));
+        said.filter(|reason| !reason.is_empty()).unwrap_or_else(|| cause.to_string())
+    }
+}
+
+impl<S: System> Source<S> for KprofDevice<S> {
+    fn path(&self) -> &Path {
+        &self.ctl_path
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Framed
+    }
+
+    fn observe(&mut self, system: &mut S) -> Result<Ctl, Error> {
+        again(|| system.seek(&mut self.ctl, 0)).map_err(self.gone("going to the start of the state"))?;
+        let mut length = 0;
+        loop {
+            self.text.resize(self.text.len().max(length + 16 * 1024), 0);
+            let got = system::read(system, &mut self.ctl, &mut self.text[length..])
+                .map_err(self.gone("reading the state"))?;
+            length += got;
+            if got == 0 {
+                break;
+            }
+        }
+        let malformed = |what| Error::Malformed { path: self.ctl_path.clone(), what };
+        let text = std::str::from_utf8(&self.text[..length])
+            .map_err(|error| malformed(format!("byte {} is not UTF-8", error.valid_up_to())))?;
+        Ctl::parse(text).map_err(malformed)
+    }
+
+    fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
+        let path = || self.folder.join(format!("profiling-{stream}"));
+        let file = match self.streams.entry(stream) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(slot) => match again(|| system.open(&path(), Open::Read)) {
+                Ok(file) => slot.insert(file),
+                // A CPU that has no ring yet, or a kernel without a meta stream.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(Error::Busy { path: path() }),
+                Err(cause) => return Err(Error::SourceGone { path: path(), during: "opening it", cause }),
+            },
+        };
+        match system::read(system, file, buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            other => other.map_err(|cause| Error::SourceGone { path: path(), during: "reading records", cause }),
+        }
+    }
+
+    fn acknowledge(&mut self, system: &mut S, ends: &[(Stream, u64)]) -> Result<(), Error> {
+        let mut command = String::new();
+        for (stream, position) in ends {
+            let _ = writeln!(command, "ack {stream} {position}");
+        }
+        if command.is_empty() { Ok(()) } else { self.command(system, command.trim_end()) }
+    }
+
+    fn command(&mut self, system: &mut S, command: &str) -> Result<(), Error> {
+        match self.write_ctl(system, format!("{command}\n").as_bytes()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Err(Error::Busy { path: self.ctl_path.clone() })
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                let reason = self.reason(system, &error);
+                Err(Error::Refused { path: self.ctl_path.clone(), command: command.into(), reason })
+            }
+            Err(cause) => Err(self.gone("giving a command")(cause)),
+        }
+    }
+
+    fn wait(&mut self, system: &mut S, limit: Duration) -> Result<Waited, Error> {
+        if !self.can_wait {
+            return Ok(Waited::CannotWait);
+        }
+        let command = format!("wait {}\n", limit.as_millis());
+        match system.write(&mut self.ctl, command.as_bytes()) {
+            Ok(_) => Ok(Waited::Waited),
+            // A signal: look at the flags now.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Waited::Waited),
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                self.can_wait = false;
+                Ok(Waited::CannotWait)
+            }
+            Err(cause) => Err(self.gone("waiting for records")(cause)),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The real system: Linux, Redox, and the test kernel, which speaks the Linux calls.
+//!
+//! In, out: see [`System`]. Context: user process, one thread. Uses few system calls, so that a small kernel can run
+//! the static binary; a call that such a kernel lacks (`fsync` of a folder, file locks, times) is done without.
+
+use super::{Open, Regular, System};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The operating system that this process runs on.
+#[derive(Debug)]
+pub struct Host {
+    began: Instant,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self { began: Instant::now() }
+    }
+}
+
+impl System for Host {
+    type File = File;
+
+    fn open(&mut self, path: &Path, how: Open) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        match how {
+            Open::Read => options.read(true),
+            Open::ReadWrite => options.read(true).write(true),
+            Open::SampleFile => options.read(true).write(true).create(true).mode(0o600),
+            Open::StreamDevice => options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY),
+        };
+        let file = options.open(path)?;
+        if how == Open::SampleFile {
+            keep_private(&file, path);
+        }
+        Ok(file)
+    }
+
+    fn stdout(&mut self) -> io::Result<File> {
+        Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+    }
+
+    fn read(&mut self, file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+        file.read(buffer)
+    }
+
+    fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+        file.write(bytes)
+    }
+
+    fn seek(&mut self, file: &mut File, offset: u64) -> io::Result<()> {
+        file.seek(SeekFrom::Start(offset)).map(drop)
+    }
+
+    fn truncate(&mut self, file: &mut File, bytes: u64) -> io::Result<()> {
+        file.set_len(bytes)
+    }
+
+    fn sync(&mut self, file: &mut File) -> io::Result<()> {
+        match file.sync_data() {
+            // A pipe or a terminal has no disk behind it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_folder(&mut self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::StorageFull) => Err(error),
+            // Not every system lets a folder be opened or synced; the file's own content is safe without it.
+            _ => Ok(()),
+        }
+    }
+
+    fn names_of(&mut self, file: &mut File) -> io::Result<Option<Regular>> {
+        match file.metadata() {
+            Ok(facts) => {
+                let kind = facts.file_type();
+                let special = kind.is_fifo() || kind.is_char_device() || kind.is_socket();
+                Ok(Some(Regular { is_regular: !special, names: facts.nlink() }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&mut self, file: &mut File) -> io::Result<()> {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            // A system without locks: the claim on the source still keeps a second instance out.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn sleep(&mut self, time: Duration) -> io::Result<()> {
+        std::thread::sleep(time);
+        Ok(())
+    }
+
+    fn now(&mut self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+/// Kernel addresses are nobody else's business, also in a file that was there before.
+fn keep_private(file: &File, path: &Path) {
+    let Ok(facts) = file.metadata() else { return };
+    if !facts.file_type().is_file() || facts.permissions().mode() & 0o077 == 0 {
+        return;
+    }
+    if let Err(error) = file.set_permissions(std::fs::Permissions::from_mode(0o600)) {
+        eprintln!("{}: others may read it, and its mode cannot be changed to 0600: {error}", path.display());
+    }
+}

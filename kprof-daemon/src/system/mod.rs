@@ -1,0 +1,83 @@
+//! The seam to the operating system: one method, one system call.
+//!
+//! In: what the daemon wants. Out: what the system says. Context: user process. Everything that the daemon does to the
+//! outside goes through here, so that a test can put a kernel and a disk of its own under the unchanged daemon, stop
+//! it between any two calls, and count the calls. Nothing here decides anything.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+pub mod host;
+
+/// For what a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// Read only.
+    Read,
+    /// Read and write an existing file (the ctl file).
+    ReadWrite,
+    /// Read and write a sample file, made with mode 0600 where it does not exist.
+    SampleFile,
+    /// Write to a device that may be slow: a write never waits.
+    StreamDevice,
+}
+
+/// The system calls that the daemon uses.
+///
+/// Every method but [`now`](Self::now) may fail with `Interrupted`; the callers then try again.
+pub trait System {
+    /// An open file; dropping it closes it.
+    type File;
+
+    /// Opens a file.
+    fn open(&mut self, path: &Path, how: Open) -> io::Result<Self::File>;
+    /// The standard output.
+    fn stdout(&mut self) -> io::Result<Self::File>;
+    /// Reads at most `buffer.len()` bytes; 0 is the end of a file, or nothing now on a stream.
+    fn read(&mut self, file: &mut Self::File, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes at most `bytes.len()` bytes.
+    fn write(&mut self, file: &mut Self::File, bytes: &[u8]) -> io::Result<usize>;
+    /// Sets the offset of the next read or write, in bytes from the start.
+    fn seek(&mut self, file: &mut Self::File, offset: u64) -> io::Result<()>;
+    /// Cuts a file to `bytes`.
+    fn truncate(&mut self, file: &mut Self::File, bytes: u64) -> io::Result<()>;
+    /// Returns when the file's content is on the disk.
+    fn sync(&mut self, file: &mut Self::File) -> io::Result<()>;
+    /// Returns when the names in the folder of `path` are on the disk.
+    fn sync_folder(&mut self, path: &Path) -> io::Result<()>;
+    /// How many names the file has, and whether it is a regular file; `None` where the system cannot say.
+    fn names_of(&mut self, file: &mut Self::File) -> io::Result<Option<Regular>>;
+    /// Keeps other instances from the file; `WouldBlock` when one has it.
+    fn lock(&mut self, file: &mut Self::File) -> io::Result<()>;
+    /// Gives a file another name.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Waits.
+    fn sleep(&mut self, time: Duration) -> io::Result<()>;
+    /// Time since some fixed moment; never goes back.
+    fn now(&mut self) -> Duration;
+}
+
+/// What is known of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Regular {
+    /// Whether it is a regular file (not a pipe, not a terminal).
+    pub is_regular: bool,
+    /// The number of names it has; 0 after it was deleted.
+    pub names: u64,
+}
+
+/// Reads into `buffer`, again after a signal.
+pub fn read<S: System>(system: &mut S, file: &mut S::File, buffer: &mut [u8]) -> io::Result<usize> {
+    again(|| system.read(file, buffer))
+}
+
+/// Repeats a call that a signal has interrupted.
+pub fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}

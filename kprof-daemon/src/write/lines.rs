@@ -1,0 +1,159 @@
+//! The lines of the text form.
+//!
+//! In: typed facts. Out: bytes of whole lines, appended. Context: user process, the hot path of the daemon: numbers are
+//! formatted by hand, nothing is allocated but the growing buffer. No `#` line has a hex number as its second word, so
+//! that Redox's old tool takes none for a sample.
+
+use crate::ctl::{BATCH_COUNTERS, Counters, Ctl, HEADER_KEYS};
+use crate::names::Names;
+use crate::read::{Meta, Sample, Skipped, Words};
+use crate::source::Stream;
+use kprof::format::marker::Marker;
+use kprof::format::record::Kind;
+use kprof::format::text::{Hex, escaped};
+use std::fmt::Display;
+use std::io::Write as _;
+
+/// The first line of a header; a file that begins otherwise is not ours.
+pub const FIRST_LINE: &str = "# kprof-profile 1";
+
+/// Appends formatted text; a `Vec` takes everything.
+macro_rules! put {
+    ($out:expr, $($format:tt)*) => { let _ = write!($out, $($format)*); };
+}
+
+/// The header of a boot.
+pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
+    put!(out, "{FIRST_LINE}\n");
+    for key in HEADER_KEYS {
+        if let Some(value) = ctl.fact(key) {
+            put!(out, "# {key} {value}\n");
+        }
+    }
+    for anchor in ctl.facts("anchor") {
+        put!(out, "# anchor {anchor}\n");
+    }
+}
+
+/// What a batch line says of the samples below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Position of the first record in words.
+    pub from: u64,
+    /// Position after the last record.
+    pub to: u64,
+    /// Tick number of the first sample.
+    pub first_tick: u64,
+    /// Tick number of the last sample.
+    pub last_tick: u64,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+/// The line that begins a batch, without its line feed.
+pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<&Counters>) {
+    put!(out, "# batch cpu={stream} from={} to={}", batch.from, batch.to);
+    if stream != Stream::Meta {
+        put!(out, " first-tick={} last-tick={}", batch.first_tick, batch.last_tick);
+    }
+    for name in BATCH_COUNTERS {
+        if let Some(value) = counters.and_then(|counters| counters.find(name)) {
+            put!(out, " {name}={value}");
+        }
+    }
+}
+
+/// The line that ends a batch.
+pub fn end(out: &mut Vec<u8>, stream: Stream, batch: &Batch) {
+    put!(out, "# end cpu={stream} to={}", batch.to);
+    if stream != Stream::Meta {
+        put!(out, " samples={}", batch.samples);
+    }
+    out.push(b'\n');
+}
+
+/// The account of one CPU: all its counters by the kernel's names.
+pub fn account(out: &mut Vec<u8>, cpu: u32, counters: &Counters) {
+    put!(out, "# account cpu={cpu}");
+    for (name, value) in counters.iter() {
+        put!(out, " {name}={value}");
+    }
+    out.push(b'\n');
+}
+
+/// Words of a stream that were no record.
+pub fn corrupt(out: &mut Vec<u8>, stream: Stream, skipped: &Skipped) {
+    put!(out, "# corrupt cpu={stream} from={} words={} reason={}\n", skipped.from, skipped.words, skipped.why.name());
+}
+
+/// One meta record.
+pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
+    let [first, second, third] = record.values;
+    let tsc = record.tsc;
+    match record.kind {
+        Kind::ContextName => return context(out, first, escaped(record.text)),
+        Kind::Mark => put_text(out, format_args!("# mark tsc={tsc:x} name="), record.text),
+        Kind::Setting => put_text(out, format_args!("# setting tsc={tsc:x} value="), record.text),
+        Kind::Image => {
+            let space = record.text.iter().rposition(|byte| *byte == b' ').unwrap_or(record.text.len());
+            let (name, build_id) = record.text.split_at(space);
+            put!(out, "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id=");
+            out.extend(if build_id.len() > 1 { &build_id[1..] } else { b"-" }.iter().copied().flat_map(printable));
+            put_text(out, format_args!(" name="), name);
+        }
+        Kind::Sample => {}
+    }
+    out.push(b'\n');
+}
+
+/// The name of a context.
+pub fn context(out: &mut Vec<u8>, id: u64, name: impl Iterator<Item = u8>) {
+    put!(out, "# context id={id:x} name=");
+    out.extend(name);
+    out.push(b'\n');
+}
+
+fn put_text(out: &mut Vec<u8>, before: impl Display, text: &[u8]) {
+    put!(out, "{before}");
+    out.extend(escaped(text));
+}
+
+fn printable(byte: u8) -> Option<u8> {
+    byte.is_ascii_alphanumeric().then_some(byte)
+}
+
+/// One sample.
+#[inline]
+pub fn sample(out: &mut Vec<u8>, names: &mut Names, cpu: u32, sample: &Sample<'_>, plain: bool) {
+    names.write(out, sample.context, sample.tsc);
+    for number in [u64::from(cpu), sample.tsc] {
+        out.push(b' ');
+        out.extend_from_slice(Hex::new(number).as_bytes());
+    }
+    let words = sample.stack.iter();
+    if plain {
+        stack(out, without_markers(sample.stack))
+    } else {
+        stack(out, words)
+    }
+    out.push(b'\n');
+}
+
+#[inline]
+fn stack(out: &mut Vec<u8>, words: impl Iterator<Item = u64>) {
+    for word in words {
+        out.push(b' ');
+        out.extend_from_slice(Hex::new(word).as_bytes());
+    }
+}
+
+/// A stack as Redox's tools know it: no markers, no candidates (nobody there could decide about them).
+pub fn without_markers(stack: Words<'_>) -> impl Iterator<Item = u64> {
+    let mut is_candidate = false;
+    stack.iter().filter(move |word| {
+        let marker = Marker::decode(*word);
+        let keep = marker.is_none() && !is_candidate;
+        is_candidate = marker == Some(Marker::Candidate);
+        keep
+    })
+}

@@ -1,0 +1,191 @@
+//! The sample file: whole pieces or nothing, on the disk before anybody is told.
+//!
+//! ```text
+//! 0 ............ safe_bytes ......... length
+//!   on the disk  │ being written; cut away again if a write or a sync fails
+//! ```
+//!
+//! In: bytes of whole batches. Out: a file of mode 0600. Context: user process. Full disk: nothing is acknowledged, the
+//! half-written piece is cut away, and either the session ends or it tries again once a second.
+
+use super::resume::{Resumed, Scan};
+use crate::error::Error;
+use crate::signals::Signals;
+use crate::system::{self, Open, System, again};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to do on a full disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// Wait for room; the kernel's rings hold what they can, and count what they cannot.
+    #[default]
+    Wait,
+    /// End the session.
+    Stop,
+}
+
+/// How long to wait for room on a full disk before the next try.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes read at once when a file is looked through.
+const SCAN_BYTES: usize = 256 * 1024;
+
+/// An open sample file.
+pub struct SampleFile<S: System> {
+    path: PathBuf,
+    file: S::File,
+    safe_bytes: u64,
+    is_regular: bool,
+    counts_names: bool,
+}
+
+impl<S: System> SampleFile<S> {
+    /// Opens `path` (`-` is the standard output), cuts it back to its last finished piece and says what it holds.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another instance writes it, [`Error::Malformed`] when it is somebody else's file,
+    /// [`Error::Write`] when the system refuses.
+    pub fn open(system: &mut S, path: &Path) -> Result<(Self, Resumed), Error> {
+        let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
+        let to_stdout = path == Path::new("-");
+        let mut file = if to_stdout {
+            system.stdout().map_err(fails("taking the standard output"))?
+        } else {
+            again(|| system.open(path, Open::SampleFile)).map_err(fails("opening it"))?
+        };
+        let facts = system.names_of(&mut file).map_err(fails("looking at it"))?;
+        let is_regular = !to_stdout && facts.is_none_or(|facts| facts.is_regular);
+        let counts_names = facts.is_some_and(|facts| facts.names > 0);
+        let mut this = Self { path: path.into(), file, safe_bytes: 0, is_regular, counts_names };
+        if !is_regular {
+            return Ok((this, Resumed::default()));
+        }
+        system.lock(&mut this.file).map_err(|_| Error::Busy { path: path.into() })?;
+        let resumed = this.scan(system)?;
+        this.safe_bytes = resumed.finished_bytes;
+        this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;
+        // What was read may still be in memory only; it is acknowledged next.
+        again(|| system.sync(&mut this.file)).map_err(fails("writing it to the disk"))?;
+        again(|| system.sync_folder(path)).map_err(fails("writing its folder to the disk"))?;
+        Ok((this, resumed))
+    }
+
+    /// Length of the file, in bytes, all of it on the disk.
+    pub fn safe_bytes(&self) -> u64 {
+        self.safe_bytes
+    }
+
+    /// Whether it is a file on a disk, and not a pipe or a terminal.
+    pub fn is_regular(&self) -> bool {
+        self.is_regular
+    }
+
+    /// Appends whole pieces and returns when they are on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Full`] on a full disk with [`OnFull::Stop`] or when `signals` want the end; [`Error::Write`] else. The
+    /// file is then as it was before.
+    pub fn append(&mut self, system: &mut S, bytes: &[u8], on_full: OnFull, signals: &Signals) -> Result<(), Error> {
+        let mut has_said = false;
+        loop {
+            let (during, cause) = match self.try_append(system, bytes) {
+                Ok(()) => break,
+                Err(failed) => failed,
+            };
+            let is_full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            let cut = self.is_regular.then(|| self.cut_back(system));
+            if let Some(Err(cause)) = cut {
+                return Err(self.failed("cutting a half-written batch away", cause));
+            }
+            if !is_full {
+                return Err(self.failed(during, cause));
+            }
+            if on_full == OnFull::Stop || signals.stop_wanted() {
+                return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
+            }
+            if !has_said {
+                eprintln!(
+                    "{}: the disk is full at byte {}; waiting for room, nothing more is acknowledged until then",
+                    self.path.display(),
+                    self.safe_bytes
+                );
+                has_said = true;
+            }
+            let _ = system.sleep(FULL_PAUSE);
+        }
+        if has_said {
+            eprintln!("{}: there is room again, going on", self.path.display());
+        }
+        self.safe_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the file still has a name.
+    ///
+    /// # Errors
+    /// [`Error::FileGone`] when it was deleted.
+    pub fn check_it_is_there(&mut self, system: &mut S) -> Result<(), Error> {
+        if self.is_regular
+            && self.counts_names
+            && let Ok(Some(facts)) = system.names_of(&mut self.file)
+            && facts.names == 0
+        {
+            return Err(Error::FileGone { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
+    fn try_append(&mut self, system: &mut S, bytes: &[u8]) -> Result<(), (&'static str, io::Error)> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = again(|| system.write(&mut self.file, rest)).map_err(|cause| ("writing", cause))?;
+            if written == 0 {
+                return Err(("writing", io::ErrorKind::WriteZero.into()));
+            }
+            rest = &rest[written.min(rest.len())..];
+        }
+        again(|| system.sync(&mut self.file)).map_err(|cause| ("writing it to the disk", cause))
+    }
+
+    fn cut_back(&mut self, system: &mut S) -> io::Result<()> {
+        again(|| system.truncate(&mut self.file, self.safe_bytes))?;
+        again(|| system.seek(&mut self.file, self.safe_bytes))
+    }
+
+    fn failed(&self, during: &'static str, cause: io::Error) -> Error {
+        Error::Write { path: self.path.clone(), safe_bytes: self.safe_bytes, during, cause }
+    }
+
+    fn scan(&mut self, system: &mut S) -> Result<Resumed, Error> {
+        let mut scan = Scan::default();
+        let mut buffer = vec![0; SCAN_BYTES];
+        let mut held = 0;
+        let malformed = |what| Error::Malformed { path: self.path.clone(), what };
+        loop {
+            let got = system::read(system, &mut self.file, &mut buffer[held..]).map_err(|cause| Error::Write {
+                path: self.path.clone(),
+                safe_bytes: 0,
+                during: "reading what it holds",
+                cause,
+            })?;
+            held += got;
+            let mut used = 0;
+            for line in buffer[..held].split_inclusive(|byte| *byte == b'\n') {
+                if line.ends_with(b"\n") || got == 0 {
+                    scan.line(line).map_err(malformed)?;
+                    used += line.len();
+                }
+            }
+            if got == 0 {
+                return Ok(scan.end());
+            }
+            if used == 0 && held == buffer.len() {
+                scan.piece(&buffer).map_err(malformed)?;
+                used = held;
+            }
+            buffer.copy_within(used..held, 0);
+            held -= used;
+        }
+    }
+}
