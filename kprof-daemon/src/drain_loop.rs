@@ -82,6 +82,13 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     began: Duration,
 }
 
+/// What one stream gave in a round: a part of the round's buffer.
+struct Piece {
+    range: Range<usize>,
+    /// Bytes at its beginning that an earlier read had left over.
+    carried: usize,
+}
+
 /// How far one stream has been read.
 #[derive(Debug, Default)]
 struct Place {
@@ -123,7 +130,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             for (id, name) in resumed.names {
                 session.names.set_escaped(id, 0, name);
             }
-            session.acknowledge_what_is_on_disk(resumed.ends)?;
+            for (stream, end) in resumed.ends {
+                session.streams.entry(stream).or_default().on_disk = end;
+            }
         } else {
             session.composer.header(&session.ctl);
             session.write()?;
@@ -187,7 +196,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// One round. Returns the number of bytes that were read.
     fn round(&mut self) -> Result<usize, Error> {
-        let mut pieces = Vec::new();
+        let mut pieces: Vec<(Stream, Piece)> = Vec::new();
         let mut failed = None;
         self.buffer.clear();
         let mut cpus: Vec<Stream> = self.ctl.cpus().map(|(cpu, _)| Stream::Cpu(cpu)).collect();
@@ -195,11 +204,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let shift = self.totals.rounds as usize % cpus.len().max(1);
         cpus.rotate_left(shift);
         for stream in cpus.into_iter().chain([Stream::Meta]) {
-            if self.buffer.len() > ROUND_BYTES && stream != Stream::Meta {
+            if stream != Stream::Meta && (self.buffer.len() > ROUND_BYTES || self.is_recorder()) {
                 continue;
             }
             match self.read(stream) {
-                Ok(range) => pieces.push((stream, range)),
+                Ok(piece) => pieces.push((stream, piece)),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -207,12 +216,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             Ok(ctl) => self.ctl = ctl,
             Err(error) => failed = failed.or(Some(error)),
         }
-        let brought = pieces.iter().map(|(_, (_, got))| got).sum();
+        let brought = pieces.iter().map(|(_, piece)| piece.range.len() - piece.carried).sum();
         // Names first, in memory as in the file.
         pieces.sort_by_key(|(stream, _)| *stream);
         let buffer = std::mem::take(&mut self.buffer);
-        for (stream, (range, _)) in pieces {
-            self.compose(stream, &buffer[range])?;
+        for (stream, piece) in pieces {
+            self.compose(stream, &buffer[piece.range], piece.carried > 0)?;
         }
         self.buffer = buffer;
         self.names.end_round();
@@ -225,8 +234,13 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(brought)
     }
 
+    /// Whether the rings are those of a running flight recorder: they are read once it is frozen or stopped.
+    fn is_recorder(&self) -> bool {
+        self.ctl.overwrites() && self.ctl.is_running()
+    }
+
     /// Appends what the stream has to the round's buffer: the range with what was left over, and the bytes read now.
-    fn read(&mut self, stream: Stream) -> Result<(Range<usize>, usize), Error> {
+    fn read(&mut self, stream: Stream) -> Result<Piece, Error> {
         let start = self.buffer.len();
         let place = self.streams.entry(stream).or_default();
         self.buffer.append(&mut place.carry);
@@ -238,23 +252,25 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             // Nothing came; what was left over waits on.
             self.streams.entry(stream).or_default().carry = self.buffer.split_off(start);
         }
-        got.map(|got| (start..self.buffer.len(), got))
+        got.map(|_| Piece { range: start..self.buffer.len(), carried: held - start })
     }
 
     /// Takes the bytes of one stream apart and adds its batch to the output.
-    fn compose(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Error> {
+    fn compose(&mut self, stream: Stream, bytes: &[u8], has_carry: bool) -> Result<(), Error> {
         let counters = match stream {
             Stream::Meta => Some(self.ctl.meta()),
             Stream::Cpu(cpu) => self.ctl.cpu(cpu),
         };
         let place = self.streams.entry(stream).or_default();
-        let position = place.position.or_else(|| counters?.find("position-out").map(|out| out.max(place.on_disk)));
+        let mut position = place.position.or_else(|| counters?.find("position-out"));
+        if self.ctl.overwrites() && stream != Stream::Meta && !has_carry {
+            // What was there may have been overwritten: the first record says where it lies.
+            position = None;
+        }
         let mut records = Records::new(bytes, position);
         let mut is_first = true;
-        loop {
-            let here = records.position();
-            let Some(item) = records.next() else { break };
-            let here = here.or(records.position()).unwrap_or(0);
+        while let Some(item) = records.next() {
+            let here = records.item_from();
             if here < place.on_disk {
                 self.totals.again += 1;
                 continue;
@@ -315,34 +331,20 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// Tells the kernel what is on disk. Only ever called after [`write`](Self::write).
     fn acknowledge(&mut self) -> Result<(), Error> {
-        if self.source.layout() == Layout::RedoxRaw || self.ctl.overwrites() {
+        if self.source.layout() == Layout::RedoxRaw {
             return Ok(());
         }
         let is_new = |place: &Place| place.position.filter(|position| *position > place.acknowledged);
-        let ends: Vec<(Stream, u64)> =
-            self.streams.iter().filter_map(|(stream, place)| Some((*stream, is_new(place)?))).collect();
+        let ends: Vec<(Stream, u64)> = self
+            .streams
+            .iter()
+            // A flight recorder frees its own space.
+            .filter(|(stream, _)| **stream == Stream::Meta || !self.ctl.overwrites())
+            .filter_map(|(stream, place)| Some((*stream, is_new(place)?)))
+            .collect();
         self.source.acknowledge(self.system, &ends)?;
         for (stream, end) in ends {
             self.streams.entry(stream).or_default().acknowledged = end;
-        }
-        Ok(())
-    }
-
-    /// What an earlier session has brought to the disk without living to say so.
-    fn acknowledge_what_is_on_disk(&mut self, ends: BTreeMap<Stream, u64>) -> Result<(), Error> {
-        for (stream, end) in ends {
-            let counters = match stream {
-                Stream::Meta => Some(self.ctl.meta()),
-                Stream::Cpu(cpu) => self.ctl.cpu(cpu),
-            };
-            let told = counters.map_or(0, |counters| counters.get("position-out"));
-            let place = Place { on_disk: end, acknowledged: told, ..Place::default() };
-            self.streams.insert(stream, place);
-            if told < end && !self.ctl.overwrites() {
-                self.source.acknowledge(self.system, &[(stream, end)])?;
-                self.streams.entry(stream).or_default().acknowledged = end;
-                self.streams.entry(stream).or_default().position = Some(end);
-            }
         }
         Ok(())
     }

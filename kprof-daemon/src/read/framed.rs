@@ -9,7 +9,7 @@
 //!
 //! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got.
 //! Context: user process. Positions in one stream have no holes, so every word is either a record or counted as
-//! skipped. A record that is not complete yet is left for the next read.
+//! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Why, Words};
 use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
@@ -20,6 +20,7 @@ pub struct Records<'a> {
     words: Words<'a>,
     at: usize,
     position: Option<u64>,
+    item_from: u64,
 }
 
 /// What stands at one word.
@@ -33,12 +34,17 @@ impl<'a> Records<'a> {
     /// Records in `bytes`, the first of which lies at `position`; `None` where the reader does not know (a ring that
     /// overwrites) and takes the first record's word for it.
     pub fn new(bytes: &'a [u8], position: Option<u64>) -> Self {
-        Self { words: Words::new(bytes), at: 0, position }
+        Self { words: Words::new(bytes), at: 0, position, item_from: position.unwrap_or(0) }
     }
 
     /// Position of the next word, if any record has been seen.
     pub fn position(&self) -> Option<u64> {
         self.position
+    }
+
+    /// Position of the first word of the item that was given last.
+    pub fn item_from(&self) -> u64 {
+        self.item_from
     }
 
     /// Bytes that are done with. The rest is the beginning of a record whose end has not been read yet.
@@ -49,6 +55,20 @@ impl<'a> Records<'a> {
     /// Skips all that is left, because nothing more will be read.
     pub fn give_up_rest(&mut self) -> Option<Skipped> {
         self.skip_to(self.words.count(), Why::Length)
+    }
+
+    /// The position of word `at`.
+    fn expected(&self, at: usize) -> Option<u64> {
+        self.position.map(|here| here + (at - self.at) as u64)
+    }
+
+    /// How many words are missing before the present one, if its record and the next one agree that some are.
+    fn gap(&self) -> Option<u64> {
+        let words = usize::from(Header::decode(self.words.get(self.at)?).ok()?.words);
+        let (here, next) = (self.words.get(self.at + 1)?, self.words.get(self.at + words + 1)?);
+        Header::decode(self.words.get(self.at + words)?).ok()?;
+        let missing = here.checked_sub(self.position?)?;
+        (next == here + words as u64 && missing > 0).then_some(missing)
     }
 
     /// Word number `at`: a record that lies where it says it does?
@@ -62,7 +82,7 @@ impl<'a> Records<'a> {
             Err(BadHeader::Magic(_) | BadHeader::Kind { .. }) => return Found::Bad(Why::NoRecord),
         };
         let Some(position) = self.words.get(at + 1) else { return Found::Incomplete };
-        if self.position.is_some_and(|here| here + (at - self.at) as u64 != position) {
+        if self.expected(at).is_some_and(|expected| expected != position) {
             return Found::Bad(Why::Position);
         }
         if at + words > self.words.count() { Found::Incomplete } else { Found::Whole { kind, unknown, words } }
@@ -77,6 +97,7 @@ impl<'a> Records<'a> {
 
     fn skip_to(&mut self, end: usize, why: Why) -> Option<Skipped> {
         let from = self.position.unwrap_or(0);
+        self.item_from = from;
         let words = (end - self.at) as u64;
         self.at = end;
         self.position = self.position.map(|position| position + words);
@@ -96,14 +117,20 @@ impl<'a> Records<'a> {
             return Some(true);
         }
         let position = self.words.get(at + 1)?;
-        Some(self.position.is_some_and(|here| here + (at - self.at) as u64 == position))
+        Some(self.expected(at) == Some(position))
     }
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
         let word = |at| record.get(at).unwrap_or(0);
-        if kind == Kind::Sample {
+        if kind == Kind::Sample || kind == Kind::SnapshotSample {
             let stack = record.range(SAMPLE_HEADER_WORDS, record.count());
-            return Some(Item::Sample(Sample { tick: word(2), tsc: word(3), context: word(4), stack }));
+            return Some(Item::Sample(Sample {
+                tick: word(2),
+                tsc: word(3),
+                context: word(4),
+                stack,
+                is_snapshot: kind == Kind::SnapshotSample,
+            }));
         }
         let length = usize::try_from(word(7)).ok()?;
         let text = record.range(META_HEADER_WORDS, record.count());
@@ -123,7 +150,16 @@ impl<'a> Iterator for Records<'a> {
         }
         let (kind, unknown, words) = match self.look(self.at) {
             Found::Whole { kind, unknown, words } => (kind, unknown, words),
-            Found::Bad(why) => return self.damaged(why),
+            Found::Bad(why) => {
+                if why == Why::Position
+                    && let Some(words) = self.gap()
+                {
+                    let from = self.position.unwrap_or(0);
+                    (self.item_from, self.position) = (from, Some(from + words));
+                    return Some(Item::Skipped(Skipped { from, words, why: Why::Gap }));
+                }
+                return self.damaged(why);
+            }
             // A length that reaches past the end, or over a sound record: only the second is damage.
             Found::Incomplete if self.next_sound(self.words.count()).is_some() => return self.damaged(Why::Length),
             Found::Incomplete => return None,
@@ -148,6 +184,7 @@ impl<'a> Iterator for Records<'a> {
         let Some(kind) = kind else { return self.skip_to(end, Why::UnknownKind(unknown)).map(Item::Skipped) };
         let Some(item) = Self::item(kind, record) else { return self.skip_to(end, Why::Body).map(Item::Skipped) };
         self.at = end;
+        self.item_from = self.position.unwrap_or(0);
         self.position = self.position.map(|position| position + words as u64);
         Some(item)
     }

@@ -57,6 +57,8 @@ pub struct Sample<'a> {
     pub context: u64,
     /// First address, then callers and markers, innermost first.
     pub stack: Words<'a>,
+    /// Read from a running flight recorder: not delivered, only seen.
+    pub is_snapshot: bool,
 }
 
 /// One record of the meta stream.
@@ -96,6 +98,8 @@ pub enum Why {
     Length,
     /// The record says it lies elsewhere.
     Position,
+    /// Records are missing: somebody else has read them.
+    Gap,
     /// The record contradicts itself (a text longer than the record).
     Body,
 }
@@ -109,6 +113,7 @@ impl Why {
             Self::UnknownKind(_) => "unknown-kind",
             Self::Length => "length",
             Self::Position => "position",
+            Self::Gap => "gap",
             Self::Body => "body",
         }
     }

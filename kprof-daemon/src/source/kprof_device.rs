@@ -111,7 +111,8 @@ impl<S: System> Source<S> for KprofDevice<S> {
             },
         };
         match system::read(system, file, buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            // Somebody else reads this very moment; the next round comes soon.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => Ok(0),
             other => other.map_err(|cause| Error::SourceGone { path: path(), during: "reading records", cause }),
         }
     }

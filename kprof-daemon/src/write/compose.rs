@@ -79,6 +79,7 @@ impl Composer {
         }
         self.open.last_tick = sample.tick;
         self.open.samples += 1;
+        self.open.is_snapshot |= sample.is_snapshot;
         lines::sample(&mut self.body, names, cpu, sample, self.form == Form::Plain);
     }
 

@@ -48,6 +48,8 @@ pub struct Batch {
     pub last_tick: u64,
     /// Number of samples.
     pub samples: u64,
+    /// Whether samples of a running flight recorder are among them.
+    pub is_snapshot: bool,
 }
 
 /// The line that begins a batch, without its line feed.
@@ -60,6 +62,9 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
         if let Some(value) = counters.and_then(|counters| counters.find(name)) {
             put!(out, " {name}={value}");
         }
+    }
+    if batch.is_snapshot {
+        put!(out, " snapshot=1");
     }
 }
 
@@ -101,7 +106,7 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
             out.extend(if build_id.len() > 1 { &build_id[1..] } else { b"-" }.iter().copied().flat_map(printable));
             put_text(out, format_args!(" name="), name);
         }
-        Kind::Sample => {}
+        Kind::Sample | Kind::SnapshotSample => {}
     }
     out.push(b'\n');
 }
