@@ -1,0 +1,182 @@
+//! From the first instruction in 64-bit mode to the first process.
+//!
+//! The boot CPU brings up memory, clock and the other CPUs, then becomes an idle thread; the rest (devices, files, init)
+//! is done by a kernel thread, which can sleep.
+
+pub mod pvh;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use virtio_drivers::transport::{DeviceType, Transport};
+use x86_64::instructions::port::Port;
+
+use crate::cpu::{self, CPUS, apic, clock, ioapic, smp};
+use crate::device::{acpi, pci, virtio};
+use crate::fs::{self, device, ninep, ram};
+use crate::memory::{self, paging, stacks};
+use crate::task::{process, scheduler, thread};
+use crate::{log, profiling, random, symbols, workload};
+use pvh::BootInfo;
+
+/// What the machine's exit says to whoever started it: QEMU's exit code is `2 * value + 1` (isa-debug-exit).
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum ExitCode {
+    /// All went well: 33.
+    Success = 0x10,
+    /// A scenario failed: 35.
+    Failure = 0x11,
+    /// The kernel panicked: 37.
+    Panic = 0x12,
+}
+
+/// Ends the machine.
+pub fn power_off(code: ExitCode) -> ! {
+    // SAFETY: port 0xf4 is isa-debug-exit; on a machine without one nothing happens and the CPU halts below.
+    unsafe { Port::new(0xf4).write(code as u32) };
+    loop {
+        x86_64::instructions::interrupts::disable();
+        x86_64::instructions::hlt();
+    }
+}
+
+static EPOCH_S: AtomicU64 = AtomicU64::new(0);
+
+/// Seconds since 1970 at boot, as the command line says (`epoch=`); 0 where it does not.
+pub fn epoch_s() -> u64 {
+    EPOCH_S.load(Ordering::Relaxed)
+}
+
+static INFO: spin::Once<BootInfo> = spin::Once::new();
+
+/// What the loader said.
+///
+/// # Panics
+/// Before `kmain` has read it.
+pub fn info() -> &'static BootInfo {
+    INFO.get().expect("start_info has been read")
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kmain(start_info: u64) -> ! {
+    log::init();
+    let info = INFO.call_once(|| pvh::read(start_info));
+    log!("kprof test kernel: {}", info.command_line);
+    memory::init(info);
+    EPOCH_S.store(info.number("epoch", 0), Ordering::Relaxed);
+    random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
+    symbols::init(info.initrd);
+
+    let platform = acpi::read(info.rsdp);
+    apic::set_base(platform.local_apic);
+    cpu::init(0);
+    apic::enable();
+    let boot_id = apic::id();
+    CPUS[0].apic_id.store(boot_id, Ordering::Relaxed);
+    cpu::set_count(platform.apic_ids.len());
+    if let Some(io_apic) = platform.io_apic {
+        ioapic::set_base(io_apic);
+    }
+    mask_pic();
+    match platform.pm_timer_port {
+        Some(port) => clock::calibrate(port),
+        None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
+    }
+    profiling::init(info);
+    profiling::register(0);
+    scheduler::adopt(stacks::boot_stack(), "idle 0");
+    CPUS[0].online.store(true, Ordering::Release);
+    let others: Vec<u32> = platform.apic_ids.iter().copied().filter(|id| *id != boot_id).collect();
+    smp::start_all(&others[..others.len().min(cpu::MAX_CPUS - 1)]);
+    paging::drop_identity_map();
+
+    let pci_config = platform.pci_config;
+    thread::spawn_kernel("start", move || start(pci_config));
+    scheduler::idle_forever()
+}
+
+/// The other CPUs begin here, interrupts off, on a stack of their own.
+#[unsafe(no_mangle)]
+extern "C" fn secondary_main(cpu: usize) -> ! {
+    cpu::init(cpu);
+    apic::enable();
+    let stack = CPUS[cpu].stacks[0].load(Ordering::Relaxed);
+    if cpu::sampler() == Some(cpu) {
+        CPUS[cpu].online.store(true, Ordering::Release);
+        profiling::run_sampler(cpu);
+    }
+    profiling::register(cpu);
+    scheduler::adopt(stack, &alloc::format!("idle {cpu}"));
+    CPUS[cpu].online.store(true, Ordering::Release);
+    // The low addresses go once all CPUs run; this one must not keep a stale translation.
+    while paging::has_identity_map() {
+        core::hint::spin_loop();
+    }
+    paging::load(paging::boot_tables());
+    scheduler::idle_forever()
+}
+
+/// Masks the old interrupt controllers: interrupts come by the I/O APIC.
+fn mask_pic() {
+    // SAFETY: the data ports of the two 8259s; all lines masked.
+    unsafe {
+        Port::<u8>::new(0x21).write(0xff);
+        Port::<u8>::new(0xa1).write(0xff);
+    }
+}
+
+static NINEP_DEVICE: spin::Once<virtio::Device> = spin::Once::new();
+
+/// A device interrupt. Interrupt context.
+pub fn on_device_interrupt() {
+    if let Some(device) = NINEP_DEVICE.get() {
+        device.on_interrupt();
+    }
+}
+
+/// The rest of the start, in a thread.
+fn start(pci_config: Option<u64>) {
+    let info = info();
+    if info.option("panic") == Some("boot") {
+        panic!("a panic was asked for on the command line");
+    }
+    ram::set_limit(info.number("ram-fs-mib", 128) as usize * 256);
+    fs::mount("/", ram::from_cpio(info.initrd));
+    fs::mount("/dev", device::dev_folder());
+    fs::mount("/scheme", device::scheme_folder(profiling::device::folder()));
+    fs::mount("/kernel", workload::folder());
+    if let Some(config) = pci_config {
+        find_devices(config);
+    }
+    log!("boot: {} ms, starting init", clock::now_ns() / 1_000_000);
+    let environment: Vec<String> = ["PATH=/bin", "HOME=/root"]
+        .into_iter()
+        .chain(info.command_line.split_ascii_whitespace().filter(|word| word.contains('=')))
+        .map(String::from)
+        .collect();
+    let init = info.option("init").unwrap_or("/init");
+    if let Err(error) = process::spawn_init(init, alloc::vec![String::from(init)], environment) {
+        panic!("init {init} cannot be started: {error:?}");
+    }
+}
+
+#[inline(never)]
+fn find_devices(config: u64) {
+    pci::find_virtio(config, |found| {
+        if found.kind != DeviceType::_9P {
+            return;
+        }
+        let mut transport = found.transport;
+        transport.begin_init(virtio::FEATURES);
+        let Some(device) = virtio::Device::new(transport, found.interrupt_line) else { return };
+        match ninep::attach(NINEP_DEVICE.call_once(|| device)) {
+            Ok(root) => {
+                fs::mount("/root", root);
+                log!("9p: the host's folder is /root");
+            }
+            Err(error) => log!("9p: {error:?}"),
+        }
+    });
+}

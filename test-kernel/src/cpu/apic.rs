@@ -1,0 +1,107 @@
+//! The local APIC, in xAPIC mode through its registers in memory (no CPU of QEMU's TCG has x2APIC).
+//!
+//! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU they run on.
+//! Source: Intel SDM volume 3A, chapter 11.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::phys_to_virt;
+
+/// Vector of the one-shot timer.
+pub const TIMER: u8 = 32;
+/// Vector by which one CPU asks another to look for work.
+pub const RESCHEDULE: u8 = 33;
+/// First vector of device interrupts.
+pub const FIRST_DEVICE: u8 = 48;
+/// Vector of spurious interrupts.
+pub const SPURIOUS: u8 = 255;
+
+const ID: usize = 0x20;
+const EOI: usize = 0xb0;
+const SPURIOUS_VECTOR: usize = 0xf0;
+const COMMAND_LOW: usize = 0x300;
+const COMMAND_HIGH: usize = 0x310;
+const TIMER_VECTOR: usize = 0x320;
+const TIMER_INITIAL: usize = 0x380;
+const TIMER_CURRENT: usize = 0x390;
+const TIMER_DIVIDE: usize = 0x3e0;
+const DELIVERY_PENDING: u32 = 1 << 12;
+
+/// The registers' physical address, from the MADT.
+static BASE: AtomicU64 = AtomicU64::new(0xfee0_0000);
+
+/// Sets the physical address of the registers, once, on the boot CPU.
+pub fn set_base(physical: u64) {
+    BASE.store(physical, Ordering::Relaxed);
+}
+
+fn register(offset: usize) -> *mut u32 {
+    (phys_to_virt(BASE.load(Ordering::Relaxed)) + offset as u64) as *mut u32
+}
+
+fn read(offset: usize) -> u32 {
+    // SAFETY: the direct map covers the APIC's page; the offsets are those of its 32-bit registers.
+    unsafe { ptr::read_volatile(register(offset)) }
+}
+
+fn write(offset: usize, value: u32) {
+    // SAFETY: as in `read`; what the registers do is described at the callers.
+    unsafe { ptr::write_volatile(register(offset), value) }
+}
+
+/// Turns the local APIC of this CPU on; the timer is stopped, in one-shot mode, divided by one.
+pub fn enable() {
+    write(SPURIOUS_VECTOR, 0x100 | SPURIOUS as u32);
+    write(TIMER_DIVIDE, 0b1011);
+    write(TIMER_VECTOR, TIMER as u32);
+    write(TIMER_INITIAL, 0);
+}
+
+/// This CPU's local APIC id.
+pub fn id() -> u32 {
+    read(ID) >> 24
+}
+
+/// Acknowledges the interrupt being served.
+pub fn end_of_interrupt() {
+    write(EOI, 0);
+}
+
+/// Starts the one-shot timer: it fires after `count` of its ticks; 0 stops it.
+pub fn start_timer(count: u32) {
+    write(TIMER_INITIAL, count);
+}
+
+/// What is left of the timer's count.
+pub fn timer_left() -> u32 {
+    read(TIMER_CURRENT)
+}
+
+fn send(apic_id: u32, low: u32) {
+    while read(COMMAND_LOW) & DELIVERY_PENDING != 0 {
+        core::hint::spin_loop();
+    }
+    write(COMMAND_HIGH, apic_id << 24);
+    write(COMMAND_LOW, low);
+}
+
+/// Sends interrupt `vector` to one CPU. Interrupts off: the two command registers are written one after the other.
+pub fn send_ipi(apic_id: u32, vector: u8) {
+    send(apic_id, 0x4000 | vector as u32);
+}
+
+/// Sends an NMI to one CPU. Interrupts off.
+pub fn send_nmi(apic_id: u32) {
+    send(apic_id, 0x4400);
+}
+
+/// Sends INIT to one CPU.
+pub fn send_init(apic_id: u32) {
+    send(apic_id, 0x4500);
+}
+
+/// Sends a start-up IPI: the CPU begins in real mode at `page * 4096`.
+pub fn send_startup(apic_id: u32, page: u8) {
+    send(apic_id, 0x4600 | page as u32);
+}

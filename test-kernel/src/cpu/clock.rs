@@ -1,0 +1,104 @@
+//! Time: TSC and APIC timer, both calibrated against the ACPI PM timer by sleeping, never by polling.
+//!
+//! Sleeping timer interrupts also work where QEMU counts instructions (`-icount`), where reading device registers in a
+//! loop costs much host time. The PM timer runs at 3.579545 MHz (ACPI specification, 4.8.2.1).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use x86_64::instructions::interrupts;
+use x86_64::instructions::port::PortReadOnly;
+
+use super::apic;
+use crate::log;
+
+const PM_TIMER_HZ: u64 = 3_579_545;
+const ROUNDS: usize = 5;
+const PROBE_COUNT: u32 = 10_000_000;
+
+static TSC_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
+static TIMER_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
+static BOOT_TSC: AtomicU64 = AtomicU64::new(0);
+
+/// The time stamp counter.
+#[inline(always)]
+pub fn tsc() -> u64 {
+    // SAFETY: reads a counter, no other effect.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// TSC ticks in a second.
+pub fn tsc_hz() -> u64 {
+    TSC_HZ.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds since `calibrate`.
+pub fn now_ns() -> u64 {
+    let ticks = tsc().wrapping_sub(BOOT_TSC.load(Ordering::Relaxed));
+    (ticks as u128 * 1_000_000_000 / tsc_hz() as u128) as u64
+}
+
+/// Measures TSC and APIC timer. In: the PM timer's port. Interrupts off; the APIC is on; boot CPU only.
+pub fn calibrate(pm_timer_port: u16) {
+    let mut pm = PortReadOnly::<u32>::new(pm_timer_port);
+    // SAFETY: the FADT says that the PM timer is at this port; reading has no effect.
+    let mut pm_timer = || unsafe { pm.read() } & 0xff_ffff;
+    let (first_pm, first_tsc) = (pm_timer(), tsc());
+    let mut timer_hz = 0;
+    for _ in 0..ROUNDS {
+        let before = pm_timer();
+        apic::start_timer(PROBE_COUNT);
+        while apic::timer_left() != 0 {
+            interrupts::enable_and_hlt();
+            interrupts::disable();
+        }
+        let pm_ticks = (pm_timer().wrapping_sub(before) & 0xff_ffff).max(1) as u64;
+        // Waking late makes a round longer: the fastest is the truest.
+        timer_hz = timer_hz.max(PROBE_COUNT as u64 * PM_TIMER_HZ / pm_ticks);
+    }
+    let (last_tsc, pm_ticks) = (tsc(), (pm_timer().wrapping_sub(first_pm) & 0xff_ffff).max(1) as u64);
+    let tsc_hz = (last_tsc - first_tsc) as u128 * PM_TIMER_HZ as u128 / pm_ticks as u128;
+    TSC_HZ.store(round(tsc_hz as u64), Ordering::Relaxed);
+    TIMER_HZ.store(round(timer_hz), Ordering::Relaxed);
+    BOOT_TSC.store(first_tsc, Ordering::Relaxed);
+    log!("clock: TSC {} Hz, APIC timer {} Hz", self::tsc_hz(), TIMER_HZ.load(Ordering::Relaxed));
+}
+
+/// A frequency within 0.1 % of a multiple of 100 MHz is that multiple: the PM timer's steps are no finer than that.
+fn round(hz: u64) -> u64 {
+    let whole = (hz + 50_000_000) / 100_000_000 * 100_000_000;
+    if whole != 0 && hz.abs_diff(whole) < whole / 1000 { whole } else { hz }
+}
+
+/// Makes the one-shot timer of this CPU fire in about `ns` nanoseconds (at once for 0).
+pub fn start_timer_ns(ns: u64) {
+    let count = ns as u128 * TIMER_HZ.load(Ordering::Relaxed) as u128 / 1_000_000_000;
+    apic::start_timer(count.clamp(1, u32::MAX as u128) as u32);
+}
+
+/// Sleeps in `hlt` until the timer fires after about `ns` nanoseconds, or something else wakes the CPU. Same use as
+/// [`wait_ns`].
+pub fn sleep_once_ns(ns: u64) {
+    interrupts::disable();
+    start_timer_ns(ns);
+    interrupts::enable_and_hlt();
+}
+
+/// Sleeps in `hlt` until `ns` nanoseconds have passed. Only where this CPU's timer belongs to nobody else: while CPUs
+/// start, and on the sampler's CPU. Works with interrupts on or off and leaves the flag as it was.
+pub fn wait_ns(ns: u64) {
+    let were_on = interrupts::are_enabled();
+    interrupts::disable();
+    let end = tsc() + (ns as u128 * tsc_hz() as u128 / 1_000_000_000) as u64;
+    loop {
+        let now = tsc();
+        if now >= end {
+            break;
+        }
+        start_timer_ns(((end - now) as u128 * 1_000_000_000 / tsc_hz() as u128) as u64);
+        interrupts::enable_and_hlt();
+        interrupts::disable();
+    }
+    if were_on {
+        interrupts::enable();
+    }
+}

@@ -1,0 +1,326 @@
+//! Entry stubs: the only ways into this kernel. Every one builds the same frame.
+//!
+//! ```text
+//! high   SS  RSP  RFLAGS  CS  RIP     pushed by the processor (the system call stub pushes the same five)
+//!        marker                       which entry this is; it stands where a return address would
+//!        RBP  <- rbp                  so the frame-pointer walk crosses the border by itself
+//!        RAX RCX RDX RBX RSI RDI R8 .. R15, error code
+//! low    <- rsp = &TrapFrame
+//! ```
+//!
+//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub also moves its
+//! stack pointer in the TSS down, so that an `int3` in the handler, whose `iret` lets the next NMI in, does no harm.
+//! GS is swapped for four instructions of the system call stub only, and trusted nowhere else.
+
+use core::arch::{asm, global_asm};
+
+use kprof::format::marker::{MARKER_PAGE, Marker};
+use kprof::{EntryFrame, Registers};
+use x86_64::VirtAddr;
+use x86_64::registers::control::{Efer, EferFlags};
+use x86_64::registers::model_specific::{KernelGsBase, LStar, SFMask, Star};
+use x86_64::registers::rflags::RFlags;
+
+use super::CPUS;
+use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA};
+use crate::memory::stacks;
+
+/// Bytes from the stub of one vector to the next.
+const STUB_BYTES: u64 = 32;
+/// Vectors for which the processor pushes an error code (Intel SDM volume 3A, table 6-1).
+const WITH_ERROR_CODE: u32 = 0x6022_7d00;
+
+/// How far the NMI stub moves its stack pointer: one level of nesting.
+pub const NMI_LEVEL_BYTES: u64 = 8 * 1024;
+
+global_asm!(
+    r#"
+// In: the hardware frame on the stack, rbp and rax not yet saved. `eax` = error code afterwards.
+.macro save_head marker, has_error
+  .if \has_error
+    push rbp
+    push rax
+    mov eax, [rsp + 16]
+    mov qword ptr [rsp + 16], \marker
+  .else
+    push \marker
+    push rbp
+    push rax
+    xor eax, eax
+  .endif
+    lea rbp, [rsp + 8]
+.endm
+
+.macro save_rest
+    push rcx
+    push rdx
+    push rbx
+    push rsi
+    push rdi
+    push r8
+    push r9
+    push r10
+    push r11
+    push r12
+    push r13
+    push r14
+    push r15
+    push rax
+.endm
+
+// The labels say where rbp is the interrupted code's again.
+.macro restore_and_return name
+    add rsp, 8
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rdi
+    pop rsi
+    pop rbx
+    pop rdx
+    pop rcx
+    pop rax
+    pop rbp
+\name\()_popped:
+    add rsp, 8
+\name\()_iretq:
+    iretq
+.endm
+
+.macro trap_stub vector
+  .align {stub_bytes}
+  trap_stub_\vector:
+  .if \vector < 32
+    .if ({with_error} >> \vector) & 1
+      save_head {page} + 0x200 + \vector, 1
+    .else
+      save_head {page} + 0x200 + \vector, 0
+    .endif
+  .else
+    save_head {page} + 0x100 + \vector, 0
+  .endif
+    jmp trap_common
+.endm
+
+.text
+.global entry_stubs_start
+entry_stubs_start:
+.altmacro
+.set vector, 0
+.rept 256
+  trap_stub %vector
+  .set vector, vector + 1
+.endr
+.noaltmacro
+
+.align 16
+.global trap_common
+trap_common:
+    cld
+    save_rest
+    mov rdi, rsp
+    call trap_enter
+.global trap_return
+trap_return:
+    restore_and_return trap
+
+.align 16
+.global syscall_entry
+syscall_entry:
+    swapgs
+    mov gs:[0], rsp
+    mov rsp, gs:[8]
+    push {user_data}
+    push gs:[0]
+    swapgs
+    push r11
+    push {user_code}
+    push rcx
+syscall_saved:
+    save_head {page} + 0x300, 0
+    save_rest
+    mov rdi, rsp
+    call syscall_enter
+    restore_and_return syscall
+
+.align 16
+.global nmi_entry
+nmi_entry:
+    save_head {page} + 0x202, 0
+    cld
+    save_rest
+    mov rbx, rsp
+    and rbx, -{nmi_stack}
+    mov rbx, [rbx]
+    sub qword ptr [rbx], {level}
+    mov rdi, rsp
+    call nmi_enter
+    add qword ptr [rbx], {level}
+    restore_and_return nmi
+.global entry_stubs_end
+entry_stubs_end:
+
+.section .rodata
+.align 8
+.global trap_stub_table
+trap_stub_table:
+.altmacro
+.set vector, 0
+.macro trap_stub_address vector
+    .quad trap_stub_\vector
+.endm
+.rept 256
+  trap_stub_address %vector
+  .set vector, vector + 1
+.endr
+.noaltmacro
+.text
+"#,
+    page = const MARKER_PAGE as i64,
+    user_data = const USER_DATA,
+    user_code = const USER_CODE,
+    nmi_stack = const stacks::STACK_BYTES,
+    level = const NMI_LEVEL_BYTES,
+    stub_bytes = const STUB_BYTES,
+    with_error = const WITH_ERROR_CODE,
+);
+
+/// The registers of interrupted code, as every stub leaves them on the stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct TrapFrame {
+    pub error: u64,
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rbx: u64,
+    pub rdx: u64,
+    pub rcx: u64,
+    pub rax: u64,
+    pub rbp: u64,
+    /// The entry's marker; its low byte is the vector.
+    pub marker: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+// The stubs align the stack by this size.
+static_assertions::const_assert_eq!(core::mem::size_of::<TrapFrame>() % 16, 0);
+
+impl TrapFrame {
+    /// Whether user code was interrupted.
+    pub fn from_user(&self) -> bool {
+        self.cs & 3 == 3
+    }
+
+    /// The vector of this entry.
+    pub fn vector(&self) -> u8 {
+        self.marker as u8
+    }
+}
+
+unsafe extern "C" {
+    static trap_stub_table: [u64; 256];
+    fn syscall_entry();
+    fn syscall_saved();
+    fn nmi_entry();
+    fn entry_stubs_start();
+    fn entry_stubs_end();
+    fn trap_popped();
+    fn trap_iretq();
+    fn syscall_popped();
+    fn syscall_iretq();
+}
+
+/// How far above RSP the hardware frame is at each instruction of `save_head`, by its offset in the code: the last one
+/// sets rbp, after which the frame-pointer walk finds the border by itself.
+const HEAD: [(u64, u64); 5] = [(0, 0), (5, 8), (6, 16), (7, 24), (9, 24)];
+/// The same where the processor pushed an error code.
+const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15, 24)];
+
+/// Where the border is when the profiler interrupts a stub while rbp is not the stub's own (see [`EntryFrame`]).
+/// Callable in an NMI.
+pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
+    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
+    let rip = at.rip;
+    if !(address(entry_stubs_start)..address(entry_stubs_end)).contains(&rip) {
+        return None;
+    }
+    let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
+    let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
+    // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.
+    for (label, above, marker_at) in [
+        (address(trap_popped), 8, at.rsp),
+        (address(trap_iretq), 0, at.rsp - 8),
+        (address(syscall_popped), 8, at.rsp),
+        (address(syscall_iretq), 0, at.rsp - 8),
+    ] {
+        if rip == label {
+            // SAFETY: inside the stub RSP is this CPU's kernel stack, and the marker was just there; NMIs use another.
+            let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
+            return on_stack(Marker::decode(marker)?, above);
+        }
+    }
+    if (address(syscall_entry)..address(syscall_saved)).contains(&rip) {
+        return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
+    }
+    if rip >= address(syscall_saved) {
+        return on_stack(Marker::Syscall, in_head(&HEAD, rip - address(syscall_saved))?);
+    }
+    let (vector, offset) = ((rip - stub(0)) / STUB_BYTES, (rip - stub(0)) % STUB_BYTES);
+    match vector {
+        0..32 if WITH_ERROR_CODE >> vector & 1 != 0 => {
+            on_stack(Marker::Exception(vector as u8), in_head(&HEAD_WITH_ERROR, offset)?)
+        }
+        0..32 => on_stack(Marker::Exception(vector as u8), in_head(&HEAD, offset)?),
+        32..256 => on_stack(Marker::Interrupt(vector as u8), in_head(&HEAD, offset)?),
+        _ => None,
+    }
+}
+
+/// The address of the stub of `vector`.
+pub fn stub(vector: u8) -> u64 {
+    match vector {
+        2 => nmi_entry as *const () as u64,
+        // SAFETY: the table is constant data of the assembly above.
+        _ => unsafe { trap_stub_table[vector as usize] },
+    }
+}
+
+/// Points `syscall` at its stub and GS at this CPU's block.
+pub fn init_syscall(cpu: usize) {
+    // SAFETY: the selectors are those of our GDT (the `sysret` half is never used), the stub is built for this.
+    unsafe {
+        Star::write_raw(USER_DATA - 8, KERNEL_CODE);
+        LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
+        SFMask::write(RFlags::INTERRUPT_FLAG | RFlags::DIRECTION_FLAG | RFlags::TRAP_FLAG | RFlags::ALIGNMENT_CHECK);
+        Efer::update(|efer| efer.insert(EferFlags::SYSTEM_CALL_EXTENSIONS | EferFlags::NO_EXECUTE_ENABLE));
+        KernelGsBase::write(VirtAddr::new(&raw const CPUS[cpu] as u64));
+    }
+}
+
+/// Leaves to user mode with the registers in `frame`. The kernel stack is unwound with it.
+///
+/// # Safety
+/// `frame` must describe user code (user selectors), the address space must be its own, interrupts must be off.
+pub unsafe fn enter_user(frame: &TrapFrame) -> ! {
+    debug_assert!(frame.from_user());
+    // SAFETY: the caller's duty; `trap_return` pops exactly one TrapFrame.
+    unsafe { asm!("mov rsp, {0}", "jmp trap_return", in(reg) frame, options(noreturn)) }
+}

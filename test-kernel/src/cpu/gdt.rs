@@ -1,0 +1,94 @@
+//! Segments and task state: one descriptor table for all CPUs, one TSS each, so that the task register names the CPU.
+//!
+//! Each TSS has separate stacks for NMI, double fault and machine check; the NMI's is shared with nothing and its
+//! pointer is moved down while an NMI runs (see `entry.rs`).
+
+use core::cell::UnsafeCell;
+
+use x86_64::VirtAddr;
+use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
+use x86_64::instructions::tables::load_tss;
+use x86_64::structures::gdt::{Descriptor, DescriptorFlags, GlobalDescriptorTable, SegmentSelector};
+use x86_64::structures::tss::TaskStateSegment;
+
+use super::{CPUS, MAX_CPUS};
+use crate::memory::stacks;
+use core::sync::atomic::Ordering;
+
+/// Kernel code segment.
+pub const KERNEL_CODE: u16 = 0x08;
+/// Kernel data segment.
+pub const KERNEL_DATA: u16 = 0x10;
+/// User data segment, with its privilege level.
+pub const USER_DATA: u16 = 0x23;
+/// User code segment, with its privilege level.
+pub const USER_CODE: u16 = 0x2b;
+/// Selector of the TSS of CPU 0; each further CPU is 16 bytes on.
+pub const FIRST_TSS: u16 = 0x30;
+
+/// Interrupt stack table index of the NMI.
+pub const IST_NMI: u16 = 0;
+/// Interrupt stack table index of the double fault.
+pub const IST_DOUBLE_FAULT: u16 = 1;
+/// Interrupt stack table index of the machine check.
+pub const IST_MACHINE_CHECK: u16 = 2;
+
+struct TssCell(UnsafeCell<TaskStateSegment>);
+// SAFETY: each TSS is written by its own CPU only.
+unsafe impl Sync for TssCell {}
+
+static TSS: [TssCell; MAX_CPUS] = [const { TssCell(UnsafeCell::new(TaskStateSegment::new())) }; MAX_CPUS];
+static GDT: spin::Once<GlobalDescriptorTable<{ 6 + 2 * MAX_CPUS }>> = spin::Once::new();
+
+/// Address of the NMI entry of this CPU's interrupt stack table, which the NMI stub moves.
+fn nmi_pointer(cpu: usize) -> u64 {
+    // SAFETY: only the address is taken.
+    unsafe { (&raw const (*TSS[cpu].0.get()).interrupt_stack_table[IST_NMI as usize]) as u64 }
+}
+
+/// Builds the tables (once) and loads them on this CPU.
+pub fn init(cpu: usize) {
+    let gdt = GDT.call_once(|| {
+        let mut gdt = GlobalDescriptorTable::empty();
+        gdt.append(Descriptor::kernel_code_segment());
+        gdt.append(Descriptor::kernel_data_segment());
+        gdt.append(Descriptor::UserSegment(DescriptorFlags::USER_CODE32.bits()));
+        gdt.append(Descriptor::user_data_segment());
+        gdt.append(Descriptor::user_code_segment());
+        for tss in &TSS {
+            // SAFETY: the TSS lives in a static.
+            gdt.append(unsafe { Descriptor::tss_segment_unchecked(tss.0.get()) });
+        }
+        gdt
+    });
+    let nmi = stacks::allocate_nmi();
+    // The NMI stub finds the pointer that it has to move in the lowest word of its stack.
+    // SAFETY: a new stack, mapped and nobody else's yet.
+    unsafe { (nmi as *mut u64).write(nmi_pointer(cpu)) };
+    CPUS[cpu].nmi_stack.store(nmi, Ordering::Relaxed);
+    let fault_top = stacks::allocate() + stacks::STACK_BYTES;
+    let check_top = stacks::allocate() + stacks::STACK_BYTES;
+    // SAFETY: this CPU's own TSS, not loaded yet.
+    unsafe {
+        let tss = &mut *TSS[cpu].0.get();
+        tss.interrupt_stack_table[IST_NMI as usize] = VirtAddr::new(nmi + stacks::STACK_BYTES);
+        tss.interrupt_stack_table[IST_DOUBLE_FAULT as usize] = VirtAddr::new(fault_top);
+        tss.interrupt_stack_table[IST_MACHINE_CHECK as usize] = VirtAddr::new(check_top);
+    }
+    gdt.load();
+    // SAFETY: the selectors are those of the table just loaded; each TSS is loaded once, by its own CPU.
+    unsafe {
+        CS::set_reg(SegmentSelector(KERNEL_CODE));
+        SS::set_reg(SegmentSelector(KERNEL_DATA));
+        DS::set_reg(SegmentSelector(0));
+        ES::set_reg(SegmentSelector(0));
+        load_tss(SegmentSelector(FIRST_TSS + 16 * cpu as u16));
+    }
+}
+
+/// Sets the stack that interrupts and system calls from user mode use on this CPU. Interrupts off.
+pub fn set_kernel_stack(cpu: usize, top: u64) {
+    CPUS[cpu].kernel_stack_top.store(top, Ordering::Relaxed);
+    // SAFETY: this CPU's own TSS; the processor reads it only on entry from user mode.
+    unsafe { (*TSS[cpu].0.get()).privilege_stack_table[0] = VirtAddr::new(top) };
+}

@@ -1,0 +1,117 @@
+//! The CPUs: their blocks, tables, entry stubs, local APIC and clock.
+//!
+//! A CPU's number is its index in [`CPUS`]. It is read from the task register ([`id`]), so it is right at any
+//! instruction, in an NMI too, without trusting GS.
+
+pub mod apic;
+pub mod clock;
+pub mod entry;
+pub mod gdt;
+pub mod idt;
+pub mod ioapic;
+pub mod smp;
+pub mod trap;
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// The greatest number of CPUs this kernel runs.
+pub const MAX_CPUS: usize = 16;
+
+/// What a CPU keeps for itself. The first two fields are used by the system call stub through GS.
+#[repr(C, align(128))]
+pub struct Cpu {
+    /// The user's RSP, for three instructions of the system call stub.
+    pub syscall_scratch: UnsafeCell<u64>,
+    /// The top of the running thread's kernel stack.
+    pub kernel_stack_top: AtomicU64,
+    /// Local APIC id.
+    pub apic_id: AtomicU32,
+    /// Whether the CPU has loaded its tables and runs threads (or samples).
+    pub online: AtomicBool,
+    /// Whether the timer asked for another thread.
+    pub need_resched: AtomicBool,
+    /// Whether the CPU waits in `hlt` for work.
+    pub halted: AtomicBool,
+    /// Bases of the kernel stacks in use: the running thread's, and during a switch also the other one's.
+    pub stacks: [AtomicU64; 2],
+    /// Id of the running context, for the profiler.
+    pub context: AtomicU64,
+    /// Whether the running context is the idle one.
+    pub idle: AtomicBool,
+    /// Base of the NMI stack.
+    pub nmi_stack: AtomicU64,
+    /// Whether the CPU runs the scheduler: its timer means the end of a slice.
+    pub schedules: AtomicBool,
+    /// Set to stop the CPU for good by the next NMI (panic).
+    pub stop: AtomicBool,
+}
+
+// SAFETY: `syscall_scratch` is only touched by its own CPU, with interrupts off; an NMI does not touch it.
+unsafe impl Sync for Cpu {}
+
+impl Cpu {
+    const fn new() -> Self {
+        Self {
+            syscall_scratch: UnsafeCell::new(0),
+            kernel_stack_top: AtomicU64::new(0),
+            apic_id: AtomicU32::new(0),
+            online: AtomicBool::new(false),
+            need_resched: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
+            stacks: [const { AtomicU64::new(0) }; 2],
+            context: AtomicU64::new(0),
+            idle: AtomicBool::new(true),
+            nmi_stack: AtomicU64::new(0),
+            schedules: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        }
+    }
+}
+
+static_assertions::const_assert_eq!(core::mem::offset_of!(Cpu, syscall_scratch), 0);
+static_assertions::const_assert_eq!(core::mem::offset_of!(Cpu, kernel_stack_top), 8);
+
+/// The blocks of all CPUs.
+pub static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
+
+/// How many CPUs the firmware lists (at most [`MAX_CPUS`]).
+static COUNT: AtomicU32 = AtomicU32::new(1);
+
+/// The number of this CPU. Right in any context; may be stale at once where preemption is on.
+#[inline(always)]
+pub fn id() -> usize {
+    let selector: u16;
+    // SAFETY: `str` reads the task register and has no effect.
+    unsafe { asm!("str {0:x}", out(reg) selector, options(nomem, nostack, preserves_flags)) };
+    (selector.saturating_sub(gdt::FIRST_TSS) / 16) as usize
+}
+
+/// The block of this CPU.
+#[inline(always)]
+pub fn this() -> &'static Cpu {
+    &CPUS[id()]
+}
+
+/// How many CPUs there are.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed) as usize
+}
+
+/// Sets the number of CPUs, once, on the boot CPU.
+pub fn set_count(count: usize) {
+    COUNT.store(count.min(MAX_CPUS) as u32, Ordering::Relaxed);
+}
+
+/// The CPU that is set apart for sampling: the last one, or none when there is only one or profiling is off.
+pub fn sampler() -> Option<usize> {
+    (cfg!(feature = "profiling") && count() > 1).then(|| count() - 1)
+}
+
+/// Sets up this CPU's tables. In: its number. Called once on each CPU, interrupts off.
+pub fn init(cpu: usize) {
+    gdt::init(cpu);
+    idt::load();
+    entry::init_syscall(cpu);
+}

@@ -1,0 +1,79 @@
+//! What happens on an exception, an interrupt, an NMI: called by the stubs in `entry.rs` with the saved registers.
+
+use core::sync::atomic::Ordering;
+
+use super::entry::TrapFrame;
+use super::{CPUS, apic};
+use crate::memory::{fault, stacks};
+use crate::task::{preempt, scheduler, signal};
+use crate::{boot, profiling, syscall};
+
+const BREAKPOINT: u8 = 3;
+const DOUBLE_FAULT: u8 = 8;
+const PAGE_FAULT: u8 = 14;
+
+/// Exceptions and interrupts. Interrupts are off; they are off again when it returns.
+#[unsafe(no_mangle)]
+extern "C" fn trap_enter(frame: &mut TrapFrame) {
+    match frame.vector() {
+        PAGE_FAULT => {
+            profiling::count_page_fault();
+            fault::page_fault(frame);
+        }
+        vector @ 0..32 => exception(vector, frame),
+        vector => interrupt(vector),
+    }
+    x86_64::instructions::interrupts::disable();
+    if frame.vector() >= 32 || frame.from_user() {
+        preempt::on_interrupt_exit();
+    }
+    if frame.from_user() {
+        syscall::deliver_signals(frame, None);
+    }
+}
+
+#[inline(never)]
+fn interrupt(vector: u8) {
+    profiling::count_interrupt();
+    let cpu = super::this();
+    match vector {
+        apic::SPURIOUS => return,
+        apic::TIMER if cpu.schedules.load(Ordering::Relaxed) => scheduler::on_timer(),
+        apic::RESCHEDULE => cpu.need_resched.store(true, Ordering::Relaxed),
+        apic::FIRST_DEVICE => boot::on_device_interrupt(),
+        _ => {}
+    }
+    apic::end_of_interrupt();
+}
+
+fn exception(vector: u8, frame: &mut TrapFrame) {
+    if vector == BREAKPOINT && !frame.from_user() {
+        // An `int3` in kernel code has no meaning but to have happened.
+        return;
+    }
+    if !frame.from_user() {
+        if vector == DOUBLE_FAULT && stacks::is_guard(frame.rsp.wrapping_sub(8)) {
+            panic!("kernel stack overflow at {:#x}", frame.rip);
+        }
+        panic!("exception {vector} in the kernel at {:#x}, error {:#x}, rsp {:#x}", frame.rip, frame.error, frame.rsp);
+    }
+    let number = match vector {
+        0 | 16 | 19 => signal::SIGFPE,
+        1 | 3 => signal::SIGTRAP,
+        6 => signal::SIGILL,
+        17 => signal::SIGBUS,
+        _ => signal::SIGSEGV,
+    };
+    signal::raise_fault(frame, number, frame.rip);
+}
+
+/// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
+#[unsafe(no_mangle)]
+extern "C" fn nmi_enter(frame: &TrapFrame) {
+    if CPUS[super::id()].stop.load(Ordering::Relaxed) {
+        loop {
+            x86_64::instructions::hlt();
+        }
+    }
+    profiling::on_nmi(frame);
+}

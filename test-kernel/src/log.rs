@@ -1,0 +1,58 @@
+//! The serial log: one line at a time on COM1, from any context but NMI.
+//!
+//! In: formatted text. Out: bytes on the 16550. The panic path breaks the lock: a message that is mixed up is better
+//! than none.
+
+use core::fmt::{self, Write};
+
+use uart_16550::{Config, Uart16550, backend::PioBackend};
+
+use crate::lock::IrqLock;
+
+static SERIAL: IrqLock<Option<Uart16550<PioBackend>>> = IrqLock::new(None);
+
+/// Sets up COM1. Without it the log is silent.
+pub fn init() {
+    // SAFETY: COM1 is at 0x3f8 on every PC, and only this file touches it.
+    let Ok(mut uart) = (unsafe { Uart16550::new_port(0x3f8) }) else { return };
+    if uart.init(Config::default()).is_ok() {
+        *SERIAL.lock() = Some(uart);
+    }
+}
+
+struct Serial<'a>(&'a mut Uart16550<PioBackend>);
+
+impl Write for Serial<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.send_bytes_exact(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Writes raw bytes (what user programs print).
+pub fn bytes(bytes: &[u8]) {
+    if let Some(uart) = SERIAL.lock().as_mut() {
+        uart.send_bytes_exact(bytes);
+    }
+}
+
+/// Writes formatted text; used by [`log!`].
+pub fn print(arguments: fmt::Arguments<'_>) {
+    if let Some(uart) = SERIAL.lock().as_mut() {
+        let _ = Serial(uart).write_fmt(arguments);
+    }
+}
+
+/// Opens the lock by force, so that a panic can speak. Only for the panic path, with the other CPUs stopped.
+pub fn break_lock() {
+    if SERIAL.try_lock().is_none() {
+        // SAFETY: the other CPUs are stopped and this one panics: nobody else goes on inside the lock.
+        unsafe { SERIAL.force_unlock() };
+    }
+}
+
+/// Writes a line to the serial log.
+#[macro_export]
+macro_rules! log {
+    ($($argument:tt)*) => { $crate::log::print(format_args!("{}\n", format_args!($($argument)*))) };
+}

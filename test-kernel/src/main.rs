@@ -1,0 +1,23 @@
+//! The test kernel: a small, honest SMP kernel, there to prove kprof and to show a port.
+//!
+//! Contents, from the bottom up. `boot` says in which order things start; `profiling` is the port of kprof; everything
+//! else would be here without it.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod boot;
+mod cpu;
+mod device;
+mod fs;
+mod lock;
+mod log;
+mod memory;
+mod panic;
+mod profiling;
+mod random;
+mod symbols;
+mod syscall;
+mod task;
+mod workload;

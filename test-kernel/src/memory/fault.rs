@@ -1,0 +1,38 @@
+//! Page faults: served from the address space of the running process, or turned into SIGSEGV, a short copy, a panic.
+
+use x86_64::registers::control::Cr2;
+
+use super::{USER_END, stacks, user};
+use crate::cpu::entry::TrapFrame;
+use crate::task::{process, signal};
+
+const WRITE: u64 = 1 << 1;
+const EXECUTE: u64 = 1 << 4;
+
+/// Serves a page fault. Exception context; interrupts are turned on where the interrupted code had them on.
+#[inline(never)]
+pub fn page_fault(frame: &mut TrapFrame) {
+    let address = Cr2::read_raw();
+    if frame.rflags & 1 << 9 != 0 {
+        x86_64::instructions::interrupts::enable();
+    }
+    let copying = !frame.from_user() && user::fixup(frame.rip).is_some();
+    if (frame.from_user() || copying)
+        && address < USER_END
+        && let Some(process) = process::current()
+    {
+        let space = process.space();
+        if space.fault(address, frame.error & WRITE != 0, frame.error & EXECUTE != 0) {
+            return;
+        }
+    }
+    if frame.from_user() {
+        signal::raise_fault(frame, signal::SIGSEGV, address);
+    } else if let Some(next) = user::fixup(frame.rip) {
+        frame.rip = next;
+    } else if stacks::is_guard(address) {
+        panic!("kernel stack overflow: {address:#x} touched at {:#x}", frame.rip);
+    } else {
+        panic!("page fault in the kernel: {address:#x} touched at {:#x}, error {:#x}", frame.rip, frame.error);
+    }
+}

@@ -1,0 +1,62 @@
+//! The kernel heap: talc on a stretch of frames, behind a lock that keeps interrupts off.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use talc::lock_api::{GuardNoSend, RawMutex};
+use talc::{TalcLock, source::Manual};
+use x86_64::instructions::interrupts;
+
+use super::{frames, phys_to_virt};
+
+const HEAP_BYTES: u64 = 64 << 20;
+
+/// A raw spin lock that keeps interrupts off while it is held.
+pub struct RawIrqLock {
+    held: AtomicBool,
+    interrupts_were_on: AtomicBool,
+}
+
+// SAFETY: `held` goes from false to true in one place, by compare and exchange with Acquire, and back with Release.
+unsafe impl RawMutex for RawIrqLock {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Self { held: AtomicBool::new(false), interrupts_were_on: AtomicBool::new(false) };
+    type GuardMarker = GuardNoSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            core::hint::spin_loop();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        let were_on = interrupts::are_enabled();
+        interrupts::disable();
+        if self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            self.interrupts_were_on.store(were_on, Ordering::Relaxed);
+            return true;
+        }
+        if were_on {
+            interrupts::enable();
+        }
+        false
+    }
+
+    unsafe fn unlock(&self) {
+        let were_on = self.interrupts_were_on.load(Ordering::Relaxed);
+        self.held.store(false, Ordering::Release);
+        if were_on {
+            interrupts::enable();
+        }
+    }
+}
+
+#[global_allocator]
+static HEAP: TalcLock<RawIrqLock, Manual> = TalcLock::new(Manual);
+
+/// Gives the heap its memory. Once, before the first allocation.
+pub fn init() {
+    let start = frames::allocate_contiguous(HEAP_BYTES / super::PAGE).expect("not enough RAM for the heap");
+    // SAFETY: the frames are the heap's alone from now on, and mapped in the direct map.
+    let claimed = unsafe { HEAP.lock().claim(phys_to_virt(start) as *mut u8, HEAP_BYTES as usize) };
+    assert!(claimed.is_some(), "the heap was refused");
+}

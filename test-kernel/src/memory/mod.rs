@@ -1,0 +1,52 @@
+//! Memory: page frames, page tables, kernel stacks, heap, user address spaces, copies to and from user memory.
+//!
+//! ```text
+//! 0000_0000_0000_0000  user
+//! ffff_8000_0000_0000  direct map of physical memory
+//! ffff_c000_0000_0000  kernel stacks, each above an unmapped page range
+//! ffff_ffff_8020_0000  the kernel image
+//! ```
+
+pub mod fault;
+pub mod frames;
+pub mod heap;
+pub mod paging;
+pub mod space;
+pub mod stacks;
+pub mod user;
+
+use crate::boot::pvh::BootInfo;
+
+/// Bytes in a page.
+pub const PAGE: u64 = 4096;
+/// Where physical memory is mapped.
+pub const PHYSICAL_MAP: u64 = 0xffff_8000_0000_0000;
+/// The first address that is not the user's.
+pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
+
+/// The kernel address of a physical one.
+pub const fn phys_to_virt(physical: u64) -> u64 {
+    PHYSICAL_MAP + physical
+}
+
+/// The physical address of an address in the direct map.
+pub const fn virt_to_phys(address: u64) -> u64 {
+    address - PHYSICAL_MAP
+}
+
+/// `address` rounded down to a page.
+pub const fn page_floor(address: u64) -> u64 {
+    address & !(PAGE - 1)
+}
+
+/// `address` rounded up to a page.
+pub const fn page_ceil(address: u64) -> u64 {
+    (address + PAGE - 1) & !(PAGE - 1)
+}
+
+/// Brings up frames, page tables and heap, in this order. Once, on the boot CPU.
+pub fn init(info: &BootInfo) {
+    frames::init(info);
+    paging::init(info.ram.1);
+    heap::init();
+}

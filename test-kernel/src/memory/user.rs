@@ -1,0 +1,180 @@
+//! Copies between kernel and user memory: the only code that touches user addresses.
+//!
+//! A fault inside the copy is served like any page fault; where there is nothing to serve it with, the copy ends early
+//! and says how much is left. Addresses are checked before. System call context.
+
+use core::arch::global_asm;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::USER_END;
+use crate::syscall::errno::Errno;
+
+global_asm!(
+    r#"
+// rdi = to, rsi = from, rdx = bytes; gives the bytes not copied. A fault that cannot be served continues at the label.
+.global user_copy
+user_copy:
+    push rbp
+    mov rbp, rsp
+    mov rcx, rdx
+    shr rcx, 3
+    and edx, 7
+.global user_copy_words
+user_copy_words:
+    rep movsq
+    mov ecx, edx
+    xor edx, edx
+.global user_copy_bytes
+user_copy_bytes:
+    rep movsb
+.global user_copy_end
+user_copy_end:
+    lea rax, [rdx + rcx]
+    pop rbp
+    ret
+.global user_copy_words_failed
+user_copy_words_failed:
+    lea rax, [rdx + rcx * 8]
+    pop rbp
+    ret
+
+// rdi = to, rsi = bytes; zeroes, same rules.
+.global user_zero
+user_zero:
+    push rbp
+    mov rbp, rsp
+    xor eax, eax
+    mov rcx, rsi
+    shr rcx, 3
+    mov edx, esi
+    and edx, 7
+.global user_zero_words
+user_zero_words:
+    rep stosq
+    mov ecx, edx
+    xor edx, edx
+.global user_zero_bytes
+user_zero_bytes:
+    rep stosb
+    lea rax, [rdx + rcx]
+    pop rbp
+    ret
+"#
+);
+
+unsafe extern "C" {
+    fn user_copy(to: u64, from: u64, bytes: u64) -> u64;
+    fn user_zero(to: u64, bytes: u64) -> u64;
+    fn user_copy_words();
+    fn user_copy_bytes();
+    fn user_copy_end();
+    fn user_copy_words_failed();
+    fn user_zero_words();
+    fn user_zero_bytes();
+}
+
+/// Where to go on after a fault at `rip` that cannot be served, if it is one of the copies.
+pub fn fixup(rip: u64) -> Option<u64> {
+    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
+    if rip == address(user_copy_words) || rip == address(user_zero_words) {
+        Some(address(user_copy_words_failed))
+    } else if rip == address(user_copy_bytes) || rip == address(user_zero_bytes) {
+        Some(address(user_copy_end))
+    } else {
+        None
+    }
+}
+
+/// Whether a range is user memory by its addresses.
+pub fn is_user(address: u64, bytes: u64) -> bool {
+    address.checked_add(bytes).is_some_and(|end| end <= USER_END)
+}
+
+/// Copies to user memory.
+///
+/// # Errors
+/// EFAULT if not all of it could be written.
+pub fn write(to: u64, bytes: &[u8]) -> Result<(), Errno> {
+    if !is_user(to, bytes.len() as u64) {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: the target is user memory, a fault there is handled; the source is a slice.
+    match unsafe { user_copy(to, bytes.as_ptr() as u64, bytes.len() as u64) } {
+        0 => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
+}
+
+/// Zeroes user memory.
+///
+/// # Errors
+/// EFAULT if not all of it could be written.
+pub fn zero(to: u64, bytes: u64) -> Result<(), Errno> {
+    if !is_user(to, bytes) {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: the target is user memory, a fault there is handled.
+    match unsafe { user_zero(to, bytes) } {
+        0 => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
+}
+
+/// Copies from user memory.
+///
+/// # Errors
+/// EFAULT if not all of it could be read.
+pub fn read(from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+    if !is_user(from, bytes.len() as u64) {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: the source is user memory, a fault there is handled; the target is a slice.
+    match unsafe { user_copy(bytes.as_mut_ptr() as u64, from, bytes.len() as u64) } {
+        0 => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
+}
+
+/// Reads a 64-bit word.
+///
+/// # Errors
+/// EFAULT if it cannot be read.
+pub fn read_u64(from: u64) -> Result<u64, Errno> {
+    let mut bytes = [0; 8];
+    read(from, &mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Reads `bytes` bytes.
+///
+/// # Errors
+/// EFAULT if they cannot be read.
+pub fn read_vec(from: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+    let mut vec = alloc::vec![0; bytes];
+    read(from, &mut vec)?;
+    Ok(vec)
+}
+
+/// Reads a string that ends with a zero byte.
+///
+/// # Errors
+/// EFAULT if it cannot be read, ENAMETOOLONG beyond 128 KiB, EINVAL if it is no UTF-8 (this kernel's names are).
+pub fn read_string(from: u64) -> Result<String, Errno> {
+    let mut text = Vec::new();
+    let mut at = from;
+    while text.len() < 128 << 10 {
+        // Up to the end of the page: the next one may not be there.
+        let mut chunk = [0; 256];
+        let bytes = (4096 - at % 4096).min(256) as usize;
+        read(at, &mut chunk[..bytes])?;
+        if let Some(end) = chunk[..bytes].iter().position(|byte| *byte == 0) {
+            text.extend_from_slice(&chunk[..end]);
+            return String::from_utf8(text).map_err(|_| Errno::EINVAL);
+        }
+        text.extend_from_slice(&chunk[..bytes]);
+        at += bytes as u64;
+    }
+    Err(Errno::ENAMETOOLONG)
+}

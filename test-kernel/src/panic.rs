@@ -1,0 +1,75 @@
+//! The end of the kernel: stops the other CPUs, says why, shows the way there with names, ends the machine.
+//!
+//! Takes no lock that another CPU could hold, allocates nothing, reads only inside the running stack.
+
+use core::arch::asm;
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::boot::{self, ExitCode};
+use crate::cpu::{self, CPUS, apic};
+use crate::memory::{paging, stacks};
+use crate::{log, symbols};
+
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    x86_64::instructions::interrupts::disable();
+    if PANICKED.swap(true, Ordering::SeqCst) {
+        // A panic on the way out, or on a second CPU at the same time: the first one speaks.
+        loop {
+            x86_64::instructions::hlt();
+        }
+    }
+    stop_others();
+    log::break_lock();
+    log!("\nPANIC on CPU {}: {info}", cpu::id());
+    back_trace();
+    crate::profiling::on_panic();
+    boot::power_off(ExitCode::Panic)
+}
+
+fn stop_others() {
+    let me = cpu::id();
+    for (index, cpu) in CPUS.iter().enumerate() {
+        if index != me && cpu.online.load(Ordering::Relaxed) {
+            cpu.stop.store(true, Ordering::SeqCst);
+            apic::send_nmi(cpu.apic_id.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Follows the frame pointers of the running stack.
+fn back_trace() {
+    let mut rbp: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rbp", out(reg) rbp, options(nomem, nostack, preserves_flags)) };
+    let base = rbp & !(stacks::STACK_BYTES - 1);
+    let end = base + stacks::STACK_BYTES;
+    let (text_start, text_end) = paging::text_range();
+    for depth in 0..64 {
+        if !rbp.is_multiple_of(8) || rbp < base || rbp + 16 > end {
+            break;
+        }
+        // SAFETY: both words lie in the running stack, which is mapped as a whole.
+        let (next, address) = unsafe { (*(rbp as *const u64), *((rbp + 8) as *const u64)) };
+        if (text_start..text_end).contains(&address) {
+            match symbols::find(address - 1) {
+                Some((name, offset)) => log!("{depth:3}: {address:#x} {name} + {:#x}", offset + 1),
+                None => log!("{depth:3}: {address:#x}"),
+            }
+        } else if address >= kprof::format::marker::MARKER_PAGE {
+            // An entry stub: the interrupted instruction lies above its marker.
+            // SAFETY: as above; a stub's frame is whole on the stack.
+            let rip = if rbp + 24 <= end { unsafe { *((rbp + 16) as *const u64) } } else { 0 };
+            log!("{depth:3}: entry, interrupted {rip:#x} {}", symbols::find(rip).map_or("", |(name, _)| name));
+        } else {
+            break;
+        }
+        if next <= rbp {
+            break;
+        }
+        rbp = next;
+    }
+}

@@ -1,0 +1,138 @@
+//! The profiler's device files: `/scheme/debug/{ctl-profiling, profiling-meta, profiling-N}`.
+//!
+//! In: reads and writes of a daemon. Out: commands to the profiler, records from it. System call context. Without the
+//! feature `profiling` the folder is empty.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use kprof::ENABLED;
+
+use super::PROFILER;
+use crate::cpu::{self, clock};
+use crate::fs::device::{FixedFolder, device_stat};
+use crate::fs::{Node, Stat, UserBuffer};
+use crate::lock::Lock;
+use crate::log;
+use crate::memory::user;
+use crate::syscall::errno::{Errno, Result};
+use crate::task::wait::{WaitQueue, Wakeup};
+
+/// Who waits for records.
+pub static READERS: WaitQueue = WaitQueue::new();
+const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+const MAX_COMMAND_BYTES: usize = 4096;
+
+/// The folder `/scheme/debug`.
+pub fn folder() -> Arc<dyn Node> {
+    let mut names: Vec<(String, Arc<dyn Node>)> = Vec::new();
+    if ENABLED {
+        names.push((String::from("ctl-profiling"), Arc::new(Control)));
+        names.push((String::from("profiling-meta"), Arc::new(Stream { cpu: None })));
+        for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != cpu::sampler()) {
+            names.push((format!("profiling-{cpu}"), Arc::new(Stream { cpu: Some(cpu) })));
+        }
+    }
+    FixedFolder::new(names)
+}
+
+/// The control file; each open is a handle of its own, which a claim belongs to.
+struct Control;
+
+/// An open control file.
+struct ControlHandle {
+    id: u64,
+    /// The text made at the first read, which further reads go on with.
+    text: Lock<String>,
+}
+
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
+
+impl Node for Control {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(100))
+    }
+
+    fn open(&self, _write: bool) -> Result<Option<Arc<dyn Node>>> {
+        let id = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Arc::new(ControlHandle { id, text: Lock::new(String::new()) })))
+    }
+}
+
+impl Drop for ControlHandle {
+    fn drop(&mut self) {
+        PROFILER.close_control(self.id);
+    }
+}
+
+impl Node for ControlHandle {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(100))
+    }
+
+    fn read(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
+        let mut text = self.text.lock();
+        if offset == 0 {
+            text.clear();
+            PROFILER.write_control(&mut *text).map_err(|_| Errno::EIO)?;
+        }
+        let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
+        let bytes = rest.len().min(buffer.bytes);
+        buffer.put(0, &rest[..bytes])?;
+        Ok(bytes)
+    }
+
+    fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        if buffer.bytes > MAX_COMMAND_BYTES {
+            return Err(Errno::EINVAL);
+        }
+        let command = user::read_vec(buffer.address, buffer.bytes)?;
+        let done = PROFILER.control(self.id, &command).map_err(|refusal| {
+            let mut text = String::new();
+            let _ = write!(text, "{refusal}");
+            log!("profiling: {} is refused: {text}", String::from_utf8_lossy(&command).trim());
+            Errno::EINVAL
+        })?;
+        if let Some(ms) = done.wait_ms {
+            let deadline = clock::now_ns() + ms * 1_000_000;
+            if READERS.wait_full(|| PROFILER.reader_due(), Some(deadline), true) == Wakeup::Interrupted {
+                return Err(Errno::EINTR);
+            }
+        }
+        Ok(buffer.bytes)
+    }
+
+    fn truncate(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The records of one CPU, or the meta stream.
+struct Stream {
+    cpu: Option<usize>,
+}
+
+impl Node for Stream {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(101 + self.cpu.map_or(0, |cpu| cpu as u64 + 1)))
+    }
+
+    fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        // Records go through kernel memory: a fault in user memory must not consume any.
+        let mut records = alloc::vec![0; buffer.bytes.min(STREAM_BUFFER_BYTES)];
+        let read = match self.cpu {
+            Some(cpu) => PROFILER.read_stream(cpu, &mut records),
+            None => PROFILER.read_meta(&mut records),
+        };
+        let bytes = read.map_err(|error| {
+            log!("profiling: stream {:?}: {error}", self.cpu);
+            Errno::EINVAL
+        })?;
+        buffer.put(0, &records[..bytes])?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,143 @@
+//! The port of kprof: the facts that only this kernel knows, and the calls it makes.
+//!
+//! This is all a kernel has to write. The device files are in `device.rs`.
+
+pub mod device;
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::slice;
+use core::sync::atomic::Ordering;
+
+use kprof::{
+    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Event, Image, Kernel, NmiToken, Profiler,
+    Registers, Setup,
+};
+
+use crate::boot::pvh::BootInfo;
+use crate::cpu::entry::{self, TrapFrame};
+use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
+use crate::memory::stacks::STACK_BYTES;
+use crate::memory::{frames, paging, phys_to_virt};
+use crate::random;
+
+/// The profiler of this kernel.
+pub static PROFILER: Profiler<Port> = Profiler::new(Port);
+static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
+
+/// What kprof asks this kernel.
+pub struct Port;
+
+impl Kernel for Port {
+    fn cpu(&self) -> usize {
+        cpu::id()
+    }
+
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        for cpu in cpus.iter() {
+            apic::send_nmi(CPUS[cpu].apic_id.load(Ordering::Relaxed));
+        }
+    }
+
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
+        let base = address & !(STACK_BYTES - 1);
+        let cpu = cpu::this();
+        let in_use = base != 0
+            && (cpu.stacks.iter().any(|stack| stack.load(Ordering::Relaxed) == base)
+                || cpu.nmi_stack.load(Ordering::Relaxed) == base);
+        in_use.then_some(base..base + STACK_BYTES)
+    }
+
+    fn context(&self) -> Context {
+        let cpu = cpu::this();
+        Context { id: cpu.context.load(Ordering::Relaxed), idle: cpu.idle.load(Ordering::Relaxed) }
+    }
+
+    fn read_user(&self, address: u64) -> Option<u64> {
+        paging::read_user_word(address)
+    }
+
+    fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
+        entry::frame_at(at)
+    }
+
+    fn sleep_ns(&self, ns: u64) {
+        clock::sleep_once_ns(ns);
+    }
+
+    fn wake_reader(&self) {
+        device::READERS.wake();
+    }
+}
+
+fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
+    let start = frames::allocate_contiguous((words as u64 * 8).div_ceil(4096)).expect("no memory for the profiler");
+    // SAFETY: frames that nobody else has, in the direct map, for ever.
+    unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) }
+}
+
+/// Once, on the boot CPU, as soon as memory and clock are there.
+pub fn init(info: &'static BootInfo) {
+    PROFILER.init(|| Setup {
+        slots: &SLOTS[..cpu::count()],
+        meta: memory(DEFAULT_RING_WORDS / 4),
+        config: Config {
+            sampler_cpu: cpu::sampler(),
+            hz: info.number("hz", 1000) as u32,
+            seed: info.number("seed", 42),
+            boot: info.number("boot-id", random::next() | 1),
+            can_wait: true,
+            backoff_on_merged: info.option("accel") != Some("tcg"),
+            tsc_hz: clock::tsc_hz(),
+            clock: if info.option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
+            load: paging::text_range().0,
+            text: paging::text_range(),
+            build_id: paging::build_id(),
+            anchors: paging::anchors(),
+            ..Config::new()
+        },
+    });
+    let text = paging::text_range();
+    PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
+}
+
+/// On each CPU that is to be sampled, once it has loaded its tables.
+pub fn register(cpu: usize) {
+    PROFILER.register(cpu, || memory(crate::boot::info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
+}
+
+/// On the sampler's CPU; does not return there.
+pub fn run_sampler(cpu: usize) {
+    PROFILER.run_sampler(cpu);
+}
+
+/// In the NMI handler.
+pub fn on_nmi(frame: &TrapFrame) {
+    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
+    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
+    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &Registers { rip, cs, rflags, rsp, rbp, rcx });
+}
+
+/// When a context is made, or becomes another program.
+pub fn name_context(id: u64, name: &str) {
+    PROFILER.context_name(id, name);
+}
+
+/// In the scheduler.
+pub fn count_context_switch() {
+    PROFILER.count(Event::ContextSwitch);
+}
+
+/// In the page-fault handler.
+pub fn count_page_fault() {
+    PROFILER.count(Event::PageFault);
+}
+
+/// In the interrupt handler.
+pub fn count_interrupt() {
+    PROFILER.count(Event::Interrupt);
+}
+
+/// When the kernel panics, the other CPUs stopped.
+pub fn on_panic() {}

@@ -1,0 +1,314 @@
+//! Processes: one thread, an address space, open files, a parent that waits for the end.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::signal::{self, Signals};
+use super::thread::{self, Thread};
+use super::wait::{WaitQueue, Wakeup};
+use super::{exec, scheduler};
+use crate::cpu::entry::{self, TrapFrame};
+use crate::fs::file::FileTable;
+use crate::lock::Lock;
+use crate::memory::paging;
+use crate::memory::space::AddressSpace;
+use crate::syscall::errno::{Errno, Result};
+
+/// A process.
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The number of its process group.
+    pub group: AtomicU32,
+    /// Open files.
+    pub files: Lock<FileTable>,
+    /// Current folder, absolute.
+    pub folder: Lock<String>,
+    /// Path of the running program.
+    pub program: Lock<String>,
+    /// File creation mask.
+    pub umask: AtomicU32,
+    /// Signals.
+    pub signals: Signals,
+    /// End of the heap (`brk`) and its start.
+    pub brk: AtomicU64,
+    /// Start of the heap.
+    pub brk_start: AtomicU64,
+    parent: AtomicU32,
+    space: Lock<Option<Arc<AddressSpace>>>,
+    thread: Lock<Weak<Thread>>,
+    children: Lock<Vec<Arc<Process>>>,
+    /// Wait status once it has ended; [`RUNNING`] before.
+    status: AtomicU32,
+    /// Changes of children, and the child's release of a vfork parent.
+    changed: WaitQueue,
+    holds_parent: AtomicBool,
+}
+
+const RUNNING: u32 = u32::MAX;
+static NEXT_PID: AtomicU32 = AtomicU32::new(1);
+static PROCESSES: Lock<Vec<Weak<Process>>> = Lock::new(Vec::new());
+
+/// The process of the running thread.
+pub fn current() -> Option<&'static Arc<Process>> {
+    thread::current()?.process.as_ref()
+}
+
+/// The process with this number.
+pub fn find(pid: u32) -> Option<Arc<Process>> {
+    PROCESSES.lock().iter().filter_map(Weak::upgrade).find(|process| process.pid == pid)
+}
+
+impl Process {
+    fn new(parent: u32, space: Arc<AddressSpace>) -> Self {
+        let pid = NEXT_PID.fetch_add(1, Ordering::Relaxed);
+        Self {
+            pid,
+            group: AtomicU32::new(pid),
+            files: Lock::new(FileTable::new()),
+            folder: Lock::new(String::from("/")),
+            program: Lock::new(String::new()),
+            umask: AtomicU32::new(0o022),
+            signals: Signals::new(),
+            brk: AtomicU64::new(0),
+            brk_start: AtomicU64::new(0),
+            parent: AtomicU32::new(parent),
+            space: Lock::new(Some(space)),
+            thread: Lock::new(Weak::new()),
+            children: Lock::new(Vec::new()),
+            status: AtomicU32::new(RUNNING),
+            changed: WaitQueue::new(),
+            holds_parent: AtomicBool::new(false),
+        }
+    }
+
+    /// The address space.
+    ///
+    /// # Panics
+    /// If the process has ended: nobody runs in it then.
+    pub fn space(&self) -> Arc<AddressSpace> {
+        self.space.lock().clone().expect("the process has ended")
+    }
+
+    /// Replaces the address space (exec). The caller runs in it from here on.
+    pub fn set_space(&self, space: Arc<AddressSpace>) {
+        let tables = space.tables();
+        let old = self.space.lock().replace(space);
+        paging::load(tables);
+        drop(old);
+        self.release_parent();
+    }
+
+    /// The number of the parent.
+    pub fn parent(&self) -> u32 {
+        self.parent.load(Ordering::Relaxed)
+    }
+
+    /// The thread, while there is one.
+    pub fn thread(&self) -> Option<Arc<Thread>> {
+        self.thread.lock().upgrade()
+    }
+
+    fn release_parent(&self) {
+        if self.holds_parent.swap(false, Ordering::Release)
+            && let Some(parent) = find(self.parent())
+        {
+            parent.changed.wake();
+        }
+    }
+
+    fn register(self: &Arc<Self>) {
+        let mut processes = PROCESSES.lock();
+        processes.retain(|process| process.strong_count() > 0);
+        processes.push(Arc::downgrade(self));
+    }
+}
+
+/// Starts the first process from the program at `path`.
+///
+/// # Errors
+/// As `execve`.
+pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) -> Result<Arc<Process>> {
+    let space = Arc::new(AddressSpace::new().ok_or(Errno::ENOMEM)?);
+    let process = Arc::new(Process::new(0, space));
+    process.files.lock().open_console();
+    process.register();
+    let path = String::from(path);
+    let thread = Thread::spawn(
+        "init",
+        Some(process.clone()),
+        Box::new(move || {
+            let mut frame = TrapFrame::default();
+            match exec::replace(&path, arguments, environment, &mut frame) {
+                Ok(()) => run_user(&frame),
+                Err(error) => panic!("init {path} cannot be started: {error:?}"),
+            }
+        }),
+    );
+    *process.thread.lock() = Arc::downgrade(&thread);
+    scheduler::make_ready(thread);
+    Ok(process)
+}
+
+fn run_user(frame: &TrapFrame) -> ! {
+    x86_64::instructions::interrupts::disable();
+    // SAFETY: the frame describes user code of the process whose space is loaded; interrupts are off.
+    unsafe { entry::enter_user(frame) }
+}
+
+/// How a new process relates to its parent.
+pub struct Fork {
+    /// Both use one address space until the child execs or ends; the parent waits for that.
+    pub share_memory: bool,
+    /// The child's stack pointer; 0 = the parent's.
+    pub stack: u64,
+    /// Where the child writes its number in its own memory; 0 = nowhere.
+    pub child_tid: u64,
+}
+
+/// Makes a child that returns from the same system call with 0. Gives its number.
+///
+/// # Errors
+/// ENOMEM.
+#[inline(never)]
+pub fn fork(frame: &TrapFrame, how: &Fork) -> Result<u32> {
+    let parent = current().ok_or(Errno::ESRCH)?;
+    let space = match how.share_memory {
+        true => parent.space(),
+        false => Arc::new(parent.space().fork().ok_or(Errno::ENOMEM)?),
+    };
+    let child = Arc::new(Process::new(parent.pid, space));
+    child.group.store(parent.group.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.umask.store(parent.umask.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.brk.store(parent.brk.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.brk_start.store(parent.brk_start.load(Ordering::Relaxed), Ordering::Relaxed);
+    *child.folder.lock() = parent.folder.lock().clone();
+    let program = parent.program.lock().clone();
+    *child.program.lock() = program.clone();
+    *child.files.lock() = parent.files.lock().clone();
+    child.signals.inherit(&parent.signals);
+    child.holds_parent.store(how.share_memory, Ordering::Relaxed);
+    child.register();
+    parent.children.lock().push(child.clone());
+
+    let mut child_frame = *frame;
+    child_frame.rax = 0;
+    if how.stack != 0 {
+        child_frame.rsp = how.stack;
+    }
+    let (pid, child_tid) = (child.pid, how.child_tid);
+    let body = Box::new(move || {
+        if child_tid != 0 {
+            // A bad address is the caller's own fault, as on Linux.
+            let _ = crate::memory::user::write(child_tid, &pid.to_le_bytes());
+        }
+        run_user(&child_frame)
+    });
+    let thread = Thread::spawn(exec::short_name(&program), Some(child.clone()), body);
+    thread.copy_user_state(thread::current().ok_or(Errno::ESRCH)?);
+    *child.thread.lock() = Arc::downgrade(&thread);
+    scheduler::make_ready(thread);
+    if how.share_memory {
+        parent.changed.wait(|| !child.holds_parent.load(Ordering::Acquire));
+    }
+    Ok(pid)
+}
+
+/// Ends the running process with this wait status. Does not return.
+#[inline(never)]
+pub fn exit(status: u32) -> ! {
+    {
+        let process = current().expect("only processes exit");
+        assert_ne!(process.pid, 1, "init has ended, wait status {status:#x}");
+        let files = core::mem::replace(&mut *process.files.lock(), FileTable::new());
+        drop(files);
+        let orphans = core::mem::take(&mut *process.children.lock());
+        if let Some(init) = find(1) {
+            for orphan in &orphans {
+                orphan.parent.store(1, Ordering::Relaxed);
+            }
+            init.children.lock().extend(orphans);
+            init.changed.wake();
+        }
+        paging::load(paging::boot_tables());
+        thread::current().expect("a thread runs").leave_user();
+        let space = process.space.lock().take();
+        drop(space);
+        process.status.store(status, Ordering::Release);
+        process.release_parent();
+        if let Some(parent) = find(process.parent()) {
+            signal::send(&parent, signal::SIGCHLD);
+            parent.changed.wake();
+        }
+    }
+    scheduler::exit()
+}
+
+/// Which children a wait is for.
+#[derive(Clone, Copy)]
+pub enum Which {
+    /// Any.
+    Any,
+    /// The one with this number.
+    Pid(u32),
+    /// Those of this group.
+    Group(u32),
+}
+
+/// Waits for a child to end and takes it away: its number and wait status. `None`: none has ended and `block` is false.
+///
+/// # Errors
+/// ECHILD without such a child, EINTR when a signal is pending.
+#[inline(never)]
+pub fn wait(which: Which, block: bool) -> Result<Option<(u32, u32)>> {
+    let process = current().ok_or(Errno::ECHILD)?;
+    let fits = |child: &Process| match which {
+        Which::Any => true,
+        Which::Pid(pid) => child.pid == pid,
+        Which::Group(group) => child.group.load(Ordering::Relaxed) == group,
+    };
+    loop {
+        let watched: Vec<Arc<Process>> = {
+            let mut children = process.children.lock();
+            if !children.iter().any(|child| fits(child)) {
+                return Err(Errno::ECHILD);
+            }
+            let ended = children.iter().position(|child| fits(child) && child.has_ended());
+            if let Some(index) = ended {
+                let child = children.remove(index);
+                return Ok(Some((child.pid, child.status.load(Ordering::Acquire))));
+            }
+            children.iter().filter(|child| fits(child)).cloned().collect()
+        };
+        if !block {
+            return Ok(None);
+        }
+        if process.changed.wait_interruptible(|| watched.iter().any(|child| child.has_ended())) == Wakeup::Interrupted {
+            return Err(Errno::EINTR);
+        }
+    }
+}
+
+impl Process {
+    fn has_ended(&self) -> bool {
+        self.status.load(Ordering::Acquire) != RUNNING
+    }
+
+    /// Whether it still runs: signals go nowhere else.
+    pub fn is_alive(&self) -> bool {
+        !self.has_ended()
+    }
+}
+
+/// All processes that have not ended.
+pub fn all() -> Vec<Arc<Process>> {
+    PROCESSES.lock().iter().filter_map(Weak::upgrade).filter(|process| process.is_alive()).collect()
+}
+
+/// The processes of a group.
+pub fn in_group(group: u32) -> Vec<Arc<Process>> {
+    all().into_iter().filter(|process| process.group.load(Ordering::Relaxed) == group).collect()
+}

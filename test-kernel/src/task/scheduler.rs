@@ -1,0 +1,199 @@
+//! The scheduler: one queue of ready threads for all CPUs, time slices, sleeping, an idle thread per CPU that halts.
+//!
+//! One lock, interrupts off. It is held across a switch and opened by the thread that comes out. The one-shot timer of
+//! each CPU is set at every switch to the end of the slice or the next sleeper, whichever is first; an idle CPU without
+//! sleepers has no timer running. The sampler's CPU never comes here.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use x86_64::instructions::interrupts;
+
+use super::thread::{self, Thread};
+use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
+use crate::lock::{IrqGuard, IrqLock};
+use crate::profiling;
+
+const SLICE_NS: u64 = 10_000_000;
+
+/// What the lock protects.
+pub struct Scheduler {
+    ready: VecDeque<Arc<Thread>>,
+    /// Waiting threads by what they wait on.
+    pub(super) waiting: BTreeMap<usize, Vec<Arc<Thread>>>,
+    /// Waiting threads with a deadline, by deadline and id.
+    pub(super) sleepers: BTreeMap<(u64, u64), Arc<Thread>>,
+    running: [Option<Arc<Thread>>; MAX_CPUS],
+    idle: [Option<Arc<Thread>>; MAX_CPUS],
+    /// The thread that just ended: its stack can go once somebody else runs.
+    dead: Option<Arc<Thread>>,
+}
+
+/// The scheduler.
+pub static SCHEDULER: IrqLock<Scheduler> = IrqLock::new(Scheduler {
+    ready: VecDeque::new(),
+    waiting: BTreeMap::new(),
+    sleepers: BTreeMap::new(),
+    running: [const { None }; MAX_CPUS],
+    idle: [const { None }; MAX_CPUS],
+    dead: None,
+});
+
+/// Makes the code that runs now the idle thread of this CPU. Once per CPU, before `idle_forever`.
+pub fn adopt(stack: u64, name: &str) {
+    let thread = Thread::adopt_idle(stack, name);
+    let mut scheduler = SCHEDULER.lock();
+    scheduler.idle[cpu::id()] = Some(thread.clone());
+    scheduler.running[cpu::id()] = Some(thread);
+}
+
+/// Puts a thread into the ready queue and wakes a halted CPU for it.
+pub fn make_ready(thread: Arc<Thread>) {
+    SCHEDULER.lock().push_ready(thread);
+}
+
+impl Scheduler {
+    /// As [`make_ready`], under the lock.
+    pub fn push_ready(&mut self, thread: Arc<Thread>) {
+        self.ready.push_back(thread);
+        let halted = CPUS[..cpu::count()].iter().find(|cpu| {
+            cpu.halted.load(Ordering::Relaxed)
+                && cpu.halted.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        });
+        if let Some(cpu) = halted {
+            apic::send_ipi(cpu.apic_id.load(Ordering::Relaxed), apic::RESCHEDULE);
+        }
+    }
+
+    /// Ends the wait of a thread, whatever it waits on. False if it does not wait.
+    pub fn end_wait(&mut self, thread: &Arc<Thread>) -> bool {
+        if !thread.blocked.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        self.sleepers.remove(&(thread.deadline_ns.load(Ordering::Relaxed), thread.id));
+        let key = thread.waiting_on.load(Ordering::Relaxed);
+        if let Some(threads) = self.waiting.get_mut(&key) {
+            threads.retain(|other| !Arc::ptr_eq(other, thread));
+            if threads.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+        self.push_ready(thread.clone());
+        true
+    }
+
+    fn wake_sleepers(&mut self) {
+        let now = clock::now_ns();
+        while let Some(entry) = self.sleepers.first_entry()
+            && entry.key().0 <= now
+        {
+            let thread = entry.get().clone();
+            self.end_wait(&thread);
+        }
+    }
+
+    fn set_timer(&self, idle: bool) {
+        let now = clock::now_ns();
+        let next = self.sleepers.first_key_value().map(|(key, _)| key.0.saturating_sub(now));
+        match (idle, next) {
+            (true, None) => apic::start_timer(0),
+            (true, Some(wait_ns)) => clock::start_timer_ns(wait_ns),
+            (false, next) => clock::start_timer_ns(next.unwrap_or(SLICE_NS).min(SLICE_NS)),
+        }
+    }
+}
+
+/// The timer of this CPU fired. Interrupt context.
+#[inline(never)]
+pub fn on_timer() {
+    let mut scheduler = SCHEDULER.lock();
+    scheduler.wake_sleepers();
+    cpu::this().need_resched.store(true, Ordering::Relaxed);
+}
+
+/// Gives the CPU to another ready thread, if there is one; the caller stays ready.
+#[inline(never)]
+pub fn yield_now() {
+    let scheduler = SCHEDULER.lock();
+    switch(scheduler, true);
+}
+
+/// Switches away from the running thread, which somebody else will make ready (the guard is handed on).
+pub(super) fn block(scheduler: IrqGuard<'_, Scheduler>) {
+    switch(scheduler, false);
+}
+
+#[inline(never)]
+fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
+    let cpu = cpu::id();
+    CPUS[cpu].need_resched.store(false, Ordering::Relaxed);
+    scheduler.wake_sleepers();
+    let from = scheduler.running[cpu].take().expect("every CPU runs a thread");
+    if stays_ready && !from.is_idle {
+        scheduler.ready.push_back(from.clone());
+    }
+    let to = match scheduler.ready.pop_front() {
+        Some(thread) => thread,
+        None => scheduler.idle[cpu].clone().expect("every CPU has an idle thread"),
+    };
+    scheduler.running[cpu] = Some(to.clone());
+    scheduler.set_timer(to.is_idle);
+    if Arc::ptr_eq(&from, &to) {
+        return;
+    }
+    profiling::count_context_switch();
+    // The queues and `running` keep both threads alive; these references would be stranded on a dead thread's stack.
+    let (from_ptr, to_ptr) = (Arc::as_ptr(&from), Arc::as_ptr(&to));
+    drop((from, to));
+    let interrupts_were_on = IrqGuard::hand_over(scheduler);
+    // SAFETY: `to` is in `running`; `from` is in a queue, in `dead`, waits, or is an idle thread.
+    unsafe { thread::switch(&*from_ptr, &*to_ptr) };
+    finish_switch();
+    if interrupts_were_on {
+        interrupts::enable();
+    }
+}
+
+/// Opens the lock that the thread before took, and lets go of it if it has ended. First thing after a switch.
+pub(super) fn finish_switch() {
+    // SAFETY: the thread that switched here took the lock, forgot its guard and handed it to us.
+    let mut scheduler = unsafe { SCHEDULER.adopt() };
+    let dead = scheduler.dead.take();
+    drop(scheduler);
+    drop(dead);
+}
+
+/// Ends the running thread.
+pub fn exit() -> ! {
+    let mut scheduler = SCHEDULER.lock();
+    scheduler.dead = Some(thread::current_arc());
+    block(scheduler);
+    unreachable!("a dead thread ran");
+}
+
+/// The idle thread: halts until an interrupt brings work.
+pub fn idle_forever() -> ! {
+    cpu::this().schedules.store(true, Ordering::Relaxed);
+    loop {
+        interrupts::disable();
+        let scheduler = SCHEDULER.lock();
+        if scheduler.ready.is_empty() && !cpu::this().need_resched.load(Ordering::Relaxed) {
+            // Set under the lock: who makes a thread ready after this sends an interrupt, which ends the `hlt`.
+            cpu::this().halted.store(true, Ordering::Relaxed);
+            drop(scheduler);
+            halt();
+            cpu::this().halted.store(false, Ordering::Relaxed);
+        } else {
+            drop(scheduler);
+            interrupts::enable();
+            yield_now();
+        }
+    }
+}
+
+#[inline(never)]
+fn halt() {
+    interrupts::enable_and_hlt();
+}

@@ -1,0 +1,289 @@
+//! A thread: a kernel stack, saved registers, and the process it runs for, if any.
+//!
+//! The head of each stack holds the pointer to its thread. Thread and context ids (for the profiler) are
+//! never used twice. The switch itself is here; who runs next is the scheduler's business.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::arch::{asm, naked_asm};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use x86_64::VirtAddr;
+use x86_64::instructions::interrupts;
+use x86_64::registers::model_specific::FsBase;
+
+use super::process::Process;
+use super::scheduler;
+use crate::cpu::{self, gdt};
+use crate::memory::{paging, stacks};
+use crate::profiling;
+
+/// The state that `fxsave64` writes.
+#[repr(C, align(16))]
+pub struct FxState(pub [u8; 512]);
+
+impl FxState {
+    /// The state a program starts with: all exceptions masked, round to nearest (System V ABI, 3.4.1).
+    pub const fn new() -> Self {
+        let mut state = [0; 512];
+        state[0] = 0x7f;
+        state[1] = 0x03;
+        state[24] = 0x80;
+        state[25] = 0x1f;
+        Self(state)
+    }
+
+    /// Reads the registers.
+    pub fn save(&mut self) {
+        // SAFETY: 512 bytes, aligned to 16.
+        unsafe { asm!("fxsave64 [{}]", in(reg) self.0.as_mut_ptr(), options(nostack)) }
+    }
+
+    /// Writes the registers.
+    pub fn restore(&self) {
+        // SAFETY: 512 bytes, aligned to 16; only states from `new`, `save` and checked user data get here.
+        unsafe { asm!("fxrstor64 [{}]", in(reg) self.0.as_ptr(), options(nostack)) }
+    }
+}
+
+/// A thread.
+pub struct Thread {
+    /// Its number; never used twice.
+    pub id: u64,
+    /// The context it is for the profiler. A new program is a new context.
+    context: AtomicU64,
+    /// The process it runs for; none for kernel threads.
+    pub process: Option<Arc<Process>>,
+    /// Whether it is the idle thread of its CPU.
+    pub is_idle: bool,
+    /// Reasons not to switch away.
+    pub preempt: AtomicU32,
+    /// What it waits on (see `wait.rs`); under the scheduler's lock.
+    pub waiting_on: AtomicUsize,
+    /// When its wait ends at the latest; under the scheduler's lock.
+    pub deadline_ns: AtomicU64,
+    /// Whether it waits; under the scheduler's lock.
+    pub blocked: AtomicBool,
+    /// The base of the user's thread-local storage.
+    pub fs_base: AtomicU64,
+    /// Whether it still has user state: false for kernel threads, and once its process has given up its memory.
+    has_user: AtomicBool,
+    stack: u64,
+    saved_rsp: UnsafeCell<u64>,
+    fx: UnsafeCell<FxState>,
+    start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+// SAFETY: the cells are touched only by the thread itself or by the CPU that switches to or from it, which holds the
+// scheduler's lock.
+unsafe impl Send for Thread {}
+// SAFETY: as above.
+unsafe impl Sync for Thread {}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Thread {
+    fn new(process: Option<Arc<Process>>, stack: u64, is_idle: bool) -> Self {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self {
+            id,
+            context: AtomicU64::new(id),
+            has_user: AtomicBool::new(process.is_some()),
+            process,
+            is_idle,
+            preempt: AtomicU32::new(0),
+            waiting_on: AtomicUsize::new(0),
+            deadline_ns: AtomicU64::new(0),
+            blocked: AtomicBool::new(false),
+            fs_base: AtomicU64::new(0),
+            stack,
+            saved_rsp: UnsafeCell::new(0),
+            fx: UnsafeCell::new(FxState::new()),
+            start: UnsafeCell::new(None),
+        }
+    }
+
+    /// A thread that will run `body` on a stack of its own once the scheduler picks it.
+    pub fn spawn(name: &str, process: Option<Arc<Process>>, body: Box<dyn FnOnce() + Send>) -> Arc<Self> {
+        let stack = stacks::allocate();
+        let mut thread = Self::new(process, stack, false);
+        *thread.start.get_mut() = Some(body);
+        let top = stack + stacks::STACK_BYTES - stacks::HEAD_BYTES;
+        // What `switch_stacks` pops: six registers, then the return address, with 0 above as the end of the walk.
+        let frame = (top - 64) as *mut u64;
+        // SAFETY: the new stack is mapped and nobody else's.
+        unsafe {
+            for register in 0..6 {
+                frame.add(register).write(0);
+            }
+            frame.add(6).write(thread_start as *const () as u64);
+            frame.add(7).write(0);
+        }
+        *thread.saved_rsp.get_mut() = frame as u64;
+        let thread = Arc::new(thread);
+        thread.put_in_head();
+        profiling::name_context(thread.id, name);
+        thread
+    }
+
+    /// Makes the code that runs now, on the stack at `stack`, the idle thread of this CPU.
+    pub fn adopt_idle(stack: u64, name: &str) -> Arc<Self> {
+        let thread = Arc::new(Self::new(None, stack, true));
+        thread.put_in_head();
+        profiling::name_context(thread.id, name);
+        let cpu = cpu::this();
+        cpu.stacks[0].store(stack, Ordering::Relaxed);
+        cpu.stacks[1].store(stack, Ordering::Relaxed);
+        cpu.context.store(thread.id, Ordering::Relaxed);
+        thread
+    }
+
+    fn put_in_head(self: &Arc<Self>) {
+        let head = (self.stack + stacks::STACK_BYTES - 8) as *mut *const Self;
+        // SAFETY: the head of the thread's own stack.
+        unsafe { head.write_volatile(Arc::as_ptr(self)) };
+    }
+
+    /// From here on it is a kernel thread: its process has no memory any more.
+    pub fn leave_user(&self) {
+        self.has_user.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes over the vector registers and thread-local storage of `parent`, the running thread (fork).
+    pub fn copy_user_state(&self, parent: &Self) {
+        self.fs_base.store(parent.fs_base.load(Ordering::Relaxed), Ordering::Relaxed);
+        // SAFETY: the parent runs, so its vector registers are live; `self` does not run yet.
+        unsafe { (*self.fx.get()).save() };
+    }
+
+    /// The process whose address space the thread runs in.
+    fn user(&self) -> Option<&Arc<Process>> {
+        self.process.as_ref().filter(|_| self.has_user.load(Ordering::Relaxed))
+    }
+
+    /// The top of its kernel stack, where entries from user mode begin.
+    pub fn stack_top(&self) -> u64 {
+        self.stack + stacks::STACK_BYTES - stacks::HEAD_BYTES
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: the head of the stack; nobody runs on it any more.
+        unsafe { ((self.stack + stacks::STACK_BYTES - 8) as *mut u64).write_volatile(0) };
+        if self.stack != stacks::boot_stack() {
+            stacks::free(self.stack);
+        }
+    }
+}
+
+/// The running thread; none before the scheduler is up. Not callable in an NMI, which runs on a stack of its own.
+#[inline(always)]
+pub fn current() -> Option<&'static Thread> {
+    let rsp: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) rsp, options(nomem, nostack, preserves_flags)) };
+    let head = (rsp & !(stacks::STACK_BYTES - 1)) + stacks::STACK_BYTES - 8;
+    // SAFETY: every kernel stack is aligned to its size and has the pointer, or zero, in its head. The thread lives at
+    // least as long as it runs, and the reference is not kept beyond that.
+    unsafe { (*(head as *const *const Thread)).as_ref() }
+}
+
+/// The running thread as a counted reference.
+pub fn current_arc() -> Arc<Thread> {
+    let thread: *const Thread = current().expect("no thread runs yet");
+    // SAFETY: the pointer in the head came from an Arc that the scheduler still holds.
+    unsafe {
+        Arc::increment_strong_count(thread);
+        Arc::from_raw(thread)
+    }
+}
+
+/// Switches from `from` to `to` on this CPU. The scheduler's lock is held, interrupts are off; returns when `from` runs
+/// again, perhaps on another CPU.
+#[inline(never)]
+pub fn switch(from: &Thread, to: &Thread) {
+    let this = cpu::this();
+    let id = cpu::id();
+    if from.user().is_some() {
+        // SAFETY: `from` is the running thread: its state is in the registers.
+        unsafe { (*from.fx.get()).save() };
+    }
+    this.stacks[1].store(to.stack, Ordering::Relaxed);
+    gdt::set_kernel_stack(id, to.stack_top());
+    match to.user() {
+        Some(process) => {
+            // SAFETY: `to` does not run anywhere, so its saved state is whole.
+            unsafe { (*to.fx.get()).restore() };
+            FsBase::write(VirtAddr::new(to.fs_base.load(Ordering::Relaxed)));
+            paging::load(process.space().tables());
+        }
+        None if from.process.is_some() => paging::load(paging::boot_tables()),
+        None => {}
+    }
+    this.idle.store(to.is_idle, Ordering::Relaxed);
+    // SAFETY: both stack pointers are those of `switch_stacks` or of a new thread's frame.
+    unsafe {
+        switch_stacks(
+            from.saved_rsp.get(),
+            *to.saved_rsp.get(),
+            this.context.as_ptr(),
+            to.context.load(Ordering::Relaxed),
+        )
+    };
+    // On `from`'s stack again, perhaps much later and on another CPU.
+    let this = cpu::this();
+    this.stacks[0].store(from.stack, Ordering::Relaxed);
+}
+
+/// Saves the registers that a call keeps, changes stacks, and says who runs in the instruction after that.
+#[unsafe(naked)]
+unsafe extern "C" fn switch_stacks(save: *mut u64, rsp: u64, context: *mut u64, id: u64) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "mov [rdx], rcx",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Where a new thread comes out of its first switch.
+extern "C" fn thread_start() -> ! {
+    let thread = current().expect("a thread runs here");
+    cpu::this().stacks[0].store(thread.stack, Ordering::Relaxed);
+    scheduler::finish_switch();
+    interrupts::enable();
+    // SAFETY: taken once, by the thread itself.
+    if let Some(body) = unsafe { (*thread.start.get()).take() } {
+        body();
+    }
+    scheduler::exit()
+}
+
+/// Starts a kernel thread.
+pub fn spawn_kernel(name: &str, body: impl FnOnce() + Send + 'static) {
+    scheduler::make_ready(Thread::spawn(name, None, Box::new(body)));
+}
+
+/// Makes the running thread a new context with this name: it runs another program from here on.
+pub fn rename_current(name: &str) {
+    let Some(thread) = current() else { return };
+    let context = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    profiling::name_context(context, name);
+    thread.context.store(context, Ordering::Relaxed);
+    interrupts::without_interrupts(|| cpu::this().context.store(context, Ordering::Relaxed));
+}

@@ -1,0 +1,39 @@
+//! Scheduler work: two threads hand a ball to each other, each hand-over a sleep, a wake-up and a switch.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::task::thread;
+use crate::task::wait::WaitQueue;
+
+struct Table {
+    hits: AtomicU64,
+    moved: WaitQueue,
+}
+
+impl Table {
+    /// Hits the ball whenever the number of hits has this parity, until there were `rounds`.
+    #[inline(never)]
+    fn play(&self, parity: u64, rounds: u64) {
+        loop {
+            self.moved.wait(|| {
+                let hits = self.hits.load(Ordering::Acquire);
+                hits >= rounds || hits % 2 == parity
+            });
+            if self.hits.load(Ordering::Acquire) >= rounds {
+                return;
+            }
+            self.hits.fetch_add(1, Ordering::Release);
+            self.moved.wake();
+        }
+    }
+}
+
+/// Plays until the ball was hit `rounds` times.
+#[inline(never)]
+pub fn ping_pong(rounds: u64) {
+    let table = Arc::new(Table { hits: AtomicU64::new(0), moved: WaitQueue::new() });
+    let other = table.clone();
+    thread::spawn_kernel("pong", move || other.play(1, rounds));
+    table.play(0, rounds);
+}
