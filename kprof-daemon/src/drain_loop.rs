@@ -121,7 +121,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             names: Names::default(),
             streams: BTreeMap::new(),
             ctl,
-            buffer: Vec::new(),
+            buffer: vec![0; ROUND_BYTES + 2 * READ_BYTES],
             totals: Totals::default(),
             pace: Pace::default(),
             began,
@@ -198,17 +198,20 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     fn round(&mut self) -> Result<usize, Error> {
         let mut pieces: Vec<(Stream, Piece)> = Vec::new();
         let mut failed = None;
-        self.buffer.clear();
+        let mut used = 0;
         let mut cpus: Vec<Stream> = self.ctl.cpus().map(|(cpu, _)| Stream::Cpu(cpu)).collect();
         // Not always the same one first: under a flood the round may end before the last one's turn.
         let shift = self.totals.rounds as usize % cpus.len().max(1);
         cpus.rotate_left(shift);
         for stream in cpus.into_iter().chain([Stream::Meta]) {
-            if stream != Stream::Meta && (self.buffer.len() > ROUND_BYTES || self.is_recorder()) {
+            if stream != Stream::Meta && (used > ROUND_BYTES || self.is_recorder()) {
                 continue;
             }
-            match self.read(stream) {
-                Ok(piece) => pieces.push((stream, piece)),
+            match self.read(stream, used) {
+                Ok(piece) => {
+                    used = piece.range.end;
+                    pieces.push((stream, piece));
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -239,20 +242,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.ctl.overwrites() && self.ctl.is_running()
     }
 
-    /// Appends what the stream has to the round's buffer: the range with what was left over, and the bytes read now.
-    fn read(&mut self, stream: Stream) -> Result<Piece, Error> {
-        let start = self.buffer.len();
+    /// Reads what the stream has to the round's buffer, from `start` on, behind what an earlier read had left over.
+    fn read(&mut self, stream: Stream, start: usize) -> Result<Piece, Error> {
         let place = self.streams.entry(stream).or_default();
-        self.buffer.append(&mut place.carry);
-        let held = self.buffer.len();
-        self.buffer.resize(held + READ_BYTES, 0);
-        let got = self.source.read(self.system, stream, &mut self.buffer[held..]);
-        self.buffer.truncate(held + *got.as_ref().unwrap_or(&0));
-        if got.is_err() {
-            // Nothing came; what was left over waits on.
-            self.streams.entry(stream).or_default().carry = self.buffer.split_off(start);
+        let held = start + place.carry.len();
+        let end = held + READ_BYTES;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
         }
-        got.map(|_| Piece { range: start..self.buffer.len(), carried: held - start })
+        let got = self.source.read(self.system, stream, &mut self.buffer[held..end])?;
+        self.buffer[start..held].copy_from_slice(&place.carry);
+        place.carry.clear();
+        Ok(Piece { range: start..held + got, carried: held - start })
     }
 
     /// Takes the bytes of one stream apart and adds its batch to the output.

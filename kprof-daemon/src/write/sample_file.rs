@@ -50,18 +50,21 @@ impl<S: System> SampleFile<S> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         let to_stdout = path == Path::new("-");
         let mut file = if to_stdout {
-            system.stdout().map_err(fails("taking the standard output"))?
+            again(|| system.stdout()).map_err(fails("taking the standard output"))?
         } else {
             again(|| system.open(path, Open::SampleFile)).map_err(fails("opening it"))?
         };
-        let facts = system.names_of(&mut file).map_err(fails("looking at it"))?;
+        let facts = again(|| system.names_of(&mut file)).map_err(fails("looking at it"))?;
         let is_regular = !to_stdout && facts.is_none_or(|facts| facts.is_regular);
         let counts_names = facts.is_some_and(|facts| facts.names > 0);
         let mut this = Self { path: path.into(), file, safe_bytes: 0, is_regular, counts_names };
         if !is_regular {
             return Ok((this, Resumed::default()));
         }
-        system.lock(&mut this.file).map_err(|_| Error::Busy { path: path.into() })?;
+        match again(|| system.lock(&mut this.file)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Busy { path: path.into() }),
+            other => other.map_err(fails("locking it"))?,
+        }
         let resumed = this.scan(system)?;
         this.safe_bytes = resumed.finished_bytes;
         this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;

@@ -1,0 +1,106 @@
+//! Exactly once, whatever happens: the daemon is stopped before every one of its system calls, on a disk that forgets.
+//!
+//! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once, in the eyes of
+//! a reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails here.
+
+mod support;
+
+use kprof_daemon::signals::Signals;
+use support::Random;
+use support::disk::Crash;
+use support::kernel::Kernel;
+use support::scenario::{exactly_once, options, reading, session};
+use support::system::{KILLED, LastCall, Simulated};
+
+/// Pauses of a run; each brings some ticks.
+const PAUSES: u64 = 40;
+
+/// A world in which `PAUSES` pauses bring ticks and the last one asks for the end.
+fn world(signals: &Signals) -> Simulated {
+    let signals = signals.clone();
+    let on_pause = move |kernel: &mut Kernel, pause: u64| {
+        if pause < PAUSES {
+            for _ in 0..kernel.random.below(4) {
+                kernel.tick();
+            }
+        }
+        if pause >= PAUSES {
+            kernel.running = false;
+            signals.stop();
+        }
+    };
+    let system = Simulated::new(Kernel::new(&[1, 2, 3], 1 << 14, 7), Box::new(on_pause));
+    system.0.borrow_mut().kernel.tick();
+    system
+}
+
+/// Runs until call `stop_at`, crashes, runs again to the end. An error says what is wrong with the file.
+fn crash_and_resume(stop_at: usize, crash: Crash, last_call: LastCall, acks_before_sync: bool) -> Result<(), String> {
+    let signals = Signals::default();
+    let system = world(&signals);
+    {
+        let mut world = system.0.borrow_mut();
+        world.stop_at = Some(stop_at);
+        world.last_call = last_call;
+        world.acks_before_sync = acks_before_sync;
+    }
+    let error = session(&system, options(), &signals).expect_err("the run ends at the stop");
+    let chain = format!("{error}");
+    assert!(chain.contains(KILLED), "call {stop_at}: {chain}");
+    {
+        let world = &mut *system.0.borrow_mut();
+        world.disk.crash(crash, &mut Random(stop_at as u64 + 1));
+        world.stop_at = None;
+        world.acks_before_sync = false;
+    }
+    let again = Signals::default();
+    let stopper = again.clone();
+    system.0.borrow_mut().on_pause = Box::new(move |_, _| stopper.stop());
+    session(&system, options(), &again).map_err(|error| format!("call {stop_at}: {error}"))?;
+    exactly_once(&system, &reading(&system))
+        .map_err(|error| format!("stopped at call {stop_at}, {crash:?}, {last_call:?}: {error}"))
+}
+
+fn calls_of_a_whole_run() -> Vec<&'static str> {
+    let signals = Signals::default();
+    let system = world(&signals);
+    let totals = session(&system, options(), &signals).expect("nothing stands in its way");
+    let reading = reading(&system);
+    exactly_once(&system, &reading).unwrap();
+    assert!(totals.samples > 100, "a run worth stopping: {totals:?}");
+    assert_eq!(reading.samples.len() as u64, totals.samples);
+    std::mem::take(&mut system.0.borrow_mut().calls)
+}
+
+#[test]
+fn stopped_before_any_call_nothing_is_lost_and_nothing_is_double() {
+    let calls = calls_of_a_whole_run();
+    for kind in ["open", "read", "write", "sync", "ctl", "truncate", "seek", "sync folder"] {
+        assert!(calls.contains(&kind), "the run makes no `{kind}` call");
+    }
+    let mut runs = 0;
+    for (stop_at, call) in calls.iter().enumerate() {
+        for crash in [Crash::KeepsAll, Crash::ForgetsUnsynced, Crash::KeepsSome] {
+            for last_call in [LastCall::Nothing, LastCall::HalfWrite] {
+                if last_call == LastCall::HalfWrite && *call != "write" {
+                    continue;
+                }
+                crash_and_resume(stop_at, crash, last_call, false).unwrap();
+                runs += 1;
+            }
+        }
+    }
+    println!("{} system calls, {runs} crashes", calls.len());
+    assert!(calls.len() > 300 && runs > 3 * calls.len());
+}
+
+#[test]
+fn a_daemon_that_acknowledges_before_it_has_synced_is_caught() {
+    let calls = calls_of_a_whole_run();
+    let failures: Vec<String> = (0..calls.len())
+        .filter_map(|stop_at| crash_and_resume(stop_at, Crash::ForgetsUnsynced, LastCall::Nothing, true).err())
+        .collect();
+    assert!(!failures.is_empty(), "the wrong order must show");
+    assert!(failures.iter().any(|failure| failure.contains("samples are missing")), "{failures:?}");
+    println!("{} of {} stops show the wrong order", failures.len(), calls.len());
+}

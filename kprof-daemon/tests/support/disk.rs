@@ -1,0 +1,98 @@
+//! The simulated disk: forgets what was not synced.
+//!
+//! In: writes, truncations, renames, syncs. Out: what would be there after a crash. Content and names are remembered
+//! apart, as on a real disk: a file's sync does not save its name, a folder's sync does not save a content.
+
+use super::Random;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    pub now: Vec<u8>,
+    pub synced: Vec<u8>,
+}
+
+/// What survives a crash of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Only the process dies: everything written is there.
+    KeepsAll,
+    /// Nothing that was not synced.
+    ForgetsUnsynced,
+    /// Of an unsynced addition some part of its beginning.
+    KeepsSome,
+}
+
+#[derive(Clone, Debug)]
+pub struct Disk {
+    pub contents: Vec<Content>,
+    pub names: BTreeMap<PathBuf, usize>,
+    synced_names: BTreeMap<PathBuf, usize>,
+    /// Bytes that still fit.
+    pub room: usize,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { contents: Vec::new(), names: BTreeMap::new(), synced_names: BTreeMap::new(), room: usize::MAX }
+    }
+}
+
+impl Disk {
+    /// The file of this name, made where it is missing.
+    pub fn open(&mut self, path: &Path) -> usize {
+        *self.names.entry(path.into()).or_insert_with(|| {
+            self.contents.push(Content::default());
+            self.contents.len() - 1
+        })
+    }
+
+    pub fn bytes(&self, path: &Path) -> &[u8] {
+        self.names.get(path).map_or(&[], |file| &self.contents[*file].now)
+    }
+
+    pub fn write(&mut self, file: usize, offset: usize, bytes: &[u8]) -> usize {
+        let content = &mut self.contents[file].now;
+        assert!(offset <= content.len(), "a write beyond the end of the file");
+        let grows = (offset + bytes.len()).saturating_sub(content.len());
+        let count = bytes.len() - grows.saturating_sub(self.room);
+        self.room -= grows.min(self.room);
+        content.resize(content.len().max(offset + count), 0);
+        content[offset..offset + count].copy_from_slice(&bytes[..count]);
+        count
+    }
+
+    pub fn truncate(&mut self, file: usize, bytes: usize) {
+        let content = &mut self.contents[file].now;
+        self.room = self.room.saturating_add(content.len().saturating_sub(bytes));
+        content.resize(bytes, 0);
+    }
+
+    pub fn sync(&mut self, file: usize) {
+        let content = &mut self.contents[file];
+        content.synced.clone_from(&content.now);
+    }
+
+    pub fn sync_names(&mut self) {
+        self.synced_names.clone_from(&self.names);
+    }
+
+    pub fn crash(&mut self, how: Crash, random: &mut Random) {
+        if how == Crash::KeepsAll {
+            return;
+        }
+        self.names.clone_from(&self.synced_names);
+        for content in &mut self.contents {
+            let common = content.now.iter().zip(&content.synced).take_while(|(now, synced)| now == synced).count();
+            let is_addition = common == content.synced.len();
+            if how == Crash::KeepsSome && is_addition {
+                let added = content.now.len() - common;
+                content.now.truncate(common + random.below(added as u64 + 1) as usize);
+            } else {
+                content.now.clone_from(&content.synced);
+            }
+            content.synced.clone_from(&content.now);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The simulated kernel: ctl, streams, meta, a claim; and a ledger of every sample that was not lost.
+//!
+//! In: writes and reads of its device files, and the passing of time. Out: the bytes that kprof's own device gives. Speaks
+//! the whole grammar that the daemon uses and refuses what the real one refuses.
+
+use super::Random;
+use super::ring::Ring;
+use kprof::format::record::{Header, Kind};
+use kprof_daemon::source::Stream;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io;
+
+/// What makes life hard.
+#[derive(Clone, Debug, Default)]
+pub struct Nasty {
+    /// Reads give at most this many records (0: as many as fit).
+    pub most_records: usize,
+    /// Reads end in the middle of records, at odd bytes.
+    pub splits: bool,
+    /// `wait` is refused.
+    pub cannot_wait: bool,
+}
+
+pub struct Kernel {
+    pub boot: u64,
+    pub rings: BTreeMap<u32, Ring>,
+    pub meta: Ring,
+    pub running: bool,
+    pub claim: Option<u64>,
+    pub nasty: Nasty,
+    pub random: Random,
+    /// Every sample that was recorded: (cpu, tsc) and its line without the context name.
+    pub ledger: BTreeMap<(u32, u64), String>,
+    /// Names by context id, as they are now.
+    pub names: BTreeMap<u64, Vec<u8>>,
+    pub tsc: u64,
+    tick: u64,
+    error: String,
+    pub commands: Vec<String>,
+    /// The newer kernel: version of every record.
+    pub version: Option<u8>,
+    pub is_gone: bool,
+}
+
+impl Kernel {
+    pub fn new(cpus: &[u32], ring_words: u64, seed: u64) -> Self {
+        Self {
+            boot: 0x5f0c,
+            rings: cpus.iter().map(|cpu| (*cpu, Ring::new(ring_words))).collect(),
+            meta: Ring::new(ring_words),
+            running: true,
+            claim: None,
+            nasty: Nasty::default(),
+            random: Random(seed | 1),
+            ledger: BTreeMap::new(),
+            names: BTreeMap::new(),
+            tsc: 1000,
+            tick: 0,
+            error: String::new(),
+            commands: Vec::new(),
+            version: None,
+            is_gone: false,
+        }
+    }
+
+    /// One tick: a sample on every CPU, now and then a new context.
+    pub fn tick(&mut self) {
+        self.tick += 1;
+        self.tsc += 1 + self.random.below(1000);
+        if self.names.is_empty() || self.random.once_in(20) {
+            let id = self.names.len() as u64 + 1;
+            self.name(id, format!("task {id} #%").into_bytes());
+        }
+        let cpus: Vec<u32> = self.rings.keys().copied().collect();
+        for cpu in cpus {
+            self.sample(cpu);
+        }
+    }
+
+    /// Names a context; the meta stream says so.
+    pub fn name(&mut self, id: u64, name: Vec<u8>) {
+        let words = 8 + name.len().div_ceil(8);
+        let first = Header { kind: Kind::ContextName, words: words as u16 }.encode();
+        let tsc = self.tsc;
+        let made = self.meta.put(words, |position| {
+            let mut record = vec![first, position, 0, tsc, id, 0, 0, name.len() as u64];
+            record.extend(
+                name.chunks(8).map(|part| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
+            );
+            record
+        });
+        assert!(made, "the meta ring of the simulation is full");
+        self.names.insert(id, name);
+    }
+
+    fn sample(&mut self, cpu: u32) {
+        let depth = 1 + self.random.below(9) as usize;
+        let context = 1 + self.random.below(self.names.len() as u64);
+        let mut stack = vec![0xffff_ffff_8020_0000 + self.random.below(0x8_0000)];
+        if self.random.once_in(3) {
+            stack.push(0xffff_ffff_ffff_f001);
+        }
+        stack.extend((1..depth).map(|_| 0xffff_ffff_8020_0000 + self.random.below(0x8_0000)));
+        let (tick, tsc, version) = (self.tick, self.tsc, self.version);
+        let Some(ring) = self.rings.get_mut(&cpu) else { return };
+        let made = ring.put(5 + stack.len(), |position| {
+            let mut first = Header { kind: Kind::Sample, words: 5 + stack.len() as u16 }.encode();
+            if let Some(version) = version {
+                first = first & !(0xff << 24) | u64::from(version) << 24;
+            }
+            [&[first, position, tick, tsc, context], stack.as_slice()].concat()
+        });
+        if made {
+            let mut line = format!("{cpu:x} {tsc:x}");
+            for word in &stack {
+                let _ = write!(line, " {word:x}");
+            }
+            self.ledger.insert((cpu, tsc), line);
+        }
+    }
+
+    /// What a read of ctl gives.
+    pub fn text(&self) -> String {
+        let state = if self.running { "running" } else { "stopped" };
+        let mut text = format!(
+            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\nway nmi\nhz 1000\n\
+             gaps random 25\nseed 42\nkeep -\nbackoff off\ndepth 64\nmode drop\nbuild-id 1234abcd\n\
+             load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
+            u8::from(self.claim.is_some()),
+            self.boot
+        );
+        for (cpu, ring) in &self.rings {
+            let counters = [
+                ("sent", ring.taken),
+                ("taken", ring.taken),
+                ("merged", 0),
+                ("user", 0),
+                ("idle", 0),
+                ("lost-full", ring.lost_full),
+                ("recorded", ring.recorded),
+                ("overwritten", 0),
+                ("delivered", ring.delivered),
+                ("in-ring", ring.in_ring() as u64),
+                ("ring-words", ring.capacity),
+                ("position-in", ring.head),
+                ("position-out", ring.tail),
+            ];
+            for (name, value) in counters {
+                let _ = writeln!(text, "cpu.{cpu}.{name} {value}");
+            }
+        }
+        let _ =
+            writeln!(text, "meta.position-in {}\nmeta.position-out {}\nmeta.lost 0", self.meta.head, self.meta.tail);
+        if !self.error.is_empty() {
+            let _ = writeln!(text, "error {}", self.error);
+        }
+        text
+    }
+
+    fn ring(&mut self, stream: Stream) -> Option<&mut Ring> {
+        match stream {
+            Stream::Meta => Some(&mut self.meta),
+            Stream::Cpu(cpu) => self.rings.get_mut(&cpu),
+        }
+    }
+
+    /// A write to ctl through `handle`. Gives the milliseconds to wait, if the write asks for it.
+    pub fn control(&mut self, handle: u64, bytes: &[u8]) -> io::Result<Option<u64>> {
+        let text = std::str::from_utf8(bytes).expect("commands are text").to_owned();
+        let refuse = |kernel: &mut Self, kind: io::ErrorKind, why: String| {
+            kernel.error = why;
+            Err(kind.into())
+        };
+        let mut acks = Vec::new();
+        let mut wait = None;
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words.as_slice() {
+                ["protocol", "1"] if self.claim.is_some_and(|holder| holder != handle) => {
+                    return refuse(self, io::ErrorKind::ResourceBusy, "claimed".into());
+                }
+                ["protocol", "1"] => {
+                    self.claim = Some(handle);
+                    self.rings.values_mut().chain([&mut self.meta]).for_each(Ring::rewind);
+                }
+                ["start"] => self.running = true,
+                ["stop"] => self.running = false,
+                ["hz" | "mark", _] => {}
+                ["wait", ms] if !self.nasty.cannot_wait => wait = ms.parse().ok(),
+                ["ack", stream, position] => {
+                    let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
+                    let position = position.parse().expect("a position");
+                    let held = self.claim == Some(handle);
+                    let ring = self.ring(stream).expect("an ack for a stream that exists");
+                    if !held || !ring.may_acknowledge(position) {
+                        let why = format!("`{line}`: the end of a record that was read is expected");
+                        return refuse(self, io::ErrorKind::InvalidInput, why);
+                    }
+                    acks.push((stream, position));
+                }
+                _ => return refuse(self, io::ErrorKind::InvalidInput, format!("`{line}` is no command")),
+            }
+            if !line.starts_with("wait") {
+                self.commands.push(line.into());
+            }
+        }
+        for (stream, position) in acks {
+            self.ring(stream).expect("checked").acknowledge(position);
+        }
+        Ok(wait)
+    }
+
+    pub fn close(&mut self, handle: u64) {
+        if self.claim == Some(handle) {
+            self.claim = None;
+        }
+    }
+
+    pub fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_gone {
+            return Err(io::Error::other("the device is gone"));
+        }
+        assert!(self.claim.is_some(), "framed records only while claimed");
+        let splits = self.nasty.splits;
+        let most_records = if self.nasty.most_records == 0 { usize::MAX } else { self.nasty.most_records };
+        let most_bytes = if splits { buffer.len().min(1 + self.random.below(300) as usize) } else { buffer.len() };
+        let ring = self.ring(stream).expect("an open stream exists");
+        let bytes = ring.read(most_bytes, most_records, splits).ok_or(io::ErrorKind::InvalidInput)?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    /// Positions that the kernel has given up.
+    pub fn given_up(&self) -> BTreeSet<(u32, u64)> {
+        self.rings.iter().map(|(cpu, ring)| (*cpu, ring.tail)).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Ready-made sessions on the simulated system.
+//!
+//! In: a world. Out: how the daemon ended, and whether the file holds every sample of the ledger once.
+
+use super::reader::{Reading, read};
+use super::system::{SCHEME, Simulated};
+use kprof_daemon::drain_loop::{Options, Session, Totals};
+use kprof_daemon::error::Error;
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::write::compose::Form;
+use kprof_daemon::write::sample_file::OnFull;
+use std::path::Path;
+
+/// The sample file of all simulated sessions.
+pub const OUTPUT: &str = "/root/profiling.txt";
+
+pub fn options() -> Options {
+    Options { output: OUTPUT.into(), form: Form::Text, on_full: OnFull::Wait, duration: None, commands: Vec::new() }
+}
+
+/// One session from start to its end by `signals`, or to the first error.
+pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Result<Totals, Error> {
+    let mut system = system.clone();
+    let source = KprofDevice::open(&mut system, Path::new(SCHEME))?;
+    let mut session = Session::open(&mut system, source, options, signals.clone())?;
+    session.run(|_, _| {})
+}
+
+/// What the file says now.
+pub fn reading(system: &Simulated) -> Reading {
+    read(&[system.file(OUTPUT)])
+}
+
+/// Whether every sample that was in a ring counts once, with the right words and the right name.
+///
+/// # Errors
+/// What is missing, double or wrong.
+pub fn exactly_once(system: &Simulated, reading: &Reading) -> Result<(), String> {
+    let mut ledger = system.0.borrow().kernel.ledger.clone();
+    for (key, line, name) in &reading.samples {
+        let expected = ledger.remove(key);
+        if expected.as_deref() != Some(line.as_str()) {
+            return Err(format!("{key:?} is twice there, or wrong, or was never recorded: {line}"));
+        }
+        if !(name.starts_with("task%20") && name.ends_with("%20#%25")) {
+            return Err(format!("{key:?} has the name {name}"));
+        }
+    }
+    match ledger.first_key_value() {
+        Some(first) => Err(format!("{} samples are missing, the first is {first:?}", ledger.len())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,293 @@
+//! The simulated system: kernel and disk behind the daemon's own seam, with a stop at any call.
+//!
+//! In: the daemon's calls. Out: results, a log of the calls, and from call number `stop_at` on nothing but the error
+//! [`KILLED`], without any effect: as if the process had been killed there.
+
+use super::Random;
+use super::disk::Disk;
+use super::kernel::Kernel;
+use kprof_daemon::source::Stream;
+use kprof_daemon::system::{Open, Regular, System};
+use std::cell::RefCell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The text of the error that a killed process would have got.
+pub const KILLED: &str = "killed by the test";
+/// The folder of the device files.
+pub const SCHEME: &str = "/scheme/debug";
+
+/// What happens to one write at the stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastCall {
+    /// The call that is stopped at has no effect.
+    Nothing,
+    /// A write to the disk at the stop brings half of its bytes.
+    HalfWrite,
+}
+
+/// A hook that the passing of time calls.
+pub type OnPause = Box<dyn FnMut(&mut Kernel, u64)>;
+/// A hook that may change what a read of a stream gives.
+pub type OnRead = Box<dyn FnMut(Stream, &mut [u8])>;
+
+pub struct World {
+    pub kernel: Kernel,
+    pub disk: Disk,
+    pub calls: Vec<&'static str>,
+    pub stop_at: Option<usize>,
+    pub last_call: LastCall,
+    pub pauses: u64,
+    pub on_pause: OnPause,
+    pub on_read: OnRead,
+    /// Every so many calls one is interrupted.
+    pub interrupts: u64,
+    pub random: Random,
+    pub clock: Duration,
+    /// Syncs are put off until after the next acknowledgement: the deliberately wrong daemon.
+    pub acks_before_sync: bool,
+    late_syncs: Vec<usize>,
+    late_syncs_are_due: bool,
+    handles: u64,
+    /// What the next write to a file ends with, if not with success.
+    pub write_error: Option<io::ErrorKind>,
+    pub locked: bool,
+}
+
+#[derive(Clone)]
+pub struct Simulated(pub Rc<RefCell<World>>);
+
+pub enum File {
+    Ctl { handle: u64, offset: usize, world: Rc<RefCell<World>> },
+    Stream(Stream),
+    Disk { file: usize, offset: usize },
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if let Self::Ctl { handle, world, .. } = self {
+            world.borrow_mut().kernel.close(*handle);
+        }
+    }
+}
+
+impl Simulated {
+    pub fn new(kernel: Kernel, on_pause: OnPause) -> Self {
+        Self(Rc::new(RefCell::new(World {
+            kernel,
+            disk: Disk::default(),
+            calls: Vec::new(),
+            stop_at: None,
+            last_call: LastCall::Nothing,
+            pauses: 0,
+            on_pause,
+            on_read: Box::new(|_, _| {}),
+            interrupts: 0,
+            random: Random(99),
+            clock: Duration::ZERO,
+            acks_before_sync: false,
+            late_syncs: Vec::new(),
+            late_syncs_are_due: false,
+            handles: 0,
+            write_error: None,
+            locked: false,
+        })))
+    }
+
+    /// Counts a call; an error if it is not to happen.
+    fn call(&self, name: &'static str) -> io::Result<()> {
+        let world = &mut *self.0.borrow_mut();
+        let late = world.late_syncs_are_due.then_some("late sync");
+        for name in late.into_iter().chain([name]) {
+            if world.stop_at.is_some_and(|stop| world.calls.len() >= stop) {
+                return Err(io::Error::other(KILLED));
+            }
+            world.calls.push(name);
+            if std::mem::take(&mut world.late_syncs_are_due) {
+                std::mem::take(&mut world.late_syncs).into_iter().for_each(|file| world.disk.sync(file));
+            }
+        }
+        if world.random.once_in(world.interrupts) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    }
+
+    fn pause(&self, time: Duration) {
+        let world = &mut *self.0.borrow_mut();
+        world.clock += time;
+        world.pauses += 1;
+        (world.on_pause)(&mut world.kernel, world.pauses);
+    }
+
+    pub fn file(&self, path: &str) -> Vec<u8> {
+        self.0.borrow().disk.bytes(Path::new(path)).to_vec()
+    }
+}
+
+impl System for Simulated {
+    type File = File;
+
+    fn open(&mut self, path: &Path, how: Open) -> io::Result<File> {
+        self.call("open")?;
+        let mut world = self.0.borrow_mut();
+        if let Ok(device) = path.strip_prefix(SCHEME) {
+            if world.kernel.is_gone {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let device = device.to_str().expect("a device name");
+            if device == "ctl-profiling" {
+                world.handles += 1;
+                let handle = world.handles;
+                return Ok(File::Ctl { handle, offset: 0, world: Rc::clone(&self.0) });
+            }
+            let stream = device.strip_prefix("profiling-").expect("a stream's name");
+            let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
+            let exists = match stream {
+                Stream::Cpu(cpu) => world.kernel.rings.contains_key(&cpu),
+                Stream::Meta => true,
+            };
+            return if exists { Ok(File::Stream(stream)) } else { Err(io::ErrorKind::NotFound.into()) };
+        }
+        if how != Open::SampleFile && !world.disk.names.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(File::Disk { file: world.disk.open(path), offset: 0 })
+    }
+
+    fn stdout(&mut self) -> io::Result<File> {
+        self.open(&PathBuf::from("/stdout"), Open::SampleFile)
+    }
+
+    fn read(&mut self, file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+        self.call("read")?;
+        let world = &mut *self.0.borrow_mut();
+        match file {
+            File::Ctl { offset, .. } => {
+                let text = world.kernel.text();
+                let rest = &text.as_bytes()[*offset..];
+                let count = rest.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest[..count]);
+                *offset += count;
+                Ok(count)
+            }
+            File::Stream(stream) => {
+                let count = world.kernel.read(*stream, buffer)?;
+                (world.on_read)(*stream, &mut buffer[..count]);
+                Ok(count)
+            }
+            File::Disk { file, offset } => {
+                let rest = &world.disk.contents[*file].now[*offset..];
+                let count = rest.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest[..count]);
+                *offset += count;
+                Ok(count)
+            }
+        }
+    }
+
+    fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+        let killed = self.call(if matches!(file, File::Disk { .. }) { "write" } else { "ctl" });
+        if let (Err(error), File::Disk { file, offset }) = (&killed, &mut *file) {
+            let mut world = self.0.borrow_mut();
+            let is_the_last = world.stop_at == Some(world.calls.len()) && world.last_call == LastCall::HalfWrite;
+            if is_the_last && error.to_string() == KILLED {
+                world.last_call = LastCall::Nothing;
+                world.disk.write(*file, *offset, &bytes[..bytes.len() / 2]);
+            }
+        }
+        killed?;
+        match file {
+            File::Ctl { handle, .. } => {
+                let handle = *handle;
+                let waited = {
+                    let world = &mut *self.0.borrow_mut();
+                    world.late_syncs_are_due = bytes.starts_with(b"ack") && !world.late_syncs.is_empty();
+                    world.kernel.control(handle, bytes)?
+                };
+                if let Some(ms) = waited {
+                    self.pause(Duration::from_millis(ms));
+                }
+                Ok(bytes.len())
+            }
+            File::Stream(_) => Err(io::ErrorKind::PermissionDenied.into()),
+            File::Disk { file, offset } => {
+                let world = &mut *self.0.borrow_mut();
+                if let Some(kind) = world.write_error {
+                    return Err(kind.into());
+                }
+                let count = world.disk.write(*file, *offset, bytes);
+                *offset += count;
+                if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
+            }
+        }
+    }
+
+    fn seek(&mut self, file: &mut File, to: u64) -> io::Result<()> {
+        self.call("seek")?;
+        match file {
+            File::Ctl { offset, .. } | File::Disk { offset, .. } => *offset = to as usize,
+            File::Stream(_) => return Err(io::ErrorKind::NotSeekable.into()),
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: &mut File, bytes: u64) -> io::Result<()> {
+        self.call("truncate")?;
+        let File::Disk { file, .. } = file else { return Err(io::ErrorKind::InvalidInput.into()) };
+        self.0.borrow_mut().disk.truncate(*file, bytes as usize);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &mut File) -> io::Result<()> {
+        self.call("sync")?;
+        let File::Disk { file, .. } = file else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let world = &mut *self.0.borrow_mut();
+        if world.acks_before_sync {
+            world.late_syncs.push(*file);
+        } else {
+            world.disk.sync(*file);
+        }
+        Ok(())
+    }
+
+    fn sync_folder(&mut self, _path: &Path) -> io::Result<()> {
+        self.call("sync folder")?;
+        self.0.borrow_mut().disk.sync_names();
+        Ok(())
+    }
+
+    fn names_of(&mut self, file: &mut File) -> io::Result<Option<Regular>> {
+        self.call("names")?;
+        let File::Disk { file, .. } = file else { return Ok(None) };
+        let world = self.0.borrow();
+        let names = world.disk.names.values().filter(|named| *named == file).count() as u64;
+        let is_stdout = world.disk.names.get(Path::new("/stdout")) == Some(file);
+        Ok(Some(Regular { is_regular: !is_stdout, names }))
+    }
+
+    fn lock(&mut self, _file: &mut File) -> io::Result<()> {
+        self.call("lock")?;
+        if self.0.borrow().locked { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call("rename")?;
+        let names = &mut self.0.borrow_mut().disk.names;
+        let file = names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        names.insert(to.into(), file);
+        Ok(())
+    }
+
+    fn sleep(&mut self, time: Duration) -> io::Result<()> {
+        self.call("sleep")?;
+        self.pause(time);
+        Ok(())
+    }
+
+    fn now(&mut self) -> Duration {
+        self.0.borrow().clock
+    }
+}
