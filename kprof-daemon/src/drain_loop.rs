@@ -109,7 +109,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     /// Whatever source or file refuse.
     pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
         let ctl = source.observe(system)?;
-        let (file, resumed) = SampleFile::open(system, &options.output)?;
+        let (file, resumed) = SampleFile::open(system, &options.output, options.form == Form::Binary)?;
         let began = system.now();
         let mut session = Self {
             composer: Composer::new(options.form),

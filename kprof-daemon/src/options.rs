@@ -20,6 +20,7 @@ Usage: profiled [options]
 
   -o, --output FILE    the sample file [/root/profiling.txt]; `-` writes to standard output
       --scheme DIR     folder with ctl-profiling and profiling-N [/scheme/debug]
+      --binary         the binary form, for high rates
       --plain          without markers, for Redox's own tools
       --start          starts sampling, and stops it at the end
       --duration TIME  ends after TIME (90, 1.5s, 200ms, 10m, 2h)
@@ -81,6 +82,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
             Short('o') | Long("output") => wanted.options.output = parser.value().map_err(usage)?.into(),
             Long("scheme") => wanted.scheme = parser.value().map_err(usage)?.into(),
             Long("plain") => wanted.options.form = Form::Plain,
+            Long("binary") => wanted.options.form = Form::Binary,
             Long("start") => wanted.options.commands.push("start".into()),
             Long("duration") => {
                 wanted.options.duration = Some(duration(&parser.value().and_then(|v| v.string()).map_err(usage)?)?);

@@ -8,6 +8,8 @@ use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
 use crate::source::Stream;
+use kprof::format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
+use kprof::format::samples::{self, Delta, Times};
 
 /// The form of the sample file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub enum Form {
     Text,
     /// Lines without markers, as Redox's tools know them.
     Plain,
+    /// Chunks, for high rates: `kprof::format::chunk`.
+    Binary,
 }
 
 /// The output of one round.
@@ -27,6 +31,11 @@ pub struct Composer {
     body: Vec<u8>,
     open: Batch,
     has_begun: bool,
+    /// The sample before, for the differences of the binary form.
+    delta: Box<Delta>,
+    /// Lines inside the open batch that are no samples, in the binary form.
+    notes: Vec<u8>,
+    stack: Vec<u64>,
 }
 
 impl Composer {
@@ -47,7 +56,7 @@ impl Composer {
 
     /// The header of a boot.
     pub fn header(&mut self, ctl: &Ctl) {
-        lines::header(&mut self.out, ctl);
+        self.lines(|out| lines::header(out, ctl));
     }
 
     /// The names known so far, for a file that begins in mid-session.
@@ -68,6 +77,8 @@ impl Composer {
         self.body.clear();
         self.open = Batch { from, to: from, ..Batch::default() };
         self.has_begun = false;
+        self.notes.clear();
+        self.delta.reset();
     }
 
     /// One sample of the open batch.
@@ -80,7 +91,14 @@ impl Composer {
         self.open.last_tick = sample.tick;
         self.open.samples += 1;
         self.open.is_snapshot |= sample.is_snapshot;
-        lines::sample(&mut self.body, names, cpu, sample, self.form == Form::Plain);
+        if self.form == Form::Binary {
+            self.stack.clear();
+            self.stack.extend(sample.stack.iter());
+            let times = Times { tick: sample.tick, tsc: sample.tsc, context: sample.context };
+            self.delta.write(times, &self.stack, |bytes| self.body.extend_from_slice(bytes));
+        } else {
+            lines::sample(&mut self.body, names, cpu, sample, self.form == Form::Plain);
+        }
     }
 
     /// One meta record of the open batch.
@@ -90,25 +108,70 @@ impl Composer {
 
     /// Damage in the open batch.
     pub fn corrupt(&mut self, stream: Stream, skipped: &Skipped) {
-        lines::corrupt(&mut self.body, stream, skipped);
+        let in_chunk = self.form == Form::Binary && stream != Stream::Meta;
+        lines::corrupt(if in_chunk { &mut self.notes } else { &mut self.body }, stream, skipped);
     }
 
     /// The open batch ends at this position. An empty one leaves no trace.
     pub fn end(&mut self, stream: Stream, to: u64, counters: Option<&Counters>) {
-        if self.body.is_empty() {
+        if self.body.is_empty() && self.notes.is_empty() {
             return;
         }
         self.open.to = to;
-        lines::batch(&mut self.out, stream, &self.open, counters);
-        self.out.push(b'\n');
+        let open = self.open;
+        if self.form == Form::Binary && stream != Stream::Meta {
+            self.chunk_of_samples(stream, counters);
+            return;
+        }
+        let body = std::mem::take(&mut self.body);
+        self.lines(|out| {
+            lines::batch(out, stream, &open, counters);
+            out.push(b'\n');
+            out.extend_from_slice(&body);
+            lines::end(out, stream, &open);
+        });
+        self.body = body;
+    }
+
+    /// Lines as they are, or as a chunk of their own.
+    fn lines(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.out.len();
+        if self.form != Form::Binary {
+            return write(&mut self.out);
+        }
+        self.out.resize(start + HEADER_BYTES, 0);
+        write(&mut self.out);
+        if self.out.len() == start + HEADER_BYTES {
+            return self.out.truncate(start);
+        }
+        self.seal(start, ChunkKind::Lines, 0);
+    }
+
+    fn chunk_of_samples(&mut self, stream: Stream, counters: Option<&Counters>) {
+        let mut head = std::mem::take(&mut self.notes);
+        let notes = head.len();
+        lines::batch(&mut head, stream, &self.open, counters);
+        head.push(b'\n');
+        head.rotate_left(notes);
+        let start = self.out.len();
+        self.out.resize(start + HEADER_BYTES, 0);
+        samples::put_varint(head.len() as u64, &mut |bytes| self.out.extend_from_slice(bytes));
+        self.out.extend_from_slice(&head);
         self.out.extend_from_slice(&self.body);
-        lines::end(&mut self.out, stream, &self.open);
+        self.seal(start, ChunkKind::Samples, self.open.samples);
+        self.notes = head;
+    }
+
+    /// Fills in the header of the chunk that begins at `start` and ends at the end of the output.
+    fn seal(&mut self, start: usize, kind: ChunkKind, samples: u64) {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+        let payload = &self.out[start + HEADER_BYTES..];
+        let header = Chunk { kind, samples, payload }.header();
+        self.out[start..start + HEADER_BYTES].copy_from_slice(&header);
     }
 
     /// The account of every CPU.
     pub fn accounts(&mut self, ctl: &Ctl) {
-        for (cpu, counters) in ctl.cpus() {
-            lines::account(&mut self.out, cpu, counters);
-        }
+        self.lines(|out| ctl.cpus().for_each(|(cpu, counters)| lines::account(out, cpu, counters)));
     }
 }

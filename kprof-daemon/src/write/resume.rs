@@ -6,14 +6,19 @@
 //!                                        everything after the last finished piece is cut away
 //! ```
 //!
-//! In: the bytes of the file, line by line. Out: where to cut, and for the last boot in it: the position up to which each
+//! In: the bytes of the file. Out: where to cut, and for the last boot in it: the position up to which each
 //! stream is on disk and the names of its contexts (the kernel has given up its copy of them). Context: user process.
 //! Never cuts a file that is not ours, and never a finished batch or account.
 
 use super::lines::FIRST_LINE;
 use crate::source::Stream;
+use kprof::format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC};
+use kprof::format::samples;
 use kprof::format::text::parse_hex;
 use std::collections::BTreeMap;
+
+/// Bytes of a line that are held; a longer one is none of ours and counts as one line in pieces.
+const LONGEST_LINE: usize = 256 * 1024;
 
 /// What a file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +33,7 @@ pub struct Resumed {
     pub names: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// Goes through a file's lines.
+/// Goes through a file of either form.
 #[derive(Debug, Default)]
 pub struct Scan {
     finished: Resumed,
@@ -36,6 +41,7 @@ pub struct Scan {
     new_boot: Option<String>,
     offset: u64,
     open: Option<OpenBatch>,
+    is_binary: bool,
 }
 
 #[derive(Debug)]
@@ -47,43 +53,105 @@ struct OpenBatch {
 }
 
 impl Scan {
-    /// Takes one line with its line feed.
-    ///
-    /// # Errors
-    /// When the first line is not that of a kprof profile of this version.
-    pub fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        let is_first = self.offset == 0;
-        self.offset += line.len() as u64;
-        let Some(line) = line.strip_suffix(b"\n") else {
-            // Torn: not finished, whatever it was going to be. As a first line it must at least begin like ours.
-            let alien = is_first && !FIRST_LINE.as_bytes().starts_with(line);
-            return if alien { Err(not_ours()) } else { Ok(()) };
-        };
-        if is_first && line != FIRST_LINE.as_bytes() {
-            return Err(not_ours());
-        }
-        let Some(line) = line.strip_prefix(b"# ") else {
-            if let Some(open) = &mut self.open {
-                open.samples += 1;
-            }
-            return Ok(());
-        };
-        if let Ok(line) = std::str::from_utf8(line) {
-            self.meta(line);
-        }
-        Ok(())
+    /// A scan of a file that is to be continued in this form.
+    pub fn new(is_binary: bool) -> Self {
+        Self { is_binary, ..Self::default() }
     }
 
-    /// A piece of a line that is too long to be held; the rest of it follows.
-    pub fn piece(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let is_first = self.offset == 0;
-        self.offset += bytes.len() as u64;
-        if is_first { Err(not_ours()) } else { Ok(()) }
+    /// Takes what it can from the beginning of `bytes` and says how much that was; the rest is to come again, with more
+    /// behind it unless `at_end`.
+    ///
+    /// # Errors
+    /// When the file is not a kprof profile of this version and form.
+    pub fn take(&mut self, bytes: &[u8], at_end: bool) -> Result<usize, String> {
+        if self.offset == 0 {
+            self.check_first(bytes, at_end)?;
+        }
+        if self.is_binary { Ok(self.chunks(bytes, at_end)) } else { Ok(self.lines(bytes, at_end)) }
     }
 
     /// What was found.
     pub fn end(self) -> Resumed {
         self.finished
+    }
+
+    fn check_first(&self, bytes: &[u8], at_end: bool) -> Result<(), String> {
+        let first_line = [FIRST_LINE.as_bytes(), b"\n"].concat();
+        let begins_with = |first: &[u8]| bytes.starts_with(first) || (at_end && first.starts_with(bytes));
+        let (is_text, is_binary) = (begins_with(&first_line), begins_with(&MAGIC));
+        match (if self.is_binary { is_binary } else { is_text }, is_text || is_binary) {
+            (true, _) => Ok(()),
+            (false, true) if self.is_binary => {
+                Err("it holds the text form; leave --binary out, or use another -o".into())
+            }
+            (false, true) => Err("it holds the binary form; use --binary, or another -o".into()),
+            (false, false) => Err(format!(
+                "not a file of this program (it does not begin with `{FIRST_LINE}`); move it away, or use another -o"
+            )),
+        }
+    }
+
+    fn lines(&mut self, bytes: &[u8], at_end: bool) -> usize {
+        let mut used = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let is_whole = line.ends_with(b"\n");
+            if !is_whole && !at_end && bytes.len() < LONGEST_LINE {
+                break;
+            }
+            self.offset += line.len() as u64;
+            used += line.len();
+            if is_whole {
+                self.line(&line[..line.len() - 1]);
+            }
+        }
+        used
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        match (line.strip_prefix(b"# "), &mut self.open) {
+            (Some(line), _) => {
+                if let Ok(line) = std::str::from_utf8(line) {
+                    self.meta(line);
+                }
+            }
+            (None, Some(open)) => open.samples += 1,
+            (None, None) => {}
+        }
+    }
+
+    fn chunks(&mut self, bytes: &[u8], at_end: bool) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            match Chunk::split(&bytes[used..]) {
+                Ok((chunk, rest)) => {
+                    let end = bytes.len() - rest.len();
+                    self.offset += (end - used) as u64;
+                    used = end;
+                    self.chunk(&chunk);
+                }
+                Err(BadChunk::Incomplete { .. }) if !at_end => break,
+                Err(_) => {
+                    // Damaged, or torn at the end: on to the next one, if there is one.
+                    let next = chunk::find(bytes, used + 1).unwrap_or(bytes.len());
+                    self.offset += (next - used) as u64;
+                    used = next;
+                }
+            }
+        }
+        used
+    }
+
+    fn chunk(&mut self, chunk: &Chunk<'_>) {
+        let mut payload = chunk.payload;
+        if chunk.kind == ChunkKind::Lines {
+            return payload.split(|byte| *byte == b'\n').for_each(|line| self.line(line));
+        }
+        let head =
+            samples::take_varint(&mut payload).ok().and_then(|length| payload.get(..usize::try_from(length).ok()?));
+        let first = head.and_then(|head| std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok());
+        if let Some(open) = first.and_then(|line| OpenBatch::from_line(line.strip_prefix("# batch ")?)) {
+            self.finish(open);
+        }
     }
 
     fn meta(&mut self, line: &str) {
@@ -111,11 +179,15 @@ impl Scan {
             && field(rest, "to").and_then(|to| to.parse().ok()) == Some(open.to)
             && samples.unwrap_or(open.samples) == open.samples;
         if is_whole {
-            self.all_is_finished();
-            let end = self.finished.ends.entry(open.stream).or_default();
-            *end = open.to.max(*end);
-            self.finished.names.extend(open.names);
+            self.finish(open);
         }
+    }
+
+    fn finish(&mut self, batch: OpenBatch) {
+        self.all_is_finished();
+        let end = self.finished.ends.entry(batch.stream).or_default();
+        *end = batch.to.max(*end);
+        self.finished.names.extend(batch.names);
     }
 
     /// Everything up to here stays.
@@ -145,8 +217,4 @@ fn stream(rest: &str) -> Option<Stream> {
 /// The value of `key=value` among the words of a line.
 fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-}
-
-fn not_ours() -> String {
-    format!("not a file of this program: it does not begin with `{FIRST_LINE}`; move it away or choose another with -o")
 }

@@ -29,7 +29,7 @@ pub enum OnFull {
 /// How long to wait for room on a full disk before the next try.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes read at once when a file is looked through.
-const SCAN_BYTES: usize = 256 * 1024;
+const SCAN_BYTES: usize = 512 * 1024;
 
 /// An open sample file.
 pub struct SampleFile<S: System> {
@@ -46,7 +46,7 @@ impl<S: System> SampleFile<S> {
     /// # Errors
     /// [`Error::Busy`] when another instance writes it, [`Error::Malformed`] when it is somebody else's file,
     /// [`Error::Write`] when the system refuses.
-    pub fn open(system: &mut S, path: &Path) -> Result<(Self, Resumed), Error> {
+    pub fn open(system: &mut S, path: &Path, is_binary: bool) -> Result<(Self, Resumed), Error> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         let to_stdout = path == Path::new("-");
         let mut file = if to_stdout {
@@ -65,7 +65,7 @@ impl<S: System> SampleFile<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Busy { path: path.into() }),
             other => other.map_err(fails("locking it"))?,
         }
-        let resumed = this.scan(system)?;
+        let resumed = this.scan(system, is_binary)?;
         this.safe_bytes = resumed.finished_bytes;
         this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;
         // What was read may still be in memory only; it is acknowledged next.
@@ -160,35 +160,29 @@ impl<S: System> SampleFile<S> {
         Error::Write { path: self.path.clone(), safe_bytes: self.safe_bytes, during, cause }
     }
 
-    fn scan(&mut self, system: &mut S) -> Result<Resumed, Error> {
-        let mut scan = Scan::default();
+    fn scan(&mut self, system: &mut S, is_binary: bool) -> Result<Resumed, Error> {
+        let mut scan = Scan::new(is_binary);
         let mut buffer = vec![0; SCAN_BYTES];
         let mut held = 0;
-        let malformed = |what| Error::Malformed { path: self.path.clone(), what };
         loop {
-            let got = system::read(system, &mut self.file, &mut buffer[held..]).map_err(|cause| Error::Write {
-                path: self.path.clone(),
-                safe_bytes: 0,
-                during: "reading what it holds",
-                cause,
-            })?;
+            let got = system::read(system, &mut self.file, &mut buffer[held..])
+                .map_err(|cause| self.failed("reading what it holds", cause))?;
             held += got;
-            let mut used = 0;
-            for line in buffer[..held].split_inclusive(|byte| *byte == b'\n') {
-                if line.ends_with(b"\n") || got == 0 {
-                    scan.line(line).map_err(malformed)?;
-                    used += line.len();
-                }
+            if held == 0 {
+                return Ok(scan.end());
             }
+            let used = scan
+                .take(&buffer[..held], got == 0)
+                .map_err(|what| Error::Malformed { path: self.path.clone(), what })?;
             if got == 0 {
                 return Ok(scan.end());
             }
-            if used == 0 && held == buffer.len() {
-                scan.piece(&buffer).map_err(malformed)?;
-                used = held;
-            }
             buffer.copy_within(used..held, 0);
             held -= used;
+            if held == buffer.len() {
+                // A piece that is longer than the buffer; the writer's own are not much longer.
+                buffer.resize(2 * held, 0);
+            }
         }
     }
 }

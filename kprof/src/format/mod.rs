@@ -4,6 +4,10 @@
 //! foreign input, contains no `unsafe`. The byte tables are in `docs/format.md`.
 #![forbid(unsafe_code)]
 
+pub mod checksum;
+pub mod chunk;
 pub mod marker;
 pub mod record;
+pub mod samples;
+pub mod serial;
 pub mod text;

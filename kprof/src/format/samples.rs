@@ -1,0 +1,269 @@
+//! The samples inside a chunk: differences to what went before, in variable-length numbers.
+//!
+//! ```text
+//! sample:  varint zigzag(tick    - tick of the sample before)      the one before the first has tick, TSC and
+//!          varint zigzag(TSC     - TSC of the sample before)       context 0 and an empty stack; differences
+//!          varint zigzag(context - context of the sample before)   wrap at 64 bits
+//!          varint words of the stack
+//!          varint how many of them, at the outer end, are the same as in the sample before
+//!          the others, innermost first, each one varint v:
+//!              v even: address = reference + unzigzag(v / 2)       reference: the address before it in this sample,
+//!              v odd:  v / 2 below 4096: the marker 0xfffffffffffff000 + v / 2      for the first one that of the
+//!                      v / 2 = 4096: 8 bytes follow, the word itself                sample before
+//! varint:  7 bits a byte, least first, bit 7 set on all but the last; at most 10 bytes
+//! zigzag:  0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+//! ```
+//!
+//! In: samples or bytes. Out: the other. Context: any; no allocation, 8 KiB of state. Never trusts a count.
+
+use super::marker::MARKER_PAGE;
+use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
+
+/// The greatest stack in words.
+pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
+/// `v / 2` of a word that stands there as it is.
+const LITERAL: u64 = 4096;
+
+/// The sample before: what the next one is told against, when writing as when reading.
+#[derive(Clone, Debug)]
+pub struct Delta {
+    tick: u64,
+    tsc: u64,
+    context: u64,
+    first: u64,
+    /// The stack, ending at the end of the array, so that what two stacks have in common need not move.
+    words: [u64; MAX_STACK_WORDS],
+    start: usize,
+}
+
+/// One sample as read; its stack is [`Delta::stack`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Tick number of the CPU.
+    pub tick: u64,
+    /// TSC.
+    pub tsc: u64,
+    /// Context id.
+    pub context: u64,
+}
+
+/// Why bytes are no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadSample {
+    /// They end in the middle of it.
+    End,
+    /// A number of more than 64 bits.
+    Number,
+    /// More words than a record can have, none at all, or more in common than there are.
+    Words,
+}
+
+impl Default for Delta {
+    fn default() -> Self {
+        Self { tick: 0, tsc: 0, context: 0, first: 0, words: [0; MAX_STACK_WORDS], start: MAX_STACK_WORDS }
+    }
+}
+
+impl Delta {
+    /// Back to the beginning of a chunk.
+    pub fn reset(&mut self) {
+        (self.tick, self.tsc, self.context, self.first, self.start) = (0, 0, 0, 0, MAX_STACK_WORDS);
+    }
+
+    /// The stack of the sample read last, innermost first.
+    pub fn stack(&self) -> &[u64] {
+        &self.words[self.start..]
+    }
+
+    /// Writes one sample as bytes to `put`.
+    ///
+    /// # Panics
+    /// When the stack is empty or longer than [`MAX_STACK_WORDS`]; no record can hold such a one.
+    pub fn write(&mut self, times: Times, stack: &[u64], mut put: impl FnMut(&[u8])) {
+        assert!((1..=MAX_STACK_WORDS).contains(&stack.len()), "a stack of {} words", stack.len());
+        let common = stack.iter().rev().zip(self.stack().iter().rev()).take_while(|(new, old)| new == old).count();
+        for (new, old) in [(times.tick, self.tick), (times.tsc, self.tsc), (times.context, self.context)] {
+            put_varint(zigzag(new.wrapping_sub(old)), &mut put);
+        }
+        put_varint(stack.len() as u64, &mut put);
+        put_varint(common as u64, &mut put);
+        let mut reference = self.first;
+        for &word in &stack[..stack.len() - common] {
+            let difference = zigzag(word.wrapping_sub(reference));
+            if word >= MARKER_PAGE {
+                put_varint((word - MARKER_PAGE) << 1 | 1, &mut put);
+            } else if difference >> 63 == 0 {
+                put_varint(difference << 1, &mut put);
+                reference = word;
+            } else {
+                put_varint(LITERAL << 1 | 1, &mut put);
+                put(&word.to_le_bytes());
+                reference = word;
+            }
+        }
+        self.start = MAX_STACK_WORDS - stack.len();
+        let changed = self.start..self.start + stack.len() - common;
+        self.words[changed].copy_from_slice(&stack[..stack.len() - common]);
+        self.follow(times);
+    }
+
+    /// Reads the sample at the beginning of `bytes` and moves them past it; `None` at their end.
+    ///
+    /// # Errors
+    /// [`BadSample`]; nothing more can be read from this chunk then.
+    pub fn read(&mut self, bytes: &mut &[u8]) -> Option<Result<Times, BadSample>> {
+        (!bytes.is_empty()).then(|| self.read_one(bytes))
+    }
+
+    fn read_one(&mut self, bytes: &mut &[u8]) -> Result<Times, BadSample> {
+        let mut next = |old: u64| Ok(old.wrapping_add(unzigzag(take_varint(bytes)?)));
+        let times = Times { tick: next(self.tick)?, tsc: next(self.tsc)?, context: next(self.context)? };
+        let count = usize::try_from(take_varint(bytes)?).map_err(|_| BadSample::Words)?;
+        let common = usize::try_from(take_varint(bytes)?).map_err(|_| BadSample::Words)?;
+        if count == 0 || count > MAX_STACK_WORDS || common > count || common > self.stack().len() {
+            return Err(BadSample::Words);
+        }
+        self.start = MAX_STACK_WORDS - count;
+        let mut reference = self.first;
+        for at in self.start..MAX_STACK_WORDS - common {
+            let value = take_varint(bytes)?;
+            self.words[at] = match (value & 1, value >> 1) {
+                (0, difference) => reference.wrapping_add(unzigzag(difference)),
+                (_, marker) if marker < LITERAL => MARKER_PAGE + marker,
+                (_, LITERAL) => {
+                    let (word, rest) = bytes.split_first_chunk().ok_or(BadSample::End)?;
+                    *bytes = rest;
+                    u64::from_le_bytes(*word)
+                }
+                _ => return Err(BadSample::Words),
+            };
+            if self.words[at] < MARKER_PAGE {
+                reference = self.words[at];
+            }
+        }
+        self.follow(times);
+        Ok(times)
+    }
+
+    fn follow(&mut self, times: Times) {
+        (self.tick, self.tsc, self.context) = (times.tick, times.tsc, times.context);
+        self.first = self.stack().iter().copied().find(|word| *word < MARKER_PAGE).unwrap_or(0);
+    }
+}
+
+/// Writes a number of up to 64 bits.
+pub fn put_varint(mut value: u64, put: &mut impl FnMut(&[u8])) {
+    let (mut bytes, mut count) = ([0; 10], 0);
+    while value > 0x7f {
+        bytes[count] = value as u8 | 0x80;
+        value >>= 7;
+        count += 1;
+    }
+    bytes[count] = value as u8;
+    put(&bytes[..=count]);
+}
+
+/// Reads a number and moves `bytes` past it.
+///
+/// # Errors
+/// [`BadSample::End`] or [`BadSample::Number`].
+pub fn take_varint(bytes: &mut &[u8]) -> Result<u64, BadSample> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().ok_or(BadSample::End)?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return Err(BadSample::Number);
+        }
+        value |= bits << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(BadSample::Number)
+}
+
+const fn zigzag(value: u64) -> u64 {
+    value << 1 ^ ((value as i64) >> 63) as u64
+}
+
+const fn unzigzag(value: u64) -> u64 {
+    value >> 1 ^ (value & 1).wrapping_neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: u64 = 0xffff_ffff_8020_0000;
+
+    fn survive(samples: &[(Times, &[u64])]) -> usize {
+        let (mut bytes, mut length) = ([0; 20_000], 0);
+        let mut writer = Delta::default();
+        for (times, stack) in samples {
+            writer.write(*times, stack, |part| {
+                bytes[length..length + part.len()].copy_from_slice(part);
+                length += part.len();
+            });
+        }
+        let (mut reader, mut rest) = (Delta::default(), &bytes[..length]);
+        for (times, stack) in samples {
+            assert_eq!(reader.read(&mut rest), Some(Ok(*times)));
+            assert_eq!(reader.stack(), *stack);
+        }
+        assert_eq!(reader.read(&mut rest), None);
+        // A beginning of it reads as fewer samples or as an error, never as others.
+        for end in 0..length.min(300) {
+            let (mut reader, mut rest, mut count) = (Delta::default(), &bytes[..end], 0);
+            while let Some(Ok(times)) = reader.read(&mut rest) {
+                assert_eq!((times, reader.stack()), (samples[count].0, samples[count].1));
+                count += 1;
+            }
+        }
+        length
+    }
+
+    #[test]
+    fn samples_of_every_shape_survive() {
+        let times = |tick, tsc, context| Times { tick, tsc, context };
+        let long = [K; MAX_STACK_WORDS];
+        survive(&[
+            (times(1, 100, 7), &[K, MARKER_PAGE + 1, K + 5, K + 900]),
+            (times(2, 90, 7), &[K + 3, K + 900]),
+            (times(u64::MAX, u64::MAX, u64::MAX), &[0]),
+            (times(0, 0, 0), &[u64::MAX, MARKER_PAGE, 0x7fff_dead_beef, 1 << 63, 1 << 62, K]),
+            (times(5, 1 << 63, 1), &long),
+            (times(6, 0, 1), &long),
+            (times(6, 0, 1), &[MARKER_PAGE + 0x121]),
+            (times(7, 0, 1), &[K]),
+        ]);
+    }
+
+    #[test]
+    fn a_repeated_stack_costs_a_few_bytes() {
+        let stack = [K + 0x1234, MARKER_PAGE + 1, K + 0x88, K + 0x4000, MARKER_PAGE + 0x300, K + 0x9999];
+        let first = survive(&[(Times { tick: 1, tsc: 1 << 40, context: 3 }, &stack)]);
+        let both = survive(&[
+            (Times { tick: 1, tsc: 1 << 40, context: 3 }, &stack),
+            (Times { tick: 2, tsc: (1 << 40) + 2_200_000, context: 3 }, &stack),
+        ]);
+        assert!(both - first <= 8, "{} bytes", both - first);
+    }
+
+    #[test]
+    fn foreign_bytes_give_an_error_and_never_a_panic() {
+        let mut state = 0x1234_5678_9abc_def0_u64;
+        for _ in 0..20_000 {
+            let mut bytes = [0; 40];
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (state >> 56) as u8 & if state & 1 == 0 { 0x0f } else { 0xff };
+            }
+            let (mut reader, mut rest) = (Delta::default(), &bytes[..]);
+            while let Some(Ok(_)) = reader.read(&mut rest) {
+                assert!(!reader.stack().is_empty());
+            }
+        }
+    }
+}

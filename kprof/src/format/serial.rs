@@ -1,0 +1,70 @@
+//! The serial form: one line of the text form, numbered and checked, between other log lines.
+//!
+//! ```text
+//! ~kprof <seq> <crc32> <line>
+//!        │     │       └ a line of the text form, to the line feed
+//!        │     └ CRC-32/ISO-HDLC over the bytes of <line>, 8 lower-case hex digits
+//!        └ decimal, from 0, one more with each line: a gap says how many are missing
+//! ```
+//!
+//! In: lines. Out: bytes for a serial port. Context: any, a panic hook too; no allocation. Reading: the mark may stand in
+//! mid-line, behind another log's text; what does not match its checksum is damaged and costs only itself.
+
+use super::checksum::Crc32;
+use super::text::parse_hex;
+use core::fmt::Write;
+
+/// What a line of ours is found by.
+pub const MARK: &[u8] = b"~kprof ";
+
+/// Writes one line (without its line feed) in the serial form, with a line feed.
+///
+/// # Errors
+/// Those of the sink.
+///
+/// ```
+/// let mut out = String::new();
+/// kprof::format::serial::write(&mut out, 7, "# kprof-profile 1").unwrap();
+/// assert_eq!(out, "~kprof 7 85f1a8ec # kprof-profile 1\n");
+/// ```
+pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Result {
+    let crc = Crc32::default().with(line.as_bytes()).end();
+    writeln!(out, "~kprof {sequence} {crc:08x} {line}")
+}
+
+/// A line found in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Its number.
+    pub sequence: u64,
+    /// The line of the text form.
+    pub line: &'a [u8],
+}
+
+/// A line of ours that is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// What stands in a line of a log: nothing of ours (`None`), a line, or a damaged one. A log line may hold a
+/// damaged beginning and then a whole one; the last mark counts.
+///
+/// ```
+/// use kprof::format::serial::{Damaged, read};
+/// let line = b"[ 1.0] disk ~kprof 7 85f1a8ec # kprof-profile 1";
+/// assert_eq!(read(line).unwrap().unwrap().sequence, 7);
+/// assert_eq!(read(b"~kprof 7 85f1a8ec # kprof-profile 2"), Some(Err(Damaged)));
+/// assert_eq!(read(b"hello"), None);
+/// ```
+pub fn read(log_line: &[u8]) -> Option<Result<Line<'_>, Damaged>> {
+    let at = log_line.windows(MARK.len()).rposition(|window| window == MARK)?;
+    Some(parse(&log_line[at + MARK.len()..]).ok_or(Damaged))
+}
+
+fn parse(rest: &[u8]) -> Option<Line<'_>> {
+    let rest = rest.strip_suffix(b"\r").unwrap_or(rest);
+    let mut parts = rest.splitn(3, |byte| *byte == b' ');
+    let sequence = core::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let crc = parts.next().filter(|digits| digits.len() == 8).and_then(parse_hex)?;
+    let line = parts.next()?;
+    (u64::from(Crc32::default().with(line).end()) == crc).then_some(Line { sequence, line })
+}
