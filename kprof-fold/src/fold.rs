@@ -71,12 +71,13 @@ impl Folder<'_> {
         let mut samples: Vec<u64> = Vec::new();
         let (mut words, mut ids, mut key) = (Vec::new(), Vec::new(), Vec::new());
         for count in counts {
-            if !self.select.admits_traits(self.stacks.traits(count.stack)) {
+            let traits = self.stacks.traits(count.stack);
+            if !self.select.admits_traits(traits) {
                 continue;
             }
             self.stacks.words(count.stack, &mut words);
             ids.clear();
-            frames.resolve(&words, self.select.user, self.symbols, &mut ids);
+            frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);
             if !self.cut(&frames, &mut ids) {
                 continue;
             }
@@ -122,30 +123,37 @@ impl Folder<'_> {
 
 fn intern(table: &mut Stacks, bytes: &[u8]) -> StackId {
     let hash = stacks::hash(bytes);
-    table.find(bytes, hash).unwrap_or_else(|| table.insert(bytes, hash, Traits::default()))
+    let found = table.find(bytes, hash).map(|(id, _)| id);
+    found.unwrap_or_else(|| table.insert(bytes, hash, Traits::default()))
 }
 
 impl Folded {
     /// Sorts the stacks by the bytes of `frame;frame;frame`, without writing them out.
+    ///
+    /// Each stack becomes a sequence of small numbers with the same order ([`Frames::ranks`]); as many of them as fit
+    /// are packed into one key, which decides nearly every comparison.
     pub fn sort(&mut self) {
-        let frames = &self.frames;
-        let rank = frames.ranks();
-        self.stacks.sort_unstable_by(|a, b| {
-            let (a, b) = (&a.frames, &b.frames);
-            let same = a.iter().zip(b.iter()).take_while(|(a, b)| a == b).count();
-            match (&a[same..], &b[same..]) {
-                ([], _) | (_, []) => a.len().cmp(&b.len()),
-                // Between two names that both have a `;` behind them, the order of `name;` decides.
-                ([one, _, ..], [other, _, ..]) => rank[*one as usize].cmp(&rank[*other as usize]),
-                (one, other) => compare_bytes(frames, one, other),
-            }
+        let ranks = self.frames.ranks();
+        let bits = usize::BITS - (2 * ranks.len() + 1).leading_zeros();
+        let packed = (u128::BITS / bits.max(1)) as usize;
+        let rank = |frames: &[FrameId], at: usize| match frames.get(at) {
+            // 0 is left for what is behind the end.
+            Some(frame) if at + 1 == frames.len() => 1 + ranks[*frame as usize].last,
+            Some(frame) => 1 + ranks[*frame as usize].inner,
+            None => 0,
+        };
+        let key = |frames: &[FrameId]| (0..packed).fold(0, |key, at| key << bits | u128::from(rank(frames, at)));
+        let mut keyed: Vec<(u128, FoldedStack)> =
+            std::mem::take(&mut self.stacks).into_iter().map(|stack| (key(&stack.frames), stack)).collect();
+        keyed.sort_unstable_by(|(key_a, a), (key_b, b)| {
+            let rest =
+                || (packed..a.frames.len().max(b.frames.len())).map(|at| (rank(&a.frames, at), rank(&b.frames, at)));
+            key_a
+                .cmp(key_b)
+                .then_with(|| rest().map(|(a, b)| a.cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal))
         });
+        self.stacks = keyed.into_iter().map(|(_, stack)| stack).collect();
     }
-}
-
-fn compare_bytes(frames: &Frames, one: &[FrameId], other: &[FrameId]) -> Ordering {
-    let text = |ids: &[FrameId]| ids.iter().map(|id| frames.name(*id)).collect::<Vec<_>>().join(";");
-    text(one).cmp(&text(other))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
 //! distinct stacks only.
 
-use kprof::format::marker::{Facts, Marker};
+use crate::read::hex::Addresses;
+use kprof::format::marker::{Facts, MARKER_PAGE, Marker};
 
 /// Number of a distinct stack within one profile.
 pub type StackId = u32;
@@ -19,6 +20,9 @@ pub enum Encoding {
     Words,
 }
 
+/// Hashes that [`Stacks::touch`] looks at in one call.
+pub const TOUCHED: usize = 32;
+
 /// What is known of a stack without symbols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits(u32);
@@ -26,10 +30,16 @@ pub struct Traits(u32);
 impl Traits {
     const KERNEL: u32 = 1 << 8;
     const BORDER: u32 = 1 << 9;
+    const MARKED: u32 = 1 << 10;
 
     /// Derives the traits from the words of a stack, innermost first.
     pub fn of(words: &[u64]) -> Self {
         let mut bits = 0;
+        if words.iter().all(|word| *word < MARKER_PAGE) {
+            let first = words.first().is_some_and(|first| first >> 63 != 0);
+            return Self(if first { Self::KERNEL } else { 0 });
+        }
+        bits |= Self::MARKED;
         if words.first().is_some_and(|first| first >> 63 != 0) {
             bits |= Self::KERNEL;
         }
@@ -48,6 +58,11 @@ impl Traits {
         self.0 & Self::KERNEL != 0
     }
 
+    /// There is a marker among the addresses.
+    pub fn has_markers(self) -> bool {
+        self.0 & Self::MARKED != 0
+    }
+
     /// Interrupts were off at the sampled instruction.
     pub fn interrupts_off(self) -> bool {
         self.0 & u32::from(Facts::INTERRUPTS_OFF) != 0
@@ -64,114 +79,142 @@ impl Traits {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: usize,
-    len: u32,
-    traits: Traits,
-}
+/// Bytes before a stack's own: its number, its length, its traits.
+///
+/// ```text
+/// | number | length | traits | bytes of the stack ... | up to the next multiple of 8 |
+///   4        4        4
+/// ```
+const HEADER_BYTES: usize = 12;
+/// Places are multiples of this, so that 32 bits reach 32 GiB.
+const UNIT_BYTES: usize = 8;
 
 /// The table.
 #[derive(Debug)]
 pub struct Stacks {
     encoding: Encoding,
-    /// Open addressing; upper half: upper half of the hash, lower half: number + 1, 0 where free.
+    /// Open addressing; upper half: upper half of the hash, lower half: place + 1 in units, 0 where free.
     slots: Vec<u64>,
-    entries: Vec<Entry>,
+    /// Place of each stack in units.
+    places: Vec<u32>,
     bytes: Vec<u8>,
 }
 
 impl Stacks {
     /// An empty table.
     pub fn new(encoding: Encoding) -> Self {
-        Self { encoding, slots: vec![0; 1024], entries: Vec::new(), bytes: Vec::new() }
+        Self { encoding, slots: vec![0; 1024], places: Vec::new(), bytes: Vec::new() }
     }
 
-    /// The number of the stack with exactly these bytes.
+    /// The number and traits of the stack with exactly these bytes.
     #[inline]
-    pub fn find(&self, bytes: &[u8], hash: u64) -> Option<StackId> {
+    pub fn find(&self, bytes: &[u8], hash: u64) -> Option<(StackId, Traits)> {
         let mask = self.slots.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut at = (hash >> 32) as usize & mask;
         loop {
             let slot = self.slots[at];
             if slot == 0 {
                 return None;
             }
             if slot >> 32 == hash >> 32 {
-                let id = slot as u32 - 1;
-                if self.bytes(id) == bytes {
-                    return Some(id);
+                let (id, traits, known) = self.record(slot as u32 - 1);
+                if known == bytes {
+                    return Some((id, traits));
                 }
             }
             at = (at + 1) & mask;
         }
     }
 
+    /// Number, traits and bytes of the stack at a place.
+    #[inline]
+    fn record(&self, place: u32) -> (StackId, Traits, &[u8]) {
+        let record = &self.bytes[place as usize * UNIT_BYTES..];
+        let (header, bytes) = record.split_at(HEADER_BYTES);
+        let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        (number(0), Traits(number(8)), &bytes[..number(4) as usize])
+    }
+
+    /// Brings what [`find`](Self::find) will read for these hashes into the caches: the loads of one step do not wait for
+    /// each other, as those of one search do. The result means nothing; it keeps the loads alive.
+    #[inline]
+    pub fn touch(&self, hashes: &[u64]) -> u64 {
+        let mask = self.slots.len() - 1;
+        let mut places = [0; TOUCHED];
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            *place = (self.slots[(*hash >> 32) as usize & mask] as u32).saturating_sub(1) as usize * UNIT_BYTES;
+        }
+        let byte = |at: usize| u64::from(self.bytes.get(at).copied().unwrap_or(0));
+        places.iter().map(|place| byte(*place) + byte(place + 64) + byte(place + 128)).sum()
+    }
+
     /// Adds a stack that [`find`](Self::find) did not find.
     ///
     /// # Panics
-    /// With more than 2^32 - 2 distinct stacks.
+    /// When the stacks fill 32 GiB.
     pub fn insert(&mut self, bytes: &[u8], hash: u64, traits: Traits) -> StackId {
-        let id = u32::try_from(self.entries.len()).ok().filter(|id| *id < u32::MAX).expect("fewer than 2^32 stacks");
-        self.entries.push(Entry { start: self.bytes.len(), len: bytes.len() as u32, traits });
+        let place = u32::try_from(self.bytes.len() / UNIT_BYTES).ok().filter(|place| *place < u32::MAX);
+        let place = place.expect("the stacks fit 32 GiB");
+        let id = self.places.len() as StackId;
+        for number in [id, bytes.len() as u32, traits.0] {
+            self.bytes.extend_from_slice(&number.to_le_bytes());
+        }
         self.bytes.extend_from_slice(bytes);
-        if self.entries.len() * 2 > self.slots.len() {
+        self.bytes.resize(self.bytes.len().next_multiple_of(UNIT_BYTES), 0);
+        self.places.push(place);
+        if self.places.len() * 4 > self.slots.len() * 3 {
             self.grow();
         }
-        Self::place(&mut self.slots, hash, id);
+        Self::place(&mut self.slots, (hash >> 32) << 32 | u64::from(place + 1));
         id
     }
 
-    fn place(slots: &mut [u64], hash: u64, id: StackId) {
+    fn place(slots: &mut [u64], slot: u64) {
         let mask = slots.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut at = (slot >> 32) as usize & mask;
         while slots[at] != 0 {
             at = (at + 1) & mask;
         }
-        slots[at] = (hash >> 32) << 32 | u64::from(id + 1);
+        slots[at] = slot;
     }
 
     #[cold]
     fn grow(&mut self) {
-        let mut slots = vec![0; self.slots.len() * 2];
-        for id in 0..self.entries.len() as u32 - 1 {
-            Self::place(&mut slots, hash(self.bytes(id)), id);
+        let slots = vec![0; self.slots.len() * 2];
+        for slot in std::mem::replace(&mut self.slots, slots) {
+            if slot != 0 {
+                Self::place(&mut self.slots, slot);
+            }
         }
-        self.slots = slots;
     }
 
     /// How many distinct stacks there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.places.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.places.is_empty()
     }
 
     /// The stack's bytes as they stood in the file.
-    #[inline]
     pub fn bytes(&self, id: StackId) -> &[u8] {
-        let entry = &self.entries[id as usize];
-        &self.bytes[entry.start..entry.start + entry.len as usize]
+        self.record(self.places[id as usize]).2
     }
 
     /// What is known of the stack without symbols.
-    #[inline]
     pub fn traits(&self, id: StackId) -> Traits {
-        self.entries[id as usize].traits
+        self.record(self.places[id as usize]).1
     }
 
     /// Writes the addresses and markers of a stack to `words`, innermost first.
+    #[inline]
     pub fn words(&self, id: StackId, words: &mut Vec<u64>) {
         words.clear();
         let bytes = self.bytes(id);
         match self.encoding {
-            Encoding::Hex => {
-                words
-                    .extend(bytes.split(|byte| *byte == b' ').map(|field| crate::read::hex::hex64(field).unwrap_or(0)));
-            }
+            Encoding::Hex => words.extend(Addresses::of(bytes).map(|address| address.unwrap_or(0))),
             Encoding::Words => words.extend(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))),
         }
     }
@@ -188,33 +231,37 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Hash of a stack's bytes: two lanes of 16 bytes, each folded by a 64 x 64 bit multiplication.
 #[inline]
 pub fn hash(bytes: &[u8]) -> u64 {
-    let word = |at: usize| -> u64 {
-        match bytes.get(at..at + 8) {
-            Some(eight) => u64::from_le_bytes(eight.try_into().unwrap_or([0; 8])),
-            None => 0,
-        }
-    };
     let len = bytes.len();
-    if len < 16 {
-        let mut padded = [0u8; 16];
-        padded[..len].copy_from_slice(bytes);
-        let (low, high) = padded.split_at(8);
-        let (low, high) = (low.try_into().unwrap_or([0; 8]), high.try_into().unwrap_or([0; 8]));
-        return fold(fold(u64::from_le_bytes(low) ^ K[0], u64::from_le_bytes(high) ^ K[1] ^ len as u64), K[2]);
-    }
     let (mut one, mut two) = (K[0], K[1]);
-    let mut at = 0;
-    while at + 32 <= len {
-        one = fold(word(at) ^ one, word(at + 8) ^ K[2]);
-        two = fold(word(at + 16) ^ two, word(at + 24) ^ K[3]);
-        at += 32;
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    for block in blocks {
+        let [a, b, c, d] = words_of(block);
+        one = fold(a ^ one, b ^ K[2]);
+        two = fold(c ^ two, d ^ K[3]);
     }
-    if at + 16 <= len {
-        one = fold(word(at) ^ one, word(at + 8) ^ K[2]);
+    let (rest16, _) = rest.as_chunks::<16>();
+    if let Some(half) = rest16.first() {
+        let [a, b] = words_of(half);
+        one = fold(a ^ one, b ^ K[2]);
     }
     // The last 16 bytes, whether or not they were part of a full step.
-    two = fold(word(len - 16) ^ two, word(len - 8) ^ K[3]);
+    if let Some(last) = bytes.last_chunk::<16>() {
+        let [a, b] = words_of(last);
+        two = fold(a ^ two, b ^ K[3]);
+    } else {
+        let mut padded = [0u8; 16];
+        padded[..len].copy_from_slice(bytes);
+        let [a, b] = words_of(&padded);
+        two = fold(a ^ two, b ^ K[3]);
+    }
     fold(one ^ len as u64, two ^ K[2])
+}
+
+#[inline]
+fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
+    const { assert!(BYTES == WORDS * 8, "whole words") };
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
 #[cfg(test)]
@@ -228,7 +275,7 @@ mod tests {
         for (round, text) in texts.iter().chain(&texts).enumerate() {
             let hash = hash(text.as_bytes());
             match stacks.find(text.as_bytes(), hash) {
-                Some(id) => assert_eq!(id as usize, round - texts.len()),
+                Some((id, _)) => assert_eq!(id as usize, round - texts.len()),
                 None => assert_eq!(stacks.insert(text.as_bytes(), hash, Traits::default()) as usize, round),
             }
         }

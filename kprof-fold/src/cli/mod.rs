@@ -53,7 +53,10 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
     with_output(input, |out| {
         folded::write(&loaded.folded, loaded.drawn_lost(), out).map_err(|error| write_failed(input, error))
     })?;
-    Ok(loaded.exit_code(input))
+    let code = loaded.exit_code(input);
+    // The process ends here; giving back each stack's memory first would only cost time.
+    std::mem::forget(loaded);
+    Ok(code)
 }
 
 fn flamegraph(args: &args::Flamegraph) -> Result<u8, Error> {
@@ -96,7 +99,7 @@ fn write_failed(input: &Input, error: io::Error) -> Error {
 /// Gives `write` the place that the user asked for.
 fn with_output(input: &Input, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
     match input.output.as_deref() {
-        None | Some("-") => write(&mut BufWriter::new(io::stdout().lock())),
+        None | Some("-") => write(&mut BufWriter::with_capacity(64 * 1024, io::stdout().lock())),
         Some(file) => {
             let opened = File::create(file).map_err(|error| Error::io(file, "create", error))?;
             let mut out = BufWriter::new(opened);

@@ -3,7 +3,11 @@
 //! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept once.
 
 use super::walk::{Step, marker_name, walk};
-use crate::symbols::{Symbols, name::clean};
+use crate::stacks::{self, Encoding, Stacks, Traits};
+use crate::symbols::{
+    Symbols,
+    name::{clean, frame_name},
+};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -12,6 +16,9 @@ pub type FrameId = u32;
 
 /// The frame for what no symbol covers.
 pub const UNKNOWN: &str = "[unknown]";
+
+/// Set in a frame's place of the map where an address has several frames.
+const MANY: u32 = 1 << 31;
 
 /// Hash for addresses: one folded multiplication.
 #[derive(Default)]
@@ -36,26 +43,41 @@ impl Hasher for AddressHasher {
 pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
 /// The names of all frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Frames {
     names: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, FrameId>,
-    /// Lookup address to the place of its frames in `found`.
-    by_address: ByAddress<(u32, u32)>,
+    /// The same names, to find their numbers.
+    numbers: Stacks,
+    /// Symbol number to its frame, plus one; 0 where it was not needed yet.
+    by_symbol: Vec<FrameId>,
+    /// Lookup address to its only frame, or with [`MANY`] set to the place of its frames in `found`.
+    by_address: ByAddress<u32>,
+    /// How many frames an address has, then the frames, for addresses with more than one.
     found: Vec<FrameId>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            numbers: Stacks::new(Encoding::Words),
+            by_symbol: Vec::new(),
+            by_address: ByAddress::default(),
+            found: Vec::new(),
+        }
+    }
 }
 
 impl Frames {
     /// The number of the frame with this name.
     pub fn named(&mut self, name: &str) -> FrameId {
-        if let Some(number) = self.numbers.get(name) {
-            return *number;
+        let name = clean(name);
+        let hash = stacks::hash(name.as_bytes());
+        if let Some((number, _)) = self.numbers.find(name.as_bytes(), hash) {
+            return number;
         }
-        let number = self.names.len() as FrameId;
-        let name: Box<str> = clean(name.to_owned()).into();
-        self.names.push(name.clone());
-        self.numbers.insert(name, number);
-        number
+        self.names.push(name.as_ref().into());
+        self.numbers.insert(name.as_bytes(), hash, Traits::default())
     }
 
     /// The name of a frame.
@@ -80,8 +102,17 @@ impl Frames {
     }
 
     /// Appends the frames of a stack to `ids`, innermost first; `[unknown]` if it has none at all.
-    pub fn resolve(&mut self, words: &[u64], user: bool, symbols: &Symbols, ids: &mut Vec<FrameId>) {
+    pub fn resolve(&mut self, words: &[u64], traits: Traits, user: bool, symbols: &Symbols, ids: &mut Vec<FrameId>) {
         let before = ids.len();
+        if !traits.has_markers() {
+            // The common case, without decisions: an instruction, then return addresses.
+            let end =
+                if user { words.len() } else { words.iter().position(|word| word >> 63 == 0).unwrap_or(words.len()) };
+            for (at, word) in words[..end].iter().enumerate() {
+                self.address(word.saturating_sub(u64::from(at > 0)), symbols, ids);
+            }
+            return;
+        }
         walk(words, user, |step| match step {
             Step::Address(address) => self.address(address, symbols, ids),
             Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => self.address(address, symbols, ids),
@@ -93,35 +124,76 @@ impl Frames {
         }
     }
 
+    #[inline]
     fn address(&mut self, address: u64, symbols: &Symbols, ids: &mut Vec<FrameId>) {
-        let (from, to) = match self.by_address.get(&address) {
-            Some(place) => *place,
+        let frame = match self.by_address.get(&address) {
+            Some(frame) => *frame,
             None => self.look_up(address, symbols),
         };
-        ids.extend_from_slice(&self.found[from as usize..to as usize]);
+        if frame & MANY == 0 {
+            ids.push(frame);
+        } else {
+            let from = (frame & !MANY) as usize;
+            let many = self.found[from] as usize;
+            ids.extend_from_slice(&self.found[from + 1..from + 1 + many]);
+        }
     }
 
-    #[cold]
-    fn look_up(&mut self, address: u64, symbols: &Symbols) -> (u32, u32) {
-        let from = self.found.len() as u32;
-        symbols.frames_at(address, &mut |name| {
-            let number = self.named(name);
-            self.found.push(number);
-        });
-        let place = (from, self.found.len() as u32);
-        self.by_address.insert(address, place);
-        place
+    fn look_up(&mut self, address: u64, symbols: &Symbols) -> u32 {
+        let frame = match symbols.table.find(address) {
+            Some(symbol) => self.of_symbol(symbol, symbols),
+            None => self.named(UNKNOWN),
+        };
+        self.by_address.insert(address, frame);
+        frame
     }
 
-    /// The place of each frame in the order of `name;`.
-    pub fn ranks(&self) -> Vec<u32> {
+    fn of_symbol(&mut self, symbol: usize, symbols: &Symbols) -> FrameId {
+        if self.by_symbol.is_empty() {
+            self.by_symbol.resize(symbols.table.len(), 0);
+        }
+        if self.by_symbol[symbol] == 0 {
+            self.by_symbol[symbol] = 1 + self.named(&frame_name(symbols.table.name(symbol)));
+        }
+        self.by_symbol[symbol] - 1
+    }
+
+    /// The order of the frames' names within stacks.
+    ///
+    /// The numbers rank the texts `name;` and `name` followed by the end, which comes before every byte. No name has a
+    /// `;`, so comparing two sequences of these numbers is comparing the bytes of the joined names.
+    pub fn ranks(&self) -> Vec<Rank> {
         let mut order: Vec<usize> = (0..self.names.len()).collect();
-        let key = |number: usize| self.names[number].bytes().chain([b';']);
-        order.sort_unstable_by(|a, b| key(*a).cmp(key(*b)));
-        let mut ranks = vec![0; order.len()];
-        for (rank, number) in order.into_iter().enumerate() {
-            ranks[number] = rank as u32;
+        order.sort_unstable_by(|a, b| self.names[*a].as_bytes().cmp(self.names[*b].as_bytes()));
+        let mut ranks = vec![Rank::default(); self.names.len()];
+        let mut next = 0..;
+        let mut take = || next.next().unwrap_or(u32::MAX);
+        // Names whose `name;` is still to come: each begins with the one before it.
+        let mut open: Vec<usize> = Vec::new();
+        for name in order {
+            let text = self.names[name].as_bytes();
+            let before = |open: &usize| {
+                let behind = text.strip_prefix(self.names[*open].as_bytes());
+                behind.is_none_or(|behind| behind.first().is_some_and(|byte| *byte > b';'))
+            };
+            while let Some(done) = open.pop_if(|open| before(open)) {
+                ranks[done].inner = take();
+            }
+            ranks[name].last = take();
+            open.push(name);
+        }
+        while let Some(done) = open.pop() {
+            ranks[done].inner = take();
         }
         ranks
     }
+}
+
+/// Places of a frame in the order of names.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rank {
+    /// With another frame behind it.
+    pub inner: u32,
+    /// As the last frame of its stack.
+    pub last: u32,
 }

@@ -15,10 +15,14 @@ pub const LOST: &str = "[lost]";
 /// Those of the writer.
 pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
+    let mut numbers = itoa::Buffer::new();
     for stack in &folded.stacks {
         line.clear();
         folded.write_stack(stack, &mut line);
-        writeln!(out, "{line} {}", stack.samples)?;
+        line.push(' ');
+        line.push_str(numbers.format(stack.samples));
+        line.push('\n');
+        out.write_all(line.as_bytes())?;
     }
     if lost > 0 {
         writeln!(out, "{LOST} {lost}")?;

@@ -12,7 +12,7 @@
 use std::io::{self, Read};
 
 /// Bytes asked for in one read.
-pub const BLOCK_BYTES: usize = 256 * 1024;
+pub const BLOCK_BYTES: usize = 64 * 1024;
 /// The longest line that counts, in bytes, without its line end.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -103,8 +103,10 @@ impl<R: Read> Blocks<R> {
             let grown = (2 * self.buffer.len()).clamp(BLOCK_BYTES, MAX_LINE_BYTES + BLOCK_BYTES);
             self.buffer.resize(grown.max(self.end + BLOCK_BYTES / 2), 0);
         }
+        // No more than a block, though the buffer may be larger: what was just read should still be in the caches.
+        let until = self.buffer.len().min(self.end + BLOCK_BYTES);
         let got = loop {
-            match self.reader.read(&mut self.buffer[self.end..]) {
+            match self.reader.read(&mut self.buffer[self.end..until]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => break result?,
             }

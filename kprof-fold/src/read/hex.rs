@@ -37,13 +37,19 @@ const DIGITS: [u8; 256] = {
     table
 };
 
+/// The value of a digit; above 15 for any other byte.
+#[inline]
+pub(super) fn digit(byte: u8) -> u8 {
+    DIGITS[byte as usize]
+}
+
 /// A number of up to 64 bits.
 ///
 /// # Errors
 /// [`BadNumber`] says why it is none.
 #[inline]
 pub fn hex64(field: &[u8]) -> Result<u64, BadNumber> {
-    if field.len() > 16 {
+    if field.len() >= 16 {
         return hex64_long(field);
     }
     let mut value = 0u64;
@@ -60,8 +66,41 @@ pub fn hex64(field: &[u8]) -> Result<u64, BadNumber> {
     }
 }
 
-#[cold]
 fn hex64_long(field: &[u8]) -> Result<u64, BadNumber> {
+    if let Ok(sixteen) = <&[u8; 16]>::try_from(field) {
+        return hex16(sixteen).ok_or(BadNumber::NotHex);
+    }
+    hex64_padded(field)
+}
+
+/// Sixteen digits, eight at a time in one register.
+#[inline]
+fn hex16(digits: &[u8; 16]) -> Option<u64> {
+    let (high, low) = digits.split_at(8);
+    let (high, bad_high) = hex8(u64::from_le_bytes(high.try_into().ok()?));
+    let (low, bad_low) = hex8(u64::from_le_bytes(low.try_into().ok()?));
+    (bad_high | bad_low == 0).then_some(u64::from(high) << 32 | u64::from(low))
+}
+
+/// Eight digits, the first in the lowest byte: their value, and not 0 in the second place if one is no digit.
+#[inline]
+fn hex8(text: u64) -> (u32, u64) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let letter = text >> 6 & ONES;
+    let nibbles = (text & (0x0f * ONES)) + letter * 9;
+    // Above 9 exactly where a letter stands, and never above 15.
+    let above_nine = (nibbles + 0x76 * ONES) >> 7 & ONES;
+    let bad_value = (above_nine ^ letter) | nibbles & (0xf0 * ONES);
+    // Upper half of the byte: 3 for a digit; 4 or 6 for a letter.
+    let bad_upper = text & (0x80 * ONES) | (text >> 4 ^ text >> 6 ^ ONES) & ONES | (text >> 5 | letter) & ONES ^ ONES;
+    let pairs = (nibbles << 4 | nibbles >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    // The first digit is the highest.
+    (((fours | fours >> 16) as u32).swap_bytes(), bad_value | bad_upper)
+}
+
+#[cold]
+fn hex64_padded(field: &[u8]) -> Result<u64, BadNumber> {
     if field.iter().any(|byte| DIGITS[*byte as usize] == NOT_HEX) {
         return Err(BadNumber::NotHex);
     }
@@ -71,6 +110,51 @@ fn hex64_long(field: &[u8]) -> Result<u64, BadNumber> {
         0 => Ok(0),
         1..=16 => hex64(digits),
         _ => Err(BadNumber::TooLarge),
+    }
+}
+
+/// A number of 16 digits and what is behind the one space that follows it; `None` for anything else.
+#[inline]
+pub fn sixteen_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (sixteen, behind) = text.split_first_chunk::<16>()?;
+    Some((hex16(sixteen)?, behind.strip_prefix(b" ")?))
+}
+
+/// The addresses of a stack with one space between, each checked.
+pub struct Addresses<'a>(Option<&'a [u8]>);
+
+impl<'a> Addresses<'a> {
+    /// Of the bytes behind the time stamp of a line.
+    pub fn of(text: &'a [u8]) -> Self {
+        Self(Some(text))
+    }
+}
+
+impl Iterator for Addresses<'_> {
+    type Item = Result<u64, BadNumber>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.0?;
+        // Nearly every address has 16 digits.
+        if let Some((sixteen, behind)) = rest.split_first_chunk::<16>()
+            && let Some(value) = hex16(sixteen)
+        {
+            match behind.split_first() {
+                None => {
+                    self.0 = None;
+                    return Some(Ok(value));
+                }
+                Some((b' ', behind)) => {
+                    self.0 = Some(behind);
+                    return Some(Ok(value));
+                }
+                _ => {}
+            }
+        }
+        let space = memchr::memchr(b' ', rest);
+        self.0 = space.map(|space| &rest[space + 1..]);
+        Some(hex64(&rest[..space.unwrap_or(rest.len())]))
     }
 }
 
@@ -100,6 +184,34 @@ mod tests {
         }
         assert_eq!(hex32(b"ffffffff"), Ok(u32::MAX));
         assert_eq!(hex32(b"100000000"), Err(BadNumber::TooLarge));
+    }
+
+    #[test]
+    fn sixteen_digits_are_read_like_fewer() {
+        for at in 0..16 {
+            for byte in 0..=255u8 {
+                let mut digits = *b"09afAF5e12345678";
+                digits[at] = byte;
+                let text = std::str::from_utf8(&digits).ok().filter(|text| !text.starts_with('+'));
+                let expected = text.and_then(|text| u64::from_str_radix(text, 16).ok());
+                assert_eq!(hex64(&digits).ok(), expected, "{byte} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_cut_at_single_spaces() {
+        let all = |text: &[u8]| Addresses::of(text).collect::<Result<Vec<_>, _>>();
+        assert_eq!(
+            all(b"ffffffff80201000 303b 0123456789a b"),
+            Ok(vec![0xffff_ffff_8020_1000, 0x303b, 0x0123_4567_89a, 0xb])
+        );
+        assert_eq!(all(b"ffffffff80201000"), Ok(vec![0xffff_ffff_8020_1000]));
+        assert_eq!(all(b"0ffffffff80201000 1"), Ok(vec![0xffff_ffff_8020_1000, 1]));
+        assert_eq!(all(b"ffffffff80201000f"), Err(BadNumber::TooLarge));
+        for empty in [&b""[..], b"1 ", b" 1", b"1  2", b"ffffffff80201000 "] {
+            assert_eq!(all(empty), Err(BadNumber::Empty), "{empty:?}");
+        }
     }
 
     #[test]

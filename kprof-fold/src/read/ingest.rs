@@ -5,10 +5,12 @@
 //! one stack; addresses are parsed only for a stack never seen before.
 
 use super::batch::Open;
-use super::hex::{BadNumber, hex32, hex64};
+use super::blocks::MAX_LINE_BYTES;
+use super::hex::{Addresses, BadNumber, hex32, hex64};
+use super::split::{BadField, Group, Parts, split};
 use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
-use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
+use crate::stacks::{self, Encoding, StackId, Stacks, TOUCHED, Traits};
 
 /// CPUs below this number are counted in a plain table.
 const FEW_CPUS: usize = 1024;
@@ -103,6 +105,9 @@ impl<C: Consumer> Ingest<C> {
     /// Takes one line without its LF.
     #[inline]
     pub fn line(&mut self, line: &[u8]) {
+        if line.len() > MAX_LINE_BYTES {
+            return self.too_long(line.len() as u64);
+        }
         self.line += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.first() == Some(&b'#') && self.is_metadata(line) {
@@ -145,23 +150,69 @@ impl<C: Consumer> Ingest<C> {
         !(matches!(cpu, Some(Ok(_))) && rest_is_hex)
     }
 
-    #[inline]
-    fn sample(&mut self, line: &[u8]) -> Result<(), (&'static str, BadNumber)> {
-        let missing = |field| (field, BadNumber::Empty);
-        let space = find_space(line).ok_or(missing("cpu"))?;
-        let (context, rest) = (&line[..space], &line[space + 1..]);
-        if context.is_empty() {
-            return Err(missing("context"));
+    /// Takes whole lines, each with its LF.
+    ///
+    /// Well-formed sample lines are collected in groups, so that the loads for their stacks can overlap.
+    pub fn lines(&mut self, block: &[u8]) {
+        let mut group = Group::default();
+        let mut from = 0;
+        for end in memchr::memchr_iter(b'\n', block) {
+            let line = &block[from..end];
+            from = end + 1;
+            if self.fields == Fields::ContextFirst
+                && line.first() != Some(&b'#')
+                && matches!(self.region, Region::Free | Region::Batch(_))
+                && line.len() <= MAX_LINE_BYTES
+                && let Ok(parts) = split(line.strip_suffix(b"\r").unwrap_or(line))
+            {
+                if group.push(parts) {
+                    self.group(&mut group);
+                }
+            } else {
+                self.group(&mut group);
+                self.line(line);
+            }
         }
-        let space = find_space(rest).ok_or(missing("tsc"))?;
-        let cpu = hex32(&rest[..space]).map_err(|bad| ("cpu", bad))?;
-        let rest = &rest[space + 1..];
-        let space = find_space(rest).ok_or(missing("first address"))?;
-        let tsc = hex64(&rest[..space]).map_err(|bad| ("tsc", bad))?;
-        self.stack(context, cpu, tsc, &rest[space + 1..])
+        self.group(&mut group);
     }
 
-    fn cpu_first(&mut self, line: &[u8]) -> Result<(), (&'static str, BadNumber)> {
+    /// Counts the lines of a group and empties it. Each step goes through the whole group before the next begins: the
+    /// loads of one step do not depend on each other and overlap.
+    fn group(&mut self, group: &mut Group<'_>) {
+        std::hint::black_box(self.stacks.touch(group.hashes()));
+        let mut found = [None; TOUCHED];
+        for (found, parts) in found.iter_mut().zip(group.parts()) {
+            *found = self.stacks.find(parts.stack, parts.hash);
+        }
+        for (found, parts) in found.into_iter().zip(group.parts()) {
+            self.line += 1;
+            match found {
+                Some((stack, traits)) => self.book(parts, stack, traits),
+                None => {
+                    if let Err((field, bad)) = self.parts(parts) {
+                        self.malformed(parts.stack, field, bad);
+                    }
+                }
+            }
+        }
+        group.clear();
+    }
+
+    fn sample(&mut self, line: &[u8]) -> Result<(), BadField> {
+        self.parts(&split(line)?)
+    }
+
+    #[inline]
+    fn parts(&mut self, parts: &Parts<'_>) -> Result<(), BadField> {
+        let (id, traits) = match self.stacks.find(parts.stack, parts.hash) {
+            Some(found) => found,
+            None => self.new_stack(parts.stack, parts.hash)?,
+        };
+        self.book(parts, id, traits);
+        Ok(())
+    }
+
+    fn cpu_first(&mut self, line: &[u8]) -> Result<(), BadField> {
         let mut fields = line.splitn(4, |byte| *byte == b' ');
         let mut next = |name| fields.next().ok_or((name, BadNumber::Empty));
         let cpu = hex32(next("cpu")?).map_err(|bad| ("cpu", bad))?;
@@ -174,34 +225,25 @@ impl<C: Consumer> Ingest<C> {
             joined.push(b' ');
             joined.extend_from_slice(callers);
         }
-        let result = self.stack(b"-", cpu, tsc, &joined);
+        let parts = Parts { context: b"-", cpu, tsc, stack: &joined, hash: stacks::hash(&joined) };
+        let result = self.parts(&parts);
         self.joined = joined;
         result
     }
 
-    #[inline]
-    fn stack(&mut self, context: &[u8], cpu: u32, tsc: u64, stack: &[u8]) -> Result<(), (&'static str, BadNumber)> {
-        let hash = stacks::hash(stack);
-        let id = match self.stacks.find(stack, hash) {
-            Some(id) => id,
-            None => self.new_stack(stack, hash)?,
-        };
-        let traits = self.stacks.traits(id);
-        self.book(context, cpu, tsc, id, traits);
-        Ok(())
-    }
-
     #[cold]
-    fn new_stack(&mut self, stack: &[u8], hash: u64) -> Result<StackId, (&'static str, BadNumber)> {
+    fn new_stack(&mut self, stack: &[u8], hash: u64) -> Result<(StackId, Traits), BadField> {
         self.words.clear();
-        for field in stack.split(|byte| *byte == b' ') {
-            self.words.push(hex64(field).map_err(|bad| ("address", bad))?);
+        for address in Addresses::of(stack) {
+            self.words.push(address.map_err(|bad| ("address", bad))?);
         }
-        Ok(self.stacks.insert(stack, hash, Traits::of(&self.words)))
+        let traits = Traits::of(&self.words);
+        Ok((self.stacks.insert(stack, hash, traits), traits))
     }
 
     #[inline]
-    fn book(&mut self, context: &[u8], cpu: u32, tsc: u64, stack: StackId, traits: Traits) {
+    fn book(&mut self, parts: &Parts<'_>, stack: StackId, traits: Traits) {
+        let Parts { context, cpu, tsc, .. } = *parts;
         self.consumer.sample(&Sample { boot: self.boot, context, cpu, tsc, stack, traits });
         let (kernel, idle) = (traits.is_kernel(), traits.is_idle());
         match &mut self.region {
@@ -261,41 +303,5 @@ impl<C: Consumer> Ingest<C> {
                 self.present_boot().cpus.entry(cpu as u32).or_default().seen.merge(&seen);
             }
         }
-    }
-}
-
-/// Place of the first space; fields are short, so eight bytes at a time without a call.
-#[inline]
-fn find_space(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let mut at = 0;
-    while let Some(eight) = bytes[at..].first_chunk::<8>() {
-        let differs = u64::from_le_bytes(*eight) ^ (ONES * b' ' as u64);
-        let zero_byte = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
-        if zero_byte != 0 {
-            return Some(at + zero_byte.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-        if at >= 64 {
-            return memchr::memchr(b' ', &bytes[at..]).map(|found| at + found);
-        }
-    }
-    bytes[at..].iter().position(|byte| *byte == b' ').map(|found| at + found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_space_is_found_at_every_place() {
-        for len in 0..150 {
-            for at in 0..=len {
-                let mut bytes = vec![b'!'; len];
-                bytes[at..].fill(b' ');
-                assert_eq!(find_space(&bytes), (at < len).then_some(at), "{len} {at}");
-            }
-        }
-        assert_eq!(find_space(b"\x1f\x21\xa0\x00\x20"), Some(4));
     }
 }

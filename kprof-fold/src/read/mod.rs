@@ -11,12 +11,13 @@ pub mod header;
 pub mod hex;
 pub mod ingest;
 pub mod metadata;
+pub mod split;
 
 use crate::error::Error;
 use crate::problems::{Kind, Problems};
 use crate::profile::Profile;
 use crate::stacks::Stacks;
-use blocks::{Block, Blocks, MAX_LINE_BYTES};
+use blocks::{Block, Blocks};
 use form::Form;
 use ingest::{Consumer, Fields, Ingest};
 use std::fs::File;
@@ -85,9 +86,9 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     let mut blocks = Blocks::new(head, reader);
     loop {
         match blocks.next_block().map_err(failed)? {
-            Block::Lines(lines) => take_lines(&mut ingest, lines),
+            Block::Lines(lines) => ingest.lines(lines),
             Block::Unfinished(line) => {
-                take_line(&mut ingest, line);
+                ingest.line(line);
                 let (file, number) = (source.file, ingest.line);
                 ingest
                     .problems
@@ -106,22 +107,4 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
         return Err(Error::unusable(source.file, why.trim_end()));
     }
     Ok(Reading { consumer, profile, stacks, problems, form })
-}
-
-#[inline]
-fn take_lines<C: Consumer>(ingest: &mut Ingest<C>, lines: &[u8]) {
-    let mut from = 0;
-    for end in memchr::memchr_iter(b'\n', lines) {
-        take_line(ingest, &lines[from..end]);
-        from = end + 1;
-    }
-}
-
-#[inline]
-fn take_line<C: Consumer>(ingest: &mut Ingest<C>, line: &[u8]) {
-    if line.len() > MAX_LINE_BYTES {
-        ingest.too_long(line.len() as u64);
-    } else {
-        ingest.line(line);
-    }
 }

@@ -27,14 +27,6 @@ pub const INLINED: &str = " (inlined)";
 const PROLOGUE_BYTES: u64 = 4;
 
 impl Symbols {
-    /// Calls `frame` with the name of each frame at `address`, innermost first: `[unknown]` if no symbol covers it.
-    pub fn frames_at(&self, address: u64, frame: &mut dyn FnMut(&str)) {
-        match self.table.find(address) {
-            Some(number) => frame(&name::frame_name(self.table.name(number))),
-            None => frame(crate::fold::frames::UNKNOWN),
-        }
-    }
-
     /// Whether the function at this instruction has just begun or is about to return, so that its frame pointer is still,
     /// or again, that of its caller.
     pub fn lacks_frame(&self, instruction: u64) -> bool {

@@ -7,7 +7,7 @@ use super::table::Table;
 use crate::error::Error;
 use crate::problems::{Kind, Problems, shown};
 use crate::read::blocks::{Block, Blocks};
-use crate::read::hex::hex64;
+use crate::read::hex::{hex64, sixteen_and_space};
 use std::io::Read;
 
 /// Reads the whole text; `head` are bytes already taken from `reader`.
@@ -48,6 +48,15 @@ pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problem
 
 /// Adds the symbol of one line, if it is code. Blank lines, archive members and undefined symbols are no error.
 fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
+    // What nearly every line is like: two numbers of 16 digits, a letter, a name.
+    if let Some((start, rest)) = sixteen_and_space(line)
+        && let Some((size, rest)) = sixteen_and_space(rest)
+        && let [kind, b' ', name @ ..] = rest
+        && !name.is_empty()
+        && name.last() != Some(&b':')
+    {
+        return take(table, start, size, *kind, name);
+    }
     if line.first().is_none_or(|byte| byte.is_ascii_whitespace()) || line.last() == Some(&b':') {
         return Ok(());
     }
@@ -68,6 +77,10 @@ fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("the name is empty");
     }
+    take(table, start, size, kind, name)
+}
+
+fn take(table: &mut Table, start: u64, size: u64, kind: u8, name: &[u8]) -> Result<(), &'static str> {
     if !matches!(kind, b't' | b'T' | b'w' | b'W') {
         return Ok(());
     }

@@ -40,6 +40,9 @@ impl Table {
     pub fn finish(&mut self) {
         let names = &self.names;
         let name = |symbol: &Symbol| &names[symbol.name as usize..][..symbol.name_len as usize];
+        if self.symbols.is_sorted_by(|a, b| a.start < b.start) {
+            return;
+        }
         self.symbols.sort_unstable_by(|a, b| {
             let sized_first = (a.size == 0).cmp(&(b.size == 0));
             let then = || sized_first.then(b.global.cmp(&a.global)).then_with(|| name(a).cmp(name(b)));

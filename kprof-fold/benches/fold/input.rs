@@ -1,0 +1,105 @@
+//! Inputs for the bench: symbols and profiles of any size, the same in every run.
+//!
+//! In: a shape. Out: a file under target/, made once. Lines are those of a Redox kernel in size: a context of six bytes,
+//! 5 to 9 addresses of 16 digits. Stacks are drawn evenly, the worst case for caches, or with skew (the n-th stack with a
+//! weight of 1/n), as profiles are.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes between two functions.
+const FUNCTION_BYTES: u64 = 512;
+const TEXT: u64 = 0xffff_ffff_8000_0000;
+
+/// SplitMix64 (Steele, Lea, Flood 2014): enough for even draws.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (u128::from(z ^ z >> 31) * u128::from(end) >> 64) as u64
+    }
+
+    /// A number below `end`, n with a weight of about 1 / (n + 1).
+    pub fn skewed(&mut self, end: u64) -> u64 {
+        let even = self.below(1 << 53) as f64 / (1u64 << 53) as f64;
+        (((end + 1) as f64).powf(even) as u64 - 1).min(end - 1)
+    }
+}
+
+/// `nm -CS` of a kernel with this many functions.
+pub fn symbols(folder: &Path, functions: u64) -> PathBuf {
+    let path = folder.join(format!("syms-{functions}.txt"));
+    if !path.exists() {
+        let mut out = BufWriter::new(File::create(&path).expect("target is writable"));
+        for number in 0..functions {
+            let start = TEXT + number * FUNCTION_BYTES;
+            let module = number % 37;
+            writeln!(out, "{start:016x} {FUNCTION_BYTES:016x} t <kernel::part_{module}::Type{number} as kernel::traits::Act>::act_on_{number}")
+                .expect("target is writable");
+        }
+        out.flush().expect("target is writable");
+    }
+    path
+}
+
+/// What a profile is like.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Its size; 0: one line.
+    pub megabytes: u64,
+    /// Distinct stacks.
+    pub stacks: u64,
+    /// Functions that it speaks of.
+    pub functions: u64,
+    /// Drawn with skew.
+    pub skewed: bool,
+}
+
+impl Shape {
+    /// Makes the file, once.
+    pub fn make(self, folder: &Path) -> PathBuf {
+        let path =
+            folder.join(format!("profile-{}-{}-{}-{}.txt", self.megabytes, self.stacks, self.functions, self.skewed));
+        if path.exists() {
+            return path;
+        }
+        let mut random = Random(1);
+        let stacks: Vec<String> = (0..self.stacks).map(|_| stack(&mut random, self.functions)).collect();
+        let part = path.with_extension("part");
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&part).expect("target is writable"));
+        let (mut bytes, mut tsc, mut line) = (0, 0x1_8d32_50e4_u64, String::new());
+        while bytes == 0 || bytes < self.megabytes * 1_000_000 {
+            line.clear();
+            tsc += 1_000_000 + random.below(1_000_000);
+            let (context, cpu) = (random.below(40), random.below(4));
+            let drawn = if self.skewed { random.skewed(self.stacks) } else { random.below(self.stacks) };
+            let stack = &stacks[drawn as usize];
+            writeln!(line, "ctx-{context:02} {cpu} {tsc:x} {stack}").expect("a string takes everything");
+            out.write_all(line.as_bytes()).expect("target is writable");
+            bytes += line.len() as u64;
+        }
+        out.flush().expect("target is writable");
+        std::fs::rename(&part, &path).expect("target is writable");
+        path
+    }
+}
+
+/// A stack of 5 to 9 addresses whose outer frames are shared by many, as in a kernel.
+fn stack(random: &mut Random, functions: u64) -> String {
+    let depth = 5 + random.below(5);
+    let mut stack = String::new();
+    for level in 0..depth {
+        // The outermost frame is one of a few entries, the innermost any function.
+        let width = (functions >> (2 * level).min(9)).max(4);
+        let address = TEXT + random.below(width) * FUNCTION_BYTES + 5 + random.below(4) * 16;
+        write!(stack, "{}{address:x}", if level > 0 { " " } else { "" }).expect("a string takes everything");
+    }
+    stack
+}
