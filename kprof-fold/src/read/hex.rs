@@ -204,7 +204,7 @@ mod tests {
         let all = |text: &[u8]| Addresses::of(text).collect::<Result<Vec<_>, _>>();
         assert_eq!(
             all(b"ffffffff80201000 303b 0123456789a b"),
-            Ok(vec![0xffff_ffff_8020_1000, 0x303b, 0x0123_4567_89a, 0xb])
+            Ok(vec![0xffff_ffff_8020_1000, 0x303b, 0x0012_3456_789a, 0xb])
         );
         assert_eq!(all(b"ffffffff80201000"), Ok(vec![0xffff_ffff_8020_1000]));
         assert_eq!(all(b"0ffffffff80201000 1"), Ok(vec![0xffff_ffff_8020_1000, 1]));
