@@ -48,6 +48,11 @@ impl Counters {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
+    /// Whether the source keeps none at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All of them, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))

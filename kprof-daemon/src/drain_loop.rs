@@ -14,8 +14,9 @@ use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::names::Names;
 use crate::pace::Pace;
-use crate::read::framed::Records;
-use crate::read::{Item, Why};
+use crate::read::framed::Framed;
+use crate::read::redox_raw::RawRecords;
+use crate::read::{Item, Records, Why};
 use crate::signals::Signals;
 use crate::source::{Layout, Source, Stream, Waited};
 use crate::system::System;
@@ -224,7 +225,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         pieces.sort_by_key(|(stream, _)| *stream);
         let buffer = std::mem::take(&mut self.buffer);
         for (stream, piece) in pieces {
-            self.compose(stream, &buffer[piece.range], piece.carried > 0)?;
+            let is_the_end = self.source.is_finite() && piece.range.len() == piece.carried;
+            self.compose(stream, &buffer[piece.range], piece.carried > 0, is_the_end)?;
         }
         self.buffer = buffer;
         self.names.end_round();
@@ -257,7 +259,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     }
 
     /// Takes the bytes of one stream apart and adds its batch to the output.
-    fn compose(&mut self, stream: Stream, bytes: &[u8], has_carry: bool) -> Result<(), Error> {
+    fn compose(&mut self, stream: Stream, bytes: &[u8], has_carry: bool, is_the_end: bool) -> Result<(), Error> {
         let counters = match stream {
             Stream::Meta => Some(self.ctl.meta()),
             Stream::Cpu(cpu) => self.ctl.cpu(cpu),
@@ -268,9 +270,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             // What was there may have been overwritten: the first record says where it lies.
             position = None;
         }
-        let mut records = Records::new(bytes, position);
+        let mut records = match self.source.layout() {
+            Layout::Framed => Records::Framed(Framed::new(bytes, position)),
+            Layout::RedoxRaw => Records::Raw(RawRecords::new(bytes, position.unwrap_or(0))),
+        };
         let mut is_first = true;
-        while let Some(item) = records.next() {
+        while let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) {
             let here = records.item_from();
             if here < place.on_disk {
                 self.totals.again += 1;
@@ -282,6 +287,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             }
             match (item, stream) {
                 (Item::Sample(sample), Stream::Cpu(cpu)) => {
+                    if self.names.get(sample.context, sample.tsc).is_none()
+                        && let Some(name) = self.source.context_name(self.system, sample.context)
+                    {
+                        self.names.set(sample.context, 0, &name);
+                    }
                     self.composer.sample(&mut self.names, cpu, &sample);
                     self.totals.samples += 1;
                 }
@@ -379,4 +389,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.composer.accounts(&self.ctl);
         self.write()
     }
+}
+
+/// The beginning of a record whose end will never come.
+fn give_up_rest<'a>(records: &mut Records<'_>, is_the_end: bool) -> Option<Item<'a>> {
+    is_the_end.then(|| records.give_up_rest()).flatten().map(Item::Skipped)
 }

@@ -20,6 +20,7 @@ Usage: profiled [options]
 
   -o, --output FILE    the sample file [/root/profiling.txt]; `-` writes to standard output
       --scheme DIR     folder with ctl-profiling and profiling-N [/scheme/debug]
+      --source PATH    reads a recording instead: profiling-N.bin, or a folder of them with contexts.txt
       --binary         the binary form, for high rates
       --plain          without markers, for Redox's own tools
       --start          starts sampling, and stops it at the end
@@ -46,6 +47,8 @@ pub struct Profiled {
     pub options: Options,
     /// The folder of the device files.
     pub scheme: PathBuf,
+    /// A recording to read instead.
+    pub recording: Option<PathBuf>,
     /// Whether only errors are printed.
     pub quiet: bool,
 }
@@ -74,6 +77,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
             commands: Vec::new(),
         },
         scheme: "/scheme/debug".into(),
+        recording: None,
         quiet: false,
     };
     let mut parser = lexopt::Parser::from_args(arguments);
@@ -81,6 +85,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
         match argument {
             Short('o') | Long("output") => wanted.options.output = parser.value().map_err(usage)?.into(),
             Long("scheme") => wanted.scheme = parser.value().map_err(usage)?.into(),
+            Long("source") => wanted.recording = Some(parser.value().map_err(usage)?.into()),
             Long("plain") => wanted.options.form = Form::Plain,
             Long("binary") => wanted.options.form = Form::Binary,
             Long("start") => wanted.options.commands.push("start".into()),

@@ -7,7 +7,9 @@ use kprof_daemon::drain_loop::{Session, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::options::{self, Profiled, Wanted};
 use kprof_daemon::signals::Signals;
+use kprof_daemon::source::Source;
 use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::source::recorded::Recorded;
 use kprof_daemon::system::host::Host;
 use std::process::ExitCode;
 
@@ -31,11 +33,19 @@ fn main() -> ExitCode {
 fn session(wanted: &Profiled) -> Result<(), Error> {
     let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     let mut system = Host::default();
+    if let Some(recording) = &wanted.recording {
+        let source = Recorded::open(&mut system, recording)?;
+        return drain(&mut system, source, wanted, signals);
+    }
     let source = KprofDevice::open(&mut system, &wanted.scheme)?;
-    let mut session = Session::open(&mut system, source, wanted.options.clone(), signals)?;
+    drain(&mut system, source, wanted, signals)
+}
+
+fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signals: Signals) -> Result<(), Error> {
+    let from = source.path().display().to_string();
+    let mut session = Session::open(system, source, wanted.options.clone(), signals)?;
     if !wanted.quiet {
-        let (from, to) = (wanted.scheme.display(), wanted.options.output.display());
-        eprintln!("profiled: draining {from} to {to}");
+        eprintln!("profiled: draining {from} to {}", wanted.options.output.display());
     }
     let totals = session.run(|_, _| {})?;
     if !wanted.quiet {

@@ -11,12 +11,12 @@
 //! Context: user process. Positions in one stream have no holes, so every word is either a record or counted as
 //! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not complete yet is left for the next read.
 
-use super::{Item, Meta, Sample, Skipped, Why, Words};
+use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
 /// Goes through the records of one read.
 #[derive(Debug)]
-pub struct Records<'a> {
+pub struct Framed<'a> {
     words: Words<'a>,
     at: usize,
     position: Option<u64>,
@@ -30,7 +30,7 @@ enum Found {
     Bad(Why),
 }
 
-impl<'a> Records<'a> {
+impl<'a> Framed<'a> {
     /// Records in `bytes`, the first of which lies at `position`; `None` where the reader does not know (a ring that
     /// overwrites) and takes the first record's word for it.
     pub fn new(bytes: &'a [u8], position: Option<u64>) -> Self {
@@ -123,7 +123,8 @@ impl<'a> Records<'a> {
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
         let word = |at| record.get(at).unwrap_or(0);
         if kind == Kind::Sample || kind == Kind::SnapshotSample {
-            let stack = record.range(SAMPLE_HEADER_WORDS, record.count());
+            let callers = record.range(SAMPLE_HEADER_WORDS + 1, record.count());
+            let stack = Stack { first: word(SAMPLE_HEADER_WORDS), callers };
             return Some(Item::Sample(Sample {
                 tick: word(2),
                 tsc: word(3),
@@ -141,7 +142,7 @@ impl<'a> Records<'a> {
     }
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for Framed<'a> {
     type Item = Item<'a>;
 
     fn next(&mut self) -> Option<Item<'a>> {

@@ -5,6 +5,7 @@
 //! says itself where it lies, and what was skipped is counted.
 
 pub mod framed;
+pub mod redox_raw;
 
 /// Little-endian words in a byte slice; a last piece of less than 8 bytes is not part of them.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,23 @@ impl<'a> Words<'a> {
     }
 }
 
+/// The addresses of a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    /// Where the CPU was.
+    pub first: u64,
+    /// Callers and markers, innermost first.
+    pub callers: Words<'a>,
+}
+
+impl<'a> Stack<'a> {
+    /// All of them, innermost first.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
+        std::iter::once(self.first).chain(self.callers.iter())
+    }
+}
+
 /// One sample of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
@@ -56,7 +74,7 @@ pub struct Sample<'a> {
     /// Context id.
     pub context: u64,
     /// First address, then callers and markers, innermost first.
-    pub stack: Words<'a>,
+    pub stack: Stack<'a>,
     /// Read from a running flight recorder: not delivered, only seen.
     pub is_snapshot: bool,
 }
@@ -128,4 +146,57 @@ pub enum Item<'a> {
     Meta(Meta<'a>),
     /// Damage.
     Skipped(Skipped),
+}
+
+/// The records of one read, of either layout.
+#[derive(Debug)]
+pub enum Records<'a> {
+    /// kprof's framed records.
+    Framed(framed::Framed<'a>),
+    /// Redox's raw words.
+    Raw(redox_raw::RawRecords<'a>),
+}
+
+/// The same call on either.
+macro_rules! either {
+    ($records:expr, $inner:ident => $call:expr) => {
+        match $records {
+            Records::Framed($inner) => $call,
+            Records::Raw($inner) => $call,
+        }
+    };
+}
+
+impl Records<'_> {
+    /// Position of the next word, if any is known.
+    pub fn position(&self) -> Option<u64> {
+        match self {
+            Self::Framed(records) => records.position(),
+            Self::Raw(records) => Some(records.position()),
+        }
+    }
+
+    /// Position of the first word of the item that was given last.
+    pub fn item_from(&self) -> u64 {
+        either!(self, records => records.item_from())
+    }
+
+    /// Bytes that are done with. The rest is the beginning of a record whose end has not been read yet.
+    pub fn used_bytes(&self) -> usize {
+        either!(self, records => records.used_bytes())
+    }
+
+    /// Skips all that is left, because nothing more will be read.
+    pub fn give_up_rest(&mut self) -> Option<Skipped> {
+        either!(self, records => records.give_up_rest())
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        either!(self, records => records.next())
+    }
 }

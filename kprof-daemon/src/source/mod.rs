@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub mod kprof_device;
+pub mod recorded;
 
 /// One of the streams of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

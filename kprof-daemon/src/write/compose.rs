@@ -172,6 +172,10 @@ impl Composer {
 
     /// The account of every CPU.
     pub fn accounts(&mut self, ctl: &Ctl) {
-        self.lines(|out| ctl.cpus().for_each(|(cpu, counters)| lines::account(out, cpu, counters)));
+        self.lines(|out| {
+            ctl.cpus()
+                .filter(|(_, counters)| !counters.is_empty())
+                .for_each(|(cpu, counters)| lines::account(out, cpu, counters))
+        });
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::ctl::{BATCH_COUNTERS, Counters, Ctl, HEADER_KEYS};
 use crate::names::Names;
-use crate::read::{Meta, Sample, Skipped, Words};
+use crate::read::{Meta, Sample, Skipped, Stack};
 use crate::source::Stream;
 use kprof::format::marker::Marker;
 use kprof::format::record::Kind;
@@ -153,7 +153,7 @@ fn stack(out: &mut Vec<u8>, words: impl Iterator<Item = u64>) {
 }
 
 /// A stack as Redox's tools know it: no markers, no candidates (nobody there could decide about them).
-pub fn without_markers(stack: Words<'_>) -> impl Iterator<Item = u64> {
+pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
     let mut is_candidate = false;
     stack.iter().filter(move |word| {
         let marker = Marker::decode(*word);

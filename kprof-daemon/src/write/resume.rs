@@ -65,7 +65,7 @@ impl Scan {
     /// When the file is not a kprof profile of this version and form.
     pub fn take(&mut self, bytes: &[u8], at_end: bool) -> Result<usize, String> {
         if self.offset == 0 {
-            self.check_first(bytes, at_end)?;
+            self.check_first(bytes)?;
         }
         if self.is_binary { Ok(self.chunks(bytes, at_end)) } else { Ok(self.lines(bytes, at_end)) }
     }
@@ -75,9 +75,10 @@ impl Scan {
         self.finished
     }
 
-    fn check_first(&self, bytes: &[u8], at_end: bool) -> Result<(), String> {
+    fn check_first(&self, bytes: &[u8]) -> Result<(), String> {
         let first_line = [FIRST_LINE.as_bytes(), b"\n"].concat();
-        let begins_with = |first: &[u8]| bytes.starts_with(first) || (at_end && first.starts_with(bytes));
+        // A torn beginning is ours too.
+        let begins_with = |first: &[u8]| bytes.starts_with(first) || first.starts_with(bytes);
         let (is_text, is_binary) = (begins_with(&first_line), begins_with(&MAGIC));
         match (if self.is_binary { is_binary } else { is_text }, is_text || is_binary) {
             (true, _) => Ok(()),

@@ -1,0 +1,158 @@
+//! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, and `contexts.txt` beside them.
+//!
+//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Context: user
+//! process, on any machine. Nothing is given up here, so acknowledging does nothing; the source ends where the files do.
+
+use super::{Layout, Source, Stream, Waited};
+use crate::ctl::Ctl;
+use crate::error::Error;
+use crate::system::{self, Open, System, again};
+use kprof::format::checksum::Crc32;
+use kprof::format::record;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The greatest CPU number that is looked for in a folder.
+const MOST_CPUS: u32 = 1024;
+/// Bytes of each file that the id of the recording is made from.
+const ID_BYTES: usize = 64 * 1024;
+
+/// Recorded streams.
+pub struct Recorded<S: System> {
+    path: PathBuf,
+    files: BTreeMap<u32, S::File>,
+    names: HashMap<u64, Vec<u8>>,
+    layout: Layout,
+    ctl: Ctl,
+}
+
+impl<S: System> Recorded<S> {
+    /// Opens a file `profiling-N.bin`, or all of them in a folder.
+    ///
+    /// # Errors
+    /// [`Error::SourceMissing`] when there is none, [`Error::Malformed`] when a file's name has no CPU number or the
+    /// files are not records.
+    pub fn open(system: &mut S, path: &Path) -> Result<Self, Error> {
+        let malformed = |what: &str| Error::Malformed { path: path.into(), what: what.into() };
+        let is_folder = path.is_dir();
+        let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new(".")) };
+        let mut files = BTreeMap::new();
+        if is_folder {
+            for cpu in 0..MOST_CPUS {
+                if let Ok(file) = again(|| system.open(&folder.join(format!("profiling-{cpu}.bin")), Open::Read)) {
+                    files.insert(cpu, file);
+                }
+            }
+        } else {
+            let cpu = cpu_of(path).ok_or_else(|| malformed("the name does not say which CPU: profiling-N.bin"))?;
+            let missing = |cause| Error::SourceMissing { path: path.into(), cause };
+            files.insert(cpu, again(|| system.open(path, Open::Read)).map_err(missing)?);
+        }
+        if files.is_empty() {
+            let cause = io::Error::new(io::ErrorKind::NotFound, "no file profiling-N.bin in it");
+            return Err(Error::SourceMissing { path: path.into(), cause });
+        }
+        let mut this =
+            Self { path: path.into(), files, names: HashMap::new(), layout: Layout::RedoxRaw, ctl: Ctl::default() };
+        let first_word = this.identify(system)?;
+        this.layout = match first_word {
+            Some(word) if (word >> 32) as u32 == record::MAGIC => Layout::Framed,
+            Some(word) if word & !0xff == 0xfedf_ac00 => Layout::RedoxRaw,
+            Some(_) => return Err(malformed("it begins with neither a framed record nor one of Redox's raw records")),
+            None => return Err(malformed("it is empty")),
+        };
+        this.read_names(system, &folder.join("contexts.txt"))?;
+        Ok(this)
+    }
+
+    /// Makes an id from the beginnings of the files, so that the same recording is recognised, and gives the first word.
+    fn identify(&mut self, system: &mut S) -> Result<Option<u64>, Error> {
+        let mut crc = Crc32::default();
+        let mut first_word = None;
+        let mut buffer = vec![0; ID_BYTES];
+        for (cpu, file) in &mut self.files {
+            let gone = |cause| Error::SourceGone { path: self.path.clone(), during: "reading it", cause };
+            let got = system::read(system, file, &mut buffer).map_err(gone)?;
+            first_word = first_word.or(buffer[..got].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
+            crc = crc.with(&cpu.to_le_bytes()).with(&buffer[..got]);
+            again(|| system.seek(file, 0)).map_err(gone)?;
+        }
+        let boot = format!("{:x}", crc.end());
+        let facts = [("protocol", "1"), ("state", "stopped"), ("boot", boot.as_str())];
+        self.ctl = Ctl::made_up(&facts, self.files.keys().copied());
+        Ok(first_word)
+    }
+
+    /// Lines `ID NAME`, the id in decimal. Without the file contexts are `id<hex>`.
+    fn read_names(&mut self, system: &mut S, path: &Path) -> Result<(), Error> {
+        let Ok(mut file) = again(|| system.open(path, Open::Read)) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        let mut buffer = vec![0; ID_BYTES];
+        loop {
+            let gone = |cause| Error::SourceGone { path: path.into(), during: "reading it", cause };
+            let got = system::read(system, &mut file, &mut buffer).map_err(gone)?;
+            if got == 0 {
+                break;
+            }
+            bytes.extend_from_slice(&buffer[..got]);
+        }
+        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
+            let mut parts = line.splitn(2, |byte| *byte == b' ');
+            let id = parts.next().and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
+            let (Some(id), Some(name)) = (id, parts.next()) else {
+                let what = format!("line {number} is not `ID NAME`");
+                return Err(Error::Malformed { path: path.into(), what });
+            };
+            self.names.insert(id, name.into());
+        }
+        Ok(())
+    }
+}
+
+impl<S: System> Source<S> for Recorded<S> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn observe(&mut self, _system: &mut S) -> Result<Ctl, Error> {
+        Ok(self.ctl.clone())
+    }
+
+    fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
+        let Stream::Cpu(cpu) = stream else { return Ok(0) };
+        let Some(file) = self.files.get_mut(&cpu) else { return Ok(0) };
+        let gone = |cause| Error::SourceGone { path: self.path.clone(), during: "reading it", cause };
+        system::read(system, file, buffer).map_err(gone)
+    }
+
+    fn acknowledge(&mut self, _system: &mut S, _ends: &[(Stream, u64)]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn command(&mut self, _system: &mut S, command: &str) -> Result<(), Error> {
+        let reason = "a recording takes no commands".into();
+        Err(Error::Refused { path: self.path.clone(), command: command.into(), reason })
+    }
+
+    fn wait(&mut self, _system: &mut S, _limit: Duration) -> Result<Waited, Error> {
+        Ok(Waited::Waited)
+    }
+
+    fn context_name(&mut self, _system: &mut S, context: u64) -> Option<Vec<u8>> {
+        self.names.get(&context).cloned()
+    }
+
+    fn is_finite(&self) -> bool {
+        true
+    }
+}
+
+fn cpu_of(path: &Path) -> Option<u32> {
+    path.file_stem()?.to_str()?.strip_prefix("profiling-")?.parse().ok()
+}

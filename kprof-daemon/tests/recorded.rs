@@ -1,0 +1,136 @@
+//! The binary `profiled` on a real recording: the raw words of a Redox kernel must come out as the text beside them.
+//!
+//! In: `data/redox/` (three CPUs, 5083 samples). Out: the text, the binary form of the same, the same again after every
+//! interruption. Runs the real program on the real file system.
+
+use kprof::format::chunk::{Chunk, ChunkKind};
+use kprof::format::samples::{Delta, take_varint};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox")
+}
+
+fn profiled(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_profiled")).args(arguments).output().expect("profiled starts")
+}
+
+fn drain(output: &Path, more: &[&str]) -> Output {
+    let data = data();
+    let fixed = ["--source", data.to_str().expect("UTF-8"), "-o", output.to_str().expect("UTF-8")];
+    profiled(&[&fixed, more].concat())
+}
+
+fn samples(text: &[u8]) -> Vec<u8> {
+    text.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#")).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn the_real_dump_comes_out_as_the_text_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiling.txt");
+    let ended = drain(&file, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+    let expected = std::fs::read(data().join("profiling.txt")).unwrap();
+    assert!(samples(&std::fs::read(&file).unwrap()) == expected, "the samples differ");
+    // The same recording again: known by its id, nothing is double.
+    assert!(drain(&file, &[]).status.success());
+    assert!(samples(&std::fs::read(&file).unwrap()) == expected, "read again, it is not the same");
+}
+
+#[test]
+fn a_file_torn_anywhere_is_completed_to_the_same_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiling.txt");
+    for form in [&["-q"][..], &["-q", "--binary"]] {
+        let _ = std::fs::remove_file(&file);
+        assert!(drain(&file, form).status.success());
+        let whole = std::fs::read(&file).unwrap();
+        let step = whole.len() / 40;
+        for length in (0..whole.len()).step_by(step).chain([1, whole.len() - 1]) {
+            std::fs::write(&file, &whole[..length]).unwrap();
+            let ended = drain(&file, form);
+            assert!(ended.status.success(), "{form:?}, torn at {length}: {ended:?}");
+            let again = std::fs::read(&file).unwrap();
+            assert!(again == whole, "{form:?}, torn at {length}: not the same file");
+        }
+    }
+}
+
+#[test]
+fn the_binary_form_holds_the_same_in_two_fifths_of_the_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiling.bin");
+    assert!(drain(&file, &["--binary"]).status.success());
+    let bytes = std::fs::read(&file).unwrap();
+    let text = std::fs::read(data().join("profiling.txt")).unwrap();
+    let share = bytes.len() as f64 / text.len() as f64;
+    println!("binary {} bytes, text {} bytes: {:.1} %", bytes.len(), text.len(), 100.0 * share);
+    assert!(share <= 0.4, "{share}");
+
+    let mut expected = text.split(|byte| *byte == b'\n');
+    let (mut rest, mut delta) = (&bytes[..], Delta::default());
+    let mut count = 0;
+    while !rest.is_empty() {
+        let (chunk, behind) = Chunk::split(rest).unwrap();
+        rest = behind;
+        if chunk.kind != ChunkKind::Samples {
+            continue;
+        }
+        let mut payload = chunk.payload;
+        let head_bytes = take_varint(&mut payload).unwrap() as usize;
+        let (head, mut payload) = payload.split_at(head_bytes);
+        let head = std::str::from_utf8(head).unwrap();
+        let cpu: u32 = head.split(' ').find_map(|word| word.strip_prefix("cpu=")).unwrap().parse().unwrap();
+        delta.reset();
+        while let Some(times) = delta.read(&mut payload) {
+            let times = times.unwrap();
+            let stack: Vec<String> = delta.stack().iter().map(|word| format!("{word:x}")).collect();
+            let line = String::from_utf8(expected.next().unwrap().to_vec()).unwrap();
+            let after_name = line.split_once(' ').unwrap().1;
+            assert_eq!(format!("{cpu:x} {:x} {}", times.tsc, stack.join(" ")), after_name);
+            count += 1;
+        }
+    }
+    assert_eq!(count, 5083);
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_its_name_and_a_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let output = path("out.txt");
+    let refused = |source: &str, code: i32, words: &str| {
+        let ended = profiled(&["--source", source, "-o", &output]);
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{said}");
+        assert!(said.contains(source) && said.contains(words), "{said}");
+    };
+    refused(&path(""), 3, "no file profiling-N.bin");
+    refused(&path("profiling-0.bin"), 3, "cannot open");
+    std::fs::write(path("profiling-0.bin"), b"hello, this is no record").unwrap();
+    refused(&path("profiling-0.bin"), 7, "neither a framed record");
+    std::fs::write(path("other.bin"), b"").unwrap();
+    refused(&path("other.bin"), 7, "which CPU");
+    // Somebody else's file is not touched.
+    std::fs::write(&output, b"my diary\n").unwrap();
+    let ended = drain(Path::new(&output), &[]);
+    assert_eq!(ended.status.code(), Some(7));
+    assert_eq!(std::fs::read(&output).unwrap(), b"my diary\n");
+}
+
+#[test]
+fn the_file_is_private_also_when_it_was_not_before() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    for before in [None, Some(0o644)] {
+        let file = folder.path().join(format!("{before:?}.txt"));
+        if let Some(mode) = before {
+            std::fs::write(&file, b"").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        assert!(drain(&file, &[]).status.success());
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
