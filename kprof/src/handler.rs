@@ -7,20 +7,34 @@
 //! again) touches nothing but one flag; the handler that it interrupted then counts its tick as lost. So every counter
 //! has one writer. Full ring: the record is not begun, the tick counts as lost.
 
-use crate::format::marker::Facts;
-use crate::format::record::{Kind, MAX_WORDS};
-use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
+use crate::format::marker::{Facts, Marker};
+use crate::format::record::Kind;
+use crate::hooks::{Context, Kernel, NmiToken, Outcome, Registers};
 use crate::profiler::{Profiler, Settings, State};
-use crate::ring::{Full, Ring, Sink};
+use crate::ring::{Ring, Sink};
 use crate::slot::CpuSlot;
-use crate::unwind::{Memory, Walk, Walked};
+use crate::unwind::{self, MOST_STACKS, Memory, Run, Walk};
 use crate::x86_64::{memory::Direct, tsc};
+use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence, fence};
 
+/// Bit 9 of RFLAGS: interrupts are on.
+const INTERRUPT_FLAG: u64 = 1 << 9;
 /// One tick in this many has its cost measured.
 const MEASURED: u64 = 64;
 /// Rounds in which a handler looks for ticks of NMIs nested in it; what comes later waits for the next NMI.
 const NESTED_ROUNDS: usize = 4;
+
+/// One tick being handled.
+struct Tick<'a, K, M> {
+    kernel: &'a K,
+    slot: &'a CpuSlot,
+    text: (u64, u64),
+    settings: Settings,
+    memory: M,
+    number: u64,
+    tsc: u64,
+}
 
 impl<K: Kernel> Profiler<K> {
     /// The handler: to be called by the NMI entry (with [`crate::Way::Ipi`], by that interrupt's entry) with what it
@@ -35,25 +49,26 @@ impl<K: Kernel> Profiler<K> {
     /// The same for any CPU number and memory.
     #[inline(always)]
     pub(crate) fn tick_on<M: Memory>(&self, cpu: usize, at: &Registers, memory: M) -> Outcome {
-        self.enter(cpu, |slot| self.tick(slot, at, memory))
+        self.enter(cpu, |slot, text| self.tick(slot, text, at, memory))
     }
 
     /// A tick that the CPU gives itself: numbered inside the handler, where `stop` waits for it.
     pub(crate) fn own_tick_on<M: Memory>(&self, cpu: usize, at: &Registers, memory: M) -> Outcome {
-        self.enter(cpu, |slot| {
+        self.enter(cpu, |slot, text| {
             fence(Ordering::SeqCst);
             if self.state() != State::Running {
                 return Outcome::Foreign;
             }
             slot.sampler.tick.fetch_add(1, Ordering::Relaxed);
-            self.tick(slot, at, memory)
+            self.tick(slot, text, at, memory)
         })
     }
 
     /// Lets one level of handler in.
     #[inline(always)]
-    fn enter(&self, cpu: usize, work: impl FnOnce(&CpuSlot) -> Outcome) -> Outcome {
-        let Some(slot) = self.slots().get(cpu) else { return Outcome::Foreign };
+    fn enter(&self, cpu: usize, work: impl FnOnce(&CpuSlot, (u64, u64)) -> Outcome) -> Outcome {
+        let Some(ready) = self.ready() else { return Outcome::Foreign };
+        let Some(slot) = ready.slots.get(cpu) else { return Outcome::Foreign };
         let part = &slot.handler;
         let sequence = part.sequence.load(Ordering::Relaxed);
         if sequence & 1 == 1 {
@@ -62,7 +77,7 @@ impl<K: Kernel> Profiler<K> {
         }
         part.sequence.store(sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        let outcome = work(slot);
+        let outcome = work(slot, ready.config.text);
         part.sequence.store(sequence + 2, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         if part.nested.load(Ordering::Relaxed) {
@@ -72,113 +87,163 @@ impl<K: Kernel> Profiler<K> {
     }
 
     #[inline(always)]
-    fn tick<M: Memory>(&self, slot: &CpuSlot, at: &Registers, memory: M) -> Outcome {
+    fn tick<M: Memory>(&self, slot: &CpuSlot, text: (u64, u64), at: &Registers, memory: M) -> Outcome {
         let counters = &slot.handler.counters;
         // Acquire: what the sampler set up before it raised the number is seen.
-        let newest = slot.sampler.tick.load(Ordering::Acquire);
+        let number = slot.sampler.tick.load(Ordering::Acquire);
         let seen = slot.handler.seen.get();
-        if newest == seen {
+        if number == seen {
             counters.repeat.add(1);
             return Outcome::Foreign;
         }
-        let start = tsc::read();
-        slot.handler.seen.set(newest);
+        let tsc = tsc::read();
+        slot.handler.seen.set(number);
         counters.taken.add(1);
-        if newest - seen > 1 {
-            counters.merged.add(newest - seen - 1);
+        if number - seen > 1 {
+            counters.merged.add(number - seen - 1);
         }
-        let outcome = self.sample(slot, at, memory, newest, start);
-        if newest.is_multiple_of(MEASURED) {
-            counters.own_tsc.add(tsc::read().wrapping_sub(start).wrapping_mul(MEASURED));
+        let tick = Tick { kernel: self.kernel(), slot, text, settings: self.settings(), memory, number, tsc };
+        let outcome = tick.sample(at);
+        if number.is_multiple_of(MEASURED) {
+            counters.own_tsc.add(tsc::read().wrapping_sub(tsc).wrapping_mul(MEASURED));
             counters.own_samples.add(1);
         }
         outcome
     }
+}
 
-    /// Filters, walks, publishes.
+impl<K: Kernel, M: Memory> Tick<'_, K, M> {
+    /// Filters, walks, publishes. What is rare goes to `careful`; both come to the same record.
     #[inline(always)]
-    fn sample<M: Memory>(&self, slot: &CpuSlot, at: &Registers, memory: M, tick: u64, start: u64) -> Outcome {
-        let counters = &slot.handler.counters;
-        let settings = self.settings();
-        let user = at.cs & 3 == 3;
-        if user && !settings.keep_user() {
-            counters.user.add(1);
+    fn sample(self, at: &Registers) -> Outcome {
+        let context = self.kernel.context();
+        if at.cs & 3 == 3 {
+            return self.user(at, context);
+        }
+        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
+        let (head, places) = ring.places();
+        let facts = interrupts_off(at);
+        let (Some(header), false) = (places.first_chunk::<7>(), context.idle | self.settings.overwrites()) else {
+            return self.careful(at, context);
+        };
+        let facts_word = Marker::Facts(Facts(facts)).encode();
+        let words = [head, self.number, self.tsc, context.id, at.rip, facts_word];
+        for (place, word) in header[1..].iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        // With interrupts on there are no facts, and the first caller takes that place.
+        let length = 6 + usize::from(facts);
+        let places = &places[length..];
+        let places = places.get(..self.settings.depth() - 1).unwrap_or(places);
+        let plain = unwind::innermost(self.kernel, self.memory, self.text, at, places);
+        let Some((run, range)) = plain else { return self.careful(at, context) };
+        if !run.at_root(self.memory) {
+            return self.finish(at, ring, length, (run, range));
+        }
+        ring.publish_at(head, &header[0], Kind::Sample, length + run.taken);
+        self.recorded(at, false, false)
+    }
+
+    /// A walk that began plainly and met a border or something special.
+    #[inline(never)]
+    fn finish(self, at: &Registers, ring: &Ring, length: usize, (run, range): (Run, Range<u64>)) -> Outcome {
+        let mut walk = self.walk(ring.room());
+        walk.sink.advance(length);
+        if walk.finish(&run, range).is_err() {
+            return lost(self.slot, Some(ring));
+        }
+        ring.publish(Kind::Sample, walk.sink.words());
+        self.recorded(at, walk.in_interrupt, false)
+    }
+
+    #[inline(never)]
+    fn user(self, at: &Registers, context: Context) -> Outcome {
+        if !self.settings.keep_user() {
+            self.slot.handler.counters.user.add(1);
             return Outcome::LeftOut;
         }
-        let context = self.kernel().context();
-        let idle = context.idle && !user;
+        self.careful(at, context)
+    }
+
+    /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
+    #[inline(never)]
+    fn careful(self, at: &Registers, context: Context) -> Outcome {
+        let counters = &self.slot.handler.counters;
+        let idle = context.idle && at.cs & 3 == 0;
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
-        if idle && !settings.keep_idle() {
-            let mut nowhere = Sink::discard(&slot.handler.scratch);
-            let walked = self.walk(&mut nowhere, at, memory, settings, Facts(0));
-            if !matches!(walked, Ok(Walked { in_interrupt: true })) {
-                counters.idle.add(1);
-                return Outcome::LeftOut;
-            }
+        if idle && !self.settings.keep_idle() && !self.in_interrupt(at) {
+            counters.idle.add(1);
+            return Outcome::LeftOut;
         }
-        let Some(ring) = slot.ring.get() else {
-            counters.lost_full.add(1);
-            return Outcome::Lost;
-        };
-        let mut sink = if settings.overwrites() {
-            let (sink, overwritten) = ring.room_by_force(settings.most_words());
+        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
+        let sink = if self.settings.overwrites() {
+            let (sink, overwritten) = ring.room_by_force(self.settings.most_words());
             counters.overwritten.add(overwritten);
             sink
         } else {
             ring.room()
         };
-        let facts =
-            Facts((u8::from(at.rflags & 1 << 9 == 0) * Facts::INTERRUPTS_OFF) | (u8::from(context.idle) * Facts::IDLE));
-        let header = [0, ring.head(), tick, start, context.id];
-        let walked = header
-            .into_iter()
-            .try_for_each(|word| sink.push(word))
-            .and_then(|()| self.walk(&mut sink, at, memory, settings, facts));
-        let Ok(walked) = walked else { return lost(slot, ring) };
-        if sink.words() > MAX_WORDS {
-            counters.lost_large.add(1);
-            return Outcome::Lost;
+        let mut walk = self.walk(sink);
+        let facts = Facts(interrupts_off(at) | u8::from(context.idle) * Facts::IDLE);
+        let header = [0, ring.head(), self.number, self.tsc, context.id, at.rip];
+        let facts = (facts.0 != 0).then_some(Marker::Facts(facts).encode());
+        let begun = header.into_iter().chain(facts).try_for_each(|word| walk.sink.push(word));
+        if begun.and_then(|()| walk.run(at)).is_err() {
+            return lost(self.slot, Some(ring));
         }
-        ring.publish(Kind::Sample, sink.words());
+        ring.publish(Kind::Sample, walk.sink.words());
+        self.recorded(at, walk.in_interrupt, idle)
+    }
+
+    /// Counts a published sample, by kind.
+    #[inline(always)]
+    fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
+        let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        let kind = match (user, walked.in_interrupt, idle, facts.has(Facts::INTERRUPTS_OFF)) {
-            (true, ..) => &counters.kept_user,
+        let kind = match (at.cs & 3, in_interrupt, idle, interrupts_off(at)) {
+            (3, ..) => &counters.kept_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.kept_idle,
-            (_, _, _, true) => &counters.irq_off,
-            _ => &counters.irq_on,
+            (.., 0) => &counters.irq_on,
+            _ => &counters.irq_off,
         };
         kind.add(1);
         Outcome::Sampled
     }
 
-    #[inline(always)]
-    fn walk<M: Memory>(
-        &self,
-        sink: &mut Sink<'_>,
-        at: &Registers,
-        memory: M,
-        settings: Settings,
-        facts: Facts,
-    ) -> Result<Walked, Full> {
-        let walk = Walk {
-            kernel: self.kernel(),
-            memory,
-            text: self.text(),
-            sink,
-            frames_left: settings.depth(),
-            user_frames: settings.keep_user(),
-            in_interrupt: false,
-        };
-        walk.run(at, facts)
+    /// Whether the stack of an idle context passes an interrupt entry.
+    fn in_interrupt(&self, at: &Registers) -> bool {
+        let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
+        walk.run(at).is_ok() && walk.in_interrupt
     }
+
+    fn walk<'r>(&self, sink: Sink<'r>) -> Walk<'_, 'r, K, M> {
+        Walk {
+            kernel: self.kernel,
+            memory: self.memory,
+            text: self.text,
+            sink,
+            // The interrupted instruction is the first frame.
+            frames_left: self.settings.depth() - 1,
+            stacks_left: MOST_STACKS,
+            user_frames: self.settings.keep_user(),
+            in_interrupt: false,
+        }
+    }
+}
+
+/// Bit 0 of the sample's facts.
+#[inline(always)]
+fn interrupts_off(at: &Registers) -> u8 {
+    u8::from(at.rflags & INTERRUPT_FLAG == 0) * Facts::INTERRUPTS_OFF
 }
 
 /// The ring had no room: by its fill, or because it could never hold that much.
 #[cold]
-fn lost(slot: &CpuSlot, ring: &Ring) -> Outcome {
+fn lost(slot: &CpuSlot, ring: Option<&Ring>) -> Outcome {
     let counters = &slot.handler.counters;
-    let lost = if ring.head() == ring.tail() { &counters.lost_large } else { &counters.lost_full };
+    let empty = ring.is_some_and(|ring| ring.head() == ring.tail());
+    let lost = if empty { &counters.lost_large } else { &counters.lost_full };
     lost.add(1);
     Outcome::Lost
 }

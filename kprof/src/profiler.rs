@@ -27,9 +27,10 @@ pub struct Profiler<K: Kernel> {
     pub(crate) control: ControlState,
 }
 
-struct Ready {
-    slots: &'static [CpuSlot],
-    config: Config,
+/// What `init` has set up.
+pub(crate) struct Ready {
+    pub(crate) slots: &'static [CpuSlot],
+    pub(crate) config: Config,
 }
 
 /// What can change while running.
@@ -234,8 +235,8 @@ impl<K: Kernel> Profiler<K> {
     }
 
     #[inline(always)]
-    pub(crate) fn text(&self) -> (u64, u64) {
-        self.config().map_or((0, 0), |config| config.text)
+    pub(crate) fn ready(&self) -> Option<&Ready> {
+        self.ready.get()
     }
 
     #[inline(always)]

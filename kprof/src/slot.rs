@@ -95,6 +95,13 @@ impl CpuSlot {
         }
     }
 
+    /// Numbers a tick without sending anything: for benches and tests that play the sampler.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn raise_tick(&self) {
+        self.sampler.tick.fetch_add(1, Ordering::Release);
+    }
+
     /// Gives the CPU its ring; from now on it gets ticks.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
         let words = Words::new(memory)?;

@@ -16,20 +16,26 @@ pub(crate) struct Full;
 pub(crate) struct Sink<'r> {
     piece: &'r [AtomicU64],
     at: usize,
-    rest: &'r [AtomicU64],
+    /// The whole ring, whose beginning follows its end, and how many words of it may be used then.
+    words: &'r [AtomicU64],
+    beyond: usize,
     written: usize,
-    discards: bool,
 }
 
 impl Ring {
-    /// Room for one record, as much as there is. Drop mode.
+    /// The room that there is, as far as it lies side by side: where the next record begins, and its places. Drop mode.
     #[inline(always)]
-    pub(crate) fn room(&self) -> Sink<'_> {
+    pub(crate) fn places(&self) -> (u64, &[AtomicU64]) {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: what the reader has copied before it moved the tail was read before we write over it.
         let tail = self.tail.load(Ordering::Acquire);
-        let (piece, rest) = self.words.pieces(head, position::room(self.capacity(), head, tail));
-        Sink { piece, at: 0, rest, written: 0, discards: false }
+        let (room, places) = (position::room(self.capacity(), head, tail), self.words.from(head));
+        (head, places.get(..room as usize).unwrap_or(places))
+    }
+
+    /// Room for one record, as much as there is. Drop mode.
+    pub(crate) fn room(&self) -> Sink<'_> {
+        self.sink(self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire))
     }
 
     /// Room for a record of up to `words`, made by giving up the oldest ones; returns how many those were.
@@ -48,15 +54,29 @@ impl Ring {
             self.tail.store(tail, Ordering::Relaxed);
             fence(Ordering::Release);
         }
-        let (piece, rest) = self.words.pieces(head, position::room(self.capacity(), head, tail));
-        (Sink { piece, at: 0, rest, written: 0, discards: false }, overwritten)
+        (self.sink(head, tail), overwritten)
+    }
+
+    fn sink(&self, head: u64, tail: u64) -> Sink<'_> {
+        let room = position::room(self.capacity(), head, tail) as usize;
+        let piece = self.words.from(head);
+        match piece.get(..room) {
+            Some(piece) => Sink { piece, at: 0, words: &[], beyond: 0, written: 0 },
+            None => Sink { piece, at: 0, words: self.words.all(), beyond: room - piece.len(), written: 0 },
+        }
     }
 
     /// Writes the first word and publishes what was put into the sink, whose first word was a placeholder.
     #[inline(always)]
     pub(crate) fn publish(&self, kind: Kind, words: usize) {
         let head = self.head.load(Ordering::Relaxed);
-        self.words.at(head).store(Header { kind, words: words as u16 }.encode(), Ordering::Relaxed);
+        self.publish_at(head, self.words.at(head), kind, words);
+    }
+
+    /// The same for who knows the head and its place already.
+    #[inline(always)]
+    pub(crate) fn publish_at(&self, head: u64, place: &AtomicU64, kind: Kind, words: usize) {
+        place.store(Header { kind, words: words as u16 }.encode(), Ordering::Relaxed);
         // Release: who sees the new head sees every word of the record.
         self.head.store(head + words as u64, Ordering::Release);
     }
@@ -65,7 +85,7 @@ impl Ring {
 impl<'r> Sink<'r> {
     /// A sink that is never full, for a walk whose words nobody wants: `scratch` is written over and over.
     pub(crate) fn discard(scratch: &'r [AtomicU64]) -> Self {
-        Self { piece: scratch, at: 0, rest: &[], written: 0, discards: true }
+        Self { piece: scratch, at: 0, words: scratch, beyond: usize::MAX, written: 0 }
     }
 
     /// Adds one word.
@@ -79,6 +99,19 @@ impl<'r> Sink<'r> {
         self.push_after_end(word)
     }
 
+    /// The next places, at most `most`, as far as they lie side by side; to be filled in order, then `advance`d over.
+    #[inline(always)]
+    pub(crate) fn contiguous(&self, most: usize) -> &'r [AtomicU64] {
+        let places = self.piece.get(self.at..).unwrap_or_default();
+        places.get(..most).unwrap_or(places)
+    }
+
+    /// Takes over the first `filled` of the places that `contiguous` gave.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, filled: usize) {
+        self.at += filled;
+    }
+
     /// Words put in so far.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
@@ -87,14 +120,14 @@ impl<'r> Sink<'r> {
 
     /// The physical end of the ring is reached: goes on at its beginning, if there is room.
     #[cold]
+    #[inline(never)]
     fn push_after_end(&mut self, word: u64) -> Result<(), Full> {
-        if self.discards {
-            self.rest = self.piece;
-        }
-        let Some(place) = self.rest.first() else { return Err(Full) };
+        let piece = &self.words[..self.words.len().min(self.beyond)];
+        let Some(place) = piece.first() else { return Err(Full) };
         place.store(word, Ordering::Relaxed);
         self.written += self.at;
-        (self.piece, self.rest, self.at) = (self.rest, &[], 1);
+        self.beyond -= piece.len();
+        (self.piece, self.at) = (piece, 1);
         Ok(())
     }
 }

@@ -57,13 +57,17 @@ impl Words {
         unsafe { self.words.get_unchecked(index as usize) }
     }
 
-    /// The `len` words from `position`, in one or two pieces. `len` is at most the capacity.
+    /// The words from `position` to the physical end.
     #[inline(always)]
-    pub(crate) fn pieces(self, position: u64, len: u64) -> (&'static [AtomicU64], &'static [AtomicU64]) {
-        let index = (position & (self.capacity() - 1)) as usize;
-        let len = (len as usize).min(self.words.len());
-        let (before, from) = self.words.split_at(index);
-        if len <= from.len() { (&from[..len], &[]) } else { (from, &before[..len - from.len()]) }
+    pub(crate) fn from(self, position: u64) -> &'static [AtomicU64] {
+        let index = position & (self.capacity() - 1);
+        // SAFETY: as in `at`.
+        unsafe { self.words.get_unchecked(index as usize..) }
+    }
+
+    /// All words, in their physical order.
+    pub(crate) fn all(self) -> &'static [AtomicU64] {
+        self.words
     }
 }
 

@@ -12,9 +12,10 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
+use super::plain::{self, Run};
 use super::{Memory, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
-use crate::hooks::{Kernel, Registers};
+use crate::hooks::Kernel;
 use crate::ring::Full;
 use core::ops::Range;
 
@@ -50,47 +51,63 @@ pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
 /// The greatest address at which a frame's two words still lie in the range.
 #[cfg(not(kprof_break_bounds))]
 #[inline(always)]
-fn bound(range: &Range<u64>) -> u64 {
+pub(super) fn bound(range: &Range<u64>) -> u64 {
     range.end.wrapping_sub(16)
 }
 
 /// The broken build: no upper bound, so that the storm proves that it would notice.
 #[cfg(kprof_break_bounds)]
 #[inline(always)]
-fn bound(_range: &Range<u64>) -> u64 {
+pub(super) fn bound(_range: &Range<u64>) -> u64 {
     u64::MAX - 15
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Follows the chain from `at.rbp`, whose stack pointer lies in `range`, to a border, the root or a cut.
+    /// Follows the chain from `frame`, on the stack `range`, to a border, the root or a cut.
+    ///
+    /// Runs of plain frames go through the short loop of `plain`; what that does not take comes here, gets its reason or
+    /// is put right, and the run goes on. `fresh` says that no run has ended at `frame`.
     pub(super) fn frames(
         &mut self,
-        at: &Registers,
+        (mut frame, mut above): (u64, u64),
         mut range: Range<u64>,
-        stacks_left: &mut usize,
+        mut fresh: bool,
     ) -> Result<Stop, Full> {
-        let (mut frame, mut above) = (at.rbp, at.rsp);
         loop {
             match judge(frame, above, &range) {
-                Next::Here => {}
+                Next::Here if fresh => {
+                    let places = self.sink.contiguous(self.frames_left);
+                    let run = plain::run(self.kernel, self.memory, self.text, frame, &range, places);
+                    (frame, above) = self.take(&run);
+                    fresh = false;
+                }
+                Next::Here => {
+                    // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
+                    let (next, address) = unsafe { (self.memory.stack(frame), self.memory.stack(frame + 8)) };
+                    if let Some(stop) = self.return_address(address, frame, next)? {
+                        return Ok(stop);
+                    }
+                    (above, frame, fresh) = (frame + 8, next, true);
+                }
                 Next::Root => return Ok(Stop::Root),
                 Next::Cut(reason) => return Ok(Stop::Cut(reason)),
                 Next::Elsewhere => {
-                    let Some(other) = self.stack_of(frame).filter(|other| *other != range && *stacks_left > 0) else {
+                    let Some(other) = self.stack_of(frame).filter(|other| *other != range && self.stacks_left > 0)
+                    else {
                         return Ok(Stop::Cut(CutReason::Range));
                     };
-                    *stacks_left -= 1;
-                    (above, range) = (other.start, other);
-                    continue;
+                    self.stacks_left -= 1;
+                    (above, range, fresh) = (other.start, other, true);
                 }
             }
-            // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
-            let (next, return_address) = unsafe { (self.memory.stack(frame), self.memory.stack(frame + 8)) };
-            if let Some(stop) = self.return_address(return_address, frame, next)? {
-                return Ok(stop);
-            }
-            (above, frame) = (frame + 16, next);
         }
+    }
+
+    /// Books what a plain run has put into the sink; where to go on.
+    pub(super) fn take(&mut self, run: &Run) -> (u64, u64) {
+        self.sink.advance(run.taken);
+        self.frames_left -= run.taken;
+        run.next(self.memory)
     }
 
     /// Takes one return address: pushes it, or says why the run of frames ends here.

@@ -14,13 +14,15 @@ mod border;
 mod call;
 mod edge;
 mod frame_pointer;
+mod plain;
 mod stop;
 mod user;
 
-use crate::format::marker::{CutReason, Facts, Marker};
+use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Kernel, Registers};
 use crate::ring::{Full, Sink};
 use core::ops::Range;
+pub(crate) use plain::{Run, innermost};
 pub(crate) use stop::Stop;
 
 /// Reads of memory whose addresses the unwinder has checked.
@@ -38,61 +40,63 @@ pub(crate) trait Memory: Copy {
     unsafe fn code(&self, address: u64) -> u64;
 }
 
-/// What the walk found besides the addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Walked {
-    /// The stack passes an interrupt or exception entry.
-    pub(crate) in_interrupt: bool,
-}
-
 /// One walk.
 pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) kernel: &'a K,
     pub(crate) memory: M,
     /// The main text range.
     pub(crate) text: (u64, u64),
-    pub(crate) sink: &'a mut Sink<'r>,
+    pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
+    /// How many times it may still go from one stack to another.
+    pub(crate) stacks_left: usize,
     /// Walk the user's frames too.
     pub(crate) user_frames: bool,
+    /// Set by the walk: the stack passes an interrupt or exception entry.
     pub(crate) in_interrupt: bool,
 }
 
 /// How many times one walk may go from one stack to another.
-const MOST_STACKS: usize = 8;
+pub(crate) const MOST_STACKS: usize = 8;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Walks the whole stack of an interrupted kernel or user instruction. An error means that the sink is full; nothing of
-    /// what it holds is a sample then.
-    pub(crate) fn run(mut self, at: &Registers, facts: Facts) -> Result<Walked, Full> {
-        self.sink.push(at.rip)?;
-        if facts.0 != 0 {
-            self.sink.push(Marker::Facts(facts).encode())?;
-        }
-        self.frames_left = self.frames_left.saturating_sub(1);
-        let stop = if at.cs & 3 == 3 { self.user(at.rbp)? } else { self.kernel_stack(*at)? };
-        if let Stop::Cut(reason) = stop {
-            self.sink.push(Marker::Cut(Ok(reason)).encode())?;
-        }
-        Ok(Walked { in_interrupt: self.in_interrupt })
+    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. An error means that
+    /// the sink is full; nothing of what it holds is a sample then.
+    pub(crate) fn run(&mut self, at: &Registers) -> Result<(), Full> {
+        let stop = if at.cs & 3 == 3 { self.user(at.rbp)? } else { self.innermost(at)? };
+        self.go_on(stop, at.rcx)
     }
 
-    /// From border to border. `at.rip` has been pushed.
-    fn kernel_stack(&mut self, mut at: Registers) -> Result<Stop, Full> {
-        let mut stacks_left = MOST_STACKS;
+    /// The rest of a walk whose plain beginning, on the stack `range`, is in the sink already.
+    pub(crate) fn finish(&mut self, run: &Run, range: Range<u64>) -> Result<(), Full> {
+        let from = self.take(run);
+        let stop = self.frames(from, range, false)?;
+        self.go_on(stop, 0)
+    }
+
+    /// The frames of interrupted kernel code, up to a border or the end.
+    fn innermost(&mut self, at: &Registers) -> Result<Stop, Full> {
+        if let Some(frame) = self.kernel.entry_frame(at) {
+            return Ok(border::of_entry_frame(frame, at.rbp));
+        }
+        let Some(range) = self.stack_of(at.rsp) else { return Ok(Stop::Cut(CutReason::Range)) };
+        self.edge(at, &range)?;
+        self.frames((at.rbp, at.rsp), range, true)
+    }
+
+    /// From border to border, to the end.
+    fn go_on(&mut self, mut stop: Stop, mut rcx: u64) -> Result<(), Full> {
         loop {
-            let stop = match self.kernel.entry_frame(&at) {
-                Some(frame) => border::of_entry_frame(frame, at.rbp),
-                None => {
-                    let Some(range) = self.stack_of(at.rsp) else { return Ok(Stop::Cut(CutReason::Range)) };
-                    self.edge(&at, &range)?;
-                    self.frames(&at, range, &mut stacks_left)?
-                }
-            };
-            let Stop::Border { marker, rip_at, rbp } = stop else { return Ok(stop) };
-            match self.cross(marker, rip_at, rbp, at.rcx)? {
-                border::Crossed::Kernel(interrupted) => at = interrupted,
-                border::Crossed::Ended(stop) => return Ok(stop),
+            match stop {
+                Stop::Root => return Ok(()),
+                Stop::Cut(reason) => return self.sink.push(Marker::Cut(Ok(reason)).encode()),
+                Stop::Border { marker, rip_at, rbp } => match self.cross(marker, rip_at, rbp, rcx)? {
+                    border::Crossed::Ended(end) => stop = end,
+                    border::Crossed::Kernel(interrupted) => {
+                        rcx = interrupted.rcx;
+                        stop = self.innermost(&interrupted)?;
+                    }
+                },
             }
         }
     }
@@ -114,11 +118,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         address.wrapping_sub(self.text.0) < self.text.1.wrapping_sub(self.text.0) || self.kernel.is_text(address)
     }
 
-    /// The declared range around `address`, shrunk to what a careful reader may use of it.
+    /// The declared range around `address`.
+    #[inline(always)]
     fn stack_of(&self, address: u64) -> Option<Range<u64>> {
         let range = self.kernel.stack_range(address)?;
-        let (start, end) = (range.start.checked_add(7)? & !7, range.end & !7);
-        (start < end && range.contains(&address)).then_some(start..end)
+        // Against a kernel that declares nonsense: no address of an empty or crooked range is ever read.
+        let straight = (range.start | range.end) & 7 == 0 && range.start < range.end && range.end - range.start >= 16;
+        straight.then_some(range)
     }
 
     /// The stack word at `address`, if it is one of `range`.

@@ -1,0 +1,247 @@
+//! What both benches share: a stack of given depth as an array, a kernel of constants, and the three handlers compared.
+//!
+//! `ours`: the crate's handler with everything on. `reference`: the algorithm of the profiler this one descends from, as
+//! a kernel compiles it, without SSE: zero 32 words (`rep stosq`), fill them by walking, read the TSC, copy into the ring
+//! (`rep movsq`). `minimal`: walk straight into the ring, one TSC read, no account, no checks but the range's.
+
+use core::arch::asm;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup};
+use std::hint::black_box;
+
+/// Words of each ring: two for all handlers.
+const RING_WORDS: usize = 32 * 1024;
+/// Words between two frames of the stack.
+const FRAME_WORDS: usize = 6;
+const STACK_WORDS: usize = 4096;
+
+/// The stack, and the text that its return addresses lie in.
+pub struct World {
+    stack: Box<[u64]>,
+    pub registers: Registers,
+}
+
+static TEXT: [u8; 4096] = [0x90; 4096];
+
+pub fn text() -> (u64, u64) {
+    let start = TEXT.as_ptr() as u64;
+    (start, start + TEXT.len() as u64)
+}
+
+/// Where the stack in use lies, for the hooks.
+static STACK: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+impl World {
+    /// A stack of `frames` return addresses below the root.
+    pub fn new(frames: usize) -> Self {
+        let mut stack = vec![1_u64; STACK_WORDS].into_boxed_slice();
+        let base = stack.as_ptr() as u64;
+        let first = 8;
+        for frame in 0..frames {
+            let at = first + frame * FRAME_WORDS;
+            let next = at + FRAME_WORDS;
+            stack[at] = if frame + 1 == frames { 0 } else { base + 8 * next as u64 };
+            stack[at + 1] = text().0 + 100 + 16 * frame as u64;
+        }
+        STACK.0.store(base as usize, Ordering::Relaxed);
+        STACK.1.store(base as usize + 8 * STACK_WORDS, Ordering::Relaxed);
+        let registers = Registers {
+            rip: text().0 + 50,
+            cs: 8,
+            rflags: 1 << 9,
+            rsp: base + 16,
+            rbp: base + 8 * first as u64,
+            rcx: 0,
+        };
+        assert_eq!(stack.len(), STACK_WORDS);
+        Self { stack, registers }
+    }
+
+    /// Keeps the stack alive and its contents unknown to the compiler.
+    pub fn touch(&mut self) {
+        black_box(&mut self.stack);
+    }
+}
+
+/// Hooks of the cost they have in a kernel: a load or two.
+pub struct BenchKernel;
+
+impl Kernel for BenchKernel {
+    #[inline]
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn signal(&self, _cpus: &CpuSet<'_>) {}
+    #[inline]
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        let range = STACK.0.load(Ordering::Relaxed) as u64..STACK.1.load(Ordering::Relaxed) as u64;
+        range.contains(&address).then_some(range)
+    }
+    #[inline]
+    fn context(&self) -> Context {
+        Context { id: STACK.1.load(Ordering::Relaxed) as u64, idle: false }
+    }
+    fn sleep_ns(&self, _ns: u64) {}
+}
+
+static PROFILER: Profiler<BenchKernel> = Profiler::new(BenchKernel);
+static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
+
+/// The crate's handler.
+pub struct Ours {
+    token: NmiToken,
+    buffer: Vec<u8>,
+}
+
+fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
+    Box::leak(vec![MaybeUninit::uninit(); words].into_boxed_slice())
+}
+
+impl Ours {
+    pub fn new() -> Self {
+        PROFILER.init(|| Setup {
+            slots: &SLOTS,
+            meta: memory(1024),
+            config: Config { tsc_hz: 2_000_000_000, text: text(), ..Config::new() },
+        });
+        PROFILER.register(0, || memory(RING_WORDS));
+        // SAFETY: the "interrupted" stack is an array that nothing runs on.
+        Self { token: unsafe { NmiToken::new() }, buffer: vec![0; 8 * RING_WORDS] }
+    }
+
+    /// One tick.
+    #[inline(never)]
+    pub fn tick(&mut self, registers: &Registers) {
+        SLOTS[0].raise_tick();
+        let outcome = PROFILER.on_nmi(&self.token, registers);
+        assert!(outcome == Outcome::Sampled);
+    }
+
+    /// What a reader does, outside of the measurement.
+    pub fn drain(&mut self) {
+        while PROFILER.read_stream(0, &mut self.buffer).expect("a ring of whole records") > 0 {}
+    }
+}
+
+/// The ring of the two others: one producer, one consumer, no loss count.
+pub struct PlainRing {
+    words: Box<[u64]>,
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    pub samples: AtomicUsize,
+}
+
+impl PlainRing {
+    pub fn new() -> Self {
+        let zero = || AtomicUsize::new(0);
+        Self { words: vec![0; RING_WORDS].into_boxed_slice(), head: zero(), tail: zero(), samples: zero() }
+    }
+
+    pub fn drain(&self) {
+        self.head.store(self.tail.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Copies `from` behind the tail, in one or two pieces, cut where the free space ends.
+    #[inline(always)]
+    fn extend(&mut self, mut from: &[u64]) {
+        let head = self.head.load(Ordering::Acquire) % RING_WORDS;
+        let tail = self.tail.load(Ordering::Acquire) % RING_WORDS;
+        let (first, second) = if head <= tail { (tail..RING_WORDS, 0..head) } else { (tail..head, 0..0) };
+        let mut copied = 0;
+        for piece in [first, second] {
+            let count = piece.len().min(from.len());
+            // SAFETY: `count` words can be read from `from` and written inside `words`.
+            unsafe {
+                let to = self.words.as_mut_ptr().add(piece.start);
+                asm!("rep movsq", inout("rcx") count => _, inout("rsi") from.as_ptr() => _, inout("rdi") to => _,
+                    options(nostack, preserves_flags));
+            }
+            from = &from[count..];
+            copied += count;
+        }
+        self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(copied), Ordering::Release);
+    }
+}
+
+/// The window in which any frame pointer was believed.
+const WINDOW: Range<u64> = 1 << 20..(1 << 20) + (1 << 47);
+
+/// The reference's walk: zeroes and fills the array, says how many words it has.
+#[inline(always)]
+fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
+    // SAFETY: 32 words of the array are written.
+    unsafe {
+        asm!("rep stosq", inout("rcx") 32 => _, inout("rdi") buffer.as_mut_ptr() => _, in("rax") 0,
+            options(nostack, preserves_flags));
+    }
+    // SAFETY: just written.
+    let buffer = unsafe { buffer.assume_init_mut() };
+    buffer[0] = registers.rip;
+    // Linker symbols: two values of which the compiler knows nothing.
+    let (text_start, text_end) = black_box(text());
+    let mut frame = registers.rbp;
+    let mut length = 2;
+    for index in 2..32 {
+        if frame < WINDOW.start || frame.saturating_add(16) >= WINDOW.end {
+            break;
+        }
+        // SAFETY: the bench's stack is a whole chain, and 0 ends it.
+        let (next, address) =
+            unsafe { ((frame as *const u64).read_volatile(), (frame as *const u64).add(1).read_volatile()) };
+        if address < text_start || address >= text_end {
+            break;
+        }
+        frame = next;
+        buffer[index] = address;
+        length = index + 1;
+    }
+    length
+}
+
+/// The reference's walk, alone.
+#[inline(never)]
+pub fn walk_alone(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
+    walk(registers, buffer)
+}
+
+/// The reference's handler.
+#[inline(never)]
+pub fn reference(registers: &Registers, ring: &mut PlainRing) {
+    if registers.cs & 3 == 3 {
+        return;
+    }
+    ring.samples.store(ring.samples.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let mut buffer = MaybeUninit::uninit();
+    let length = walk(registers, &mut buffer);
+    // SAFETY: `walk` has written all of it.
+    let buffer = unsafe { buffer.assume_init_mut() };
+    // SAFETY: RDTSC has no preconditions on x86_64.
+    buffer[1] = unsafe { core::arch::x86_64::_rdtsc() };
+    ring.extend(&buffer[..length.min(32)]);
+}
+
+/// The bare minimum.
+#[inline(never)]
+#[allow(dead_code, reason = "one of the two benches times it")]
+pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
+    let range = STACK.0.load(Ordering::Relaxed) as u64..STACK.1.load(Ordering::Relaxed) as u64;
+    let at = ring.tail.load(Ordering::Relaxed) % RING_WORDS;
+    let Some(words) = ring.words.get_mut(at..at + 66) else {
+        ring.tail.store(ring.tail.load(Ordering::Relaxed).next_multiple_of(RING_WORDS), Ordering::Release);
+        return;
+    };
+    // SAFETY: RDTSC has no preconditions on x86_64.
+    (words[0], words[1]) = (registers.rip, unsafe { core::arch::x86_64::_rdtsc() });
+    let (mut frame, mut length) = (registers.rbp, 2);
+    while range.contains(&frame) && length < 66 {
+        // SAFETY: the bench's stack is a whole chain, and 0 ends it.
+        unsafe {
+            words[length] = (frame as *const u64).add(1).read_volatile();
+            frame = (frame as *const u64).read_volatile();
+        }
+        length += 1;
+    }
+    ring.tail.store(ring.tail.load(Ordering::Relaxed) + length, Ordering::Release);
+}

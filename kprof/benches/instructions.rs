@@ -1,0 +1,81 @@
+//! Instructions of the whole handler, counted by valgrind: ours beside the reference, at 6, 16, 28 and 64 frames.
+//!
+//! `cargo bench -p kprof --features profiling --bench instructions`. Needs `valgrind`; without it, says so and fails.
+//! The program starts itself under callgrind for each figure, which counts only inside the function measured.
+
+#[path = "handler/common.rs"]
+mod common;
+
+use common::{Ours, PlainRing, World, reference, walk_alone};
+use std::hint::black_box;
+use std::mem::MaybeUninit;
+use std::process::{Command, ExitCode};
+
+/// Calls counted for each figure.
+const TICKS: u64 = 640;
+
+/// What is measured: its name, the function that callgrind counts in.
+const MEASURED: [(&str, &str); 3] =
+    [("ours", "*Ours*tick*"), ("reference", "*common*reference*"), ("reference-walk", "*common*walk_alone*")];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, inner, name, frames] = &arguments[..]
+        && inner == "--inner"
+    {
+        run(name, frames.parse().expect("a number of frames"));
+        return ExitCode::SUCCESS;
+    }
+    println!("instructions per call     frames {:>8} {:>8} {:>8} {:>8}", 6, 16, 28, 64);
+    for (name, function) in MEASURED {
+        let mut line = format!("{name:<32}");
+        for frames in [6, 16, 28, 64] {
+            match count(name, function, frames) {
+                Ok(instructions) => line += &format!(" {:>8.1}", instructions as f64 / TICKS as f64),
+                Err(reason) => {
+                    eprintln!("{reason}");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        println!("{line}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// The instructions of all calls of `function` in a run of this program.
+fn count(name: &str, function: &str, frames: usize) -> Result<u64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={function}"))
+        .arg(program)
+        .args(["--inner", name, &frames.to_string()])
+        .output()
+        .map_err(|error| format!("cannot start valgrind ({error}): install it, e.g. `apt-get install valgrind`"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let collected = text.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    collected.filter(|count| *count > 0).ok_or_else(|| format!("callgrind counted nothing:\n{text}"))
+}
+
+fn run(name: &str, frames: usize) {
+    let mut world = World::new(frames);
+    world.touch();
+    let mut ring = PlainRing::new();
+    let mut ours = Ours::new();
+    let mut buffer = MaybeUninit::uninit();
+    for tick in 0..TICKS {
+        let registers = black_box(&world.registers);
+        match name {
+            "ours" => ours.tick(registers),
+            "reference" => reference(registers, &mut ring),
+            _ => {
+                black_box(walk_alone(registers, &mut buffer));
+            }
+        }
+        if tick % 64 == 0 {
+            ring.drain();
+            ours.drain();
+        }
+    }
+}
