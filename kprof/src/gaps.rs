@@ -29,7 +29,8 @@ impl Gaps {
         period - period / 4 + scale(self.word(), span + 1)
     }
 
-    fn word(&mut self) -> u64 {
+    /// The next 64 random bits.
+    pub(crate) fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.state;
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

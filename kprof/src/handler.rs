@@ -13,7 +13,7 @@ use crate::hooks::{Context, Kernel, NmiToken, Outcome, Registers};
 use crate::profiler::{Profiler, Settings, State};
 use crate::ring::{Ring, Sink};
 use crate::slot::CpuSlot;
-use crate::unwind::{self, MOST_STACKS, Memory, Run, Walk};
+use crate::unwind::{self, Memory, Run, Stacks, Walk};
 use crate::x86_64::{memory::Direct, tsc};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence, fence};
@@ -184,7 +184,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) | u8::from(context.idle) * Facts::IDLE);
+        let facts = Facts(interrupts_off(at) | (u8::from(context.idle) * Facts::IDLE));
         let header = [0, ring.head(), self.number, self.tsc, context.id, at.rip];
         let facts = (facts.0 != 0).then_some(Marker::Facts(facts).encode());
         let begun = header.into_iter().chain(facts).try_for_each(|word| walk.sink.push(word));
@@ -225,7 +225,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             sink,
             // The interrupted instruction is the first frame.
             frames_left: self.settings.depth() - 1,
-            stacks_left: MOST_STACKS,
+            stacks: Stacks::new(),
             user_frames: self.settings.keep_user(),
             in_interrupt: false,
         }

@@ -183,7 +183,7 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     let (text_start, text_end) = black_box(text());
     let mut frame = registers.rbp;
     let mut length = 2;
-    for index in 2..32 {
+    for place in &mut buffer[2..] {
         if frame < WINDOW.start || frame.saturating_add(16) >= WINDOW.end {
             break;
         }
@@ -194,8 +194,8 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
             break;
         }
         frame = next;
-        buffer[index] = address;
-        length = index + 1;
+        *place = address;
+        length += 1;
     }
     length
 }

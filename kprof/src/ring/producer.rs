@@ -88,6 +88,12 @@ impl<'r> Sink<'r> {
         Self { piece: scratch, at: 0, words: scratch, beyond: usize::MAX, written: 0 }
     }
 
+    /// A sink over a few words, for tests.
+    #[cfg(test)]
+    pub(crate) fn over(piece: &'r [AtomicU64]) -> Self {
+        Self { piece, at: 0, words: &[], beyond: 0, written: 0 }
+    }
+
     /// Adds one word.
     #[inline(always)]
     pub(crate) fn push(&mut self, word: u64) -> Result<(), Full> {

@@ -56,7 +56,20 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if let Some(stop) = self.push_frame(interrupted.rip)? {
             return Ok(Crossed::Ended(stop));
         }
-        Ok(Crossed::Kernel(interrupted))
+        match rip_at.map_or(Ok(()), |rip_at| self.out_of(rip_at, interrupted.rsp)) {
+            Ok(()) => Ok(Crossed::Kernel(interrupted)),
+            Err(reason) => Ok(Crossed::Ended(Stop::Cut(reason))),
+        }
+    }
+
+    /// From the stack of a hardware frame to that of the interrupted code: the same, above the frame, or another.
+    fn out_of(&mut self, rip_at: u64, rsp: u64) -> Result<(), CutReason> {
+        let from = self.stack_of(rip_at).ok_or(CutReason::Range)?;
+        let to = self.stack_of(rsp).ok_or(CutReason::Range)?;
+        if from.start != to.start {
+            return self.stacks.change(&from, &to);
+        }
+        if rsp > rip_at { Ok(()) } else { Err(CutReason::Loop) }
     }
 
     /// The five words at `rip_at`, if a stack holds them.

@@ -100,15 +100,15 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if rip < target || rip - target > SCAN_BYTES {
             return Edge::Candidate(word);
         }
-        let mut pushes = false;
+        let mut pushes = 0;
         for address in target..rip {
             let Some(code) = self.code(address) else { return Edge::Candidate(word) };
             if begins_with_prologue(&code) || begins_with_return(&code) {
                 return Edge::Candidate(word);
             }
-            pushes |= code[0] == 0x55;
+            pushes += i32::from(code[0] == 0x55) - i32::from(code[0] == 0x5d);
         }
-        if pushes == pushed { Edge::Caller(word) } else { Edge::Candidate(word) }
+        if pushes == i32::from(pushed) { Edge::Caller(word) } else { Edge::Candidate(word) }
     }
 }
 

@@ -92,11 +92,14 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 Next::Root => return Ok(Stop::Root),
                 Next::Cut(reason) => return Ok(Stop::Cut(reason)),
                 Next::Elsewhere => {
-                    let Some(other) = self.stack_of(frame).filter(|other| *other != range && self.stacks_left > 0)
-                    else {
+                    let Some(other) = self.stack_of(frame) else { return Ok(Stop::Cut(CutReason::Range)) };
+                    // A frame in the last words of its own range is elsewhere and yet here.
+                    if other.start == range.start {
                         return Ok(Stop::Cut(CutReason::Range));
-                    };
-                    self.stacks_left -= 1;
+                    }
+                    if let Err(reason) = self.stacks.change(&range, &other) {
+                        return Ok(Stop::Cut(reason));
+                    }
                     (above, range, fresh) = (other.start, other, true);
                 }
             }

@@ -15,7 +15,10 @@ mod call;
 mod edge;
 mod frame_pointer;
 mod plain;
+mod stacks;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use crate::format::marker::{CutReason, Marker};
@@ -23,6 +26,7 @@ use crate::hooks::{Kernel, Registers};
 use crate::ring::{Full, Sink};
 use core::ops::Range;
 pub(crate) use plain::{Run, innermost};
+pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 
 /// Reads of memory whose addresses the unwinder has checked.
@@ -48,16 +52,13 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) text: (u64, u64),
     pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
-    /// How many times it may still go from one stack to another.
-    pub(crate) stacks_left: usize,
+    /// The stacks left behind.
+    pub(crate) stacks: Stacks,
     /// Walk the user's frames too.
     pub(crate) user_frames: bool,
     /// Set by the walk: the stack passes an interrupt or exception entry.
     pub(crate) in_interrupt: bool,
 }
-
-/// How many times one walk may go from one stack to another.
-pub(crate) const MOST_STACKS: usize = 8;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. An error means that
@@ -137,14 +138,16 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         Some(unsafe { self.memory.stack(address) })
     }
 
-    /// Eight bytes of code from `address`, if all of them are kernel text.
+    /// Eight bytes of code from `address`; behind the end of the main text they are 0, which is no instruction looked for.
     fn code(&self, address: u64) -> Option<[u8; 8]> {
-        let last = address.checked_add(7)?;
-        if !self.is_text(address) || !self.is_text(last) {
+        let missing = (address.checked_add(8)?).saturating_sub(self.text.1);
+        let from = if (1..8).contains(&missing) { address - missing } else { address };
+        if !self.is_text(address) || !self.is_text(from) || !self.is_text(from.checked_add(7)?) {
             return None;
         }
         // SAFETY: first and last byte are kernel text; text ranges are not shorter than an instruction apart, and pages of
         // text are mapped whole.
-        Some(unsafe { self.memory.code(address) }.to_le_bytes())
+        let bytes = unsafe { self.memory.code(from) };
+        Some((bytes >> (8 * (address - from))).to_le_bytes())
     }
 }

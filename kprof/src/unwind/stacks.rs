@@ -1,0 +1,34 @@
+//! The stacks that one walk has left behind: a chain that comes back to one of them is a loop.
+//!
+//! In: each change of stack. Out: whether it may be made. Context: NMI. Few words, no search beyond them.
+
+use crate::format::marker::CutReason;
+use core::ops::Range;
+
+/// How many times one walk may go from one stack to another.
+const MOST: usize = 8;
+
+/// Where the stacks left behind begin.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    left: [u64; MOST],
+    count: usize,
+}
+
+impl Stacks {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self { left: [0; MOST], count: 0 }
+    }
+
+    /// Goes from one stack to another.
+    pub(super) fn change(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), CutReason> {
+        if from.start == to.start || self.left[..self.count].contains(&to.start) {
+            return Err(CutReason::Loop);
+        }
+        let place = self.left.get_mut(self.count).ok_or(CutReason::Range)?;
+        *place = from.start;
+        self.count += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Across interrupt, exception and syscall entries; inside entry stubs; into user code.
+
+use super::*;
+
+const INTERRUPT: u64 = Marker::Interrupt(33).encode();
+
+/// A handler on its own stack, two frames deep, that interrupted what `hardware` says.
+fn interrupted(machine: &mut Machine, marker: u64, rip: u64, cs: u64, rsp: u64, rbp: u64) -> Registers {
+    let irq = STACK + 0x10_0000;
+    machine.stacks.push((irq, vec![0; 64]));
+    machine.frame(irq + 80, irq + 200, TEXT + 0x800);
+    machine.frame(irq + 200, rbp, marker);
+    machine.hardware_frame(irq + 216, rip, cs, rsp);
+    Registers { rip: TEXT + 0x700, cs: 8, rflags: 2, rsp: irq + 16, rbp: irq + 80, rcx: 0 }
+}
+
+#[test]
+fn an_interrupt_in_the_kernel_is_crossed_to_the_other_stack() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, 0, TEXT + 0x200);
+    let at = interrupted(&mut machine, INTERRUPT, TEXT + 0x100, 8, STACK + 16, STACK + 80);
+    let (stack, in_interrupt) = machine.walk(&at);
+    assert_eq!(stack, [TEXT + 0x800, INTERRUPT, TEXT + 0x100, TEXT + 0x200]);
+    assert!(in_interrupt);
+}
+
+#[test]
+fn interrupted_code_in_its_prologue_keeps_its_caller() {
+    let mut machine = Machine::new(64);
+    // main (frame at +80) has called f, which is about to push rbp.
+    machine.code(0x300 - 5, &[0xe8, 0, 0, 0, 0]);
+    machine.code(0x100, &[0x55, 0x48, 0x89, 0xe5]);
+    machine.set(STACK + 16, TEXT + 0x300);
+    machine.frame(STACK + 80, 0, TEXT + 0x200);
+    let at = interrupted(&mut machine, INTERRUPT, TEXT + 0x100, 8, STACK + 16, STACK + 80);
+    let (stack, _) = machine.walk(&at);
+    assert_eq!(stack, [TEXT + 0x800, INTERRUPT, TEXT + 0x100, TEXT + 0x300, TEXT + 0x200]);
+}
+
+#[test]
+fn an_interrupt_of_user_code_ends_the_stack_with_the_users_instruction() {
+    let mut machine = Machine::new(64);
+    let at = interrupted(&mut machine, INTERRUPT, 0x40_1000, 0x33, 0x7fff_0000, 0x7fff_0010);
+    machine.user = HashMap::from([(0x7fff_0010, 0x7fff_0100), (0x7fff_0018, 0x40_2000), (0x7fff_0100, 0)]);
+    let user = Marker::User.encode();
+    assert_eq!(machine.walk(&at).0, [TEXT + 0x800, INTERRUPT, user, 0x40_1000]);
+    machine.user_frames = true;
+    assert_eq!(machine.walk(&at).0, [TEXT + 0x800, INTERRUPT, user, 0x40_1000, 0x40_2000]);
+}
+
+#[test]
+fn an_exception_inside_a_syscall_shows_both_entries() {
+    let mut machine = Machine::new(64);
+    let (syscall, user) = (Marker::Syscall.encode(), Marker::User.encode());
+    machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+    machine.frame(STACK + 200, 0x7fff_0010, syscall);
+    machine.hardware_frame(STACK + 216, 0x40_1000, 0x33, 0x7fff_0000);
+    let fault = Marker::Exception(14).encode();
+    let at = interrupted(&mut machine, fault, TEXT + 0x100, 8, STACK + 16, STACK + 80);
+    let (stack, in_interrupt) = machine.walk(&at);
+    assert_eq!(stack, [TEXT + 0x800, fault, TEXT + 0x100, TEXT + 0x200, syscall, user, 0x40_1000]);
+    assert!(in_interrupt);
+}
+
+#[test]
+fn a_syscall_alone_is_no_interrupt() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+    machine.frame(STACK + 200, 0x1, Marker::Syscall.encode());
+    machine.hardware_frame(STACK + 216, 0x40_1000, 0x33, 0x7fff_0000);
+    assert!(!machine.walk(&registers(STACK + 16, STACK + 80)).1);
+}
+
+#[test]
+fn a_hardware_frame_that_leaves_its_stack_is_not_read() {
+    for missing in 0..5 {
+        let mut machine = Machine::new(64);
+        let frame = STACK + 64 * 8 - 16 - 8 * missing;
+        machine.frame(STACK + 80, frame, TEXT + 0x200);
+        machine.frame(frame, 0, INTERRUPT);
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, cut(CutReason::Range)]);
+    }
+}
+
+#[test]
+fn inside_a_stub_the_kernel_says_where_the_hardware_frame_is() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 200, 0, TEXT + 0x200);
+    machine.hardware_frame(STACK + 80, TEXT + 0x100, 8, STACK + 120);
+    let marker = Marker::Interrupt(33);
+    machine.entry = Some((TEXT + 0x500, EntryFrame::OnStack { marker, rip_at: STACK + 80 }));
+    // rbp is still that of the interrupted code.
+    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 72, STACK + 200) };
+    let (stack, in_interrupt) = machine.walk(&at);
+    assert_eq!(stack, [INTERRUPT, TEXT + 0x100, TEXT + 0x200]);
+    assert!(in_interrupt);
+}
+
+#[test]
+fn at_the_first_instruction_of_a_syscall_the_user_is_in_registers() {
+    let mut machine = Machine::new(64);
+    machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
+    let at = Registers { rip: TEXT + 0x500, rcx: 0x40_1000, ..registers(0x7fff_0000, 0x7fff_0010) };
+    assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
+}
+
+#[test]
+fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, STACK + 160, TEXT + 0x200);
+    machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
+    let border = Border { marker: Marker::Syscall, rip_at: STACK + 240, rbp: 5 };
+    machine.border = Some((TEXT + 0x200, border));
+    let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+    assert_eq!(stack, [TEXT + 0x200, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
+}
+
+#[test]
+fn user_chains_of_every_badness_end_quietly() {
+    for (frame, next) in [(0x7fff_0011, 0), (8, 8), (1 << 47, 0), (u64::MAX - 7, 0), (0x7fff_0010, 0x7fff_0008)] {
+        let mut machine = Machine::new(64);
+        machine.user_frames = true;
+        machine.user = (0..64).map(|word| (frame.wrapping_add(8 * word), 0x40_2000)).collect();
+        machine.user.insert(frame, next);
+        let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: frame, ..Registers::default() };
+        let (stack, _) = machine.walk(&at);
+        assert!(stack.iter().all(|word| *word == 0x40_2000), "{stack:x?}");
+        assert!(stack.len() <= 2);
+    }
+}

@@ -1,0 +1,97 @@
+//! Prologue, epilogue and frameless code, one instruction at a time; and stale words that only look like callers.
+
+use super::*;
+
+/// Where `main` calls `f` (at 0x100), so the return address.
+const RETURN: u64 = TEXT + 0x305;
+const F: u64 = 0x100;
+
+/// `main` (frame at +200, called from 0x400) has called f; [rsp] = `top`, [rsp+8] = `second`.
+fn called(code: &[u8], rip: u64, rbp: u64, top: u64, second: u64) -> Vec<u64> {
+    let mut machine = Machine::new(64);
+    machine.code(0x300, &call(RETURN, TEXT + F));
+    machine.code(F, code);
+    machine.frame(STACK + 200, 0, TEXT + 0x400);
+    machine.frame(STACK + 80, STACK + 200, RETURN);
+    machine.set(STACK + 40, top);
+    machine.set(STACK + 48, second);
+    machine.walk(&Registers { rip: TEXT + F + rip, ..registers(STACK + 40, rbp) }).0
+}
+
+fn call(after: u64, target: u64) -> [u8; 5] {
+    let [a, b, c, d] = (target.wrapping_sub(after) as u32).to_le_bytes();
+    [0xe8, a, b, c, d]
+}
+
+const MAIN: u64 = STACK + 200;
+const OWN: u64 = STACK + 80;
+const CANDIDATE: u64 = Marker::Candidate.encode();
+const FRAMED: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0x90, 0x90, 0x5d, 0xc3];
+
+#[test]
+fn the_caller_is_there_at_every_instruction_of_a_framed_function() {
+    let whole = [RETURN, TEXT + 0x400];
+    assert_eq!(called(&FRAMED, 0, MAIN, RETURN, 7), whole, "push rbp");
+    assert_eq!(called(&FRAMED, 1, MAIN, MAIN, RETURN), whole, "mov rbp, rsp");
+    assert_eq!(called(&FRAMED, 4, OWN, 7, 7), whole, "the body");
+    assert_eq!(called(&FRAMED, 6, OWN, MAIN, RETURN), whole, "pop rbp");
+    assert_eq!(called(&FRAMED, 7, MAIN, RETURN, 7), whole, "ret");
+}
+
+#[test]
+fn the_caller_is_there_in_frameless_code_and_after_an_early_return() {
+    // test rdi, rdi; je 1f; push rbp; mov rbp, rsp; nop; pop rbp; 1: ret
+    let shrink_wrapped = [0x48, 0x85, 0xff, 0x74, 0x06, 0x55, 0x48, 0x89, 0xe5, 0x90, 0x5d, 0xc3];
+    for rip in [0, 3, 5, 11] {
+        assert_eq!(called(&shrink_wrapped, rip, MAIN, RETURN, 7), [RETURN, TEXT + 0x400], "at {rip}");
+    }
+    // lea rax, [rdi+1]; nop; ret
+    let leaf = [0x48, 0x8d, 0x47, 0x01, 0x90, 0xc3];
+    for rip in [0, 4, 5] {
+        assert_eq!(called(&leaf, rip, MAIN, RETURN, 7), [RETURN, TEXT + 0x400], "at {rip}");
+    }
+}
+
+#[test]
+fn a_tail_call_and_a_plain_push_keep_their_caller() {
+    let tail_call = [0x55, 0x48, 0x89, 0xe5, 0x5d, 0xe9, 0, 1, 0, 0];
+    assert_eq!(called(&tail_call, 5, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+    // nop; push rbp; nop; pop rbp; ret
+    let stub = [0x90, 0x55, 0x90, 0x5d, 0xc3];
+    assert_eq!(called(&stub, 0, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+    assert_eq!(called(&stub, 1, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+    assert_eq!(called(&stub, 2, MAIN, MAIN, RETURN), [RETURN, TEXT + 0x400]);
+    assert_eq!(called(&stub, 3, MAIN, MAIN, RETURN), [RETURN, TEXT + 0x400]);
+    assert_eq!(called(&stub, 4, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+}
+
+#[test]
+fn a_stale_return_address_in_a_framed_body_is_a_candidate_and_not_a_caller() {
+    let stack = called(&FRAMED, 4, OWN, RETURN, 7);
+    assert_eq!(stack, [CANDIDATE, RETURN, RETURN, TEXT + 0x400]);
+}
+
+#[test]
+fn a_push_of_rbp_that_is_no_prologue_makes_no_caller_of_what_lies_below() {
+    // sub rsp, 8; push rbp; pop rbp; add rsp, 8; ret: at the push, [rsp] is a local, here some text without a call.
+    let naked = [0x48, 0x83, 0xec, 0x08, 0x55, 0x5d, 0x48, 0x83, 0xc4, 0x08, 0xc3];
+    assert_eq!(called(&naked, 4, MAIN, TEXT + 0x600, RETURN), [TEXT + 0x400]);
+}
+
+#[test]
+fn a_word_without_a_call_before_it_is_never_a_caller() {
+    for rip in 0..8 {
+        assert_eq!(called(&FRAMED, rip, MAIN, TEXT + 0x600, 7), [TEXT + 0x400], "at {rip}");
+    }
+}
+
+#[test]
+fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
+    for rip in [TEXT, TEXT + 4, TEXT + TEXT_BYTES as u64 - 1] {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 200, 0, TEXT + 0x400);
+        machine.set(STACK + 40, TEXT);
+        let at = Registers { rip, ..registers(STACK + 40, STACK + 200) };
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x400]);
+    }
+}

@@ -1,0 +1,236 @@
+//! The unwinder on arrays: a machine of a few stacks and a piece of text, whose memory panics at every read outside.
+
+mod borders;
+mod edges;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod single_step;
+mod wild;
+
+use super::{Memory, Stacks, Walk, innermost};
+use crate::format::marker::{CutReason, Marker};
+use crate::hooks::{Border, Context, EntryFrame, Kernel, Registers};
+use crate::ring::Sink;
+use crate::sync::{AtomicU64, Ordering};
+use core::ops::Range;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+pub(super) const TEXT: u64 = 0xffff_ffff_8020_0000;
+pub(super) const TEXT_BYTES: usize = 0x1000;
+pub(super) const STACK: u64 = 0xffff_c000_0000_1000;
+
+/// A kernel whose memory is arrays.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    /// Stacks: where each begins, and its words.
+    pub(super) stacks: Vec<(u64, Vec<u64>)>,
+    pub(super) text: Vec<u8>,
+    pub(super) user: HashMap<u64, u64>,
+    pub(super) entry: Option<(u64, EntryFrame)>,
+    pub(super) border: Option<(u64, Border)>,
+    pub(super) depth: usize,
+    pub(super) user_frames: bool,
+    /// Every stack word that was read.
+    pub(super) read: Mutex<Vec<u64>>,
+}
+
+impl Machine {
+    /// One stack of `words` words, text of `nop`s.
+    pub(super) fn new(words: usize) -> Self {
+        let text = vec![0x90; TEXT_BYTES];
+        Self { stacks: vec![(STACK, vec![0; words])], text, depth: 64, ..Self::default() }
+    }
+
+    /// Writes the word at `address`, which must be in a stack.
+    pub(super) fn set(&mut self, address: u64, word: u64) {
+        let place = self.stacks.iter_mut().find_map(|(base, words)| {
+            let index = address.checked_sub(*base)? as usize / 8;
+            words.get_mut(index)
+        });
+        *place.expect("an address in a stack") = word;
+    }
+
+    /// A frame at `address`: saved rbp and return address.
+    pub(super) fn frame(&mut self, address: u64, next: u64, return_address: u64) {
+        self.set(address, next);
+        self.set(address + 8, return_address);
+    }
+
+    /// A hardware frame at `address`.
+    pub(super) fn hardware_frame(&mut self, address: u64, rip: u64, cs: u64, rsp: u64) {
+        for (word, at) in [rip, cs, 0x202, rsp, 0x10].into_iter().zip((address..).step_by(8)) {
+            self.set(at, word);
+        }
+    }
+
+    /// Writes code.
+    pub(super) fn code(&mut self, offset: u64, bytes: &[u8]) {
+        self.text[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What a walk from these registers puts behind the first address, as a handler would call it; and whether it passed
+    /// an interrupt.
+    pub(super) fn walk(&self, at: &Registers) -> (Vec<u64>, bool) {
+        let places: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0xdead)).collect();
+        let mut walk = Walk {
+            kernel: self,
+            memory: self,
+            text: (TEXT, TEXT + TEXT_BYTES as u64),
+            sink: Sink::over(&places),
+            frames_left: self.depth - 1,
+            stacks: Stacks::new(),
+            user_frames: self.user_frames,
+            in_interrupt: false,
+        };
+        // The careful walk alone, then the plain beginning with the careful end: the same must come out.
+        walk.run(at).expect("room for every walk");
+        let careful = (words(&places, walk.sink.words()), walk.in_interrupt);
+        if at.cs & 3 == 0 {
+            walk.sink = Sink::over(&places);
+            (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
+            let room = walk.sink.contiguous(walk.frames_left);
+            if let Some((run, range)) = innermost(self, walk.memory, walk.text, at, room) {
+                if run.at_root(self) {
+                    walk.take(&run);
+                } else {
+                    walk.finish(&run, range).expect("room for every walk");
+                }
+                assert_eq!((words(&places, walk.sink.words()), walk.in_interrupt), careful, "plain and careful differ");
+            }
+        }
+        careful
+    }
+}
+
+fn words(places: &[AtomicU64], count: usize) -> Vec<u64> {
+    places[..count].iter().map(|place| place.load(Ordering::Relaxed)).collect()
+}
+
+impl Kernel for Machine {
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn signal(&self, _cpus: &crate::CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        let ranges = self.stacks.iter().map(|(base, words)| *base..base + 8 * words.len() as u64);
+        ranges.into_iter().find(|range| range.contains(&address))
+    }
+    fn context(&self) -> Context {
+        Context { id: 0, idle: false }
+    }
+    fn read_user(&self, address: u64) -> Option<u64> {
+        self.user.get(&address).copied()
+    }
+    fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
+        self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)
+    }
+    fn border(&self, return_address: u64, _frame_pointer: u64) -> Option<Border> {
+        self.border.filter(|(address, _)| *address == return_address).map(|(_, border)| border)
+    }
+    fn sleep_ns(&self, _ns: u64) {}
+}
+
+impl Memory for &Machine {
+    unsafe fn stack(&self, address: u64) -> u64 {
+        assert_eq!(address % 8, 0, "misaligned read at {address:#x}");
+        let range = self.stack_range(address).unwrap_or_else(|| panic!("read outside of all stacks at {address:#x}"));
+        let (_, words) = self.stacks.iter().find(|(base, _)| *base == range.start).expect("the range is a stack");
+        self.read.lock().unwrap().push(address);
+        words[(address - range.start) as usize / 8]
+    }
+    unsafe fn code(&self, address: u64) -> u64 {
+        let offset = address.checked_sub(TEXT).expect("read below the text") as usize;
+        u64::from_le_bytes(self.text[offset..offset + 8].try_into().expect("eight bytes"))
+    }
+}
+
+/// Registers of kernel code in the middle of a function with a frame.
+pub(super) fn registers(rsp: u64, rbp: u64) -> Registers {
+    Registers { rip: TEXT + 0x100, cs: 8, rflags: 0x202, rsp, rbp, rcx: 0 }
+}
+
+pub(super) fn cut(reason: CutReason) -> u64 {
+    Marker::Cut(Ok(reason)).encode()
+}
+
+#[test]
+fn a_chain_is_walked_from_leaf_to_root() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, STACK + 160, TEXT + 0x200);
+    machine.frame(STACK + 160, STACK + 400, TEXT + 0x300);
+    machine.frame(STACK + 400, 0, TEXT + 0x400);
+    let (stack, in_interrupt) = machine.walk(&registers(STACK + 16, STACK + 80));
+    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, TEXT + 0x400]);
+    assert!(!in_interrupt);
+}
+
+#[test]
+fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
+    let mut machine = Machine::new(1024);
+    for frame in 0..100 {
+        let at = STACK + 64 + 32 * frame;
+        machine.frame(at, if frame == 99 { 0 } else { at + 32 }, TEXT + 8 * frame);
+    }
+    for depth in 1..=120 {
+        machine.depth = depth;
+        let (stack, _) = machine.walk(&registers(STACK, STACK + 64));
+        let kept = 100.min(depth - 1);
+        let mut expected: Vec<u64> = (0..kept as u64).map(|frame| TEXT + 8 * frame).collect();
+        if kept < 100 {
+            expected.push(cut(CutReason::Depth));
+        }
+        assert_eq!(stack, expected, "depth {depth}");
+    }
+}
+
+#[test]
+fn every_way_to_break_a_chain_is_told_apart() {
+    let end = STACK + 64 * 8;
+    let cases = [
+        (STACK + 160 + 4, CutReason::Alignment),
+        (STACK + 80, CutReason::Loop),
+        (STACK + 72, CutReason::Loop),
+        (STACK + 0x10_0000, CutReason::Range),
+        (end - 8, CutReason::Range),
+        (end, CutReason::Range),
+        (STACK - 8, CutReason::Range),
+        (0x8000_0000_0000_0000, CutReason::Range),
+        (u64::MAX - 7, CutReason::Range),
+        (0x1000, CutReason::Range),
+    ];
+    for (next, reason) in cases {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, next, TEXT + 0x200);
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x200, cut(reason)], "next frame {next:#x}");
+    }
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 80, STACK + 160, 0xdead_beef);
+    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [cut(CutReason::NotText)]);
+}
+
+#[test]
+fn a_frame_pointer_below_the_stack_pointer_is_not_followed() {
+    let mut machine = Machine::new(64);
+    machine.frame(STACK + 16, 0, TEXT + 0x200);
+    assert_eq!(machine.walk(&registers(STACK + 80, STACK + 16)).0, [cut(CutReason::Loop)]);
+}
+
+#[test]
+fn a_stack_pointer_outside_of_all_stacks_is_not_followed() {
+    let machine = Machine::new(64);
+    assert_eq!(machine.walk(&registers(0x1000, STACK + 16)).0, [cut(CutReason::Range)]);
+}
+
+#[test]
+fn the_chain_may_go_to_another_stack_but_not_round_and_round() {
+    let mut machine = Machine::new(64);
+    let other = STACK + 0x10_0000;
+    machine.stacks.push((other, vec![0; 64]));
+    machine.frame(STACK + 80, other + 80, TEXT + 0x200);
+    machine.frame(other + 80, 0, TEXT + 0x300);
+    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [TEXT + 0x200, TEXT + 0x300]);
+    machine.frame(other + 80, STACK + 80, TEXT + 0x300);
+    let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, cut(CutReason::Loop)]);
+}

@@ -1,0 +1,103 @@
+//! Property tests: whatever lies on the stacks and in the registers, a walk reads only inside, ends, and says why.
+//!
+//! The machine's memory panics at every read outside of a declared stack or misaligned, so a walk that comes back has
+//! read nothing else. Under `--cfg kprof_break_bounds` these tests must fail. A case is made from one seed, which
+//! proptest prints; worlds of words drawn one by one by proptest were a hundred times slower.
+
+use super::*;
+use crate::format::marker::MARKER_PAGE;
+use crate::gaps::Gaps;
+use proptest::prelude::*;
+
+const OTHER: u64 = STACK + 0x10_0000;
+
+struct Dice(Gaps);
+
+impl Dice {
+    /// A number below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        // A gap is uniform over half its period and one more.
+        self.0.next(2 * limit - 2, true) - (2 * limit - 2 - (2 * limit - 2) / 4)
+    }
+
+    /// A word of one of the kinds that make trouble.
+    fn word(&mut self) -> u64 {
+        match self.below(16) {
+            0..=4 => STACK + 8 * self.below(66),
+            5 => OTHER + 8 * self.below(66),
+            6..=9 => TEXT + self.below(TEXT_BYTES as u64),
+            10 => Marker::Interrupt(self.below(256) as u8).encode(),
+            11 => [Marker::Syscall.encode(), Marker::Exception(14).encode()][self.below(2) as usize],
+            12 => MARKER_PAGE + self.below(0x1000),
+            13 => STACK - 64 + self.below(0x300),
+            14 => [0, 8, 0x33, u64::MAX, 1 << 47, STACK + 512][self.below(6) as usize],
+            _ => self.0.word(),
+        }
+    }
+
+    fn machine(&mut self) -> Machine {
+        let mut machine = Machine::new(0);
+        machine.stacks = [STACK, OTHER].map(|base| (base, (0..64).map(|_| self.word()).collect())).into();
+        for byte in &mut machine.text {
+            *byte = [0x55, 0xe8, 0xc3, 0xff, 0x48, 0x5d, 0xd0, self.0.word() as u8][self.below(8) as usize];
+        }
+        machine.depth = 1 + self.below(80) as usize;
+        machine.user_frames = self.below(2) == 1;
+        machine
+    }
+
+    fn registers(&mut self) -> Registers {
+        let cs = [8, 0x33][usize::from(self.below(8) == 0)];
+        Registers { rip: self.word(), cs, rflags: 0x202, rsp: self.word(), rbp: self.word(), rcx: self.word() }
+    }
+}
+
+const CASES: u32 = if cfg!(miri) { 20 } else { 20_000 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_wild_chain_ends_inside_its_bounds(seed in any::<u64>()) {
+        let mut dice = Dice(Gaps::new(seed));
+        let machine = dice.machine();
+        for _ in 0..8 {
+            let at = dice.registers();
+            let (stack, _) = machine.walk(&at);
+            let frames = stack.iter().filter(|word| **word < MARKER_PAGE).count();
+            prop_assert!(frames < machine.depth, "{frames} frames with depth {}", machine.depth);
+            prop_assert!(stack.len() as u64 <= 16 + 3 * machine.depth as u64);
+            // Two words for each frame, a few to look at edges and borders, all twice: nothing is read without end.
+            prop_assert!(core::mem::take(&mut *machine.read.lock().unwrap()).len() <= 30 * (machine.depth + 10));
+            // A cut is the last word.
+            let cut = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Cut(_))));
+            prop_assert!(cut.is_none_or(|at| at + 1 == stack.len()));
+            // Every address in front of user code is text.
+            let kernel = stack.iter().take_while(|word| **word != Marker::User.encode());
+            for word in kernel.filter(|word| **word < MARKER_PAGE && at.cs == 8) {
+                prop_assert!((TEXT..TEXT + TEXT_BYTES as u64).contains(word), "{word:#x} is not text");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_dice_reach_every_stop_reason_and_every_border() {
+    let mut seen = HashMap::new();
+    let mut dice = Dice(Gaps::new(1));
+    for _ in 0..if cfg!(miri) { 60 } else { 3_000 } {
+        let (machine, at) = (dice.machine(), dice.registers());
+        let (stack, _) = machine.walk(&Registers { rsp: STACK, rbp: STACK + 8 * dice.below(60), cs: 8, ..at });
+        for word in stack.iter().filter(|word| **word >= MARKER_PAGE) {
+            *seen.entry(*word & !0xff | *word & if *word >> 8 & 15 == 4 { 0xff } else { 0 }).or_insert(0) += 1;
+        }
+    }
+    let mut expected: Vec<u64> = CutReason::ALL.into_iter().map(cut).collect();
+    expected.extend([Marker::Interrupt(0), Marker::Exception(0), Marker::Syscall, Marker::User].map(Marker::encode));
+    if !cfg!(miri) {
+        expected.push(Marker::Candidate.encode());
+    }
+    for marker in expected {
+        assert!(seen.contains_key(&marker), "{:?} was never reached: {seen:x?}", Marker::decode(marker));
+    }
+}
