@@ -1,7 +1,7 @@
 //! The round over the CPUs: wait, read all streams, write, sync, acknowledge.
 //!
 //! ```text
-//!  wait ─► read CPUs ─► read meta ─► read ctl ─► one write ─► fsync ─► one ack ─► (rotate) ─┐
+//!  wait ─► read CPUs ─► read ctl ─► read meta ─► one write ─► fsync ─► one ack ─► (rotate) ─┐
 //!   ▲                                                                                      │
 //!   └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -22,6 +22,7 @@ use crate::source::{Layout, Source, Stream, Waited};
 use crate::system::System;
 use crate::write::compose::{Composer, Form};
 use crate::write::sample_file::{OnFull, SampleFile};
+use kprof::format::record::{Kind, VERSION};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -204,9 +205,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         // Not always the same one first: under a flood the round may end before the last one's turn.
         let shift = self.totals.rounds as usize % cpus.len().max(1);
         cpus.rotate_left(shift);
-        for stream in cpus.into_iter().chain([Stream::Meta]) {
-            if stream != Stream::Meta && (used > ROUND_BYTES || self.is_recorder()) {
-                continue;
+        for stream in cpus {
+            if used > ROUND_BYTES || self.is_recorder() {
+                break;
             }
             match self.read(stream, used) {
                 Ok(piece) => {
@@ -218,6 +219,10 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         match self.source.observe(self.system) {
             Ok(ctl) => self.ctl = ctl,
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        match self.read_meta(used) {
+            Ok(piece) => pieces.push((Stream::Meta, piece)),
             Err(error) => failed = failed.or(Some(error)),
         }
         let brought = pieces.iter().map(|(_, piece)| piece.range.len() - piece.carried).sum();
@@ -246,16 +251,42 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
 
     /// Reads what the stream has to the round's buffer, from `start` on, behind what an earlier read had left over.
     fn read(&mut self, stream: Stream, start: usize) -> Result<Piece, Error> {
+        let carried = self.streams.entry(stream).or_default().carry.len();
+        let held = start + carried;
+        let got = self.read_behind(stream, held)?;
         let place = self.streams.entry(stream).or_default();
-        let held = start + place.carry.len();
-        let end = held + READ_BYTES;
+        self.buffer[start..held].copy_from_slice(&place.carry);
+        place.carry.clear();
+        Ok(Piece { range: start..held + got, carried })
+    }
+
+    /// One read to the round's buffer, from `start` on.
+    fn read_behind(&mut self, stream: Stream, start: usize) -> Result<usize, Error> {
+        let end = start + READ_BYTES;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }
-        let got = self.source.read(self.system, stream, &mut self.buffer[held..end])?;
-        self.buffer[start..held].copy_from_slice(&place.carry);
-        place.carry.clear();
-        Ok(Piece { range: start..held + got, carried: held - start })
+        self.source.read(self.system, stream, &mut self.buffer[start..end])
+    }
+
+    /// Reads the meta stream as far as it went when the state was read: the names of all contexts in this round's samples.
+    fn read_meta(&mut self, start: usize) -> Result<Piece, Error> {
+        let place = self.streams.entry(Stream::Meta).or_default();
+        let begins = place.position.or(self.ctl.meta().find("position-out")).unwrap_or(0);
+        let goes_to = self.ctl.meta().find("position-in");
+        let is_whole = |held: usize| goes_to.is_some_and(|goes_to| begins + (held / 8) as u64 >= goes_to);
+        if is_whole(place.carry.len()) {
+            return Ok(Piece { range: start..start, carried: 0 });
+        }
+        let mut piece = self.read(Stream::Meta, start)?;
+        while !is_whole(piece.range.len()) && piece.range.len() < ROUND_BYTES {
+            let more = self.read_behind(Stream::Meta, piece.range.end)?;
+            if more == 0 {
+                break;
+            }
+            piece.range.end += more;
+        }
+        Ok(piece)
     }
 
     /// Takes the bytes of one stream apart and adds its batch to the output.
@@ -274,7 +305,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             Layout::Framed => Records::Framed(Framed::new(bytes, position)),
             Layout::RedoxRaw => Records::Raw(RawRecords::new(bytes, position.unwrap_or(0))),
         };
-        let mut is_first = true;
+        let (mut is_first, mut newer) = (true, None);
         while let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) {
             let here = records.item_from();
             if here < place.on_disk {
@@ -296,20 +327,18 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                     self.totals.samples += 1;
                 }
                 (Item::Meta(meta), Stream::Meta) => {
-                    if meta.kind == kprof::format::record::Kind::ContextName {
+                    if meta.kind == Kind::ContextName {
                         self.names.set(meta.values[0], meta.tsc, meta.text);
                     }
                     self.composer.meta(&meta);
                 }
                 (Item::Skipped(skipped), _) => {
-                    if let Why::Version(version) = skipped.why
-                        && version > kprof::format::record::VERSION
-                        && self.totals.samples == 0
-                    {
-                        return Err(Error::Newer { stream: stream.to_string(), position: skipped.from, version });
-                    }
                     match skipped.why {
                         Why::UnknownKind(_) => self.totals.unknown += 1,
+                        Why::Version(version) if version > VERSION => {
+                            newer = newer.or(Some((skipped.from, version)));
+                            self.totals.corrupt += 1;
+                        }
                         _ => self.totals.corrupt += 1,
                     }
                     self.composer.corrupt(stream, &skipped);
@@ -317,6 +346,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 // A record that has strayed into the wrong stream says nothing.
                 (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
             }
+        }
+        // A flipped bit now and then, or a kernel that is newer than this program?
+        if let Some((position, version)) = newer
+            && self.totals.samples == 0
+        {
+            return Err(Error::Newer { stream: stream.to_string(), position, version });
         }
         let used = records.used_bytes();
         let end = records.position();
@@ -372,12 +407,17 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             .filter_map(|(cpu, counters)| Some((Stream::Cpu(cpu), counters.find("position-in")?)))
             .chain(self.ctl.meta().find("position-in").map(|position| (Stream::Meta, position)))
             .collect();
-        for _ in 0..LAST_ROUNDS {
+        let mut rounds = 0;
+        loop {
             let is_there = |(stream, target): (&Stream, &u64)| {
                 self.streams.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
             };
             let all_there = !target.is_empty() && target.iter().all(is_there);
             if all_there || self.round()? == 0 {
+                break;
+            }
+            rounds += 1;
+            if target.is_empty() && rounds == LAST_ROUNDS {
                 break;
             }
         }

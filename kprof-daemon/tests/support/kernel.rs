@@ -66,12 +66,17 @@ impl Kernel {
 
     /// One tick: a sample on every CPU, now and then a new context.
     pub fn tick(&mut self) {
-        self.tick += 1;
-        self.tsc += 1 + self.random.below(1000);
         if self.names.is_empty() || self.random.once_in(20) {
             let id = self.names.len() as u64 + 1;
             self.name(id, format!("task {id} #%").into_bytes());
         }
+        self.tick_without_names();
+    }
+
+    /// One tick: a sample on every CPU.
+    pub fn tick_without_names(&mut self) {
+        self.tick += 1;
+        self.tsc += 1 + self.random.below(1000);
         let cpus: Vec<u32> = self.rings.keys().copied().collect();
         for cpu in cpus {
             self.sample(cpu);

@@ -33,6 +33,11 @@ pub type OnPause = Box<dyn FnMut(&mut Kernel, u64)>;
 /// A hook that may change what a read of a stream gives.
 pub type OnRead = Box<dyn FnMut(Stream, &mut [u8])>;
 
+/// A hook that a sleep of a second or more calls: somebody else works on the disk meanwhile.
+pub type OnSleep = Box<dyn FnMut(&mut Disk)>;
+/// A hook that every call calls: with its number, and the error that writes end with.
+pub type OnCall = Box<dyn FnMut(usize, &mut Option<io::ErrorKind>)>;
+
 pub struct World {
     pub kernel: Kernel,
     pub disk: Disk,
@@ -54,6 +59,10 @@ pub struct World {
     /// What the next write to a file ends with, if not with success.
     pub write_error: Option<io::ErrorKind>,
     pub locked: bool,
+    pub on_sleep: OnSleep,
+    pub on_call: OnCall,
+    /// All names of all files go when this is set.
+    pub delete_when: Option<Rc<std::cell::Cell<bool>>>,
 }
 
 #[derive(Clone)]
@@ -93,6 +102,9 @@ impl Simulated {
             handles: 0,
             write_error: None,
             locked: false,
+            on_sleep: Box::new(|_| {}),
+            on_call: Box::new(|_, _| {}),
+            delete_when: None,
         })))
     }
 
@@ -108,6 +120,10 @@ impl Simulated {
             if std::mem::take(&mut world.late_syncs_are_due) {
                 std::mem::take(&mut world.late_syncs).into_iter().for_each(|file| world.disk.sync(file));
             }
+        }
+        (world.on_call)(world.calls.len(), &mut world.write_error);
+        if world.delete_when.as_ref().is_some_and(|when| when.get()) {
+            world.disk.names.clear();
         }
         if world.random.once_in(world.interrupts) {
             return Err(io::ErrorKind::Interrupted.into());
@@ -283,6 +299,10 @@ impl System for Simulated {
 
     fn sleep(&mut self, time: Duration) -> io::Result<()> {
         self.call("sleep")?;
+        if time >= Duration::from_secs(1) {
+            let world = &mut *self.0.borrow_mut();
+            (world.on_sleep)(&mut world.disk);
+        }
         self.pause(time);
         Ok(())
     }

@@ -1,0 +1,329 @@
+//! A kernel and a system that do everything nasty; the file must hold every sample once all the same.
+//!
+//! In: short reads, split records, interrupted calls, empty and late CPUs, floods, flipped bytes, a full disk, errors. Out:
+//! exactly once, an account that balances, and for what cannot go on a clear error that leaves what was safe.
+
+mod support;
+
+use kprof_daemon::drain_loop::Totals;
+use kprof_daemon::error::Error;
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::Stream;
+use kprof_daemon::write::sample_file::OnFull;
+use std::io;
+use support::kernel::Kernel;
+use support::reader::Reading;
+use support::ring::Ring;
+use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::system::Simulated;
+
+/// A world in which each of `pauses` pauses does `each`, and the one after them ends the session.
+fn world(
+    kernel: Kernel,
+    pauses: u64,
+    signals: &Signals,
+    mut each: impl FnMut(&mut Kernel, u64) + 'static,
+) -> Simulated {
+    let signals = signals.clone();
+    Simulated::new(
+        kernel,
+        Box::new(move |kernel, pause| {
+            if pause <= pauses {
+                each(kernel, pause);
+            } else {
+                signals.stop();
+            }
+        }),
+    )
+}
+
+/// Runs to the end and asserts that nothing is missing, double or wrong.
+fn run(system: &Simulated, signals: &Signals) -> (Totals, Reading) {
+    let totals = session(system, options(), signals).unwrap();
+    let reading = reading(system);
+    exactly_once(system, &reading).unwrap();
+    let world = system.0.borrow();
+    for (cpu, ring) in &world.kernel.rings {
+        let account = &reading.accounts[cpu];
+        assert_eq!(account["taken"], account["recorded"] + account["lost-full"], "cpu {cpu}");
+        assert_eq!(account["delivered"], account["recorded"], "cpu {cpu}: all that was recorded is delivered");
+        assert_eq!(ring.recorded, ring.delivered, "cpu {cpu}");
+    }
+    (totals, reading)
+}
+
+#[test]
+fn short_reads_split_records_and_interrupted_calls_lose_nothing() {
+    for seed in 1..30 {
+        let signals = Signals::default();
+        let system = world(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
+            for _ in 0..kernel.random.below(12) {
+                kernel.tick();
+            }
+        });
+        {
+            let mut world = system.0.borrow_mut();
+            world.kernel.nasty.splits = seed % 2 == 0;
+            world.kernel.nasty.most_records = (seed % 4) as usize;
+            world.kernel.nasty.cannot_wait = seed % 3 == 0;
+            world.interrupts = 1 + seed % 5;
+            world.interrupts *= u64::from(world.interrupts > 1);
+        }
+        let (totals, _) = run(&system, &signals);
+        assert_eq!((totals.corrupt, totals.unknown, totals.again), (0, 0, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn empty_cpus_and_cpus_that_come_later_are_drained() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1], 1 << 13, 5), 30, &signals, |kernel, pause| {
+        if pause == 10 {
+            kernel.rings.insert(2, Ring::new(1 << 13));
+        }
+        if pause == 12 {
+            // Registered, and never sampled.
+            kernel.rings.insert(9, Ring::new(1 << 13));
+        }
+        if pause < 12 {
+            kernel.tick();
+        }
+    });
+    let (_, reading) = run(&system, &signals);
+    assert!(reading.samples.iter().any(|((cpu, _), ..)| *cpu == 2));
+    assert_eq!(reading.accounts[&9]["taken"], 0);
+}
+
+#[test]
+fn a_flood_is_drained_as_far_as_the_rings_hold_and_the_rest_is_counted() {
+    let signals = Signals::default();
+    // 10 kHz on three CPUs: 2500 samples each in a quarter of a second, into rings of 256 KiB.
+    let system = world(Kernel::new(&[1, 2, 3], 32 * 1024, 5), 8, &signals, |kernel, pause| {
+        for _ in 0..if pause == 4 { 6000 } else { 2500 } {
+            if kernel.names.len() < 5 {
+                kernel.name(kernel.names.len() as u64 + 1, b"task flood #%".to_vec());
+            }
+            kernel.tick_without_names();
+        }
+    });
+    let (totals, reading) = run(&system, &signals);
+    let lost: u64 = reading.accounts.values().map(|account| account["lost-full"]).sum();
+    let taken: u64 = reading.accounts.values().map(|account| account["taken"]).sum();
+    assert_eq!(totals.samples + lost, taken);
+    assert!(lost > 0 && totals.samples > 50_000, "{lost} lost, {totals:?}");
+}
+
+#[test]
+fn every_flipped_byte_of_a_record_costs_at_most_that_record() {
+    // A first run tells where the records of one read lie.
+    let lengths = |flip: Option<(usize, u8)>| {
+        let signals = Signals::default();
+        let system = world(Kernel::new(&[1], 1 << 13, 11), 3, &signals, |kernel, pause| {
+            let ticks = if pause == 1 { 6 } else { 3 };
+            (0..ticks).for_each(|_| kernel.tick());
+        });
+        let mut reads = 0;
+        let flipped = std::rc::Rc::new(std::cell::Cell::new(0));
+        let seen = std::rc::Rc::clone(&flipped);
+        system.0.borrow_mut().on_read = Box::new(move |stream, bytes| {
+            reads += usize::from(stream == Stream::Cpu(1) && !bytes.is_empty());
+            if reads == 1 && stream == Stream::Cpu(1) && !bytes.is_empty() {
+                seen.set(bytes.len());
+                if let Some((at, mask)) = flip {
+                    bytes[at] ^= mask;
+                }
+                reads += 1;
+            }
+        });
+        let ended = session(&system, options(), &signals);
+        (ended, system, flipped.get())
+    };
+    let (clean, system, first_read) = lengths(None);
+    assert_eq!(clean.unwrap().corrupt, 0);
+    let all = system.0.borrow().kernel.ledger.len();
+    assert!(first_read > 300, "a first read of several records: {first_read} bytes");
+    let mut damaged = 0;
+    for at in 0..first_read {
+        for mask in [0xff, 0x01, 0x80, 0x10] {
+            let (ended, system, _) = lengths(Some((at, mask)));
+            let totals = ended.unwrap_or_else(|error| panic!("byte {at}, mask {mask:x}: {error}"));
+            let ledger = system.0.borrow().kernel.ledger.clone();
+            let reading = reading(&system);
+            let good = reading.samples.iter().filter(|(key, line, _)| ledger.get(key) == Some(line)).count();
+            assert!(good >= all - 1, "byte {at}, mask {mask:x}: {good} of {all} samples are whole, {totals:?}");
+            assert!(reading.samples.len() <= all, "byte {at}, mask {mask:x}: more samples than there were");
+            assert!(totals.corrupt + totals.unknown <= 1, "byte {at}, mask {mask:x}: {totals:?}");
+            assert_eq!(
+                reading.corrupt_lines as u64,
+                totals.corrupt + totals.unknown,
+                "what is skipped is written down"
+            );
+            damaged += totals.corrupt + totals.unknown;
+            let ring = &system.0.borrow().kernel.rings[&1];
+            assert_eq!(ring.tail, ring.head, "byte {at}, mask {mask:x}: what was skipped is given up too");
+        }
+    }
+    assert!(damaged > 0);
+}
+
+#[test]
+fn a_newer_kernel_is_named_and_keeps_its_records() {
+    let signals = Signals::default();
+    let mut kernel = Kernel::new(&[1], 1 << 13, 3);
+    kernel.version = Some(2);
+    let system = world(kernel, 3, &signals, |kernel, _| kernel.tick());
+    let error = session(&system, options(), &signals).unwrap_err();
+    assert!(matches!(error, Error::Newer { version: 2, .. }), "{error}");
+    assert_eq!(error.exit_code(), 7);
+    assert!(error.to_string().contains("stream 1, position 0"), "{error}");
+    assert_eq!(system.0.borrow().kernel.rings[&1].tail, 0, "nothing was acknowledged");
+}
+
+#[test]
+fn a_second_instance_is_refused_and_the_first_one_goes_on() {
+    let signals = Signals::default();
+    let system = Simulated::new(Kernel::new(&[1], 1 << 13, 3), Box::new(|_, _| {}));
+    let (second, stopper, mut pauses) = (system.clone(), signals.clone(), 0);
+    let refused = std::rc::Rc::new(std::cell::Cell::new(0));
+    let seen = std::rc::Rc::clone(&refused);
+    system.0.borrow_mut().kernel.tick();
+    // The claim of another handle, taken while the first session waits.
+    system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
+        kernel.tick();
+        if kernel.control(77, b"protocol 1\n").is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+            seen.set(seen.get() + 1);
+        }
+        pauses += 1;
+        if pauses == 5 {
+            stopper.stop();
+        }
+    });
+    run(&system, &signals);
+    assert_eq!(refused.get(), 5);
+    // And what the daemon says when it is the second one.
+    second.0.borrow_mut().kernel.control(77, b"protocol 1\n").unwrap();
+    let error = session(&second, options(), &Signals::default()).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
+}
+
+#[test]
+fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());
+    system.0.borrow_mut().disk.room = 5000;
+    // Room comes back while the daemon sleeps on it.
+    let room = system.clone();
+    let clock = std::rc::Rc::new(std::cell::Cell::new(0));
+    let ticks = std::rc::Rc::clone(&clock);
+    room.0.borrow_mut().on_sleep = Box::new(move |disk| {
+        ticks.set(ticks.get() + 1);
+        if ticks.get() == 5 {
+            disk.room = usize::MAX;
+        }
+    });
+    run(&system, &signals);
+    assert_eq!(clock.get(), 5, "it waited for room, once a second");
+}
+
+#[test]
+fn a_full_disk_ends_the_session_where_that_is_wanted_and_the_file_is_whole() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());
+    system.0.borrow_mut().disk.room = 5000;
+    let stop = kprof_daemon::drain_loop::Options { on_full: OnFull::Stop, ..options() };
+    let error = session(&system, stop, &signals).unwrap_err();
+    assert_eq!(error.exit_code(), 9);
+    let length = system.file(OUTPUT).len();
+    assert!(error.to_string().contains(&format!("byte {length}")), "{error}: {length}");
+    assert_eq!(reading(&system).void_batches, 0);
+    // With room, the next session completes it.
+    system.0.borrow_mut().disk.room = usize::MAX;
+    let again = Signals::default();
+    let stopper = again.clone();
+    system.0.borrow_mut().on_pause = Box::new(move |_, _| stopper.stop());
+    run(&system, &again);
+}
+
+#[test]
+fn a_write_error_is_named_with_file_and_place_and_what_was_safe_stays() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, _| kernel.tick());
+    let broken = system.clone();
+    let before = std::rc::Rc::new(std::cell::Cell::new(0));
+    let noted = std::rc::Rc::clone(&before);
+    system.0.borrow_mut().on_call = Box::new(move |calls, write_error| {
+        if calls == 200 {
+            noted.set(1);
+            *write_error = Some(io::ErrorKind::Other);
+        }
+    });
+    let error = session(&system, options(), &signals).unwrap_err();
+    assert_eq!(before.get(), 1);
+    assert_eq!(error.exit_code(), 8);
+    let said = error.to_string();
+    let length = broken.file(OUTPUT).len();
+    assert!(said.contains(OUTPUT) && said.contains(&format!("byte {length}")), "{said}: {length}");
+    broken.0.borrow_mut().write_error = None;
+    broken.0.borrow_mut().on_call = Box::new(|_, _| {});
+    let again = Signals::default();
+    let stopper = again.clone();
+    broken.0.borrow_mut().on_pause = Box::new(move |_, _| stopper.stop());
+    run(&broken, &again);
+}
+
+#[test]
+fn a_source_that_goes_away_is_named_and_the_file_is_whole() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, pause| {
+        kernel.tick();
+        kernel.is_gone = pause == 10;
+    });
+    let error = session(&system, options(), &signals).unwrap_err();
+    assert_eq!(error.exit_code(), 5);
+    assert!(error.to_string().contains("/scheme/debug/profiling-"), "{error}");
+    let reading = reading(&system);
+    assert!(reading.void_batches == 0 && !reading.samples.is_empty());
+    let error = session(&system, options(), &signals).unwrap_err();
+    assert_eq!(error.exit_code(), 3, "not there at all: {error}");
+}
+
+#[test]
+fn a_deleted_file_is_noticed() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1], 1 << 13, 8), 20, &signals, |kernel, _| kernel.tick());
+    let deleting = system.clone();
+    let mut before = std::mem::replace(&mut deleting.0.borrow_mut().on_pause, Box::new(|_, _| {}));
+    let gone = std::rc::Rc::new(std::cell::Cell::new(false));
+    let flag = std::rc::Rc::clone(&gone);
+    deleting.0.borrow_mut().on_pause = Box::new(move |kernel, pause| {
+        before(kernel, pause);
+        flag.set(pause >= 6);
+    });
+    deleting.0.borrow_mut().delete_when = Some(gone);
+    let error = session(&system, options(), &signals).unwrap_err();
+    assert!(matches!(error, Error::FileGone { .. }) && error.exit_code() == 8, "{error}");
+}
+
+#[test]
+fn a_new_boot_gets_a_header_of_its_own_and_its_positions_count_anew() {
+    let signals = Signals::default();
+    let system = world(Kernel::new(&[1], 1 << 13, 8), 5, &signals, |kernel, _| kernel.tick());
+    run(&system, &signals);
+    let mut rebooted = Kernel::new(&[1], 1 << 13, 9);
+    rebooted.boot = 0x5f0d;
+    rebooted.tsc = 1_000_000;
+    let first = std::mem::replace(&mut system.0.borrow_mut().kernel, rebooted);
+    let again = Signals::default();
+    let stopper = again.clone();
+    system.0.borrow_mut().on_pause = Box::new(move |kernel, pause| {
+        kernel.tick();
+        if pause > 12 {
+            stopper.stop();
+        }
+    });
+    session(&system, options(), &again).unwrap();
+    system.0.borrow_mut().kernel.ledger.extend(first.ledger);
+    let reading = reading(&system);
+    exactly_once(&system, &reading).unwrap();
+    assert_eq!(reading.headers, 2);
+}
