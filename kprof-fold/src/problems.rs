@@ -51,7 +51,7 @@ impl Kind {
 
     /// Whether something was left out because of this.
     fn skips(self) -> bool {
-        !matches!(self, Self::Note | Self::BatchCount)
+        !matches!(self, Self::Note)
     }
 
     fn what(self) -> &'static str {
@@ -61,7 +61,7 @@ impl Kind {
             Self::Metadata => "metadata lines skipped",
             Self::VoidBatch => "batches without an end left out",
             Self::Overlap => "batches that overlap earlier ones left out",
-            Self::BatchCount => "batches whose end names another number of samples",
+            Self::BatchCount => "batches whose end names another number of samples left out",
             Self::Serial => "serial lines damaged or missing",
             Self::Chunk => "binary chunks skipped",
             Self::Symbol => "symbol lines skipped",

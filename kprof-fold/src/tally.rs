@@ -160,7 +160,8 @@ impl Tally {
         let next = self.groups.len() as u32;
         let groups = &mut self.groups;
         *self.group_numbers.entry(key).or_insert_with_key(|key| {
-            groups.push(String::from_utf8_lossy(&name(key)).into_owned());
+            let name = String::from_utf8_lossy(&name(key)).into_owned();
+            groups.push(if name.is_empty() { "[no name]".to_owned() } else { name });
             next
         })
     }

@@ -21,6 +21,8 @@ pub struct Open {
     pub seen: Seen,
     /// Sample lines so far, malformed ones included.
     pub lines: u64,
+    /// Lines of it are known to be missing (serial form): its number of lines proves nothing.
+    pub has_holes: bool,
 }
 
 /// How the positions of a batch stand to those of earlier ones.
@@ -122,6 +124,7 @@ mod tests {
             counters: Counters::from([("lost-full".to_owned(), lost), ("merged".to_owned(), 2)]),
             seen: Seen::default(),
             lines: 0,
+            has_holes: false,
         };
         let mut boot = Boot::default();
         let first = commit(&mut boot, 0, &open(5, 0)).map(|gap| (gap.lost, gap.merged));

@@ -4,7 +4,12 @@
 //! stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
 
 use super::hex::{hex32, hex64};
+use kprof::format::chunk::MAGIC;
+use kprof::format::serial;
 use std::io::{self, Read};
+
+/// What the text form begins with.
+const HEADER: &[u8] = b"# kprof-profile ";
 
 /// Lines looked at to tell Redox's old texts apart.
 const LINES: usize = 1000;
@@ -16,6 +21,10 @@ const MOST_BYTES: usize = 1024 * 1024;
 pub enum Form {
     /// kprof's text with header and batches.
     Kprof,
+    /// kprof's binary chunks.
+    Binary,
+    /// A serial log with `~kprof` lines in it.
+    Serial,
     /// Redox since 0.2: `<context> <cpu> <tsc> <rip> ...`
     #[value(name = "redox")]
     RedoxContextFirst,
@@ -42,7 +51,7 @@ pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u
         };
         lines += memchr::memchr_iter(b'\n', &head[end..end + got]).count();
         end += got;
-        let header = head[..end].starts_with(b"# kprof-profile ");
+        let header = head[..end].starts_with(HEADER) || head[..end].starts_with(&MAGIC);
         if got == 0 || lines >= LINES || end >= MOST_BYTES || header || (forced.is_some() && end > 0) {
             head.truncate(end);
             let form = forced.unwrap_or_else(|| of(&head));
@@ -53,20 +62,25 @@ pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u
 
 /// The form of a text that begins with `head`.
 pub fn of(head: &[u8]) -> Form {
-    if head.starts_with(b"# kprof-profile ") || memchr::memmem::find(head, b"\n# kprof-profile ").is_some() {
-        return Form::Kprof;
+    let header = head.starts_with(HEADER) || memchr::memmem::find(head, b"\n# kprof-profile ").is_some();
+    match () {
+        () if header => return Form::Kprof,
+        () if memchr::memmem::find(head, &MAGIC).is_some() => return Form::Binary,
+        () if memchr::memmem::find(head, serial::MARK).is_some() => return Form::Serial,
+        () => {}
     }
     let (mut context_first, mut cpu_first) = (0, 0);
     for line in head.split(|byte| *byte == b'\n').take(LINES) {
         let fields: Vec<&[u8]> = line.strip_suffix(b"\r").unwrap_or(line).split(|byte| *byte == b' ').take(5).collect();
-        let is_context_first = fields.len() >= 4
-            && !fields[0].is_empty()
-            && hex32(fields[1]).is_ok()
-            && fields[2..].iter().all(|field| hex64(field).is_ok());
-        let is_cpu_first =
-            fields.len() >= 3 && hex32(fields[0]).is_ok() && fields[1..].iter().all(|field| hex64(field).is_ok());
-        context_first += usize::from(is_context_first && !is_cpu_first);
-        cpu_first += usize::from(is_cpu_first && !is_context_first);
+        let numbers = |from: usize| fields[from..].iter().all(|field| hex64(field).is_ok());
+        // An address where the CPU would stand, and the reverse, is what tells them apart.
+        let is_context_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);
+        let is_cpu_first = fields.len() >= 3
+            && hex32(fields[0]).is_ok()
+            && hex64(fields[1]).is_ok_and(|address| address > u64::from(u32::MAX))
+            && numbers(2);
+        context_first += usize::from(is_context_first);
+        cpu_first += usize::from(is_cpu_first);
     }
     if cpu_first > context_first { Form::RedoxCpuFirst } else { Form::RedoxContextFirst }
 }
@@ -79,13 +93,15 @@ mod tests {
     fn the_two_old_texts_are_told_apart_by_what_fits_only_one_of_them() {
         let newer = b"kmain 0 123456 ffffffff80000000 ffffffff80000100\n".repeat(3);
         let older = b"0 ffffffff80000000 123456 ffffffff80000100\n".repeat(3);
-        // A context whose name is hexadecimal fits both; one clear line decides.
+        // A context whose name is a number is no CPU: what follows it is too small for an address.
         let both = b"fd 0 123456 ffffffff80000000\n";
         assert_eq!(of(&newer), Form::RedoxContextFirst);
         assert_eq!(of(&older), Form::RedoxCpuFirst);
         assert_eq!(of(both), Form::RedoxContextFirst);
-        assert_eq!(of(&[&both.repeat(9)[..], &older[..]].concat()), Form::RedoxCpuFirst);
+        assert_eq!(of(b"a 0 1\na 0 1\n"), Form::RedoxContextFirst);
         assert_eq!(of(b"# kprof-profile 1\n"), Form::Kprof);
+        assert_eq!(of(b"\x89kprof\r\n\x01"), Form::Binary);
+        assert_eq!(of(b"[0.1] boot ~kprof 0 85f1a8ec # kprof-profile 1\n"), Form::Serial);
         assert_eq!(of(b"noise\n# kprof-profile 1\n"), Form::Kprof);
     }
 }

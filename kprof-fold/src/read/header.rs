@@ -25,6 +25,10 @@ impl<C: Consumer> Ingest<C> {
             Ok(Line::Anchor(name, address)) => self.present_boot().anchors.push((name, address)),
             Ok(Line::Context(id, name)) => drop(self.present_boot().contexts.insert(id, name)),
             Ok(other) if matches!(self.region, Region::Repeated | Region::Damaged) => drop(other),
+            Ok(Line::Corrupt(words)) => {
+                let (file, number) = (&self.file, self.line);
+                self.problems.add(Kind::Note, || format!("{file}:{number}: {words} words of the ring were no record"));
+            }
             Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark),
             Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
             Ok(Line::Image(image)) => self.present_boot().images.push(image),
@@ -39,6 +43,22 @@ impl<C: Consumer> Ingest<C> {
                 self.problems
                     .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
             }
+        }
+    }
+
+    /// The open batch is whole: its chunk was.
+    pub(super) fn end_of_chunk(&mut self) {
+        if let Region::Batch(open) = &self.region {
+            let (cpu, to) = (open.cpu, open.positions.1);
+            self.end(cpu, to, None);
+        }
+        self.region = Region::Free;
+    }
+
+    /// Lines that never came, or came damaged.
+    pub(super) fn hole(&mut self) {
+        if let Region::Batch(open) = &mut self.region {
+            open.has_holes = true;
         }
     }
 
@@ -101,13 +121,16 @@ impl<C: Consumer> Ingest<C> {
                 let (file, line) = (&self.file, self.line);
                 self.problems.add(Kind::Overlap, || {
                     let (from, to) = positions;
-                    format!("{file}:{line}: positions {from} to {to} of CPU {cpu:?} were seen in part before; batch left out")
+                    let cpu = cpu.unwrap_or_default();
+                    format!(
+                        "{file}:{line}: positions {from} to {to} of CPU {cpu} were seen in part before; batch left out"
+                    )
                 });
                 self.region = Region::Damaged;
             }
             _ => {
                 let place = self.line;
-                let open = Open { place, cpu, positions, counters, seen: Seen::default(), lines: 0 };
+                let open = Open { place, cpu, positions, counters, seen: Seen::default(), lines: 0, has_holes: false };
                 self.region = Region::Batch(Box::new(open));
             }
         }
@@ -117,13 +140,13 @@ impl<C: Consumer> Ingest<C> {
         let (file, line) = (&self.file, self.line);
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => {
-                if let Some(samples) = samples.filter(|samples| *samples != open.lines) {
+                if let Some(samples) = samples.filter(|samples| *samples != open.lines && !open.has_holes) {
                     let has = open.lines;
+                    self.consumer.discard();
                     self.problems.add(Kind::BatchCount, || {
-                        format!(
-                            "{file}:{line}: the batch says {samples} samples and has {has} lines; those are counted"
-                        )
+                        format!("{file}:{line}: the batch says {samples} samples and has {has} lines; left out")
                     });
+                    return;
                 }
                 let boot = self.boot;
                 self.profile.gaps.extend(batch::commit(&mut self.profile.boots[boot], boot, &open));

@@ -85,13 +85,13 @@ pub struct Ingest<C> {
 
 impl<C: Consumer> Ingest<C> {
     /// Starts on the file named `file`.
-    pub fn new(file: &str, fields: Fields, consumer: C) -> Self {
+    pub fn new(file: &str, fields: Fields, encoding: Encoding, consumer: C) -> Self {
         Self {
             file: file.to_owned(),
             consumer,
             profile: Profile::default(),
             problems: Problems::default(),
-            stacks: Stacks::new(Encoding::Hex),
+            stacks: Stacks::new(encoding),
             boot: 0,
             region: Region::Free,
             line: 0,
@@ -124,6 +124,23 @@ impl<C: Consumer> Ingest<C> {
         if let Err((field, bad)) = result {
             self.malformed(line, field, bad);
         }
+    }
+
+    /// Takes one sample of a binary chunk. Its stack is innermost first.
+    pub(super) fn binary(&mut self, context: &[u8], cpu: u32, tsc: u64, words: &[u64]) {
+        if matches!(self.region, Region::Repeated | Region::Damaged) {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.joined);
+        bytes.clear();
+        words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        let hash = stacks::hash(&bytes);
+        let (stack, traits) = self.stacks.find(&bytes, hash).unwrap_or_else(|| {
+            let traits = Traits::of(words);
+            (self.stacks.insert(&bytes, hash, traits), traits)
+        });
+        self.book(&Parts { context, cpu, tsc, stack: &bytes, hash }, stack, traits);
+        self.joined = bytes;
     }
 
     /// A line that was too long to be handed over.

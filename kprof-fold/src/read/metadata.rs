@@ -47,6 +47,8 @@ pub enum Line {
     Setting(Mark),
     /// `# image ...`
     Image(Image),
+    /// `# corrupt ... words=N`: so many words of the ring were no record.
+    Corrupt(u64),
     /// Any other key and its value.
     Header(String, String),
 }
@@ -77,6 +79,7 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
             cpu: fields.cpu_or_meta()?.ok_or("cpu=meta has no account")?,
             counters: fields.counters(&["cpu"])?,
         },
+        "corrupt" => Line::Corrupt(fields.decimal("words")?),
         "anchor" => {
             let (name, address) = value.rsplit_once('=').ok_or("NAME=ADDRESS expected")?;
             Line::Anchor(name.to_owned(), hex(address)?)

@@ -4,6 +4,7 @@
 //! else. Every error has a place; a damaged piece costs only itself; memory is bounded by blocks and distinct stacks.
 
 pub mod batch;
+pub mod binary;
 pub mod blocks;
 pub mod escape;
 pub mod form;
@@ -11,12 +12,13 @@ pub mod header;
 pub mod hex;
 pub mod ingest;
 pub mod metadata;
+pub mod serial;
 pub mod split;
 
 use crate::error::Error;
 use crate::problems::{Kind, Problems};
 use crate::profile::Profile;
-use crate::stacks::Stacks;
+use crate::stacks::{Encoding, Stacks};
 use blocks::{Block, Blocks};
 use form::Form;
 use ingest::{Consumer, Fields, Ingest};
@@ -82,29 +84,48 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
         return Err(Error::unusable(source.file, "is empty: no header, no samples. Did the recording run?"));
     }
     let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::ContextFirst };
-    let mut ingest = Ingest::new(source.file, fields, consumer);
-    let mut blocks = Blocks::new(head, reader);
-    loop {
-        match blocks.next_block().map_err(failed)? {
-            Block::Lines(lines) => ingest.lines(lines),
-            Block::Unfinished(line) => {
-                ingest.line(line);
-                let (file, number) = (source.file, ingest.line);
-                ingest
-                    .problems
-                    .add(Kind::Note, || format!("{file}:{number}: the last line has no line end; it may be cut"));
+    let encoding = if form == Form::Binary { Encoding::Words } else { Encoding::Hex };
+    let mut ingest = Ingest::new(source.file, fields, encoding, consumer);
+    let bytes = match form {
+        Form::Binary => binary::read(&mut ingest, head, reader, source.progress).map_err(failed)?,
+        _ => {
+            let mut blocks = Blocks::new(head, reader);
+            match form {
+                Form::Serial => serial::read(&mut ingest, &mut blocks, source.progress),
+                _ => read_text(&mut ingest, &mut blocks, source.progress),
             }
-            Block::TooLong(bytes) => ingest.too_long(bytes),
-            Block::End => break,
+            .map_err(failed)?;
+            blocks.read_bytes()
         }
-        (source.progress)(blocks.read_bytes());
-    }
+    };
     ingest.finish();
-    ingest.profile.bytes = blocks.read_bytes();
+    ingest.profile.bytes = bytes;
     let Ingest { consumer, profile, problems, stacks, .. } = ingest;
     if profile.samples() == 0 && profile.boots.iter().all(|boot| boot.version.is_none()) {
         let why = format!("no header and no sample in {} lines: not a profile.\n{problems}", profile.lines);
         return Err(Error::unusable(source.file, why.trim_end()));
     }
     Ok(Reading { consumer, profile, stacks, problems, form })
+}
+
+fn read_text<C: Consumer>(
+    ingest: &mut Ingest<C>,
+    blocks: &mut Blocks<impl Read>,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    loop {
+        match blocks.next_block()? {
+            Block::Lines(lines) => ingest.lines(lines),
+            Block::Unfinished(line) => {
+                ingest.line(line);
+                let (file, number) = (&ingest.file, ingest.line);
+                ingest
+                    .problems
+                    .add(Kind::Note, || format!("{file}:{number}: the last line has no line end; it may be cut"));
+            }
+            Block::TooLong(bytes) => ingest.too_long(bytes),
+            Block::End => return Ok(()),
+        }
+        progress(blocks.read_bytes());
+    }
 }

@@ -45,6 +45,14 @@ impl Symbols {
         let mut head = vec![0; 4096];
         let got = reader.read(&mut head).map_err(|error| Error::io(file, "read", error))?;
         head.truncate(got);
+        Self::read(file, head, reader, problems)
+    }
+
+    /// Reads symbols from any reader whose first bytes are `head`; `file` is only a name.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problems) -> Result<Self, Error> {
         Ok(Self { table: nm::read(file, head, reader, problems)? })
     }
 }

@@ -1,0 +1,145 @@
+//! The binary form: chunks, each whole by itself. Stage: read.
+//!
+//! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk costs itself; reading
+//! goes on at the next magic. Memory: one chunk, at most 16 MiB.
+
+use super::ingest::{Consumer, Ingest, Region};
+use crate::problems::Kind;
+use kprof::format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
+use kprof::format::samples::{Delta, take_varint};
+use kprof::format::text::{Hex, escaped};
+use std::io::{self, Read};
+
+/// Bytes asked for in one read.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Reads a whole stream that begins with `head`. Returns its length in bytes.
+///
+/// # Errors
+/// Those of the reader.
+pub fn read<C: Consumer>(
+    ingest: &mut Ingest<C>,
+    head: Vec<u8>,
+    mut reader: impl Read,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<u64> {
+    // Places in messages are bytes here.
+    ingest.file.push_str(":byte");
+    let mut buffer = head;
+    let mut offset = 0u64;
+    let mut at = 0;
+    let mut needs = HEADER_BYTES;
+    let mut ended = false;
+    loop {
+        while buffer.len() - at < needs && !ended {
+            buffer.drain(..at);
+            offset += at as u64;
+            at = 0;
+            ended = reader.by_ref().take(READ_BYTES as u64).read_to_end(&mut buffer)? == 0;
+            progress(offset + buffer.len() as u64);
+        }
+        if at == buffer.len() {
+            return Ok(offset + at as u64);
+        }
+        let place = offset + at as u64;
+        needs = HEADER_BYTES;
+        match Chunk::split(&buffer[at..]) {
+            Ok((chunk, rest)) => {
+                let behind = buffer.len() - rest.len();
+                take(ingest, &chunk, place);
+                at = behind;
+            }
+            Err(BadChunk::Incomplete { needs_bytes }) if !ended => needs = needs_bytes,
+            Err(BadChunk::Kind { bytes, .. }) => at += bytes,
+            Err(bad) => {
+                let file = &ingest.file;
+                ingest.problems.add(Kind::Chunk, || format!("{file}:{place}: {}; skipped", why(bad)));
+                ingest.drop_open("a damaged chunk follows");
+                // What may be the beginning of a magic stays.
+                let kept = (buffer.len() - at).min(MAGIC.len() - 1);
+                at = chunk::find(&buffer, at + 1).unwrap_or(if ended {
+                    buffer.len()
+                } else {
+                    (buffer.len() - kept).max(at + 1)
+                });
+            }
+        }
+    }
+}
+
+fn why(bad: BadChunk) -> String {
+    match bad {
+        BadChunk::Incomplete { needs_bytes } => format!("the file ends inside a chunk of {needs_bytes} bytes"),
+        BadChunk::Magic => "no chunk begins here".to_owned(),
+        BadChunk::Version(version) => format!("a chunk of version {version}; take a newer kprof-fold"),
+        BadChunk::Length(bytes) => format!("a chunk that claims {bytes} bytes"),
+        BadChunk::Kind { kind, .. } => format!("a chunk of the unknown kind {kind}"),
+        BadChunk::Checksum => "a chunk that does not match its checksum".to_owned(),
+    }
+}
+
+fn take<C: Consumer>(ingest: &mut Ingest<C>, chunk: &Chunk<'_>, place: u64) {
+    match chunk.kind {
+        ChunkKind::Lines => lines(ingest, chunk.payload, place),
+        ChunkKind::Samples => {
+            let mut rest = chunk.payload;
+            let text =
+                take_varint(&mut rest).ok().and_then(|bytes| rest.split_at_checked(usize::try_from(bytes).ok()?));
+            match text {
+                Some((text, body)) => {
+                    lines(ingest, text, place);
+                    samples(ingest, body, chunk.samples, place);
+                }
+                None => damaged(ingest, place, "its lines are longer than it is"),
+            }
+        }
+    }
+}
+
+fn lines<C: Consumer>(ingest: &mut Ingest<C>, text: &[u8], place: u64) {
+    for line in text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"#")) {
+        ingest.line = place.saturating_sub(1);
+        ingest.line(line);
+    }
+}
+
+fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, place: u64) {
+    let Region::Batch(open) = &ingest.region else {
+        // A batch that was seen before.
+        return ingest.end_of_chunk();
+    };
+    let Some(cpu) = open.cpu else { return damaged(ingest, place, "samples of the meta stream") };
+    let mut delta = Delta::default();
+    let mut count = 0;
+    // Contexts repeat; the last name is kept.
+    let mut known: Option<(u64, Vec<u8>)> = None;
+    while let Some(sample) = delta.read(&mut body) {
+        let Ok(times) = sample else { return damaged(ingest, place, "a sample cannot be read") };
+        if known.as_ref().is_none_or(|(id, _)| *id != times.context) {
+            known = Some((times.context, context_name(ingest, times.context)));
+        }
+        let name = known.as_ref().map_or(&b"-"[..], |(_, name)| name);
+        ingest.binary(name, cpu, times.tsc, delta.stack());
+        count += 1;
+    }
+    if count == expected {
+        ingest.end_of_chunk();
+    } else {
+        damaged(ingest, place, "it has another number of samples than it says");
+    }
+}
+
+fn context_name<C: Consumer>(ingest: &Ingest<C>, id: u64) -> Vec<u8> {
+    let known = ingest.profile.boots.get(ingest.boot).and_then(|boot| boot.contexts.get(&id));
+    match known {
+        Some(name) => escaped(name).collect(),
+        None => [b"id", Hex::new(id).as_bytes()].concat(),
+    }
+}
+
+fn damaged<C: Consumer>(ingest: &mut Ingest<C>, place: u64, because: &str) {
+    ingest.drop_open(because);
+    ingest.region = Region::Free;
+    let file = &ingest.file;
+    ingest.problems.add(Kind::Chunk, || format!("{file}:{place}: chunk skipped: {because}"));
+}

@@ -1,0 +1,76 @@
+//! The serial form: lines of the text form between others, numbered and checked. Stage: read.
+//!
+//! In: a log as it came over a serial line. Out: the lines that arrived whole, to the [`Ingest`]. A damaged line costs
+//! itself; a gap in the numbers says how many never came. Number 0 begins anew: the machine was started again.
+
+use super::blocks::{Block, Blocks};
+use super::ingest::{Consumer, Ingest};
+use crate::problems::Kind;
+use kprof::format::serial;
+use std::io::{self, Read};
+
+/// Reads a whole log.
+///
+/// # Errors
+/// Those of the reader.
+pub fn read<C: Consumer>(
+    ingest: &mut Ingest<C>,
+    blocks: &mut Blocks<impl Read>,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    let mut log = Log { line: 0, next: 0 };
+    loop {
+        match blocks.next_block()? {
+            Block::Lines(lines) => {
+                let mut from = 0;
+                for end in memchr::memchr_iter(b'\n', lines) {
+                    log.line(ingest, &lines[from..end]);
+                    from = end + 1;
+                }
+            }
+            Block::Unfinished(line) => log.line(ingest, line),
+            Block::TooLong(_) => log.line += 1,
+            Block::End => break,
+        }
+        progress(blocks.read_bytes());
+    }
+    ingest.line = log.line;
+    Ok(())
+}
+
+struct Log {
+    /// Lines of the log so far.
+    line: u64,
+    /// The number that should come next.
+    next: u64,
+}
+
+impl Log {
+    fn line<C: Consumer>(&mut self, ingest: &mut Ingest<C>, log_line: &[u8]) {
+        self.line += 1;
+        let number = self.line;
+        match serial::read(log_line) {
+            None => {}
+            Some(Err(serial::Damaged)) => {
+                ingest.hole();
+                let file = &ingest.file;
+                ingest.problems.add(Kind::Serial, || format!("{file}:{number}: damaged ~kprof line skipped"));
+                self.next += 1;
+            }
+            Some(Ok(found)) => {
+                // A damaged line may have been two; what counts is which number comes next.
+                if found.sequence > self.next {
+                    let missing = found.sequence - self.next;
+                    ingest.hole();
+                    let file = &ingest.file;
+                    ingest
+                        .problems
+                        .add(Kind::Serial, || format!("{file}:{number}: {missing} ~kprof lines are missing before"));
+                }
+                self.next = found.sequence + 1;
+                ingest.line = number - 1;
+                ingest.line(found.line);
+            }
+        }
+    }
+}
