@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod kernel;
 pub mod reader;
+pub mod remote;
 pub mod ring;
 pub mod scenario;
 pub mod system;

@@ -16,6 +16,8 @@ pub struct Reading {
     /// The newest account of each CPU.
     pub accounts: BTreeMap<u32, BTreeMap<String, u64>>,
     pub meta: Vec<String>,
+    /// Position up to which each stream of each boot has been read.
+    pub ends: BTreeMap<(String, String), u64>,
 }
 
 fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
@@ -87,5 +89,6 @@ pub fn read(files: &[Vec<u8>]) -> Reading {
         }
         reading.void_batches += usize::from(open.is_some());
     }
+    reading.ends = seen;
     reading
 }

@@ -2,6 +2,7 @@
 //!
 //! In: a world. Out: how the daemon ended, and whether the file holds every sample of the ledger once.
 
+use super::kernel::Kernel;
 use super::reader::{Reading, read};
 use super::system::{SCHEME, Simulated};
 use kprof_daemon::drain_loop::{Options, Session, Totals};
@@ -37,7 +38,12 @@ pub fn reading(system: &Simulated) -> Reading {
 /// # Errors
 /// What is missing, double or wrong.
 pub fn exactly_once(system: &Simulated, reading: &Reading) -> Result<(), String> {
-    let mut ledger = system.0.borrow().kernel.ledger.clone();
+    exactly_once_in(&system.0.borrow().kernel, reading)
+}
+
+/// The same for a kernel by itself.
+pub fn exactly_once_in(kernel: &Kernel, reading: &Reading) -> Result<(), String> {
+    let mut ledger = kernel.ledger.clone();
     for (key, line, name) in &reading.samples {
         let expected = ledger.remove(key);
         if expected.as_deref() != Some(line.as_str()) {
