@@ -1,2 +1,46 @@
-//! The verbs of this repository.
-fn main() {}
+//! The verbs of this repository: `cargo xtask profile`, `cargo xtask test`.
+//!
+//! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `test`).
+
+mod build;
+mod initrd;
+mod profile;
+mod qemu;
+mod run;
+mod test;
+mod toolchain;
+mod tools;
+mod workloads;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, runs and tests kprof.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Profile(profile::Arguments),
+    Test(test::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().verb {
+        Verb::Profile(arguments) => profile::run(&arguments),
+        Verb::Test(arguments) => test::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

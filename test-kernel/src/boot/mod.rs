@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use virtio_drivers::transport::{DeviceType, Transport};
 use x86_64::instructions::port::Port;
 
-use crate::cpu::{self, CPUS, apic, clock, ioapic, smp};
+use crate::cpu::{self, CPUS, apic, clock, ioapic, smp, turns};
 use crate::device::{acpi, pci, virtio};
 use crate::fs::{self, device, ninep, ram};
 use crate::memory::{self, paging, stacks};
@@ -84,6 +84,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
         Some(port) => clock::calibrate(port),
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
     }
+    turns::init(info.option("accel") == Some("icount"));
     profiling::init(info);
     profiling::register(0);
     scheduler::adopt(stacks::boot_stack(), "idle 0");

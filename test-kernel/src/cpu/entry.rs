@@ -86,9 +86,9 @@ global_asm!(
     pop rcx
     pop rax
     pop rbp
-\name\()_popped:
+.L\name\()_popped:
     add rsp, 8
-\name\()_iretq:
+.L\name\()_iretq:
     iretq
 .endm
 
@@ -141,7 +141,7 @@ syscall_entry:
     push r11
     push {user_code}
     push rcx
-syscall_saved:
+.Lsyscall_saved:
     save_head {page} + 0x300, 0
     save_rest
     mov rdi, rsp
@@ -167,6 +167,10 @@ entry_stubs_end:
 
 .section .rodata
 .align 8
+// The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
+.global entry_places
+entry_places:
+    .quad .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -238,14 +242,10 @@ impl TrapFrame {
 unsafe extern "C" {
     static trap_stub_table: [u64; 256];
     fn syscall_entry();
-    fn syscall_saved();
     fn nmi_entry();
     fn entry_stubs_start();
     fn entry_stubs_end();
-    fn trap_popped();
-    fn trap_iretq();
-    fn syscall_popped();
-    fn syscall_iretq();
+    static entry_places: [u64; 5];
 }
 
 /// How far above RSP the hardware frame is at each instruction of `save_head`, by its offset in the code: the last one
@@ -262,26 +262,28 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     if !(address(entry_stubs_start)..address(entry_stubs_end)).contains(&rip) {
         return None;
     }
+    // SAFETY: constant data of the assembly above.
+    let [trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
     let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
     // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.
-    for (label, above, marker_at) in [
-        (address(trap_popped), 8, at.rsp),
-        (address(trap_iretq), 0, at.rsp - 8),
-        (address(syscall_popped), 8, at.rsp),
-        (address(syscall_iretq), 0, at.rsp - 8),
-    ] {
-        if rip == label {
-            // SAFETY: inside the stub RSP is this CPU's kernel stack, and the marker was just there; NMIs use another.
-            let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
-            return on_stack(Marker::decode(marker)?, above);
-        }
+    let leaving = if rip == trap_popped || rip == syscall_popped {
+        Some((8, at.rsp))
+    } else if rip == trap_iretq || rip == syscall_iretq {
+        Some((0, at.rsp - 8))
+    } else {
+        None
+    };
+    if let Some((above, marker_at)) = leaving {
+        // SAFETY: inside the stub RSP is this CPU's kernel stack, and the marker was just there; NMIs use another.
+        let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
+        return on_stack(Marker::decode(marker)?, above);
     }
-    if (address(syscall_entry)..address(syscall_saved)).contains(&rip) {
+    if (address(syscall_entry)..syscall_saved).contains(&rip) {
         return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
     }
-    if rip >= address(syscall_saved) {
-        return on_stack(Marker::Syscall, in_head(&HEAD, rip - address(syscall_saved))?);
+    if rip >= syscall_saved {
+        return on_stack(Marker::Syscall, in_head(&HEAD, rip - syscall_saved)?);
     }
     let (vector, offset) = ((rip - stub(0)) / STUB_BYTES, (rip - stub(0)) % STUB_BYTES);
     match vector {

@@ -11,6 +11,7 @@ pub mod idt;
 pub mod ioapic;
 pub mod smp;
 pub mod trap;
+pub mod turns;
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

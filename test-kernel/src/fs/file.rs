@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Kind, Node, UserBuffer, device};
+use crate::lock::Lock;
 use crate::syscall::errno::{Errno, Result};
+use crate::task::wait::{WaitQueue, Wakeup};
 
 /// Linux's O_ flags.
 #[allow(missing_docs)]
@@ -114,6 +116,64 @@ impl OpenFile {
         let position = base.checked_add_signed(offset).filter(|at| *at <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
         self.position.store(position, Ordering::Relaxed);
         Ok(position)
+    }
+}
+
+/// Whole-file locks (`flock`): node, and the open file that holds it. One holder each: shared locks are exclusive here.
+static LOCKS: Lock<Vec<((u64, u64), usize)>> = Lock::new(Vec::new());
+static UNLOCKED: WaitQueue = WaitQueue::new();
+/// Counts unlocks, so that waiting needs no lock.
+static UNLOCKS: AtomicU64 = AtomicU64::new(0);
+
+impl OpenFile {
+    fn token(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
+    /// Takes the lock of the node. `wait`: until it is free.
+    ///
+    /// # Errors
+    /// EAGAIN if somebody else has it, EINTR when a signal is pending.
+    pub fn lock(&self, wait: bool) -> Result<()> {
+        let stat = self.node.stat()?;
+        let node = (stat.device, stat.inode);
+        loop {
+            let unlocks = UNLOCKS.load(Ordering::Acquire);
+            {
+                let mut locks = LOCKS.lock();
+                match locks.iter().find(|(locked, _)| *locked == node) {
+                    None => {
+                        locks.push((node, self.token()));
+                        return Ok(());
+                    }
+                    Some((_, holder)) if *holder == self.token() => return Ok(()),
+                    Some(_) if !wait => return Err(Errno::EAGAIN),
+                    Some(_) => {}
+                }
+            }
+            if UNLOCKED.wait_interruptible(|| UNLOCKS.load(Ordering::Acquire) != unlocks) == Wakeup::Interrupted {
+                return Err(Errno::EINTR);
+            }
+        }
+    }
+
+    /// Gives the lock back, if this open file holds it.
+    pub fn unlock(&self) {
+        let mut locks = LOCKS.lock();
+        let before = locks.len();
+        locks.retain(|(_, holder)| *holder != self.token());
+        let freed = locks.len() != before;
+        drop(locks);
+        if freed {
+            UNLOCKS.fetch_add(1, Ordering::Release);
+            UNLOCKED.wake();
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.unlock();
     }
 }
 

@@ -68,14 +68,9 @@ struct Area {
     backing: Option<Backing>,
 }
 
-/// Why memory cannot be given.
+/// No room in the address space, or an address that is no user address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapError {
-    /// No room in the address space, or an address that is no user address.
-    Address,
-    /// No frame left.
-    Memory,
-}
+pub struct BadAddress;
 
 struct Inner {
     areas: Vec<Area>,
@@ -101,18 +96,18 @@ impl AddressSpace {
     /// Adds an area at exactly `start`, in place of whatever was there.
     ///
     /// # Errors
-    /// [`MapError::Address`] if the range is not user memory.
+    /// [`BadAddress`] if the range is not user memory.
     pub fn map(
         &self,
         start: u64,
         bytes: u64,
         protection: Protection,
         backing: Option<Backing>,
-    ) -> Result<(), MapError> {
-        let end = page_ceil(start.checked_add(bytes).ok_or(MapError::Address)?);
+    ) -> Result<(), BadAddress> {
+        let end = page_ceil(start.checked_add(bytes).ok_or(BadAddress)?);
         let start = page_floor(start);
         if start < PAGE || end > USER_END || end <= start {
-            return Err(MapError::Address);
+            return Err(BadAddress);
         }
         self.unmap(start, end - start);
         self.inner.lock().insert(Area { start, end, protection, backing });
@@ -122,8 +117,8 @@ impl AddressSpace {
     /// Adds an anonymous area somewhere below `below` and gives its address.
     ///
     /// # Errors
-    /// [`MapError::Address`] if there is no room.
-    pub fn map_anywhere(&self, bytes: u64, below: u64, protection: Protection) -> Result<u64, MapError> {
+    /// [`BadAddress`] if there is no room.
+    pub fn map_anywhere(&self, bytes: u64, below: u64, protection: Protection) -> Result<u64, BadAddress> {
         let bytes = page_ceil(bytes);
         let mut inner = self.inner.lock();
         let mut end = below;
@@ -133,7 +128,7 @@ impl AddressSpace {
             }
             end = end.min(area.start);
         }
-        let start = end.checked_sub(bytes).filter(|start| *start >= 1 << 20).ok_or(MapError::Address)?;
+        let start = end.checked_sub(bytes).filter(|start| *start >= 1 << 20).ok_or(BadAddress)?;
         inner.insert(Area { start, end, protection, backing: None });
         Ok(start)
     }

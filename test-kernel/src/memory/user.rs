@@ -21,21 +21,17 @@ user_copy:
     mov rcx, rdx
     shr rcx, 3
     and edx, 7
-.global user_copy_words
-user_copy_words:
+.Luser_copy_words:
     rep movsq
     mov ecx, edx
     xor edx, edx
-.global user_copy_bytes
-user_copy_bytes:
+.Luser_copy_bytes:
     rep movsb
-.global user_copy_end
-user_copy_end:
+.Luser_copy_end:
     lea rax, [rdx + rcx]
     pop rbp
     ret
-.global user_copy_words_failed
-user_copy_words_failed:
+.Luser_copy_words_failed:
     lea rax, [rdx + rcx * 8]
     pop rbp
     ret
@@ -50,41 +46,39 @@ user_zero:
     shr rcx, 3
     mov edx, esi
     and edx, 7
-.global user_zero_words
-user_zero_words:
+.Luser_zero_words:
     rep stosq
     mov ecx, edx
     xor edx, edx
-.global user_zero_bytes
-user_zero_bytes:
+.Luser_zero_bytes:
     rep stosb
     lea rax, [rdx + rcx]
     pop rbp
     ret
+
+.section .rodata
+.align 8
+// Where a copy can fault, and where it goes on then; as a table, since symbols would split the functions in profiles.
+.global user_places
+user_places:
+    .quad .Luser_copy_words, .Luser_copy_words_failed
+    .quad .Luser_copy_bytes, .Luser_copy_end
+    .quad .Luser_zero_words, .Luser_copy_words_failed
+    .quad .Luser_zero_bytes, .Luser_copy_end
+.text
 "#
 );
 
 unsafe extern "C" {
     fn user_copy(to: u64, from: u64, bytes: u64) -> u64;
     fn user_zero(to: u64, bytes: u64) -> u64;
-    fn user_copy_words();
-    fn user_copy_bytes();
-    fn user_copy_end();
-    fn user_copy_words_failed();
-    fn user_zero_words();
-    fn user_zero_bytes();
+    static user_places: [[u64; 2]; 4];
 }
 
 /// Where to go on after a fault at `rip` that cannot be served, if it is one of the copies.
 pub fn fixup(rip: u64) -> Option<u64> {
-    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
-    if rip == address(user_copy_words) || rip == address(user_zero_words) {
-        Some(address(user_copy_words_failed))
-    } else if rip == address(user_copy_bytes) || rip == address(user_zero_bytes) {
-        Some(address(user_copy_end))
-    } else {
-        None
-    }
+    // SAFETY: constant data of the assembly above.
+    unsafe { user_places }.into_iter().find(|[faults, _]| *faults == rip).map(|[_, next]| next)
 }
 
 /// Whether a range is user memory by its addresses.

@@ -16,7 +16,7 @@ use kprof::{
 
 use crate::boot::pvh::BootInfo;
 use crate::cpu::entry::{self, TrapFrame};
-use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
+use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, turns};
 use crate::memory::stacks::STACK_BYTES;
 use crate::memory::{frames, paging, phys_to_virt};
 use crate::random;
@@ -63,6 +63,7 @@ impl Kernel for Port {
     }
 
     fn sleep_ns(&self, ns: u64) {
+        turns::shorten_for(ns);
         clock::sleep_once_ns(ns);
     }
 

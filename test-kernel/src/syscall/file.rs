@@ -84,6 +84,21 @@ pub fn sync(number: u64) -> Result<u64> {
     get(number)?.node.sync().map(|()| 0)
 }
 
+/// `flock`.
+pub fn lock(number: u64, operation: u64) -> Result<u64> {
+    const NO_WAIT: u64 = 4;
+    const UNLOCK: u64 = 8;
+    let file = get(number)?;
+    match operation & !NO_WAIT {
+        1 | 2 => file.lock(operation & NO_WAIT == 0).map(|()| 0),
+        UNLOCK => {
+            file.unlock();
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 pub fn truncate(number: u64, bytes: u64) -> Result<u64> {
     let file = get(number)?;
     if file.flags.load(Ordering::Relaxed) & 3 == 0 || bytes > i64::MAX as u64 {

@@ -100,6 +100,7 @@ fn dispatch(number: u64, frame: &mut TrapFrame) -> Result<u64> {
         62 => process::kill(a as i32, b as u32),
         63 => process::uname(a),
         72 => file::control(a, b, c),
+        73 => file::lock(a, b),
         74 | 75 => file::sync(a),
         76 => path::truncate(a, b),
         77 => file::truncate(a, b),

@@ -16,7 +16,7 @@ use super::{process, thread};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::gdt::{USER_CODE, USER_DATA};
 use crate::fs;
-use crate::memory::space::{AddressSpace, Backing, Bytes, MapError, Protection};
+use crate::memory::space::{AddressSpace, Backing, BadAddress, Bytes, Protection};
 use crate::memory::{PAGE, page_ceil, page_floor, user};
 use crate::random;
 use crate::syscall::errno::{Errno, Result};
@@ -45,12 +45,9 @@ pub fn short_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-impl From<MapError> for Errno {
-    fn from(error: MapError) -> Self {
-        match error {
-            MapError::Address => Self::EINVAL,
-            MapError::Memory => Self::ENOMEM,
-        }
+impl From<BadAddress> for Errno {
+    fn from(_: BadAddress) -> Self {
+        Self::EINVAL
     }
 }
 

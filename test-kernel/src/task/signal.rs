@@ -17,8 +17,6 @@ use crate::syscall::errno::{Errno, Result};
 
 #[allow(missing_docs)]
 pub mod numbers {
-    pub const SIGINT: u32 = 2;
-    pub const SIGQUIT: u32 = 3;
     pub const SIGILL: u32 = 4;
     pub const SIGTRAP: u32 = 5;
     pub const SIGBUS: u32 = 7;

@@ -90,8 +90,3 @@ static SLEEPING: WaitQueue = WaitQueue::new();
 pub fn sleep_until(deadline_ns: u64, interruptible: bool) -> Wakeup {
     SLEEPING.wait_full(|| false, Some(deadline_ns), interruptible)
 }
-
-/// Sleeps for some time.
-pub fn sleep_ns(ns: u64) {
-    sleep_until(clock::now_ns() + ns, false);
-}

@@ -1,7 +1,8 @@
-//! Work for kernel threads: `/kernel/NAME` runs the workload NAME when a number of rounds is written to it.
+//! `/kernel`: work for kernel threads, and the end of the machine.
 //!
-//! In: a number. Out: busy kernel threads; the write returns when the work is done. The functions have the names that a
-//! flame graph should show.
+//! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
+//! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`,
+//! `/kernel/panic` any text.
 
 mod heap;
 mod pages;
@@ -10,6 +11,7 @@ mod switch;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
+use crate::boot::{self, ExitCode};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::user;
@@ -27,7 +29,49 @@ pub fn folder() -> Arc<dyn Node> {
     let node = |(inode, (name, run)): (usize, (&str, fn(u64)))| -> (String, Arc<dyn Node>) {
         (name.to_string(), Arc::new(Workload { inode: 200 + inode as u64, run }))
     };
-    FixedFolder::new(all.into_iter().enumerate().map(node).collect())
+    let mut names: alloc::vec::Vec<_> = all.into_iter().enumerate().map(node).collect();
+    names.push((String::from("exit"), Arc::new(Exit)));
+    names.push((String::from("panic"), Arc::new(Panic)));
+    FixedFolder::new(names)
+}
+
+/// Ends the machine with a verdict.
+struct Exit;
+
+impl Node for Exit {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(300))
+    }
+
+    fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        match user::read_vec(buffer.address, buffer.bytes.min(32))?.trim_ascii() {
+            b"success" => boot::power_off(ExitCode::Success),
+            b"failure" => boot::power_off(ExitCode::Failure),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn truncate(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Panics, with the text as the reason.
+struct Panic;
+
+impl Node for Panic {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(301))
+    }
+
+    fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        let text = user::read_vec(buffer.address, buffer.bytes.min(80))?;
+        panic!("asked for: {}", String::from_utf8_lossy(&text).trim());
+    }
+
+    fn truncate(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Node for Workload {

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `plain=`).
+# Starts profiled as a service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
+
+fail() {
+    echo "init: $*"
+    echo failure > /kernel/exit
+}
+
+if [ -n "$scenario" ]; then
+    sh "/scenarios/$scenario.sh" || fail "scenario $scenario has failed with exit code $?"
+    echo "init: scenario $scenario has passed"
+    echo success > /kernel/exit
+fi
+
+options=""
+[ "$plain" = 1 ] && options="--plain"
+profiled --quiet -o /root/profiling.txt $options &
+profiled=$!
+until grep -q '^protocol 1' /scheme/debug/ctl-profiling; do
+    usleep 1000
+    kill -0 $profiled || fail "profiled has ended"
+done
+
+echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
+echo "init: workload $workload runs"
+timeout "$seconds" sh "/workloads/$workload.sh"
+echo "init: workload $workload has ended with exit code $?"
+echo stop > /scheme/debug/ctl-profiling || fail "sampling cannot be stopped"
+
+kill -TERM $profiled
+wait $profiled || fail "profiled has ended with exit code $?"
+echo success > /kernel/exit

@@ -1,0 +1,5 @@
+# A panic before init runs.
+# expect: panic
+# append: panic=boot
+# serial: a panic was asked for on the command line
+exit 0

@@ -1,0 +1,3 @@
+# System calls give the results and errors of Linux: the same program runs on the host.
+# same-as-host: syscall-check
+mkdir /check && cd /check && syscall-check > /root/syscall-check.txt 2>&1

@@ -1,0 +1,2 @@
+# nothing: the machine sleeps for two seconds
+sleep 2

@@ -1,0 +1,92 @@
+//! Building what a run needs: kernel, daemon, programs of the test kernel, host tool.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::run;
+use crate::toolchain::{self, Target, Way};
+
+/// A kernel that was built.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The ELF file.
+    pub elf: PathBuf,
+    /// What `nm -CS` prints of it.
+    pub symbols: String,
+}
+
+fn cargo_build(mut command: Command, what: &str) -> Result<()> {
+    eprintln!("building {what}");
+    // Cargo shows its own progress on a terminal.
+    let status = command.status()?;
+    if !status.success() {
+        bail!("building {what} failed: {command:?}");
+    }
+    Ok(())
+}
+
+/// Builds the test kernel. `features` is what cargo takes after `--features`, `flags` are further flags for rustc.
+///
+/// # Errors
+/// If it does not build.
+pub fn kernel(way: Way, features: &str, flags: &[&str]) -> Result<Kernel> {
+    let mut command = toolchain::cargo(way, "build", toolchain::KERNEL)?;
+    command.args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
+    let mut folder = toolchain::target_folder(way);
+    if !flags.is_empty() {
+        // Other flags are another kernel: kept apart, so that neither is built again and again.
+        folder = run::root().join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+        command.arg("--target-dir").arg(&folder);
+        let list: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
+        command.arg("--config");
+        command.arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
+    }
+    cargo_build(
+        command,
+        &format!("the test kernel (features: {})", if features.is_empty() { "none" } else { features }),
+    )?;
+    let elf = folder.join(toolchain::KERNEL.triple).join("release/test-kernel");
+    let symbols = symbols_of(&elf)?;
+    Ok(Kernel { elf, symbols })
+}
+
+/// What `nm -CS` prints of an ELF file.
+///
+/// # Errors
+/// If nm cannot read it.
+pub fn symbols_of(elf: &Path) -> Result<String> {
+    let nm = if run::find_program("nm").is_some() { "nm" } else { "llvm-nm" };
+    run::output(Command::new(nm).args(["-C", "-S"]).arg(elf))
+}
+
+/// Builds the binaries of `package` as static Linux programs and gives the folder that they are in.
+///
+/// # Errors
+/// If they do not build, for musl or for glibc.
+pub fn static_programs(way: Option<Way>, package: &str) -> Result<PathBuf> {
+    if let Some(way @ Way::Toolchain) = way {
+        let mut command = toolchain::cargo(way, "build", toolchain::MUSL)?;
+        command.args(["--quiet", "--release", "--bins", "--package", package]);
+        cargo_build(command, &format!("{package} (static, musl)"))?;
+        return Ok(run::root().join("target").join(toolchain::MUSL.triple).join("release"));
+    }
+    let target = Target { triple: "x86_64-unknown-linux-gnu", build_std: "" };
+    let mut command = toolchain::cargo(Way::Toolchain, "build", target)?;
+    command.args(["--quiet", "--release", "--bins", "--package", package]);
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo_build(command, &format!("{package} (static, glibc)"))?;
+    Ok(run::root().join("target").join(target.triple).join("release"))
+}
+
+/// Builds a package for the host and gives the folder that its binaries are in.
+///
+/// # Errors
+/// If it does not build.
+pub fn host(package: &str) -> Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--release", "--package", package]).current_dir(run::root());
+    cargo_build(command, package)?;
+    Ok(run::root().join("target/release"))
+}

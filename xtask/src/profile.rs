@@ -1,0 +1,246 @@
+//! `cargo xtask profile`: builds everything, boots the kernel, lets it be profiled, folds, draws, and tells.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::build;
+use crate::initrd::Initrd;
+use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::run;
+use crate::toolchain::{self, Choice, Way};
+use crate::tools::{self, Install};
+use crate::workloads;
+
+/// How many functions the closing table shows.
+const TOP: &str = "15";
+
+/// Boots the test kernel in QEMU, profiles it while a workload runs, and draws a flame graph.
+///
+/// Leaves in the output folder: profiling.txt, syms.txt, kernel (the ELF), profile.folded, flamegraph.svg, serial.log.
+#[derive(Args)]
+#[command(after_help = "Example: eight CPUs, ten thousand samples a second and CPU, only the dd workload:
+  cargo xtask profile --cpus 8 --hz 10000 --workload dd -o target/dd --open
+The same by hand, with kprof-fold and inferno installed:
+  cd target/dd && kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > f.svg")]
+pub struct Arguments {
+    /// CPUs of the machine; one of them samples the others
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
+    cpus: u32,
+    /// Samples a second and CPU; above 20000 the profiler must be forced, which this command does
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    hz: u32,
+    /// Ends the workload after this many seconds of guest time
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// What the machine does meanwhile
+    #[arg(long, default_value = "default")]
+    workload: String,
+    /// Lists the workloads and ends
+    #[arg(long)]
+    list_workloads: bool,
+    /// How QEMU runs the machine, and what time is
+    #[arg(long, value_enum, default_value_t = Accel::Auto)]
+    accel: Accel,
+    /// Writes profiling.txt without markers, for Redox's own tools
+    #[arg(long)]
+    plain: bool,
+    /// The output folder
+    #[arg(short, long, default_value = "target/kprof")]
+    output: PathBuf,
+    /// Installs nothing: says what is missing instead
+    #[arg(long)]
+    no_install: bool,
+    /// The way to compile for the kernel's target
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    toolchain: Choice,
+    /// Opens the flame graph when it is drawn
+    #[arg(long)]
+    open: bool,
+}
+
+/// What is built and found before anything runs.
+pub struct Parts {
+    /// QEMU.
+    pub qemu: PathBuf,
+    /// Busybox.
+    pub busybox: PathBuf,
+    /// The folder of the daemon's binaries.
+    pub daemon: PathBuf,
+    /// The folder of the test kernel's programs.
+    pub programs: PathBuf,
+    /// How the kernel is compiled.
+    pub way: Way,
+}
+
+impl Parts {
+    /// Finds tools and builds what every kernel run needs.
+    ///
+    /// # Errors
+    /// With what to type where a tool is missing.
+    pub fn prepare(choice: Choice, install: Install) -> Result<Self> {
+        let qemu = qemu::find(install)?;
+        if run::find_program("nm").is_none() && run::find_program("llvm-nm").is_none() {
+            tools::install_packages(&["binutils"], install)?;
+        }
+        let busybox = tools::busybox(install)?;
+        let way = toolchain::find(toolchain::KERNEL, choice, install)?;
+        let musl = match choice {
+            Choice::Distro => None,
+            _ => toolchain::find(toolchain::MUSL, choice, install).ok().filter(|way| *way == Way::Toolchain),
+        };
+        if musl.is_none() {
+            eprintln!("toolchain: static programs are linked with glibc");
+        }
+        let daemon = build::static_programs(musl, "kprof-daemon")?;
+        let programs = build::static_programs(musl, "test-programs")?;
+        Ok(Self { qemu, busybox, daemon, programs, way })
+    }
+
+    /// An initrd with all programs and the symbols of `kernel`.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn write_initrd(&self, kernel: &build::Kernel, path: &Path) -> Result<()> {
+        let mut initrd = Initrd::new(&self.busybox)?;
+        for name in ["profiled", "kprof-record"] {
+            let program = self.daemon.join(name);
+            if program.is_file() {
+                initrd.file(&format!("bin/{name}"), &program)?;
+            }
+        }
+        for name in ["touch-pages", "syscall-check"] {
+            initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
+        }
+        initrd.text("boot/syms.txt", &kernel.symbols);
+        initrd.write(path)
+    }
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If anything on the way fails; the message says what to do where that is known.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list_workloads {
+        for workload in workloads::all()? {
+            println!("{:12} {}", workload.name, workload.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    workloads::check(&arguments.workload)?;
+    if arguments.cpus == 1 {
+        bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more");
+    }
+    let install = Install(!arguments.no_install);
+    let parts = Parts::prepare(arguments.toolchain, install)?;
+    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let fold = build::host("kprof-fold")?.join("kprof-fold");
+    let accel = qemu::resolve(arguments.accel, &parts.qemu);
+
+    let folder = &arguments.output;
+    clear(folder)?;
+    std::fs::copy(&kernel.elf, folder.join("kernel"))?;
+    std::fs::write(folder.join("syms.txt"), &kernel.symbols)?;
+    let initrd = folder.join("initrd");
+    parts.write_initrd(&kernel, &initrd)?;
+    boot(arguments, &parts, accel, folder, &initrd)?;
+    std::fs::remove_file(&initrd)?;
+    draw(&fold, folder, arguments)
+}
+
+/// Makes the output folder and takes away what an earlier run left there, so that nothing old can be taken for new.
+fn clear(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for name in ["profiling.txt", "profile.folded", "flamegraph.svg", "serial.log"] {
+        match std::fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| folder.join(name).display().to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initrd: &Path) -> Result<()> {
+    let serial = folder.join("serial.log");
+    let profile = folder.join("profiling.txt");
+    let append = format!(
+        "accel={} hz={} seconds={} workload={} plain={} epoch={}",
+        accel.name(),
+        arguments.hz,
+        arguments.seconds,
+        arguments.workload,
+        arguments.plain as u8,
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs(),
+    );
+    let machine = Machine {
+        kernel: &folder.join("kernel"),
+        initrd,
+        share: folder,
+        serial: &serial,
+        accel,
+        cpus: arguments.cpus,
+        append,
+        // Counted instructions run up to some ten times slower than time does.
+        limit: Duration::from_secs(60 + 20 * u64::from(arguments.seconds)),
+    };
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
+    bar.set_message("booting");
+    let start = Instant::now();
+    let verdict = machine.run(&parts.qemu, || {
+        let bytes = std::fs::metadata(&profile).map_or(0, |metadata| metadata.len());
+        let last = qemu::last_lines(&serial, 1);
+        bar.set_message(format!("{} KiB of samples | {last}", bytes / 1024));
+        bar.tick();
+    })?;
+    bar.finish_and_clear();
+    let tail = || qemu::last_lines(&serial, 25);
+    match verdict {
+        Verdict::Success => {
+            eprintln!("the machine ran for {:.1} s", start.elapsed().as_secs_f64());
+            Ok(())
+        }
+        Verdict::Failure => bail!("the run failed. The last lines of {}:\n{}", serial.display(), tail()),
+        Verdict::Panic => bail!("the kernel panicked. The last lines of {}:\n{}", serial.display(), tail()),
+        Verdict::TimeLimit => bail!(
+            "QEMU was ended by the time limit of {} s. The last lines of {}:\n{}",
+            machine.limit.as_secs(),
+            serial.display(),
+            tail()
+        ),
+        Verdict::Died(code) => {
+            let code = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+            bail!("QEMU has ended by {code}. The last lines of {}:\n{}", serial.display(), tail())
+        }
+    }
+}
+
+/// Folds, draws, and prints the closing table.
+fn draw(fold: &Path, folder: &Path, arguments: &Arguments) -> Result<ExitCode> {
+    let (profile, symbols) = (folder.join("profiling.txt"), folder.join("syms.txt"));
+    let command = |verb: &[&str]| {
+        let mut command = Command::new(fold);
+        command.args(verb).arg(&profile).arg(&symbols).arg("--strict");
+        command
+    };
+    let output = |name: &str| folder.join(name).into_os_string();
+    run::output(command(&["folded"]).arg("-o").arg(output("profile.folded")))?;
+    let title = format!("kprof test kernel, workload {}", arguments.workload);
+    run::output(command(&["flamegraph"]).args(["--title", &title]).arg("-o").arg(output("flamegraph.svg")))?;
+    print!("{}", run::output(command(&["report"]).args(["--top", TOP]))?);
+    let graph = folder.join("flamegraph.svg");
+    println!("flame graph: {}", graph.display());
+    if arguments.open {
+        let opener = ["xdg-open", "open"].into_iter().find_map(run::find_program);
+        let opener = opener.context("--open: there is no xdg-open here")?;
+        Command::new(opener).arg(&graph).spawn().context("--open")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,234 @@
+//! QEMU: the one place that knows its command line. Every run has a time limit; nothing is left running.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::run::{self, Guard};
+use crate::tools::{self, Install};
+
+/// How QEMU runs the guest's instructions, and with it what time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// kvm where it works, else icount.
+    Auto,
+    /// Hardware: wall time.
+    Kvm,
+    /// Counted instructions on one host thread: exact places, nothing merged.
+    Icount,
+    /// A host thread per CPU: real concurrency, rough time.
+    Tcg,
+}
+
+impl Accel {
+    /// Its name on the kernel's command line and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Icount => "icount",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Auto | Self::Icount => &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
+            Self::Kvm => &["-accel", "kvm"],
+            Self::Tcg => &["-accel", "tcg,thread=multi"],
+        }
+    }
+
+    fn cpu(self) -> &'static str {
+        if self == Self::Kvm { "host" } else { "max" }
+    }
+}
+
+/// What the kernel said by its exit (isa-debug-exit: 2 * value + 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Powered off after all went well.
+    Success,
+    /// A scenario failed.
+    Failure,
+    /// The kernel panicked.
+    Panic,
+    /// The time limit ended QEMU.
+    TimeLimit,
+    /// QEMU ended by itself with this code (`None`: by a signal).
+    Died(Option<i32>),
+}
+
+/// A machine to run.
+pub struct Machine<'a> {
+    /// The kernel's ELF file.
+    pub kernel: &'a Path,
+    /// The initrd.
+    pub initrd: &'a Path,
+    /// The folder that the guest sees as /root.
+    pub share: &'a Path,
+    /// The serial log.
+    pub serial: &'a Path,
+    /// How it runs; not `Auto`.
+    pub accel: Accel,
+    /// CPUs.
+    pub cpus: u32,
+    /// The kernel's command line.
+    pub append: String,
+    /// Ends the run.
+    pub limit: Duration,
+}
+
+/// Finds QEMU or installs it.
+///
+/// # Errors
+/// With the command to type.
+pub fn find(install: Install) -> Result<PathBuf> {
+    tools::program("qemu-system-x86_64", "qemu-system-x86", install)
+}
+
+/// Resolves `auto`: kvm where it runs 64-bit guests, else icount. Says in one line what it took and why.
+pub fn resolve(accel: Accel, qemu: &Path) -> Accel {
+    if accel != Accel::Auto {
+        return accel;
+    }
+    let (accel, why) = match kvm_works(qemu) {
+        Ok(()) => (Accel::Kvm, "KVM runs 64-bit guests here".to_owned()),
+        Err(why) => (Accel::Icount, why.to_string()),
+    };
+    eprintln!("accelerator: {} ({why})", accel.name());
+    accel
+}
+
+/// Whether KVM gets a 64-bit CPU going: a machine without anything to boot, asked for its state after half a second.
+fn kvm_works(qemu: &Path) -> Result<()> {
+    if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
+        bail!("/dev/kvm cannot be opened");
+    }
+    let mut probe = Command::new(qemu);
+    probe.args(["-M", "q35", "-accel", "kvm", "-cpu", "host", "-nodefaults", "-display", "none", "-no-reboot"]);
+    probe.args(["-m", "64M", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    let image = run::root().join("target/kvm-probe.bin");
+    std::fs::create_dir_all(run::root().join("target"))?;
+    std::fs::write(&image, KVM_PROBE)?;
+    let finished = run::caught(probe.arg("-bios").arg(&image), Duration::from_secs(2))?;
+    // A failure to remove a small file under target is no reason to stop.
+    let _ = std::fs::remove_file(&image);
+    match finished.status {
+        Some(status) if status.code() == Some(33) => Ok(()),
+        Some(_) => bail!("KVM does not run 64-bit guests here"),
+        None => bail!("KVM hangs on a 64-bit guest here"),
+    }
+}
+
+/// A 64 KiB firmware image whose reset vector goes through protected to 64-bit mode and then leaves by isa-debug-exit
+/// with value 0x10. It stands at the top of the 4 GiB space and at 0xf0000.
+const KVM_PROBE: [u8; 0x10000] = kvm_probe();
+
+const fn kvm_probe() -> [u8; 0x10000] {
+    // 16-bit code at 0xf0000: page tables for the first 2 MiB at 0x1000, then PAE, LME, paging, far jump to 64 bits.
+    #[rustfmt::skip]
+    const CODE: [u8; 101] = [
+        0xfa,                                     // cli
+        0x31, 0xc0, 0x8e, 0xd8,                   // xor ax, ax; mov ds, ax
+        0x66, 0xc7, 0x06, 0x00, 0x10, 0x03, 0x20, 0x00, 0x00, // mov dword [0x1000], 0x2003
+        0x66, 0xc7, 0x06, 0x00, 0x20, 0x03, 0x30, 0x00, 0x00, // mov dword [0x2000], 0x3003
+        0x66, 0xc7, 0x06, 0x00, 0x30, 0x83, 0x00, 0x00, 0x00, // mov dword [0x3000], 0x83
+        0x66, 0xb8, 0x20, 0x00, 0x00, 0x00,       // mov eax, 0x20
+        0x0f, 0x22, 0xe0,                         // mov cr4, eax
+        0x66, 0xb8, 0x00, 0x10, 0x00, 0x00,       // mov eax, 0x1000
+        0x0f, 0x22, 0xd8,                         // mov cr3, eax
+        0x66, 0xb9, 0x80, 0x00, 0x00, 0xc0,       // mov ecx, 0xc0000080
+        0x0f, 0x32,                               // rdmsr
+        0x0d, 0x00, 0x01,                         // or ax, 0x100
+        0x0f, 0x30,                               // wrmsr
+        0x2e, 0x66, 0x0f, 0x01, 0x16, 0x80, 0x00, // lgdt cs:[0x80]
+        0x0f, 0x20, 0xc0,                         // mov eax, cr0
+        0x66, 0x0d, 0x01, 0x00, 0x00, 0x80,       // or eax, 0x80000001
+        0x0f, 0x22, 0xc0,                         // mov cr0, eax
+        0x66, 0xea, 0x5a, 0x00, 0x0f, 0x00, 0x08, 0x00, // jmp far 8:0xf005a
+        0xb8, 0x10, 0x00, 0x00, 0x00,             // 64-bit: mov eax, 0x10
+        0xe7, 0xf4,                               // out 0xf4, eax
+        0xf4,                                     // hlt
+        0xeb, 0xfd,                               // jmp to hlt
+        0,
+    ];
+    // At 0x80: limit and address of the table at 0xf0090; there: null, 64-bit code.
+    const TABLE: [u8; 6] = [0x0f, 0x00, 0x90, 0x00, 0x0f, 0x00];
+    const CODE_SEGMENT: [u8; 8] = [0xff, 0xff, 0x00, 0x00, 0x00, 0x9a, 0xaf, 0x00];
+    // At the reset vector: jmp far 0xf000:0.
+    const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
+    let mut image = [0; 0x10000];
+    let parts: [(usize, &[u8]); 4] = [(0, &CODE), (0x80, &TABLE), (0x98, &CODE_SEGMENT), (0xfff0, &RESET)];
+    let mut part = 0;
+    while part < parts.len() {
+        let (at, bytes) = parts[part];
+        let mut index = 0;
+        while index < bytes.len() {
+            image[at + index] = bytes[index];
+            index += 1;
+        }
+        part += 1;
+    }
+    image
+}
+
+impl Machine<'_> {
+    /// Runs the machine to its end; `watch` is called several times a second.
+    ///
+    /// # Errors
+    /// If QEMU cannot be started.
+    pub fn run(&self, qemu: &Path, mut watch: impl FnMut()) -> Result<Verdict> {
+        let mut command = Command::new(qemu);
+        command.args(["-M", "q35", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
+        command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
+        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initrd).arg("-append").arg(&self.append);
+        command.arg("-serial").arg(format!("file:{}", escaped(self.serial)));
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        command.arg("-fsdev").arg(format!("local,id=share,path={},security_model=none", escaped(self.share)));
+        command.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=root"]);
+        let log = self.serial.with_extension("qemu.log");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
+        let child = command.spawn().with_context(|| format!("{} cannot be started", qemu.display()))?;
+        let mut guard = Guard(child);
+        let start = Instant::now();
+        let verdict = loop {
+            if let Some(status) = guard.0.try_wait()? {
+                break match status.code() {
+                    Some(33) => Verdict::Success,
+                    Some(35) => Verdict::Failure,
+                    Some(37) => Verdict::Panic,
+                    code => Verdict::Died(code),
+                };
+            }
+            if start.elapsed() > self.limit {
+                break Verdict::TimeLimit;
+            }
+            watch();
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        drop(guard);
+        if matches!(verdict, Verdict::Died(_)) {
+            eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+        }
+        // An empty log says nothing; a missing one is as good.
+        let _ = std::fs::remove_file(&log);
+        Ok(verdict)
+    }
+}
+
+/// A path as QEMU's option lists want it: commas doubled.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// The last lines of the serial log.
+pub fn last_lines(serial: &Path, count: usize) -> String {
+    let bytes = std::fs::read(serial).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

@@ -1,0 +1,83 @@
+//! Running other programs: with their output caught, with a time limit, and never left behind.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// The folder of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// The program `name` on PATH, if it is there.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// Runs a command and gives what it printed.
+///
+/// # Errors
+/// If it cannot be started, or fails: then with what it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    let line = format!("{command:?}");
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{line} cannot be started"))?;
+    if !output.status.success() {
+        bail!("{line} failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What a command with a time limit did.
+pub struct Finished {
+    /// Its exit status; `None`: the time limit ended it.
+    pub status: Option<ExitStatus>,
+    /// What it printed, standard output and error together.
+    pub text: String,
+}
+
+/// Runs a command for at most `limit` and gives what it printed, whatever its exit code.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
+    let line = format!("{command:?}");
+    let (mut reader, writer) = std::io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let child = command.spawn().with_context(|| format!("{line} cannot be started"));
+    // The command keeps the ends it was given: without this the reader below would never see the end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut guard = Guard(child?);
+    let collector = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // An error here is the end of the output, as is the end itself.
+        let _ = reader.read_to_end(&mut bytes);
+        bytes
+    });
+    let start = Instant::now();
+    let status = loop {
+        match guard.0.try_wait()? {
+            Some(status) => break Some(status),
+            None if start.elapsed() > limit => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    drop(guard);
+    let text = collector.join().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    Ok(Finished { status, text })
+}
+
+/// A child process that does not outlive this value.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // It has ended meanwhile, or it ends now: either is what is wanted.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Both sides of the feature `profiling`: off, the kernel holds no symbol of kprof, and its code is the same size as
+//! without the calls.
+
+use anyhow::{Result, bail};
+
+use super::{Context, Outcome};
+use crate::build::{self, Kernel};
+
+/// The kernel's flags (see .cargo/config.toml), and the one that takes the calls out of the port.
+const FLAGS: [&str; 6] =
+    ["-C", "relocation-model=static", "-C", "force-frame-pointers=yes", "-C", "link-arg=--build-id=sha1"];
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let way = context.parts()?.way;
+    let mut outcome = Outcome::default();
+    let kernel = |features, more: &[&str]| build::kernel(way, features, &[&FLAGS, more].concat());
+    let on = kernel("profiling", &[])?;
+    let has_symbols = if kprof_symbols(&on).is_empty() { bail_no_symbols() } else { Ok(()) };
+    outcome.check("on: the kernel has symbols of kprof", has_symbols);
+    let off = kernel("", &[])?;
+    let off_text = text_bytes(&off)?;
+    outcome.check(
+        "off: the kernel has no symbol of kprof",
+        match kprof_symbols(&off) {
+            none if none.is_empty() => Ok(()),
+            some => Err(anyhow::anyhow!("{}", some.join("\n"))),
+        },
+    );
+    let without = kernel("", &["--cfg", "kprof_no_calls"])?;
+    let without_text = text_bytes(&without)?;
+    outcome.check(
+        "off: the code is as large as without the calls",
+        match off_text == without_text {
+            true => Ok(()),
+            false => Err(anyhow::anyhow!("{off_text} bytes, without the calls {without_text}")),
+        },
+    );
+    Ok(outcome)
+}
+
+fn bail_no_symbols() -> Result<()> {
+    bail!("none found: then the check for none proves nothing")
+}
+
+/// Symbols of the crate, but for the wire language's constants, which have none.
+fn kprof_symbols(kernel: &Kernel) -> Vec<String> {
+    kernel.symbols.lines().filter(|line| line.contains("kprof")).map(str::to_owned).collect()
+}
+
+/// The size of the kernel's code, from the symbols at its ends.
+fn text_bytes(kernel: &Kernel) -> Result<u64> {
+    let address = |name: &str| -> Result<u64> {
+        let line = kernel.symbols.lines().find(|line| line.split(' ').next_back() == Some(name));
+        let Some(line) = line else { bail!("no symbol {name}") };
+        Ok(u64::from_str_radix(&line[..16], 16)?)
+    };
+    Ok(address("__text_end")? - address("__text_start")?)
+}

@@ -1,0 +1,99 @@
+//! The whole path, as a user walks it: `cargo xtask profile` with several machines, then a look at what it left.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+use super::{Context, Outcome};
+use crate::profile;
+use crate::run;
+
+/// The command line of a run.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    profile: profile::Arguments,
+}
+
+/// The runs: a name, and what is typed after `cargo xtask profile`.
+const RUNS: [(&str, &[&str]); 5] = [
+    ("default", &["--accel", "icount"]),
+    ("2-cpus", &["--cpus", "2", "--accel", "icount", "--workload", "kernel"]),
+    ("8-cpus", &["--cpus", "8", "--accel", "icount"]),
+    ("tcg", &["--accel", "tcg"]),
+    ("plain", &["--plain", "--accel", "icount", "--workload", "kernel"]),
+];
+
+/// Frames that a default run must show.
+const EXPECTED: [&str; 7] = [
+    "[syscall]",
+    "[exception 14]",
+    "page_fault",
+    "scheduler::yield_now",
+    "fs::ram::RamNode",
+    "fs::device::Zero",
+    "workload::heap::sort_and_count",
+];
+
+/// Runs the group.
+pub fn run(_: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (name, line) in RUNS {
+        let folder = run::root().join("target/path").join(name);
+        let output = folder.display().to_string();
+        let line = Line::try_parse_from([&["profile", "-o", &output], line].concat())?;
+        outcome.check(name, profile::run(&line.profile).map(drop).and_then(|()| look(&folder, name)));
+    }
+    outcome.check("--cpus 1 is refused", refused(&["--cpus", "1"], "a sampler needs a second CPU"));
+    outcome.check("an unknown workload is refused", refused(&["--workload", "nothing"], "there is no workload"));
+    let range = Line::try_parse_from(["profile", "--cpus", "17"]).err().map(|error| error.to_string());
+    outcome.check(
+        "a wrong value is refused with its range",
+        match range {
+            Some(text) if text.contains("1..=16") => Ok(()),
+            other => Err(anyhow::anyhow!("{other:?}")),
+        },
+    );
+    Ok(outcome)
+}
+
+fn refused(line: &[&str], reason: &str) -> Result<()> {
+    let line = Line::try_parse_from([&["profile"], line].concat())?;
+    match profile::run(&line.profile) {
+        Err(error) if error.to_string().contains(reason) => Ok(()),
+        other => bail!("{other:?}"),
+    }
+}
+
+/// All files are there, the expected frames too, and no stack begins in the middle of nowhere.
+fn look(folder: &Path, name: &str) -> Result<()> {
+    for file in ["profiling.txt", "syms.txt", "kernel", "profile.folded", "flamegraph.svg", "serial.log"] {
+        let metadata = std::fs::metadata(folder.join(file)).with_context(|| file.to_owned())?;
+        if metadata.len() == 0 {
+            bail!("{file} is empty");
+        }
+    }
+    let folded = std::fs::read_to_string(folder.join("profile.folded"))?;
+    if name == "default" {
+        for frame in EXPECTED {
+            if !folded.contains(frame) {
+                bail!("no stack has {frame}");
+            }
+        }
+    }
+    if name != "plain" {
+        let roots = ["[syscall]", "[interrupt ", "[exception ", "[lost]", "test_kernel::task::thread::thread_start"];
+        let is_known = |line: &&str| roots.iter().any(|root| line.starts_with(root)) || starts_at_boot(line);
+        let strange: Vec<&str> = folded.lines().filter(|line| !is_known(line)).collect();
+        if !strange.is_empty() {
+            bail!("{} stacks begin in the middle of nowhere, such as {}", strange.len(), strange[0]);
+        }
+    }
+    Ok(())
+}
+
+/// The idle threads go on with the code that booted their CPU.
+fn starts_at_boot(line: &str) -> bool {
+    ["kmain", "secondary_main"].iter().any(|root| line.starts_with(root))
+}

@@ -1,0 +1,146 @@
+//! The scenarios: scripts in test-kernel/scenarios, each run in a machine of its own and judged by its exit code.
+//!
+//! The comments at the top of a script say how: `# cpus: 8`, `# accel: tcg`, `# limit: 60` (seconds), `# append: ...`,
+//! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in the
+//! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
+//! the host).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+
+use super::{Context, Outcome};
+use crate::build::{self, Kernel};
+use crate::profile::Parts;
+use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::run;
+
+struct Scenario {
+    name: String,
+    text: String,
+}
+
+impl Scenario {
+    fn directives(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(move |line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
+    }
+
+    fn directive(&self, key: &str) -> Option<&str> {
+        self.directives(key).next()
+    }
+
+    fn number(&self, key: &str, default: u32) -> Result<u32> {
+        self.directive(key).map_or(Ok(default), |text| text.parse().with_context(|| format!("# {key}: {text}")))
+    }
+}
+
+fn all() -> Result<Vec<Scenario>> {
+    let folder = run::root().join("test-kernel/scenarios");
+    let mut scenarios = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        scenarios.push(Scenario { name, text: std::fs::read_to_string(&path)? });
+    }
+    scenarios.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(scenarios)
+}
+
+/// Runs all scenarios (or those that the filter lets through).
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let filter = context.filter.clone();
+    let parts = context.parts()?;
+    let mut outcome = Outcome::default();
+    let folder = run::root().join("target/scenarios");
+    std::fs::create_dir_all(&folder)?;
+    // The second kernel takes the first one's place in cargo's folder: keep a copy of each.
+    let off = keep(&build::kernel(parts.way, "", &[])?, &folder.join("kernel-off"))?;
+    let on = keep(&build::kernel(parts.way, "profiling", &[])?, &folder.join("kernel-on"))?;
+    for scenario in all()?.into_iter().filter(|scenario| scenario.name.contains(&filter)) {
+        let result = run_one(&scenario, parts, &on, &off, &folder.join(&scenario.name));
+        outcome.check(&scenario.name, result);
+    }
+    Ok(outcome)
+}
+
+fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
+    std::fs::copy(&kernel.elf, path)?;
+    Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
+}
+
+fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder: &PathBuf) -> Result<()> {
+    let share = folder.join("root");
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(&share)?;
+    let kernel = if scenario.directive("kernel") == Some("off") { off } else { on };
+    let initrd = folder.join("initrd");
+    parts.write_initrd(kernel, &initrd)?;
+    let accel = match scenario.directive("accel") {
+        Some(name) => Accel::from_str(name, false).map_err(anyhow::Error::msg)?,
+        None => Accel::Tcg,
+    };
+    let serial = folder.join("serial.log");
+    let more = scenario.directive("append").unwrap_or("");
+    let machine = Machine {
+        kernel: &kernel.elf,
+        initrd: &initrd,
+        share: &share,
+        serial: &serial,
+        accel,
+        cpus: scenario.number("cpus", 4)?,
+        append: format!("scenario={} accel={} {more}", scenario.name, accel.name()),
+        limit: Duration::from_secs(scenario.number("limit", 60)?.into()),
+    };
+    let verdict = machine.run(&parts.qemu, || ())?;
+    let expected = match scenario.directive("expect").unwrap_or("success") {
+        "success" => Verdict::Success,
+        "failure" => Verdict::Failure,
+        "panic" => Verdict::Panic,
+        "time-limit" => Verdict::TimeLimit,
+        other => bail!("# expect: {other}"),
+    };
+    if verdict != expected {
+        bail!("{verdict:?} instead of {expected:?}; the end of the serial log:\n{}", qemu::last_lines(&serial, 40));
+    }
+    let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
+    for text in scenario.directives("serial") {
+        if !log.contains(text) {
+            bail!("the serial log lacks {text:?}:\n{}", qemu::last_lines(&serial, 40));
+        }
+    }
+    for program in scenario.directives("same-as-host") {
+        compare_with_host(program, parts, &share, folder)?;
+    }
+    std::fs::remove_file(&initrd)?;
+    Ok(())
+}
+
+/// Runs the same program on the host's Linux and compares what both wrote.
+fn compare_with_host(program: &str, parts: &Parts, share: &Path, folder: &Path) -> Result<()> {
+    let scratch = folder.join("host");
+    std::fs::create_dir_all(&scratch)?;
+    let mut command = Command::new(parts.programs.join(program));
+    let host = run::caught(command.current_dir(&scratch), Duration::from_secs(60))?;
+    let guest = std::fs::read_to_string(share.join(format!("{program}.txt"))).context("what the guest wrote")?;
+    let different: Vec<String> = host
+        .text
+        .lines()
+        .zip(guest.lines())
+        .filter(|(host, guest)| host != guest)
+        .map(|(host, guest)| format!("  Linux: {host}\n  here:  {guest}"))
+        .collect();
+    if !different.is_empty() || host.text.lines().count() != guest.lines().count() {
+        bail!(
+            "{program} gives other results than on Linux ({} lines there, {} here):\n{}",
+            host.text.lines().count(),
+            guest.lines().count(),
+            different.join("\n")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Ways to compile for targets that are not the host: the target is installed, rustup adds it, or Debian's rustc builds
+//! its standard library from source (design: section 9).
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::run;
+use crate::tools::{self, Install};
+
+/// Which way to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Choice {
+    /// The first that works.
+    Auto,
+    /// The target is installed.
+    Installed,
+    /// `rustup target add`.
+    Rustup,
+    /// Debian's rustc with its source.
+    Distro,
+}
+
+/// A target and the standard library parts it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The target triple.
+    pub triple: &'static str,
+    /// Crates to build where the library is built from source.
+    pub build_std: &'static str,
+}
+
+/// The kernel's target.
+pub const KERNEL: Target = Target { triple: "x86_64-unknown-none", build_std: "core,alloc" };
+/// Static programs for the kernel's user space.
+pub const MUSL: Target = Target { triple: "x86_64-unknown-linux-musl", build_std: "" };
+/// Redox, for type checks.
+pub const REDOX: Target = Target { triple: "x86_64-unknown-redox", build_std: "std,panic_abort" };
+
+/// The way that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The toolchain in use has the target.
+    Toolchain,
+    /// Debian's cargo and rustc build the library.
+    Distro,
+}
+
+fn installed(target: Target) -> bool {
+    run::output(Command::new("rustc").args(["--print", "target-libdir", "--target", target.triple]))
+        .is_ok_and(|folder| std::fs::read_dir(folder.trim()).is_ok_and(|mut entries| entries.next().is_some()))
+}
+
+fn add_by_rustup(target: Target, install: Install) -> Result<()> {
+    if !install.0 {
+        bail!("--no-install forbids `rustup target add {}`", target.triple);
+    }
+    run::output(Command::new("rustup").args(["target", "add", target.triple])).map(drop)
+}
+
+fn prepare_distro(install: Install) -> Result<()> {
+    let source = PathBuf::from("/usr/lib/rustlib/src/rust/library");
+    let has_source = source.is_dir()
+        || PathBuf::from("/usr/src").read_dir().is_ok_and(|entries| {
+            entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("rustc-"))
+        });
+    if !PathBuf::from("/usr/bin/rustc").is_file() || !PathBuf::from("/usr/bin/cargo").is_file() || !has_source {
+        tools::install_packages(&["rustc-web", "cargo-web", "rust-web-src"], install)?;
+    }
+    Ok(())
+}
+
+/// Finds a way to compile for `target`, and says in one line which it took and why.
+///
+/// # Errors
+/// If none works; the message says what each lacked.
+pub fn find(target: Target, choice: Choice, install: Install) -> Result<Way> {
+    let say = |text: &str| eprintln!("toolchain: {}: {text}", target.triple);
+    let has = installed(target);
+    match choice {
+        Choice::Installed if !has => bail!("--toolchain installed: rustc has no target {}", target.triple),
+        Choice::Auto | Choice::Installed if has => {
+            say("installed in the toolchain in use");
+            Ok(Way::Toolchain)
+        }
+        Choice::Rustup => {
+            add_by_rustup(target, install).context("--toolchain rustup")?;
+            say("added by rustup");
+            Ok(Way::Toolchain)
+        }
+        Choice::Distro => {
+            prepare_distro(install)?;
+            say("Debian's rustc builds the library from source, as asked for");
+            Ok(Way::Distro)
+        }
+        _ => match add_by_rustup(target, install) {
+            Ok(()) => {
+                say("was not installed, added by rustup");
+                Ok(Way::Toolchain)
+            }
+            Err(rustup) => {
+                prepare_distro(install).with_context(|| format!("rustup cannot add {}: {rustup:#}", target.triple))?;
+                say("not installed and rustup cannot add it: Debian's rustc builds the library from source");
+                Ok(Way::Distro)
+            }
+        },
+    }
+}
+
+/// A cargo command that compiles for `target` in this way; the verb and its arguments are to be added, then
+/// [`finish`] is called.
+pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
+    let mut command = match way {
+        Way::Toolchain => Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
+        Way::Distro => {
+            let mut command = Command::new("/usr/bin/cargo");
+            command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTUP_TOOLCHAIN");
+            if target.triple == KERNEL.triple {
+                command.env("CARGO_TARGET_X86_64_UNKNOWN_NONE_LINKER", rust_lld()?);
+            }
+            command
+        }
+    };
+    command.arg(verb).args(["--target", target.triple]).current_dir(run::root());
+    if way == Way::Distro {
+        command.args(["-Z", &format!("build-std={}", target.build_std)]);
+        if target.triple == KERNEL.triple {
+            command.arg("-Zbuild-std-features=compiler-builtins-mem");
+        }
+        command.arg("--target-dir").arg(target_folder(way));
+    }
+    // Set by `cargo xtask` for its own build; it must not leak into others.
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    Ok(command)
+}
+
+/// Where cargo puts what it compiles in this way.
+pub fn target_folder(way: Way) -> PathBuf {
+    match way {
+        Way::Toolchain => run::root().join("target"),
+        Way::Distro => run::root().join("target/distro"),
+    }
+}
+
+/// The linker that comes with rustup's toolchain.
+fn rust_lld() -> Result<PathBuf> {
+    let sysroot = run::output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let path = PathBuf::from(sysroot.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
+    if path.is_file() {
+        return Ok(path);
+    }
+    ["rust-lld", "ld.lld"].into_iter().find_map(run::find_program).context("no rust-lld: install Debian's package lld")
+}
