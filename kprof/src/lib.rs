@@ -22,6 +22,8 @@ mod cpu_set;
 #[cfg(feature = "profiling")]
 mod drain;
 #[cfg(feature = "profiling")]
+mod export;
+#[cfg(feature = "profiling")]
 mod gaps;
 #[cfg(feature = "profiling")]
 mod handler;

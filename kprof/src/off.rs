@@ -170,6 +170,24 @@ impl<K: Kernel> Profiler<K> {
         Ok(())
     }
 
+    /// Writes nothing.
+    ///
+    /// # Errors
+    /// None.
+    #[inline(always)]
+    pub fn export(&self, _out: &mut dyn fmt::Write) -> fmt::Result {
+        Ok(())
+    }
+
+    /// Writes nothing.
+    ///
+    /// # Errors
+    /// None.
+    #[inline(always)]
+    pub fn export_last(&self, _out: &mut dyn fmt::Write, _last: usize) -> fmt::Result {
+        Ok(())
+    }
+
     /// Refused.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ pub struct Profiler<K: Kernel> {
     pub(crate) live: Live,
     pub(crate) meta: Meta,
     pub(crate) control: ControlState,
+    /// The number of the next line of the serial form.
+    pub(crate) export_sequence: AtomicU64,
 }
 
 /// What `init` has set up.
@@ -135,6 +137,7 @@ impl<K: Kernel> Profiler<K> {
             },
             meta: Meta::new(),
             control: ControlState::new(),
+            export_sequence: AtomicU64::new(0),
         }
     }
 

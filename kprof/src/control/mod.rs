@@ -12,6 +12,7 @@ use crate::x86_64::interrupts;
 use command::Command;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use text::for_each_counter;
 
 /// A write to ctl that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

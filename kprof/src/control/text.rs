@@ -8,7 +8,7 @@ use crate::hooks::Kernel;
 use crate::meta::Hex;
 use crate::profiler::{Profiler, State};
 use crate::slot::CpuSlot;
-use core::fmt::{Result, Write};
+use core::fmt::{Arguments, Result, Write};
 use core::sync::atomic::{Ordering, fence};
 
 /// How often the counters of a CPU are read again because its handler ran meanwhile.
@@ -21,9 +21,15 @@ impl<K: Kernel> Profiler<K> {
     /// Those of the sink.
     pub fn write_control(&self, out: &mut dyn Write) -> Result {
         writeln!(out, "protocol {}", u8::from(self.control.claimed()))?;
-        self.write_settings(out)?;
+        let state = match self.state() {
+            State::Stopped => "stopped",
+            State::Running => "running",
+            State::Frozen => "frozen",
+        };
+        writeln!(out, "state {state}")?;
+        self.each_setting(&mut |key, value| writeln!(out, "{key} {value}"))?;
         for (cpu, slot) in self.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
-            write_cpu(out, cpu, slot)?;
+            for_each_counter(slot, &mut |name, value| writeln!(out, "cpu.{cpu}.{name} {value}"))?;
         }
         if let Some(ring) = self.meta.ring() {
             writeln!(out, "meta.position-in {}", ring.head())?;
@@ -36,15 +42,10 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// The settings, which are also the header of every file.
-    pub(crate) fn write_settings(&self, out: &mut dyn Write) -> Result {
+    /// The settings, which are also the header of every file, in the order of the contract.
+    pub(crate) fn each_setting(&self, each: &mut dyn FnMut(&str, Arguments<'_>) -> Result) -> Result {
         let (live, settings) = (&self.live, self.settings());
         let Some(config) = self.config() else { return Ok(()) };
-        let state = match self.state() {
-            State::Stopped => "stopped",
-            State::Running => "running",
-            State::Frozen => "frozen",
-        };
         let keep = match (settings.keep_idle(), settings.keep_user()) {
             (false, false) => "-",
             (true, false) => "idle",
@@ -53,47 +54,43 @@ impl<K: Kernel> Profiler<K> {
         };
         let clock = if config.clock == Clock::Instructions { "instructions" } else { "tsc" };
         let on_off = |on| if on { "on" } else { "off" };
-        writeln!(out, "state {state}")?;
-        writeln!(out, "boot {:x}", config.boot)?;
-        writeln!(out, "tsc-hz {}", config.tsc_hz)?;
-        writeln!(out, "clock {clock}")?;
-        writeln!(out, "cpus {}", self.slots().len())?;
+        each("boot", format_args!("{:x}", config.boot))?;
+        each("tsc-hz", format_args!("{}", config.tsc_hz))?;
+        each("clock", format_args!("{clock}"))?;
+        each("cpus", format_args!("{}", self.slots().len()))?;
         match config.sampler_cpu {
-            Some(cpu) => writeln!(out, "sampler {cpu}")?,
-            None => writeln!(out, "sampler -")?,
+            Some(cpu) => each("sampler", format_args!("{cpu}"))?,
+            None => each("sampler", format_args!("-"))?,
         }
-        writeln!(out, "way {}", self.way().name())?;
-        writeln!(out, "hz {}", live.hz.load(Ordering::Relaxed))?;
-        writeln!(out, "gaps {}", if live.random_gaps.load(Ordering::Relaxed) { "random 25" } else { "fixed" })?;
-        writeln!(out, "seed {}", live.seed.load(Ordering::Relaxed))?;
-        writeln!(out, "keep {keep}")?;
-        writeln!(out, "backoff {}", on_off(live.backoff.load(Ordering::Relaxed)))?;
-        writeln!(out, "depth {}", settings.depth())?;
-        writeln!(out, "mode {}", if settings.overwrites() { "overwrite" } else { "drop" })?;
-        writeln!(out, "build-id {}", Hex(config.build_id))?;
-        writeln!(out, "load {:x}", config.load)?;
-        writeln!(out, "text {:x}-{:x}", config.text.0, config.text.1)?;
-        config.anchors.iter().try_for_each(|(name, address)| writeln!(out, "anchor {name}={address:x}"))
+        each("way", format_args!("{}", self.way().name()))?;
+        each("hz", format_args!("{}", live.hz.load(Ordering::Relaxed)))?;
+        let gaps = if live.random_gaps.load(Ordering::Relaxed) { "random 25" } else { "fixed" };
+        each("gaps", format_args!("{gaps}"))?;
+        each("seed", format_args!("{}", live.seed.load(Ordering::Relaxed)))?;
+        each("keep", format_args!("{keep}"))?;
+        each("backoff", format_args!("{}", on_off(live.backoff.load(Ordering::Relaxed))))?;
+        each("depth", format_args!("{}", settings.depth()))?;
+        each("mode", format_args!("{}", if settings.overwrites() { "overwrite" } else { "drop" }))?;
+        each("build-id", format_args!("{}", Hex(config.build_id)))?;
+        each("load", format_args!("{:x}", config.load))?;
+        each("text", format_args!("{:x}-{:x}", config.text.0, config.text.1))?;
+        config.anchors.iter().try_for_each(|(name, address)| each("anchor", format_args!("{name}={address:x}")))
     }
 }
 
-/// The account of one CPU.
-pub(crate) fn write_cpu(out: &mut dyn Write, cpu: usize, slot: &CpuSlot) -> Result {
+/// Everything that is counted on one CPU, by its ctl name.
+pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -> Result) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
     let (sent, counters) = consistent(slot);
-    writeln!(out, "cpu.{cpu}.sent {sent}")?;
-    for (name, value) in counters {
-        writeln!(out, "cpu.{cpu}.{name} {value}")?;
-    }
-    writeln!(out, "cpu.{cpu}.delivered {}", slot.reader.delivered.get())?;
-    writeln!(out, "cpu.{cpu}.in-ring {}", ring.count_all())?;
-    writeln!(out, "cpu.{cpu}.ring-words {}", ring.capacity())?;
-    writeln!(out, "cpu.{cpu}.position-in {}", ring.head())?;
-    writeln!(out, "cpu.{cpu}.position-out {}", ring.tail())?;
-    for (name, event) in ["context-switches", "page-faults", "interrupts"].into_iter().zip(&slot.events) {
-        writeln!(out, "cpu.{cpu}.{name} {}", event.load(Ordering::Relaxed))?;
-    }
-    Ok(())
+    each("sent", sent)?;
+    counters.into_iter().try_for_each(|(name, value)| each(name, value))?;
+    each("delivered", slot.reader.delivered.get())?;
+    each("in-ring", ring.count_all())?;
+    each("ring-words", ring.capacity())?;
+    each("position-in", ring.head())?;
+    each("position-out", ring.tail())?;
+    let names = ["context-switches", "page-faults", "interrupts"];
+    names.into_iter().zip(&slot.events).try_for_each(|(name, event)| each(name, event.load(Ordering::Relaxed)))
 }
 
 /// `sent` and the handler's counters at one moment between two ticks (or, if its handler never rests, nearly so).

@@ -1,0 +1,198 @@
+//! Lines of the text form, written into the serial form: first their checksum, then their bytes.
+//!
+//! In: copies of records. Out: checked and numbered lines. Context: any, a panic handler too; no allocation. What can
+//! change between the two passes over a line (counters) goes through a small buffer first.
+
+use crate::account::BATCH_COUNTERS;
+use crate::format::checksum::Crc32;
+use crate::format::marker::{CutReason, Marker};
+use crate::format::record::{Header, Kind, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use crate::format::text::escaped;
+use crate::ring::Ring;
+use crate::slot::CpuSlot;
+use core::fmt::{self, Display, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The longest record that is written whole, in words; a longer one is cut, and marked so.
+const MOST_WORDS: usize = 256;
+/// The longest context name.
+const MOST_NAME: usize = 64;
+
+/// Where lines go.
+pub(super) struct Lines<'a> {
+    pub(super) out: &'a mut dyn Write,
+    pub(super) sequence: &'a AtomicU64,
+    pub(super) names: Names<'a>,
+}
+
+impl Lines<'_> {
+    /// Writes a line that is the same each time it is formatted.
+    pub(super) fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
+        let mut sum = Sum(Crc32::default());
+        sum.write_fmt(line)?;
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        writeln!(self.out, "~kprof {sequence} {:08x} {line}", sum.0.end())
+    }
+
+    /// Writes a line of counters that may be running.
+    pub(super) fn put_once(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
+        let mut buffer = heapless::String::<1536>::new();
+        buffer.write_fmt(line)?;
+        self.put(format_args!("{buffer}"))
+    }
+
+    /// One sample line.
+    pub(super) fn sample(&mut self, cpu: usize, record: &Record) -> fmt::Result {
+        self.names.find(record.words()[4]);
+        let name = Escaped(&self.names.name);
+        // The borrow of the name ends with the line.
+        let mut sum = Sum(Crc32::default());
+        write!(sum, "{name} {cpu:x} {record}")?;
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        writeln!(self.out, "~kprof {sequence} {:08x} {name} {cpu:x} {record}", sum.0.end())
+    }
+
+    /// The meta records of a stretch, as one batch.
+    pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
+        self.put(format_args!("# batch cpu=meta from={from} to={to}"))?;
+        let mut at = from;
+        while at < to {
+            let Ok(Some(words)) = ring.record_at(at) else { break };
+            let text = Text::<1024>::copy(ring, at);
+            let ([first, second, third], tsc) = ([4, 5, 6].map(|word| ring.word(at + word)), ring.word(at + 3));
+            let name = Escaped(text.bytes());
+            match Header::decode(ring.word(at)).map(|header| header.kind) {
+                Ok(Kind::ContextName) => self.put(format_args!("# context id={first:x} name={name}"))?,
+                Ok(Kind::Mark) => self.put(format_args!("# mark tsc={tsc:x} name={name}"))?,
+                Ok(Kind::Setting) => self.put(format_args!("# setting tsc={tsc:x} value={name}"))?,
+                Ok(Kind::Image) => {
+                    let space = text.bytes().iter().rposition(|byte| *byte == b' ').unwrap_or(0);
+                    let (name, id) = (Escaped(&text.bytes()[..space]), Escaped(&text.bytes()[space + 1..]));
+                    let range = format_args!("load={first:x} text={second:x}-{third:x}");
+                    self.put(format_args!("# image tsc={tsc:x} {range} build-id={id} name={name}"))?;
+                }
+                _ => {}
+            }
+            at += words;
+        }
+        self.put(format_args!("# end cpu=meta to={to}"))
+    }
+}
+
+/// A checksum as a sink.
+struct Sum(Crc32);
+
+impl Write for Sum {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.clone().with(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// The counters of a batch line.
+pub(super) struct Batch<'a> {
+    pub(super) slot: &'a CpuSlot,
+}
+
+impl Display for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counters = self.slot.handler.counters.read();
+        let mut wanted = counters.iter().filter(|(name, _)| BATCH_COUNTERS.contains(name));
+        wanted.try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// A sample, copied.
+pub(super) struct Record {
+    words: [u64; MOST_WORDS],
+    length: usize,
+}
+
+impl Record {
+    /// The sample at `at`, if it was still there when the copy was made.
+    pub(super) fn copy(ring: &Ring, at: u64) -> Option<Self> {
+        let words = ring.record_at(at).ok()?? as usize;
+        let mut record = Self { words: [0; MOST_WORDS], length: words.min(MOST_WORDS) };
+        for (word, position) in record.words[..record.length].iter_mut().zip(at..) {
+            *word = ring.word(position);
+        }
+        if words > MOST_WORDS {
+            record.words[MOST_WORDS - 1] = Marker::Cut(Ok(CutReason::Depth)).encode();
+        }
+        ring.record_at(at).ok()?.map(|_| record)
+    }
+
+    fn words(&self) -> &[u64] {
+        &self.words[..self.length]
+    }
+}
+
+impl Display for Record {
+    /// TSC and addresses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.words[3])?;
+        self.words()[SAMPLE_HEADER_WORDS..].iter().try_for_each(|word| write!(f, " {word:x}"))
+    }
+}
+
+/// The text of a meta record, copied.
+struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Text<N> {
+    fn copy(ring: &Ring, at: u64) -> Self {
+        let mut text = Self { bytes: [0; N], length: (ring.word(at + 7) as usize).min(N) };
+        let words = (at + META_HEADER_WORDS as u64..).map(|position| ring.word(position).to_le_bytes());
+        for (bytes, word) in text.bytes[..text.length].chunks_mut(8).zip(words) {
+            bytes.copy_from_slice(&word[..bytes.len()]);
+        }
+        text
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+struct Escaped<'a>(&'a [u8]);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        escaped(self.0).try_for_each(|byte| f.write_char(char::from(byte)))
+    }
+}
+
+/// The names of contexts, looked up in the meta stream; the last one found is kept.
+pub(super) struct Names<'a> {
+    meta: Option<&'a Ring>,
+    id: Option<u64>,
+    name: heapless::Vec<u8, MOST_NAME>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(meta: Option<&'a Ring>) -> Self {
+        Self { meta, id: None, name: heapless::Vec::new() }
+    }
+
+    /// Makes `name` that of context `id`: the newest one told, or `context-ID` when none is left in the stream.
+    fn find(&mut self, id: u64) {
+        if self.id == Some(id) {
+            return;
+        }
+        (self.id, self.name) = (Some(id), heapless::Vec::new());
+        // Both fit: 16 hex digits and a cut copy.
+        let _ = write!(self.name, "context-{id:x}");
+        let Some(ring) = self.meta else { return };
+        let mut at = ring.tail();
+        while let Ok(Some(words)) = ring.record_at(at) {
+            let kind = Header::decode(ring.word(at)).map(|header| header.kind);
+            if kind == Ok(Kind::ContextName) && ring.word(at + 4) == id {
+                self.name.clear();
+                let _ = self.name.extend_from_slice(Text::<MOST_NAME>::copy(ring, at).bytes());
+            }
+            at += words;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A kernel whose one stack and text are arrays, for tests of the whole crate on a host.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// The CPU that "runs" now, and whether its context is idle.
+pub static CPU: AtomicUsize = AtomicUsize::new(1);
+pub static IDLE: AtomicBool = AtomicBool::new(false);
+static TEXT: [u8; 256] = [0x90; 256];
+static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+pub fn text(offset: u64) -> u64 {
+    TEXT.as_ptr() as u64 + offset
+}
+
+pub fn stack(word: u64) -> u64 {
+    STACK.as_ptr().expose_provenance() as u64 + 8 * word
+}
+
+pub fn set(word: u64, value: u64) {
+    STACK[word as usize].store(value, Ordering::Relaxed);
+}
+
+/// main calls f, f calls g, g is running: two frames, then the root. With a marker: g was interrupted, twice over.
+pub fn registers() -> Registers {
+    set(2, 1);
+    set(4, stack(8));
+    set(5, text(20));
+    set(8, 0);
+    set(9, text(40));
+    Registers { rip: text(30), cs: 8, rflags: 1 << 9, rsp: stack(2), rbp: stack(4), rcx: 0 }
+}
+
+pub struct ArrayKernel;
+
+impl Kernel for ArrayKernel {
+    fn cpu(&self) -> usize {
+        CPU.load(Ordering::Relaxed)
+    }
+    fn signal(&self, _cpus: &CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        (stack(0)..stack(64)).contains(&address).then(|| stack(0)..stack(64))
+    }
+    fn context(&self) -> Context {
+        Context { id: 7, idle: IDLE.load(Ordering::Relaxed) }
+    }
+    fn sleep_ns(&self, ns: u64) {
+        std::thread::sleep(std::time::Duration::from_nanos(ns.min(1_000_000)));
+    }
+}
+
+/// Memory for ever, known to leak checkers.
+pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
+    static KEPT: Mutex<Vec<AtomicPtr<MaybeUninit<u64>>>> = Mutex::new(Vec::new());
+    let memory = Box::leak(vec![MaybeUninit::uninit(); words].into_boxed_slice());
+    KEPT.lock().unwrap().push(AtomicPtr::new(memory.as_mut_ptr()));
+    memory
+}
+
+/// Sets a profiler up with a ring of 1024 words on each CPU from 1.
+pub fn set_up(profiler: &'static Profiler<ArrayKernel>, slots: &'static [CpuSlot], config: Config) {
+    profiler.init(|| Setup {
+        slots,
+        meta: memory(1024),
+        config: Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config },
+    });
+    for cpu in 1..slots.len() {
+        profiler.register(cpu, || memory(1024));
+    }
+}
+
+pub fn token() -> NmiToken {
+    // SAFETY: the "interrupted" stack is an array that nothing runs on.
+    unsafe { NmiToken::new() }
+}
+
+/// ctl's text as keys and values.
+pub fn control(profiler: &Profiler<ArrayKernel>) -> HashMap<String, String> {
+    let mut text = String::new();
+    profiler.write_control(&mut text).unwrap();
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A counter of CPU 1.
+pub fn counter(profiler: &Profiler<ArrayKernel>, name: &str) -> u64 {
+    control(profiler)[&format!("cpu.1.{name}")].parse().unwrap()
+}
+
+/// Words of a buffer that was read.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}

@@ -1,0 +1,53 @@
+//! The serial form: whole, checked lines with names and account; freed by `export`, kept by the panic hook.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use kprof::format::serial;
+use kprof::{Config, CpuSlot, Outcome, Profiler};
+
+fn lines(log: &str) -> Vec<String> {
+    let lines = log.lines().map(|line| serial::read(line.as_bytes()).expect("a line of ours").expect("undamaged"));
+    lines.map(|line| String::from_utf8(line.line.to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
+    static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+    static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+    set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
+    PROFILER.context_name(7, "old name");
+    PROFILER.context_name(7, "disk 0");
+    PROFILER.mark("here");
+    let (token, at) = (token(), registers());
+    for _ in 0..5 {
+        SLOTS[1].raise_tick();
+        assert_eq!(PROFILER.on_nmi(&token, &at), Outcome::Sampled);
+    }
+    PROFILER.stop().unwrap();
+
+    let mut log = String::new();
+    PROFILER.export_last(&mut log, 2).unwrap();
+    let panic = lines(&log);
+    let stack = format!("{:x} {:x} {:x}", text(30), text(20), text(40));
+    let samples = |lines: &[String]| lines.iter().filter(|line| line.starts_with("disk%200 1 ")).count();
+    assert_eq!(samples(&panic), 2, "{panic:#?}");
+    assert!(panic.iter().filter(|line| line.starts_with("disk")).all(|line| line.ends_with(&stack)), "{panic:#?}");
+    assert!(panic.contains(&"# context id=7 name=disk%200".to_owned()));
+    assert!(panic.iter().any(|line| line.starts_with("# batch cpu=1 from=24 to=40 first-tick=4 last-tick=5 taken=5 ")));
+    assert_eq!(counter(&PROFILER, "in-ring"), 5);
+
+    let mut log = String::new();
+    PROFILER.export(&mut log).unwrap();
+    let all = lines(&log);
+    assert_eq!(samples(&all), 5, "{all:#?}");
+    assert!(all.contains(&"# end cpu=1 to=40 samples=5".to_owned()));
+    assert_eq!((counter(&PROFILER, "in-ring"), counter(&PROFILER, "delivered")), (0, 5));
+    let mut log = String::new();
+    PROFILER.export(&mut log).unwrap();
+    assert_eq!(samples(&lines(&log)), 0);
+    let sequences: Vec<u64> =
+        log.lines().map(|line| serial::read(line.as_bytes()).unwrap().unwrap().sequence).collect();
+    assert!(sequences.windows(2).all(|pair| pair[1] == pair[0] + 1) && sequences[0] > 15, "{sequences:?}");
+}
