@@ -53,7 +53,7 @@ pub struct Input {
     /// Profile (profiling.txt, Redox's older texts); `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// Symbols: what `nm -CS`, `nm` or `llvm-nm` prints
+    /// Symbols: the kernel's ELF file, or what `nm -CS`, `nm` or `llvm-nm` prints of it
     #[arg(value_name = "SYMS")]
     pub syms: String,
     /// TSC clock in GHz where the header has none or is to be overridden (also: LETTERS GHZ as of redox-kprofiling)
@@ -107,6 +107,12 @@ pub struct Choice {
     /// Idle samples that the recording kept
     #[arg(long, value_enum, default_value = "show")]
     pub idle: Shown,
+    /// Without inlined frames (they need an ELF file with DWARF)
+    #[arg(long)]
+    pub no_inline: bool,
+    /// File and line behind each name (they need an ELF file with DWARF)
+    #[arg(long)]
+    pub lines: bool,
     /// A root frame for each context or CPU
     #[arg(long, value_enum, default_value = "none")]
     pub by: By,

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fold::{Folded, Folder};
 use crate::problems::Problems;
 use crate::profile::Profile;
+use crate::read::hex::hex64;
 use crate::read::{self, Source};
 use crate::select::Select;
 use crate::symbols::{Symbols, check};
@@ -48,11 +49,13 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let rest = values::rest(&input.rest).map_err(Error::Usage)?;
     let select = select(choice, &rest);
     let mut problems = Problems::default();
-    let symbols = Symbols::open(&input.syms, &mut problems)?;
+    let mut symbols = Symbols::open(&input.syms, &mut problems)?;
+    symbols.without_inlined = choice.no_inline;
+    symbols.with_lines = choice.lines;
     let source = Source { file: &input.file, form: input.form, progress: &mut |_| {} };
     let reading = read::read(source, Tally::new(select.clone(), choice.by))?;
     problems.append(reading.problems);
-    check_symbols(input, &reading.profile, &symbols, talk)?;
+    place_symbols(input, &reading.profile, &mut symbols, talk)?;
     let (tally, profile, stacks) = (reading.consumer, reading.profile, reading.stacks);
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
@@ -66,10 +69,16 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// Refuses symbols of another build, unless forced.
-fn check_symbols(input: &Input, profile: &Profile, symbols: &Symbols, talk: Talk) -> Result<(), Error> {
+/// Puts the symbols where the kernel ran, and refuses those of another build, unless forced.
+fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: Talk) -> Result<(), Error> {
     for boot in &profile.boots {
-        let Err(why) = check::anchors(boot, &symbols.table) else { continue };
+        let load = boot.header.get("load").and_then(|load| hex64(load.as_bytes()).ok()).filter(|load| *load > 0);
+        if let (Some(load), Some(elf)) = (load, &symbols.elf) {
+            symbols.slide = load.wrapping_sub(elf.base);
+        }
+        let same_build = symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf));
+        let fits = same_build.and_then(|()| check::anchors(boot, &symbols.table, symbols.slide));
+        let Err(why) = fits else { continue };
         let text = format!("does not belong to {}: {why}", input.file);
         if !input.force {
             return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));

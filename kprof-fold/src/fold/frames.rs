@@ -140,12 +140,24 @@ impl Frames {
     }
 
     fn look_up(&mut self, address: u64, symbols: &Symbols) -> u32 {
-        let frame = match symbols.table.find(address) {
+        let frame = match symbols.find(address) {
+            Some(_) if symbols.has_more_than_the_table() => self.with_inlined(address, symbols),
             Some(symbol) => self.of_symbol(symbol, symbols),
             None => self.named(UNKNOWN),
         };
         self.by_address.insert(address, frame);
         frame
+    }
+
+    fn with_inlined(&mut self, address: u64, symbols: &Symbols) -> u32 {
+        let from = self.found.len();
+        self.found.push(0);
+        symbols.frames_at(address, |name| {
+            let number = self.named(name);
+            self.found.push(number);
+            self.found[from] += 1;
+        });
+        from as u32 | MANY
     }
 
     fn of_symbol(&mut self, symbol: usize, symbols: &Symbols) -> FrameId {

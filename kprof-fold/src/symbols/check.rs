@@ -3,15 +3,31 @@
 //! In: the anchors of a profile's header (symbols whose addresses the kernel itself told), and the symbols. Out: nothing, or
 //! what does not fit. Names of another build look plausible and are wrong; so they are refused.
 
+use super::elf::Elf;
 use super::table::Table;
 use crate::profile::Boot;
 
-/// Compares every anchor of a boot.
+/// Compares the build ids, where both sides have one.
+///
+/// # Errors
+/// They differ, in words.
+pub fn build_id(boot: &Boot, elf: &Elf) -> Result<(), String> {
+    let told = boot.header.get("build-id").map_or("-", String::as_str);
+    match &elf.build_id {
+        Some(has) if told != "-" && !has.eq_ignore_ascii_case(told) => {
+            Err(format!("its build id is {has} and that of the profile {told}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compares every anchor of a boot; the symbols are `slide` lower than the running kernel.
 ///
 /// # Errors
 /// The first anchor that does not fit, in words.
-pub fn anchors(boot: &Boot, table: &Table) -> Result<(), String> {
+pub fn anchors(boot: &Boot, table: &Table, slide: u64) -> Result<(), String> {
     for (name, address) in &boot.anchors {
+        let address = &address.wrapping_sub(slide);
         let places: Vec<u64> = table.named(name).collect();
         let starts_there = || table.find(*address).is_some_and(|number| table.get(number).start == *address);
         match places.first() {
@@ -50,7 +66,7 @@ mod tests {
             ("renamed", 0x1001, false),
         ] {
             let boot = Boot { anchors: vec![(name.to_owned(), address)], ..Boot::default() };
-            assert_eq!(anchors(&boot, &table).is_ok(), fits, "{name} {address:x}");
+            assert_eq!(anchors(&boot, &table, 0).is_ok(), fits, "{name} {address:x}");
         }
     }
 }

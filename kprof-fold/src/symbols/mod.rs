@@ -4,38 +4,42 @@
 //! for the same input always. A kernel image that does not belong to the profile is refused.
 
 pub mod check;
+pub mod elf;
 pub mod name;
 pub mod nm;
 pub mod table;
 
 use crate::error::Error;
 use crate::problems::Problems;
+use elf::{Elf, Inlined};
 use std::io::Read;
 use table::Table;
-
-/// Where names come from.
-#[derive(Debug)]
-pub struct Symbols {
-    /// The code symbols.
-    pub table: Table,
-}
 
 /// What stands behind the name of an inlined frame.
 pub const INLINED: &str = " (inlined)";
 
 /// From the start of a function up to here its frame pointer is not set: `push rbp` (1 byte), `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
+/// `endbr64`, which may stand before the prologue (SDM volume 2).
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// `ret` and `ret imm16` (SDM volume 2).
+const RETURNS: [u8; 2] = [0xc3, 0xc2];
+
+/// Where names come from.
+pub struct Symbols {
+    /// The code symbols.
+    pub table: Table,
+    /// The image with its DWARF, where the symbols are from an ELF file.
+    pub elf: Option<Elf>,
+    /// What the kernel's addresses are higher than the file's.
+    pub slide: u64,
+    /// Leave out inlined frames.
+    pub without_inlined: bool,
+    /// Add file and line to every name.
+    pub with_lines: bool,
+}
 
 impl Symbols {
-    /// Whether the function at this instruction has just begun or is about to return, so that its frame pointer is still,
-    /// or again, that of its caller.
-    pub fn lacks_frame(&self, instruction: u64) -> bool {
-        let Some(number) = self.table.find(instruction) else { return false };
-        let symbol = self.table.get(number);
-        let offset = instruction - symbol.start;
-        offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1)
-    }
-
     /// Opens a symbol file and finds out which kind it is.
     ///
     /// # Errors
@@ -52,7 +56,74 @@ impl Symbols {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problems) -> Result<Self, Error> {
-        Ok(Self { table: nm::read(file, head, reader, problems)? })
+    pub fn read(file: &str, mut head: Vec<u8>, mut reader: impl Read, problems: &mut Problems) -> Result<Self, Error> {
+        let (table, elf) = if head.starts_with(elf::MAGIC) {
+            reader.read_to_end(&mut head).map_err(|error| Error::io(file, "read", error))?;
+            let (table, elf) = elf::read(file, head)?;
+            (table, Some(elf))
+        } else {
+            (nm::read(file, head, reader, problems)?, None)
+        };
+        Ok(Self { table, elf, slide: 0, without_inlined: false, with_lines: false })
     }
+
+    /// The number of the symbol that an address of the running kernel belongs to.
+    #[inline]
+    pub fn find(&self, address: u64) -> Option<usize> {
+        self.table.find(address.wrapping_sub(self.slide))
+    }
+
+    /// Whether an address can have more frames, or other names, than its symbol has.
+    pub fn has_more_than_the_table(&self) -> bool {
+        self.elf.is_some() && !(self.without_inlined && !self.with_lines)
+    }
+
+    /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
+    pub fn frames_at(&self, address: u64, mut frame: impl FnMut(&str)) {
+        let function = match self.find(address) {
+            Some(number) => name::frame_name(self.table.name(number)),
+            None => return frame(crate::fold::frames::UNKNOWN),
+        };
+        for Inlined { name, location } in self.inlined(address) {
+            let mark = if name.is_some() { INLINED } else { "" };
+            let name = name.as_deref().unwrap_or(&function);
+            match location.filter(|_| self.with_lines) {
+                Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),
+                None => frame(&format!("{name}{mark}")),
+            }
+        }
+    }
+
+    /// The frames at an address of the running kernel, innermost first, never none.
+    pub fn inlined(&self, address: u64) -> Vec<Inlined> {
+        let mut frames = self.elf.as_ref().map(|elf| elf.frames(address.wrapping_sub(self.slide))).unwrap_or_default();
+        if frames.is_empty() {
+            frames.push(Inlined { name: None, location: None });
+        }
+        if self.without_inlined {
+            frames.drain(..frames.len() - 1);
+        }
+        frames
+    }
+
+    /// Whether the function at this instruction has just begun or is about to return, so that its frame pointer is still,
+    /// or again, that of its caller.
+    pub fn lacks_frame(&self, instruction: u64) -> bool {
+        let Some(number) = self.find(instruction) else { return false };
+        let (symbol, place) = (self.table.get(number), instruction.wrapping_sub(self.slide));
+        let offset = place - symbol.start;
+        let code = |address| self.elf.as_ref().and_then(|elf| elf.code(address));
+        match (code(symbol.start), code(place)) {
+            (Some(start), Some(here)) => {
+                let before = if start.starts_with(&ENDBR64) { ENDBR64.len() as u64 } else { 0 };
+                offset < before + PROLOGUE_BYTES || here.first().is_some_and(|byte| RETURNS.contains(byte))
+            }
+            _ => offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1),
+        }
+    }
+}
+
+/// The last three parts of a path: enough to know it, short enough to read.
+fn short(path: &str) -> &str {
+    path.rmatch_indices('/').nth(2).map_or(path, |(at, _)| &path[at + 1..])
 }

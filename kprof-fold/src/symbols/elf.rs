@@ -1,0 +1,125 @@
+//! Symbols, inlined frames and lines from an ELF file with DWARF. Stage: symbolize.
+//!
+//! In: the bytes of a kernel image. Out: the same [`Table`] that `nm` gives, and for each address the frames that were
+//! inlined there, with file and line. Damaged or missing DWARF costs the inlined frames, never the functions.
+
+use super::name::frame_name;
+use super::table::Table;
+use crate::error::Error;
+use gimli::{EndianArcSlice, RunTimeEndian};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// How a file begins that this module reads.
+pub const MAGIC: &[u8] = b"\x7fELF";
+
+type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// Path as the compiler saw it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// A frame at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inlined {
+    /// The function; `None` for the one whose code it is, which the table names.
+    pub name: Option<String>,
+    /// Where in it.
+    pub location: Option<Location>,
+}
+
+/// An image with its DWARF.
+pub struct Elf {
+    dwarf: addr2line::Context<Reader>,
+    data: Arc<[u8]>,
+    /// Address, length and place in the file of each piece of code.
+    code: Vec<(u64, u64, u64)>,
+    /// Lowest address of the kernel's part that is loaded.
+    pub base: u64,
+    /// The build id.
+    pub build_id: Option<String>,
+}
+
+/// Reads an image.
+///
+/// # Errors
+/// It is no ELF file that can be read, or has no code symbols.
+pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
+    let data: Arc<[u8]> = data.into();
+    let unusable = |why: String| Error::unusable(file, why);
+    let image =
+        object::File::parse(&*data).map_err(|error| unusable(format!("is no ELF file that can be read: {error}")))?;
+    let mut table = Table::default();
+    for symbol in image.symbols() {
+        let section = symbol.section_index().and_then(|index| image.section_by_index(index).ok());
+        let is_code = section.is_some_and(|section| is_executable(section.flags()));
+        let is_place = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
+        if let (true, true, true, Ok(name)) = (is_code, is_place, symbol.is_definition(), symbol.name_bytes())
+            && !name.is_empty()
+        {
+            table.add(symbol.address(), symbol.size(), symbol.is_global() || symbol.is_weak(), name);
+        }
+    }
+    table.finish();
+    if table.is_empty() {
+        return Err(unusable("has no code symbols (stripped?); give the kernel as the linker made it".to_owned()));
+    }
+    let endian = if image.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+        let bytes = image.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
+        let bytes = match bytes.unwrap_or(Cow::Borrowed(&[])) {
+            Cow::Borrowed(bytes) => Arc::from(bytes),
+            Cow::Owned(bytes) => Arc::from(bytes),
+        };
+        Ok(EndianArcSlice::new(bytes, endian))
+    };
+    let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
+    let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
+    let segments = || image.segments().filter(|segment| segment.size() > 0);
+    let runs = |segment: &object::Segment<'_, '_>| match segment.flags() {
+        SegmentFlags::Elf { p_flags, .. } => p_flags.0 & object::elf::PF_X.0 != 0,
+        _ => false,
+    };
+    let code =
+        segments().filter(runs).map(|segment| (segment.address(), segment.file_range().1, segment.file_range().0));
+    let lowest = |upper: bool| segments().filter(|s| !upper || s.address() >> 63 == 1).map(|s| s.address()).min();
+    let build_id = image.build_id().ok().flatten().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
+    let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
+    Ok((table, Elf { dwarf, code, base, build_id, data: Arc::clone(&data) }))
+}
+
+fn is_executable(flags: SectionFlags) -> bool {
+    matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.0 & object::elf::SHF_EXECINSTR.0 != 0)
+}
+
+impl Elf {
+    /// The frames at an address of the file, innermost first; the last one is the function whose code it is.
+    pub fn frames(&self, address: u64) -> Vec<Inlined> {
+        let Ok(mut found) = self.dwarf.find_frames(address).skip_all_loads() else { return Vec::new() };
+        let mut frames = Vec::new();
+        while let Ok(Some(frame)) = found.next() {
+            let raw = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let location = frame
+                .location
+                .and_then(|place| Some(Location { file: place.file?.to_owned(), line: place.line.unwrap_or(0) }));
+            frames.push(Inlined { name: raw.map(|raw| frame_name(raw.as_bytes()).into_owned()), location });
+        }
+        if let Some(outermost) = frames.last_mut() {
+            outermost.name = None;
+        }
+        frames
+    }
+
+    /// The bytes of code from an address of the file on.
+    pub fn code(&self, address: u64) -> Option<&[u8]> {
+        let (start, len, offset) = self.code.iter().find(|(start, len, _)| address.wrapping_sub(*start) < *len)?;
+        let from = usize::try_from(offset + (address - start)).ok()?;
+        self.data.get(from..usize::try_from(offset + len).ok()?)
+    }
+}
