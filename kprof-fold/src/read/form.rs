@@ -73,11 +73,11 @@ pub fn of(head: &[u8]) -> Form {
     for line in head.split(|byte| *byte == b'\n').take(LINES) {
         let fields: Vec<&[u8]> = line.strip_suffix(b"\r").unwrap_or(line).split(|byte| *byte == b' ').take(5).collect();
         let numbers = |from: usize| fields[from..].iter().all(|field| hex64(field).is_ok());
-        // An address where the CPU would stand, and the reverse, is what tells them apart.
+        // A kernel address where the CPU would stand is what tells them apart.
         let is_context_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);
         let is_cpu_first = fields.len() >= 3
             && hex32(fields[0]).is_ok()
-            && hex64(fields[1]).is_ok_and(|address| address > u64::from(u32::MAX))
+            && hex64(fields[1]).is_ok_and(|address| address >> 63 == 1)
             && numbers(2);
         context_first += usize::from(is_context_first);
         cpu_first += usize::from(is_cpu_first);

@@ -75,7 +75,7 @@ impl Symbols {
 
     /// Whether an address can have more frames, or other names, than its symbol has.
     pub fn has_more_than_the_table(&self) -> bool {
-        self.elf.is_some() && !(self.without_inlined && !self.with_lines)
+        self.elf.is_some() && (self.with_lines || !self.without_inlined)
     }
 
     /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
