@@ -12,8 +12,9 @@ use super::apic;
 use crate::log;
 
 const PM_TIMER_HZ: u64 = 3_579_545;
-const ROUNDS: usize = 5;
-const PROBE_COUNT: u32 = 10_000_000;
+const ROUNDS: usize = 3;
+const SHORT_COUNT: u32 = 5_000_000;
+const LONG_COUNT: u32 = 20_000_000;
 
 static TSC_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 static TIMER_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
@@ -43,24 +44,27 @@ pub fn calibrate(pm_timer_port: u16) {
     // SAFETY: the FADT says that the PM timer is at this port; reading has no effect.
     let mut pm_timer = || unsafe { pm.read() } & 0xff_ffff;
     let (first_pm, first_tsc) = (pm_timer(), tsc());
-    let mut timer_hz = 0;
-    for _ in 0..ROUNDS {
-        let before = pm_timer();
-        apic::start_timer(PROBE_COUNT);
-        while apic::timer_left() != 0 {
-            interrupts::enable_and_hlt();
-            interrupts::disable();
-        }
-        let pm_ticks = (pm_timer().wrapping_sub(before) & 0xff_ffff).max(1) as u64;
-        // Waking late makes a round longer: the fastest is the truest.
-        timer_hz = timer_hz.max(PROBE_COUNT as u64 * PM_TIMER_HZ / pm_ticks);
-    }
+    // Waking takes time: the quickest of some rounds takes the same at both lengths, so the difference is the truth.
+    let quickest = |count: u32| (0..ROUNDS).map(|_| sleep_ticks(count)).min().unwrap_or(1);
+    let timer_ticks = quickest(LONG_COUNT).saturating_sub(quickest(SHORT_COUNT)).max(1);
     let (last_tsc, pm_ticks) = (tsc(), (pm_timer().wrapping_sub(first_pm) & 0xff_ffff).max(1) as u64);
     let tsc_hz = (last_tsc - first_tsc) as u128 * PM_TIMER_HZ as u128 / pm_ticks as u128;
+    let timer_hz = (LONG_COUNT - SHORT_COUNT) as u128 * tsc_hz / timer_ticks as u128;
     TSC_HZ.store(round(tsc_hz as u64), Ordering::Relaxed);
-    TIMER_HZ.store(round(timer_hz), Ordering::Relaxed);
+    TIMER_HZ.store(round(timer_hz as u64), Ordering::Relaxed);
     BOOT_TSC.store(first_tsc, Ordering::Relaxed);
     log!("clock: TSC {} Hz, APIC timer {} Hz", self::tsc_hz(), TIMER_HZ.load(Ordering::Relaxed));
+}
+
+/// Sleeps until the timer has counted `count` down; the TSC ticks that took.
+fn sleep_ticks(count: u32) -> u64 {
+    let before = tsc();
+    apic::start_timer(count);
+    while apic::timer_left() != 0 {
+        interrupts::enable_and_hlt();
+        interrupts::disable();
+    }
+    tsc() - before
 }
 
 /// A frequency within 0.1 % of a multiple of 100 MHz is that multiple: the PM timer's steps are no finer than that.

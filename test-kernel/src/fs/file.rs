@@ -53,6 +53,12 @@ impl OpenFile {
         }
     }
 
+    /// EAGAIN instead of a wait, where the file was opened so.
+    fn must_not_block(&self, write: bool) -> Result<()> {
+        let waits = self.flags.load(Ordering::Relaxed) & flags::NON_BLOCKING == 0;
+        if waits || self.node.is_ready(write) { Ok(()) } else { Err(Errno::EAGAIN) }
+    }
+
     /// Reads at the position and moves it.
     ///
     /// # Errors
@@ -62,6 +68,7 @@ impl OpenFile {
         if !self.can(false) {
             return Err(Errno::EBADF);
         }
+        self.must_not_block(false)?;
         let position = self.position.load(Ordering::Relaxed);
         let bytes = self.node.read(position, buffer)?;
         self.position.store(position + bytes as u64, Ordering::Relaxed);
@@ -77,6 +84,7 @@ impl OpenFile {
         if !self.can(true) {
             return Err(Errno::EBADF);
         }
+        self.must_not_block(true)?;
         let position = match self.flags.load(Ordering::Relaxed) & flags::APPEND {
             0 => self.position.load(Ordering::Relaxed),
             _ => self.node.stat()?.size,

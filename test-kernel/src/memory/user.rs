@@ -151,6 +151,18 @@ pub fn read_vec(from: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
     Ok(vec)
 }
 
+/// Reads a path.
+///
+/// # Errors
+/// As [`read_string`]; ENAMETOOLONG beyond 4095 bytes, or 255 bytes in a part (Linux's limits).
+pub fn read_path(from: u64) -> Result<String, Errno> {
+    let path = read_string(from)?;
+    if path.len() > 4095 || path.split('/').any(|part| part.len() > 255) {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    Ok(path)
+}
+
 /// Reads a string that ends with a zero byte.
 ///
 /// # Errors

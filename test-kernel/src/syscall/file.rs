@@ -111,10 +111,21 @@ pub fn change_mode(number: u64, mode: u32) -> Result<u64> {
     get(number)?.node.set_mode(mode).map(|()| 0)
 }
 
-/// No terminal here: every request is refused as on a plain file.
-pub fn ioctl(number: u64, _request: u64, _argument: u64) -> Result<u64> {
-    get(number)?;
-    Err(Errno::ENOTTY)
+/// `FIONBIO` only. No terminal here: every other request is refused as on a plain file.
+pub fn ioctl(number: u64, request: u64, argument: u64) -> Result<u64> {
+    const NON_BLOCKING: u64 = 0x5421;
+    let file = get(number)?;
+    if request != NON_BLOCKING {
+        return Err(Errno::ENOTTY);
+    }
+    let mut on = [0; 4];
+    user::read(argument, &mut on)?;
+    if on == [0; 4] {
+        file.flags.fetch_and(!flags::NON_BLOCKING, Ordering::Relaxed);
+    } else {
+        file.flags.fetch_or(flags::NON_BLOCKING, Ordering::Relaxed);
+    }
+    Ok(0)
 }
 
 pub fn pipe(address: u64, flag_bits: u32) -> Result<u64> {

@@ -20,7 +20,7 @@ pub const CREATE: u32 = flags::CREATE | flags::WRITE_ONLY | flags::TRUNCATE;
 
 /// The absolute path that a call names.
 fn resolve(folder: u64, address: u64) -> Result<String> {
-    let path = user::read_string(address)?;
+    let path = user::read_path(address)?;
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }

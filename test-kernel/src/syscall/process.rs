@@ -68,7 +68,7 @@ fn strings(address: u64) -> Result<Vec<String>> {
 
 pub fn execve(frame: &mut TrapFrame, path: u64, arguments: u64, environment: u64) -> Result<u64> {
     let folder = process::current().ok_or(Errno::ESRCH)?.folder.lock().clone();
-    let path = user::read_string(path)?;
+    let path = user::read_path(path)?;
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
