@@ -15,6 +15,7 @@ mod lock;
 mod log;
 mod memory;
 mod panic;
+#[cfg_attr(kprof_no_calls, path = "no_calls.rs")]
 mod profiling;
 mod random;
 mod symbols;

@@ -126,7 +126,7 @@ fn kvm_works(qemu: &Path) -> Result<()> {
 
 /// A 64 KiB firmware image whose reset vector goes through protected to 64-bit mode and then leaves by isa-debug-exit
 /// with value 0x10. It stands at the top of the 4 GiB space and at 0xf0000.
-const KVM_PROBE: [u8; 0x10000] = kvm_probe();
+static KVM_PROBE: [u8; 0x10000] = kvm_probe();
 
 const fn kvm_probe() -> [u8; 0x10000] {
     // 16-bit code at 0xf0000: page tables for the first 2 MiB at 0x1000, then PAE, LME, paging, far jump to 64 bits.

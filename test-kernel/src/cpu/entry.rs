@@ -229,7 +229,7 @@ static_assertions::const_assert_eq!(core::mem::size_of::<TrapFrame>() % 16, 0);
 
 impl TrapFrame {
     /// Whether user code was interrupted.
-    pub fn from_user(&self) -> bool {
+    pub fn is_user(&self) -> bool {
         self.cs & 3 == 3
     }
 
@@ -322,7 +322,7 @@ pub fn init_syscall(cpu: usize) {
 /// # Safety
 /// `frame` must describe user code (user selectors), the address space must be its own, interrupts must be off.
 pub unsafe fn enter_user(frame: &TrapFrame) -> ! {
-    debug_assert!(frame.from_user());
+    debug_assert!(frame.is_user());
     // SAFETY: the caller's duty; `trap_return` pops exactly one TrapFrame.
     unsafe { asm!("mov rsp, {0}", "jmp trap_return", in(reg) frame, options(noreturn)) }
 }

@@ -24,10 +24,10 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
         vector => interrupt(vector),
     }
     x86_64::instructions::interrupts::disable();
-    if frame.vector() >= 32 || frame.from_user() {
+    if frame.vector() >= 32 || frame.is_user() {
         preempt::on_interrupt_exit();
     }
-    if frame.from_user() {
+    if frame.is_user() {
         syscall::deliver_signals(frame, None);
     }
 }
@@ -47,11 +47,11 @@ fn interrupt(vector: u8) {
 }
 
 fn exception(vector: u8, frame: &mut TrapFrame) {
-    if vector == BREAKPOINT && !frame.from_user() {
+    if vector == BREAKPOINT && !frame.is_user() {
         // An `int3` in kernel code has no meaning but to have happened.
         return;
     }
-    if !frame.from_user() {
+    if !frame.is_user() {
         if vector == DOUBLE_FAULT && stacks::is_guard(frame.rsp.wrapping_sub(8)) {
             panic!("kernel stack overflow at {:#x}", frame.rip);
         }

@@ -230,7 +230,7 @@ impl Node for RamNode {
         let (frames, size) = content.writable()?;
         grow(frames, bytes)?;
         shrink(frames, bytes.div_ceil(PAGE) as usize);
-        if bytes < *size && bytes % PAGE != 0 {
+        if bytes < *size && !bytes.is_multiple_of(PAGE) {
             page(frames[(bytes / PAGE) as usize])[(bytes % PAGE) as usize..].fill(0);
         }
         *size = bytes;

@@ -16,8 +16,8 @@ pub fn page_fault(frame: &mut TrapFrame) {
     if frame.rflags & 1 << 9 != 0 {
         x86_64::instructions::interrupts::enable();
     }
-    let copying = !frame.from_user() && user::fixup(frame.rip).is_some();
-    if (frame.from_user() || copying)
+    let copying = !frame.is_user() && user::fixup(frame.rip).is_some();
+    if (frame.is_user() || copying)
         && address < USER_END
         && let Some(process) = process::current()
     {
@@ -26,7 +26,7 @@ pub fn page_fault(frame: &mut TrapFrame) {
             return;
         }
     }
-    if frame.from_user() {
+    if frame.is_user() {
         signal::raise_fault(frame, signal::SIGSEGV, address);
     } else if let Some(next) = user::fixup(frame.rip) {
         frame.rip = next;

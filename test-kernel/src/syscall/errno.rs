@@ -6,7 +6,7 @@ pub type Result<T> = core::result::Result<T, Errno>;
 macro_rules! errno {
     ($($name:ident = $number:literal,)*) => {
         /// An error number (Linux `asm-generic/errno.h`).
-        #[allow(missing_docs)]
+        #[allow(missing_docs, clippy::upper_case_acronyms)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Errno { $($name = $number,)* }

@@ -54,16 +54,19 @@ pub fn vfork(frame: &TrapFrame) -> Result<u64> {
     Ok(process::fork(frame, &Fork { share_memory: true, stack: 0, child_tid: 0 })? as u64)
 }
 
+/// A list of strings that ends with a null; a null list is empty, as on Linux.
 fn strings(address: u64) -> Result<Vec<String>> {
     let mut strings = Vec::new();
-    while address != 0 {
+    if address == 0 {
+        return Ok(strings);
+    }
+    loop {
         match user::read_u64(address + 8 * strings.len() as u64)? {
-            0 => break,
+            0 => return Ok(strings),
             _ if strings.len() == 4096 => return Err(Errno::E2BIG),
             text => strings.push(user::read_string(text)?),
         }
     }
-    Ok(strings)
 }
 
 pub fn execve(frame: &mut TrapFrame, path: u64, arguments: u64, environment: u64) -> Result<u64> {

@@ -8,8 +8,10 @@ mod heap;
 mod pages;
 mod switch;
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::boot::{self, ExitCode};
 use crate::fs::device::{FixedFolder, device_stat};
@@ -24,14 +26,14 @@ struct Workload {
 
 /// The folder `/kernel`.
 pub fn folder() -> Arc<dyn Node> {
-    let all: [(&str, fn(u64)); 3] =
-        [("heap", heap::sort_and_count), ("pages", pages::fill_and_release), ("switch", switch::ping_pong)];
-    let node = |(inode, (name, run)): (usize, (&str, fn(u64)))| -> (String, Arc<dyn Node>) {
-        (name.to_string(), Arc::new(Workload { inode: 200 + inode as u64, run }))
-    };
-    let mut names: alloc::vec::Vec<_> = all.into_iter().enumerate().map(node).collect();
-    names.push((String::from("exit"), Arc::new(Exit)));
-    names.push((String::from("panic"), Arc::new(Panic)));
+    let workload = |inode, run: fn(u64)| Arc::new(Workload { inode, run });
+    let names: Vec<(String, Arc<dyn Node>)> = vec![
+        (String::from("heap"), workload(200, heap::sort_and_count)),
+        (String::from("pages"), workload(201, pages::fill_and_release)),
+        (String::from("switch"), workload(202, switch::ping_pong)),
+        (String::from("exit"), Arc::new(Exit)),
+        (String::from("panic"), Arc::new(Panic)),
+    ];
     FixedFolder::new(names)
 }
 

@@ -55,5 +55,5 @@ fn text_bytes(kernel: &Kernel) -> Result<u64> {
         let Some(line) = line else { bail!("no symbol {name}") };
         Ok(u64::from_str_radix(&line[..16], 16)?)
     };
-    Ok(address("__text_end")? - address("__text_start")?)
+    Ok(address("__text_used_end")? - address("__text_start")?)
 }

@@ -52,7 +52,7 @@ fn files() -> io::Result<()> {
     show("open what is not there", File::open("two").map(drop));
     show("open below a file", File::open("one/two").map(drop));
     show("open a folder to write", OpenOptions::new().write(true).open(".").map(drop));
-    show("mode", OpenOptions::new().write(true).create(true).mode(0o640).open("modes").map(drop));
+    show("mode", OpenOptions::new().write(true).truncate(true).create(true).mode(0o640).open("modes").map(drop));
     show("write to a file opened to read", File::open("one").and_then(|mut file| file.write(b"x")));
     show("read from a closed number", call(libc::SYS_read, [1000, 0, 1, 0, 0, 0]));
     show("read to an address that is none", call(libc::SYS_read, [file.as_raw_fd() as usize, 8, 1, 0, 0, 0]));

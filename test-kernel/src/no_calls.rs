@@ -1,0 +1,30 @@
+//! The port taken out, for one comparison: a kernel built without the feature `profiling` is to be exactly as large as one
+//! that never heard of kprof. Chosen by `--cfg kprof_no_calls`; the names are those of `profiling`.
+
+use crate::boot::pvh::BootInfo;
+use crate::cpu::entry::TrapFrame;
+
+macro_rules! nothing {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
+        $(#[doc = "Nothing."] #[inline(always)] pub fn $name($(_: $kind),*) {})*
+    };
+}
+
+nothing! {
+    init(info: &BootInfo); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
+    name_context(id: u64, name: &str); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+}
+
+/// The device files: none.
+pub mod device {
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+
+    use crate::fs::Node;
+    use crate::fs::device::FixedFolder;
+
+    /// An empty folder.
+    pub fn folder() -> Arc<dyn Node> {
+        FixedFolder::new(Vec::new())
+    }
+}
