@@ -26,11 +26,15 @@ Usage: profiled [options]
       --start          starts sampling, and stops it at the end
       --duration TIME  ends after TIME (90, 1.5s, 200ms, 10m, 2h)
       --on-full WHAT   on a full disk: `wait` for room [wait] or `stop`
+      --max-size SIZE  the greatest length of the file (64K, 10M, 1G); the session ends there, unless
+      --rotate N       it becomes FILE.1, that one FILE.2, up to N, and a new file begins
+      --stream DEVICE  sends the same to a character device too: serial lines, or chunks with --binary
   -q, --quiet          says only what went wrong
   -h, --help           prints this
   -V, --version        prints the version
 
-A file that is there is continued after its last finished batch. SIGTERM and SIGINT write the rest and the account.
+A file that is there is continued after its last finished batch. SIGTERM and SIGINT write the rest and the account,
+SIGHUP opens the file anew (after it was renamed).
 
 Exit codes: 0 all written, 2 usage, 3 no source, 4 source or file in use, 5 source gone, 6 command refused,
 7 source not understood (damaged text, newer version), 8 file cannot be written, 9 disk full.
@@ -69,13 +73,7 @@ pub enum Wanted {
 pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Error> {
     let usage = |error: lexopt::Error| Error::Usage(error.to_string());
     let mut wanted = Profiled {
-        options: Options {
-            output: "/root/profiling.txt".into(),
-            form: Form::Text,
-            on_full: OnFull::Wait,
-            duration: None,
-            commands: Vec::new(),
-        },
+        options: Options::new("/root/profiling.txt"),
         scheme: "/scheme/debug".into(),
         recording: None,
         quiet: false,
@@ -92,6 +90,14 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
             Long("duration") => {
                 wanted.options.duration = Some(duration(&parser.value().and_then(|v| v.string()).map_err(usage)?)?);
             }
+            Long("max-size") => {
+                let text = parser.value().and_then(|v| v.string()).map_err(usage)?;
+                wanted.options.max_bytes = Some(bytes(&text)?);
+            }
+            Long("rotate") => {
+                wanted.options.keep_files = parser.value().and_then(|v| v.parse()).map_err(usage)?;
+            }
+            Long("stream") => wanted.options.live = Some(parser.value().map_err(usage)?.into()),
             Long("on-full") => {
                 wanted.options.on_full = match parser.value().and_then(|v| v.string()).map_err(usage)?.as_str() {
                     "wait" => OnFull::Wait,
@@ -107,7 +113,27 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
             other => return Err(usage(other.unexpected())),
         }
     }
+    if wanted.options.keep_files > 0 && wanted.options.max_bytes.is_none() {
+        return Err(Error::Usage("--rotate says how many files, --max-size when: give both".into()));
+    }
     Ok(Wanted::Session(Box::new(wanted)))
+}
+
+/// A length as people type it: a number and `K`, `M` or `G` (powers of 1024); bytes where the unit is missing.
+///
+/// # Errors
+/// [`Error::Usage`] for anything else, and for 0.
+pub fn bytes(text: &str) -> Result<u64, Error> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "B" => Some(1_u64),
+        "K" | "k" => Some(1 << 10),
+        "M" => Some(1 << 20),
+        "G" => Some(1 << 30),
+        _ => None,
+    };
+    let value = digits.parse().ok().zip(factor).and_then(|(number, factor): (u64, u64)| number.checked_mul(factor));
+    value.filter(|bytes| *bytes > 0).ok_or_else(|| Error::Usage(format!("`{text}` is no size: a number and K, M or G")))
 }
 
 /// A time as people type it: a number and `ms`, `s`, `m` or `h`; seconds where the unit is missing.
@@ -141,6 +167,15 @@ mod tests {
         assert_eq!(duration("1.5m").unwrap(), Duration::from_secs(90));
         for bad in ["", "s", "-1s", "0", "1d", "nan", "inf", "1e300h"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_unit() {
+        assert_eq!(bytes("10M").unwrap(), 10 << 20);
+        assert_eq!(bytes("7").unwrap(), 7);
+        for bad in ["", "0", "M", "1T", "-1", "99999999999G"] {
+            assert!(bytes(bad).is_err(), "{bad}");
         }
     }
 

@@ -9,7 +9,6 @@ mod support;
 use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_daemon::write::compose::Form;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -38,8 +37,8 @@ fn daemon(socket: &Path) {
     let mut system = Remote::connect(socket).expect("the kernel is there");
     let signals = Signals::installed().expect("signals");
     let source = KprofDevice::open(&mut system, Path::new(system::SCHEME)).expect("the source is free");
-    let options = Options { output, form: Form::Text, ..scenario::options() };
-    let ended = Session::open(&mut system, source, options, signals).and_then(|mut session| session.run(|_, _| {}));
+    let options = Options::new(output);
+    let ended = Session::open(&mut system, source, options, signals).and_then(|mut session| session.run(|_, _| true));
     if let Err(error) = ended {
         eprintln!("{error}");
         std::process::exit(i32::from(error.exit_code()));

@@ -47,7 +47,7 @@ fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signal
     if !wanted.quiet {
         eprintln!("profiled: draining {from} to {}", wanted.options.output.display());
     }
-    let totals = session.run(|_, _| {})?;
+    let totals = session.run(|_, _| true)?;
     if !wanted.quiet {
         say(&totals);
     }
@@ -56,6 +56,12 @@ fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signal
 
 fn say(totals: &Totals) {
     eprintln!("profiled: {} samples, {} bytes", totals.samples, totals.bytes);
+    if totals.reached_max {
+        eprintln!("profiled: the file has reached --max-size; the rest stays in the kernel");
+    }
+    if totals.live + totals.live_dropped > 0 {
+        eprintln!("profiled: live stream: {} sent, {} dropped", totals.live, totals.live_dropped);
+    }
     if totals.corrupt > 0 {
         eprintln!("profiled: {} damaged stretches were skipped; the file says where", totals.corrupt);
     }

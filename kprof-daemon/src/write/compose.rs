@@ -59,17 +59,16 @@ impl Composer {
         self.lines(|out| lines::header(out, ctl));
     }
 
-    /// The names known so far, for a file that begins in mid-session.
-    pub fn names(&mut self, names: &Names, position: u64) {
-        let known = names.all();
-        if known.is_empty() {
-            return;
+    /// What a file that begins in mid-session begins with: the header and, in a meta batch at `position`, the names.
+    pub fn beginning(&self, ctl: &Ctl, names: &Names, position: u64) -> Vec<u8> {
+        let mut composer = Self::new(self.form);
+        composer.header(ctl);
+        composer.begin(position);
+        for (id, _, name) in names.all() {
+            lines::context(&mut composer.body, id, name.iter().copied());
         }
-        self.begin(position);
-        for (id, _, name) in known {
-            lines::context(&mut self.body, id, name.iter().copied());
-        }
-        self.end(Stream::Meta, position, None);
+        composer.end(Stream::Meta, position, None);
+        composer.out
     }
 
     /// A batch begins, at this position.

@@ -5,5 +5,6 @@
 
 pub mod compose;
 pub mod lines;
+pub mod live;
 pub mod resume;
 pub mod sample_file;

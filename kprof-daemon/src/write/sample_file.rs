@@ -36,6 +36,8 @@ pub struct SampleFile<S: System> {
     path: PathBuf,
     file: S::File,
     safe_bytes: u64,
+    /// Length of the header and the names at its beginning, where this session has written them.
+    begins_bytes: u64,
     is_regular: bool,
     counts_names: bool,
 }
@@ -49,6 +51,9 @@ impl<S: System> SampleFile<S> {
     pub fn open(system: &mut S, path: &Path, is_binary: bool) -> Result<(Self, Resumed), Error> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         let to_stdout = path == Path::new("-");
+        if !to_stdout {
+            finish_rotation(system, path);
+        }
         let mut file = if to_stdout {
             again(|| system.stdout()).map_err(fails("taking the standard output"))?
         } else {
@@ -57,7 +62,7 @@ impl<S: System> SampleFile<S> {
         let facts = again(|| system.names_of(&mut file)).map_err(fails("looking at it"))?;
         let is_regular = !to_stdout && facts.is_none_or(|facts| facts.is_regular);
         let counts_names = facts.is_some_and(|facts| facts.names > 0);
-        let mut this = Self { path: path.into(), file, safe_bytes: 0, is_regular, counts_names };
+        let mut this = Self { path: path.into(), file, safe_bytes: 0, begins_bytes: 0, is_regular, counts_names };
         if !is_regular {
             return Ok((this, Resumed::default()));
         }
@@ -82,6 +87,11 @@ impl<S: System> SampleFile<S> {
     /// Whether it is a file on a disk, and not a pipe or a terminal.
     pub fn is_regular(&self) -> bool {
         self.is_regular
+    }
+
+    /// Whether so many more bytes would make the file longer than `max`. A file always takes one piece.
+    pub fn would_exceed(&self, more: u64, max: u64) -> bool {
+        self.safe_bytes > self.begins_bytes && self.safe_bytes + more > max
     }
 
     /// Appends whole pieces and returns when they are on the disk.
@@ -121,6 +131,44 @@ impl<S: System> SampleFile<S> {
             eprintln!("{}: there is room again, going on", self.path.display());
         }
         self.safe_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new file with these bytes; this one becomes `NAME.1`, that one `NAME.2`, up to `keep`.
+    ///
+    /// The new file is whole and on the disk, under `NAME.new`, before the first name changes; whenever the program is
+    /// killed, [`SampleFile::open`] finds either the old or the new one.
+    ///
+    /// # Errors
+    /// As [`SampleFile::append`].
+    pub fn rotate(
+        &mut self,
+        system: &mut S,
+        keep: u32,
+        begins_with: &[u8],
+        on_full: OnFull,
+        signals: &Signals,
+    ) -> Result<(), Error> {
+        let new_path = with_suffix(&self.path, "new");
+        let open = again(|| system.open(&new_path, Open::SampleFile));
+        let file = open.map_err(|cause| self.failed("opening the next file", cause))?;
+        let counts_names = self.counts_names;
+        let mut new = Self { path: new_path, file, safe_bytes: 0, begins_bytes: 0, is_regular: true, counts_names };
+        new.cut_back(system).map_err(|cause| new.failed("emptying it", cause))?;
+        let _ = again(|| system.lock(&mut new.file));
+        new.append(system, begins_with, on_full, signals)?;
+        let fails = |cause| self.failed("renaming it", cause);
+        again(|| system.sync_folder(&self.path)).map_err(fails)?;
+        for number in (1..keep).rev() {
+            let [older, newer] = [number + 1, number].map(|number| with_suffix(&self.path, &number.to_string()));
+            rename_if_there(system, &newer, &older).map_err(fails)?;
+        }
+        rename_if_there(system, &self.path, &with_suffix(&self.path, "1")).map_err(fails)?;
+        again(|| system.rename(&new.path, &self.path)).map_err(fails)?;
+        again(|| system.sync_folder(&self.path)).map_err(fails)?;
+        new.begins_bytes = new.safe_bytes;
+        new.path.clone_from(&self.path);
+        *self = new;
         Ok(())
     }
 
@@ -184,5 +232,28 @@ impl<S: System> SampleFile<S> {
                 buffer.resize(2 * held, 0);
             }
         }
+    }
+}
+
+/// `NAME.suffix`.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}
+
+fn rename_if_there<S: System>(system: &mut S, from: &Path, to: &Path) -> io::Result<()> {
+    match again(|| system.rename(from, to)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// A rotation that was killed between its last two renames: the next file is whole and waits for its name.
+fn finish_rotation<S: System>(system: &mut S, path: &Path) {
+    if again(|| system.open(path, Open::Read)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        // Where there is none, the session simply begins a file.
+        let _ = again(|| system.rename(&with_suffix(path, "new"), path));
     }
 }

@@ -9,15 +9,13 @@ use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
-use kprof_daemon::write::compose::Form;
-use kprof_daemon::write::sample_file::OnFull;
 use std::path::Path;
 
 /// The sample file of all simulated sessions.
 pub const OUTPUT: &str = "/root/profiling.txt";
 
 pub fn options() -> Options {
-    Options { output: OUTPUT.into(), form: Form::Text, on_full: OnFull::Wait, duration: None, commands: Vec::new() }
+    Options::new(OUTPUT)
 }
 
 /// One session from start to its end by `signals`, or to the first error.
@@ -25,7 +23,7 @@ pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Resul
     let mut system = system.clone();
     let source = KprofDevice::open(&mut system, Path::new(SCHEME))?;
     let mut session = Session::open(&mut system, source, options, signals.clone())?;
-    session.run(|_, _| {})
+    session.run(|_, _| true)
 }
 
 /// What the file says now.

@@ -1,0 +1,119 @@
+//! The thinking half of a round: bytes become batches.
+//!
+//! In: the pieces of a round. Out: batches in the composer, names in the table, places moved on. Context: user process.
+//! Records that are on disk already are passed over by their position; damage is counted and written down where it was.
+
+use super::intake::{Piece, Place};
+use super::{Session, Totals};
+use crate::error::Error;
+use crate::read::framed::Framed;
+use crate::read::redox_raw::RawRecords;
+use crate::read::{Item, Records, Skipped, Why};
+use crate::source::{Layout, Source, Stream};
+use crate::system::System;
+use kprof::format::record::{Kind, VERSION};
+
+impl<S: System, Src: Source<S>> Session<'_, S, Src> {
+    /// Takes one piece apart and adds its batch to the output.
+    pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
+        let stream = piece.stream;
+        let bytes = &self.intake.buffer[piece.range.clone()];
+        let counters = match stream {
+            Stream::Meta => Some(self.ctl.meta()),
+            Stream::Cpu(cpu) => self.ctl.cpu(cpu),
+        };
+        let place = self.intake.places.entry(stream).or_default();
+        let mut position = place.position.or_else(|| counters?.find("position-out"));
+        if self.ctl.overwrites() && stream != Stream::Meta && piece.carried == 0 {
+            // What was there may have been overwritten: the first record says where it lies.
+            position = None;
+        }
+        let mut records = match self.source.layout() {
+            Layout::Framed => Records::Framed(Framed::new(bytes, position)),
+            Layout::RedoxRaw => Records::Raw(RawRecords::new(bytes, position.unwrap_or(0))),
+        };
+        let is_the_end = self.source.is_finite() && piece.range.len() == piece.carried;
+        let (mut is_first, mut newer) = (true, None);
+        while let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) {
+            let here = records.item_from();
+            if here < place.on_disk {
+                self.totals.again += 1;
+                continue;
+            }
+            if is_first {
+                self.composer.begin(here);
+                is_first = false;
+            }
+            match (item, stream) {
+                (Item::Sample(sample), Stream::Cpu(cpu)) => {
+                    if self.names.get(sample.context, sample.tsc).is_none()
+                        && let Some(name) = self.source.context_name(self.system, sample.context)
+                    {
+                        self.names.set(sample.context, 0, &name);
+                    }
+                    self.composer.sample(&mut self.names, cpu, &sample);
+                    self.totals.samples += 1;
+                }
+                (Item::Meta(meta), Stream::Meta) => {
+                    if meta.kind == Kind::ContextName {
+                        self.names.set(meta.values[0], meta.tsc, meta.text);
+                    }
+                    self.composer.meta(&meta);
+                }
+                (Item::Skipped(skipped), _) => {
+                    newer = newer.or(count(&mut self.totals, &skipped));
+                    self.composer.corrupt(stream, &skipped);
+                }
+                // A record that has strayed into the wrong stream says nothing.
+                (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
+            }
+        }
+        // A flipped bit now and then, or a kernel that is newer than this program?
+        if let Some((position, version)) = newer
+            && self.totals.samples == 0
+        {
+            return Err(Error::Newer { stream: stream.to_string(), position, version });
+        }
+        let end = records.position();
+        place.carry.extend_from_slice(&bytes[records.used_bytes()..]);
+        place.position = end.or(place.position);
+        if !is_first && let Some(end) = end {
+            self.composer.end(stream, end, counters);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel what is on disk. Only ever called after a write that has been synced.
+    pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
+        if self.source.layout() == Layout::RedoxRaw {
+            return Ok(());
+        }
+        let is_new = |place: &Place| place.position.filter(|position| *position > place.acknowledged);
+        // A flight recorder frees its own space.
+        let is_freed_here = |stream: Stream| stream == Stream::Meta || !self.ctl.overwrites();
+        let places = self.intake.places.iter().filter(|(stream, _)| is_freed_here(**stream));
+        let ends: Vec<(Stream, u64)> = places.filter_map(|(stream, place)| Some((*stream, is_new(place)?))).collect();
+        self.source.acknowledge(self.system, &ends)?;
+        for (stream, end) in ends {
+            self.intake.place(stream).acknowledged = end;
+        }
+        Ok(())
+    }
+}
+
+/// Counts words that were no record; gives position and version if they may be a newer kernel's.
+fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
+    match skipped.why {
+        Why::UnknownKind(_) => totals.unknown += 1,
+        _ => totals.corrupt += 1,
+    }
+    match skipped.why {
+        Why::Version(version) if version > VERSION => Some((skipped.from, version)),
+        _ => None,
+    }
+}
+
+/// The beginning of a record whose end will never come.
+fn give_up_rest<'a>(records: &mut Records<'_>, is_the_end: bool) -> Option<Item<'a>> {
+    is_the_end.then(|| records.give_up_rest()).flatten().map(Item::Skipped)
+}

@@ -1,0 +1,169 @@
+//! The reading half of a round: one buffer, a place in each stream.
+//!
+//! ```text
+//! buffer  │ carry │ cpu 1 │ cpu 2 │ carry │ cpu 3 │ meta │      carry: the beginning of a record whose end came
+//!         └──── piece ────┘ piece   └──── piece ──┘ piece        with this read
+//! ```
+//!
+//! In: a source. Out: pieces of the buffer, one for each stream. Context: user process. Bounded: a round ends after
+//! [`ROUND_BYTES`], whatever there is; the next one begins with another CPU.
+
+use crate::ctl::{Counters, Ctl};
+use crate::error::Error;
+use crate::source::{Source, Stream};
+use crate::system::System;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes read from one stream at once: the default size of a ring.
+pub(super) const READ_BYTES: usize = 256 * 1024;
+/// Bytes read in one round, over all streams; what bounds the memory.
+const ROUND_BYTES: usize = 1024 * 1024;
+
+/// How far one stream has been read.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// Position after the last record that was taken apart.
+    pub position: Option<u64>,
+    /// Everything below is on disk from an earlier session.
+    pub on_disk: u64,
+    /// The beginning of a record whose end has not been read yet.
+    pub carry: Vec<u8>,
+    /// Position up to which the kernel has been told.
+    pub acknowledged: u64,
+}
+
+/// What one stream gave in a round: a part of the buffer.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub stream: Stream,
+    pub range: Range<usize>,
+    /// Bytes at its beginning that an earlier read had left over.
+    pub carried: usize,
+}
+
+/// What a round has read.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// Meta first, then the CPUs by number.
+    pub pieces: Vec<Piece>,
+    /// Bytes that were new.
+    pub brought: usize,
+    /// What went wrong on the way; the pieces are good all the same.
+    pub failed: Option<Error>,
+}
+
+/// The reader of all streams.
+#[derive(Debug)]
+pub(super) struct Intake {
+    pub buffer: Vec<u8>,
+    pub places: BTreeMap<Stream, Place>,
+    first_cpu: usize,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self { buffer: vec![0; ROUND_BYTES + 2 * READ_BYTES], places: BTreeMap::new(), first_cpu: 0 }
+    }
+}
+
+impl Intake {
+    /// The place in this stream.
+    pub fn place(&mut self, stream: Stream) -> &mut Place {
+        self.places.entry(stream).or_default()
+    }
+
+    /// Reads every CPU once, then the state into `ctl`, then meta as far as the state says that it goes.
+    pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
+        let (mut pieces, mut failed) = (Vec::new(), None);
+        let mut used = 0;
+        // Rings of a running flight recorder are read once it is frozen or stopped.
+        let is_recorder = ctl.overwrites() && ctl.is_running();
+        let mut cpus: Vec<u32> = ctl.cpus().map(|(cpu, _)| cpu).filter(|_| !is_recorder).collect();
+        // Not always the same one first: under a flood the round may end before the last one's turn.
+        self.first_cpu += 1;
+        let shift = self.first_cpu % cpus.len().max(1);
+        cpus.rotate_left(shift);
+        for cpu in cpus {
+            if used > ROUND_BYTES {
+                break;
+            }
+            match self.read(system, source, Stream::Cpu(cpu), used) {
+                Ok(piece) => {
+                    used = piece.range.end;
+                    pieces.push(piece);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match source.observe(system) {
+            Ok(now) => *ctl = now,
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        match self.read_meta(system, source, ctl.meta(), used) {
+            Ok(piece) => pieces.push(piece),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        let brought = pieces.iter().map(|piece| piece.range.len() - piece.carried).sum();
+        pieces.sort_by_key(|piece| piece.stream);
+        Taken { pieces, brought, failed }
+    }
+
+    /// Reads what the stream has, from `start` of the buffer on, behind what an earlier read had left over.
+    fn read<S: System>(
+        &mut self,
+        system: &mut S,
+        source: &mut impl Source<S>,
+        stream: Stream,
+        start: usize,
+    ) -> Result<Piece, Error> {
+        let carried = self.place(stream).carry.len();
+        let held = start + carried;
+        let got = self.read_behind(system, source, stream, held)?;
+        let place = self.places.entry(stream).or_default();
+        self.buffer[start..held].copy_from_slice(&place.carry);
+        place.carry.clear();
+        Ok(Piece { stream, range: start..held + got, carried })
+    }
+
+    /// One read, to `start` of the buffer.
+    fn read_behind<S: System>(
+        &mut self,
+        system: &mut S,
+        source: &mut impl Source<S>,
+        stream: Stream,
+        start: usize,
+    ) -> Result<usize, Error> {
+        let end = start + READ_BYTES;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        source.read(system, stream, &mut self.buffer[start..end])
+    }
+
+    /// Reads the meta stream as far as it went when the state was read: the names of all contexts in this round's samples.
+    fn read_meta<S: System>(
+        &mut self,
+        system: &mut S,
+        source: &mut impl Source<S>,
+        counters: &Counters,
+        start: usize,
+    ) -> Result<Piece, Error> {
+        let place = self.place(Stream::Meta);
+        let begins = place.position.or(counters.find("position-out")).unwrap_or(0);
+        let goes_to = counters.find("position-in");
+        let is_whole = |held: usize| goes_to.is_some_and(|goes_to| begins + (held / 8) as u64 >= goes_to);
+        if is_whole(place.carry.len()) {
+            return Ok(Piece { stream: Stream::Meta, range: start..start, carried: 0 });
+        }
+        let mut piece = self.read(system, source, Stream::Meta, start)?;
+        while !is_whole(piece.range.len()) && piece.range.len() < ROUND_BYTES {
+            let more = self.read_behind(system, source, Stream::Meta, piece.range.end)?;
+            if more == 0 {
+                break;
+            }
+            piece.range.end += more;
+        }
+        Ok(piece)
+    }
+}

@@ -1,0 +1,255 @@
+//! The round over the CPUs: wait, read all streams, write, sync, acknowledge.
+//!
+//! ```text
+//!  wait ─► read CPUs ─► read ctl ─► read meta ─► (rotate) ─► one write ─► fsync ─► one ack ─► (live stream) ─┐
+//!   ▲                                                                                                       │
+//!   └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! In: a [`Source`]. Out: the sample file. Context: user process, one thread. Meta comes after the CPUs, so that every
+//! context in a sample has its name by then, and before them in the file. Killed at any arrow: what was not
+//! acknowledged is read again, what is on disk is known by its position, so every record ends up in the file once.
+
+mod digest;
+mod files;
+mod intake;
+
+use crate::ctl::Ctl;
+use crate::error::Error;
+use crate::names::Names;
+use crate::pace::Pace;
+use crate::signals::Signals;
+use crate::source::{Source, Stream, Waited};
+use crate::system::System;
+use crate::write::compose::{Composer, Form};
+use crate::write::live::Live;
+use crate::write::sample_file::{OnFull, SampleFile};
+use intake::{Intake, READ_BYTES};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Rounds after the end was asked for, for sources that do not say how far they have got.
+const LAST_ROUNDS: usize = 64;
+
+/// What a session does with what it reads.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The sample file; `-` for the standard output.
+    pub output: PathBuf,
+    /// Its form.
+    pub form: Form,
+    /// What to do on a full disk.
+    pub on_full: OnFull,
+    /// Ends the session after this time.
+    pub duration: Option<Duration>,
+    /// The greatest length of the file in bytes.
+    pub max_bytes: Option<u64>,
+    /// How many old files are kept when it is reached; 0 ends the session there.
+    pub keep_files: u32,
+    /// A device that gets the same, as far as it can take it.
+    pub live: Option<PathBuf>,
+    /// Commands for the kernel before the first round; `stop` is given at the end when `start` is among them.
+    pub commands: Vec<String>,
+}
+
+impl Options {
+    /// A session that writes this file and nothing more.
+    pub fn new(output: impl Into<PathBuf>) -> Self {
+        Self {
+            output: output.into(),
+            form: Form::Text,
+            on_full: OnFull::Wait,
+            duration: None,
+            max_bytes: None,
+            keep_files: 0,
+            live: None,
+            commands: Vec::new(),
+        }
+    }
+}
+
+/// What a session has seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Samples written.
+    pub samples: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Stretches of words that were no record.
+    pub corrupt: u64,
+    /// Records of a kind that this version does not know.
+    pub unknown: u64,
+    /// Records read again although they were on disk.
+    pub again: u64,
+    /// Lines or chunks that the live stream's device has taken.
+    pub live: u64,
+    /// Lines or chunks that it did not get.
+    pub live_dropped: u64,
+    /// Whether the session ended because the file had reached its greatest length.
+    pub reached_max: bool,
+}
+
+/// A running session.
+pub struct Session<'a, S: System, Src: Source<S>> {
+    system: &'a mut S,
+    source: Src,
+    options: Options,
+    signals: Signals,
+    file: SampleFile<S>,
+    live: Option<Live<S>>,
+    composer: Composer,
+    names: Names,
+    intake: Intake,
+    ctl: Ctl,
+    totals: Totals,
+    pace: Pace,
+    began: Duration,
+}
+
+impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
+    /// Opens the file, continues it where it ends, and gives the commands.
+    ///
+    /// # Errors
+    /// Whatever source or file refuse.
+    pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
+        let ctl = source.observe(system)?;
+        let (file, resumed) = SampleFile::open(system, &options.output, options.form == Form::Binary)?;
+        let began = system.now();
+        let mut session = Self {
+            composer: Composer::new(options.form),
+            live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
+            system,
+            source,
+            options,
+            signals,
+            file,
+            names: Names::default(),
+            intake: Intake::default(),
+            ctl,
+            totals: Totals::default(),
+            pace: Pace::default(),
+            began,
+        };
+        session.go_on_from(resumed)?;
+        for command in session.options.commands.clone() {
+            session.source.command(session.system, &command)?;
+        }
+        Ok(session)
+    }
+
+    /// Rounds until a signal, the end of the source, or the end of the duration; then the rest and the account.
+    /// `each_round` sees the totals and may end the session by returning false.
+    ///
+    /// # Errors
+    /// What ended the session early. All that was acknowledged is on disk; a sampler that this session had started is
+    /// stopped.
+    pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<Totals, Error> {
+        let ended = self.run_to_the_end(each_round);
+        if ended.is_err() && self.has_started() {
+            // The first error is the one to report.
+            let _ = self.source.command(self.system, "stop");
+        }
+        ended.map(|()| self.totals)
+    }
+
+    /// The state as it was read last.
+    pub fn ctl(&self) -> &Ctl {
+        &self.ctl
+    }
+
+    fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<(), Error> {
+        let mut was_running = self.ctl.is_running();
+        loop {
+            let brought = self.round()?;
+            if !each_round(&self.totals, &self.ctl) || self.is_over() || (brought == 0 && self.source.is_finite()) {
+                break;
+            }
+            if was_running && !self.ctl.is_running() && brought == 0 {
+                self.account()?;
+            }
+            was_running = self.ctl.is_running() || (was_running && brought > 0);
+            if brought < READ_BYTES {
+                self.wait(brought == 0)?;
+            }
+        }
+        self.finish()
+    }
+
+    fn has_started(&self) -> bool {
+        self.options.commands.iter().any(|command| command == "start")
+    }
+
+    fn is_over(&mut self) -> bool {
+        let elapsed = self.system.now().saturating_sub(self.began);
+        let is_late = self.options.duration.is_some_and(|limit| elapsed >= limit);
+        self.signals.stop_wanted() || is_late || self.totals.reached_max
+    }
+
+    fn wait(&mut self, found_nothing: bool) -> Result<(), Error> {
+        if self.source.is_finite() {
+            return Ok(());
+        }
+        let before = self.system.now();
+        let waited = self.source.wait(self.system, Pace::LONGEST)?;
+        // A kernel that returns at once and has nothing must not make a busy loop of this one.
+        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
+        if waited == Waited::CannotWait || in_vain {
+            let pause = self.pace.next(self.ctl.fill());
+            // A signal that cuts the sleep short is as good as the end of it.
+            let _ = self.system.sleep(pause);
+        }
+        Ok(())
+    }
+
+    /// One round. Returns the number of bytes that were read.
+    fn round(&mut self) -> Result<usize, Error> {
+        if self.signals.take_reopen() {
+            self.reopen()?;
+        }
+        let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
+        for piece in &taken.pieces {
+            self.digest(piece)?;
+        }
+        self.names.end_round();
+        self.write()?;
+        if self.totals.reached_max {
+            return Ok(0);
+        }
+        if let Some(error) = taken.failed {
+            return Err(error);
+        }
+        self.acknowledge()?;
+        self.pump_live(false);
+        self.file.check_it_is_there(self.system)?;
+        Ok(taken.brought)
+    }
+
+    /// The rest up to where the kernel is now, and the account.
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.has_started() {
+            self.source.command(self.system, "stop")?;
+        }
+        self.ctl = self.source.observe(self.system)?;
+        let target: BTreeMap<Stream, u64> = self
+            .ctl
+            .cpus()
+            .filter_map(|(cpu, counters)| Some((Stream::Cpu(cpu), counters.find("position-in")?)))
+            .chain(self.ctl.meta().find("position-in").map(|position| (Stream::Meta, position)))
+            .collect();
+        let mut rounds = 0;
+        while !self.totals.reached_max {
+            let is_there = |(stream, target): (&Stream, &u64)| {
+                self.intake.places.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
+            };
+            let all_there = !target.is_empty() && target.iter().all(is_there);
+            if all_there || self.round()? == 0 || (target.is_empty() && rounds == LAST_ROUNDS) {
+                break;
+            }
+            rounds += 1;
+        }
+        self.account()?;
+        self.pump_live(true);
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! The live stream: the same lines or chunks, to a device that may be slow or absent.
+//!
+//! ```text
+//! round's bytes ─► lines as `~kprof seq crc line`, or chunks ─► queue of 256 KiB ─► write that never waits
+//!                        no room in the queue: dropped, counted; the gap in seq tells the receiver
+//! ```
+//!
+//! In: bytes that are on the disk already. Out: whole lines or chunks, as far as the device takes them. Context: user
+//! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is counted.
+
+use crate::system::{Open, System};
+use kprof::format::chunk::{Chunk, MAGIC};
+use kprof::format::serial;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bytes that wait for the device at most.
+const QUEUE_BYTES: usize = 256 * 1024;
+/// How long after a failure the device is opened again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How long a device may pause at the end before it is given up.
+const LAST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A live stream.
+pub struct Live<S: System> {
+    path: PathBuf,
+    device: Option<S::File>,
+    is_binary: bool,
+    has_said: bool,
+    next_try: Duration,
+    queue: Vec<u8>,
+    /// Bytes of the queue that the device has taken.
+    taken: usize,
+    sequence: u64,
+    queued: u64,
+    dropped: u64,
+}
+
+impl<S: System> Live<S> {
+    /// A stream to this device; it is opened with the first bytes.
+    pub fn new(path: PathBuf, is_binary: bool) -> Self {
+        Self {
+            path,
+            device: None,
+            is_binary,
+            has_said: false,
+            next_try: Duration::ZERO,
+            queue: Vec::new(),
+            taken: 0,
+            sequence: 0,
+            queued: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Lines or chunks that were queued for the device, and those that were dropped.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.queued, self.dropped)
+    }
+
+    /// Opens the device if it is not open; true when it has just been opened and wants to be told the beginning.
+    pub fn connect(&mut self, system: &mut S) -> bool {
+        if self.device.is_some() || system.now() < self.next_try {
+            return false;
+        }
+        match system.open(&self.path, Open::StreamDevice) {
+            Ok(device) => self.device = Some(device),
+            Err(error) => self.failed(system, &error),
+        }
+        self.device.is_some()
+    }
+
+    /// Queues what is new, or counts it as dropped.
+    pub fn queue(&mut self, bytes: &[u8]) {
+        if self.is_binary { self.queue_chunks(bytes) } else { self.queue_lines(bytes) }
+    }
+
+    /// Gives the device what it takes without waiting. Says whether it took anything.
+    pub fn pump(&mut self, system: &mut S) -> bool {
+        let before = self.taken;
+        while self.taken < self.queue.len() {
+            let Some(device) = &mut self.device else { break };
+            match system.write(device, &self.queue[self.taken..]) {
+                Ok(0) => break,
+                Ok(count) => self.taken += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.failed(system, &error);
+                    return false;
+                }
+            }
+        }
+        let progress = self.taken > before;
+        if self.taken == self.queue.len() || self.taken > QUEUE_BYTES / 2 {
+            self.queue.drain(..self.taken);
+            self.taken = 0;
+        }
+        progress
+    }
+
+    /// The last bytes, as long as the device goes on taking some; what is left then counts as dropped.
+    pub fn finish(&mut self, system: &mut S) {
+        while self.taken < self.queue.len() && self.device.is_some() {
+            if !self.pump(system) {
+                let _ = system.sleep(LAST_PAUSE);
+                if !self.pump(system) {
+                    break;
+                }
+            }
+        }
+        self.drop_the_rest();
+    }
+
+    fn drop_the_rest(&mut self) {
+        let rest = &self.queue[self.taken..];
+        let left = if self.is_binary {
+            rest.windows(MAGIC.len()).filter(|window| **window == MAGIC).count()
+        } else {
+            rest.iter().filter(|byte| **byte == b'\n').count()
+        } as u64;
+        self.dropped += left;
+        self.queued = self.queued.saturating_sub(left);
+        self.queue.clear();
+        self.taken = 0;
+    }
+
+    fn failed(&mut self, system: &mut S, error: &std::io::Error) {
+        if !self.has_said {
+            eprintln!("{}: {error}; the file goes on without it, what it misses is counted", self.path.display());
+            self.has_said = true;
+        }
+        self.device = None;
+        self.next_try = system.now() + RETRY;
+        // What was half sent cannot be finished on another opening.
+        self.drop_the_rest();
+    }
+
+    fn queue_lines(&mut self, bytes: &[u8]) {
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let before = self.queue.len();
+            let sequence = self.sequence;
+            self.sequence += 1;
+            if self.device.is_some() && before - self.taken < QUEUE_BYTES {
+                let mut text = String::with_capacity(line.len() + 32);
+                // The text form is ASCII.
+                let _ = serial::write(&mut text, sequence, &String::from_utf8_lossy(line));
+                self.queue.extend_from_slice(text.as_bytes());
+                self.queued += 1;
+            } else {
+                self.dropped += 1;
+            }
+        }
+    }
+
+    fn queue_chunks(&mut self, mut bytes: &[u8]) {
+        while let Ok((_, rest)) = Chunk::split(bytes) {
+            let chunk = &bytes[..bytes.len() - rest.len()];
+            bytes = rest;
+            if self.device.is_some() && self.queue.len() - self.taken + chunk.len() <= 4 * QUEUE_BYTES {
+                self.queue.extend_from_slice(chunk);
+                self.queued += 1;
+            } else {
+                self.dropped += 1;
+            }
+        }
+    }
+}
