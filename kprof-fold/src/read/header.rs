@@ -93,8 +93,12 @@ impl<C: Consumer> Ingest<C> {
     fn header(&mut self, key: String, value: String) {
         let present = self.boot;
         let _ = self.present_boot();
-        if key == "boot" && !value.is_empty() && self.profile.boots[present].cpus.is_empty() {
-            let known = self.profile.boots[..present].iter().position(|boot| boot.id() == value);
+        if key == "boot" && !self.profile.boots[present].cpus.is_empty() {
+            // What was counted belongs to the boot that was named before.
+            return;
+        }
+        if key == "boot" && !value.is_empty() {
+            let known = self.profile.boots[..present].iter().position(|boot| boot.version.is_some() && boot.id() == value);
             if let (Some(known), true) = (known, present + 1 == self.profile.boots.len()) {
                 let newer = self.profile.boots.remove(present);
                 self.boot = known;
@@ -110,7 +114,7 @@ impl<C: Consumer> Ingest<C> {
         self.flush_free();
         let boot = self.present_boot();
         // The meta stream repeats names and marks harmlessly; its positions are not kept.
-        let known = cpu.and_then(|cpu| boot.cpus.get_mut(&cpu));
+        let known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
         let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
         match (position, known) {
             (Position::Repeated, Some(cpu)) => {

@@ -144,10 +144,10 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                 }
                 "boot" if is_kprof => {
                     // Names a header; the same name again means the same boot. Only before anything of that boot was seen.
-                    let id = line.split_whitespace().nth(1).unwrap_or("").to_owned();
+                    let id = line.split_whitespace().nth(2).unwrap_or("").to_owned();
                     let used =
                         seen.keys().any(|(known, _)| *known == boot) || account.keys().any(|(known, _)| *known == boot);
-                    if !used && boot.starts_with("header") {
+                    if !used {
                         boot = format!("boot {id}");
                     }
                 }
