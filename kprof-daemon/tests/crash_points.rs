@@ -5,7 +5,9 @@
 
 mod support;
 
+use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;
+use kprof_daemon::write::compose::Form;
 use support::Random;
 use support::disk::Crash;
 use support::kernel::Kernel;
@@ -35,7 +37,13 @@ fn world(signals: &Signals) -> Simulated {
 }
 
 /// Runs until call `stop_at`, crashes, runs again to the end. An error says what is wrong with the file.
-fn crash_and_resume(stop_at: usize, crash: Crash, last_call: LastCall, acks_before_sync: bool) -> Result<(), String> {
+fn crash_and_resume(
+    plan: &Options,
+    stop_at: usize,
+    crash: Crash,
+    last_call: LastCall,
+    acks_before_sync: bool,
+) -> Result<(), String> {
     let signals = Signals::default();
     let system = world(&signals);
     {
@@ -44,7 +52,7 @@ fn crash_and_resume(stop_at: usize, crash: Crash, last_call: LastCall, acks_befo
         world.last_call = last_call;
         world.acks_before_sync = acks_before_sync;
     }
-    let error = session(&system, options(), &signals).expect_err("the run ends at the stop");
+    let error = session(&system, plan.clone(), &signals).expect_err("the run ends at the stop");
     let chain = format!("{error}");
     assert!(chain.contains(KILLED), "call {stop_at}: {chain}");
     {
@@ -56,15 +64,15 @@ fn crash_and_resume(stop_at: usize, crash: Crash, last_call: LastCall, acks_befo
     let again = Signals::default();
     let stopper = again.clone();
     system.0.borrow_mut().on_pause = Box::new(move |_, _| stopper.stop());
-    session(&system, options(), &again).map_err(|error| format!("call {stop_at}: {error}"))?;
+    session(&system, plan.clone(), &again).map_err(|error| format!("call {stop_at}: {error}"))?;
     exactly_once(&system, &reading(&system))
         .map_err(|error| format!("stopped at call {stop_at}, {crash:?}, {last_call:?}: {error}"))
 }
 
-fn calls_of_a_whole_run() -> Vec<&'static str> {
+fn calls_of_a_whole_run(plan: &Options) -> Vec<&'static str> {
     let signals = Signals::default();
     let system = world(&signals);
-    let totals = session(&system, options(), &signals).expect("nothing stands in its way");
+    let totals = session(&system, plan.clone(), &signals).expect("nothing stands in its way");
     let reading = reading(&system);
     exactly_once(&system, &reading).unwrap();
     assert!(totals.samples > 100, "a run worth stopping: {totals:?}");
@@ -72,11 +80,11 @@ fn calls_of_a_whole_run() -> Vec<&'static str> {
     std::mem::take(&mut system.0.borrow_mut().calls)
 }
 
-#[test]
-fn stopped_before_any_call_nothing_is_lost_and_nothing_is_double() {
-    let calls = calls_of_a_whole_run();
-    for kind in ["open", "read", "write", "sync", "ctl", "truncate", "seek", "sync folder"] {
-        assert!(calls.contains(&kind), "the run makes no `{kind}` call");
+/// Stops a run of this plan before every call, in every way.
+fn stop_everywhere(plan: &Options, kinds: &[&str]) {
+    let calls = calls_of_a_whole_run(plan);
+    for kind in kinds {
+        assert!(calls.contains(kind), "the run makes no `{kind}` call");
     }
     let mut runs = 0;
     for (stop_at, call) in calls.iter().enumerate() {
@@ -85,7 +93,7 @@ fn stopped_before_any_call_nothing_is_lost_and_nothing_is_double() {
                 if last_call == LastCall::HalfWrite && *call != "write" {
                     continue;
                 }
-                crash_and_resume(stop_at, crash, last_call, false).unwrap();
+                crash_and_resume(plan, stop_at, crash, last_call, false).unwrap();
                 runs += 1;
             }
         }
@@ -95,10 +103,27 @@ fn stopped_before_any_call_nothing_is_lost_and_nothing_is_double() {
 }
 
 #[test]
+fn stopped_before_any_call_nothing_is_lost_and_nothing_is_double() {
+    stop_everywhere(&options(), &["open", "read", "write", "sync", "ctl", "truncate", "seek", "sync folder"]);
+}
+
+#[test]
+fn the_same_while_files_are_rotated() {
+    let plan = Options { max_bytes: Some(6000), keep_files: 1000, ..options() };
+    stop_everywhere(&plan, &["rename", "write", "sync", "sync folder"]);
+}
+
+#[test]
+fn the_same_in_the_binary_form() {
+    stop_everywhere(&Options { form: Form::Binary, ..options() }, &["write", "sync", "truncate"]);
+}
+
+#[test]
 fn a_daemon_that_acknowledges_before_it_has_synced_is_caught() {
-    let calls = calls_of_a_whole_run();
+    let plan = &options();
+    let calls = calls_of_a_whole_run(plan);
     let failures: Vec<String> = (0..calls.len())
-        .filter_map(|stop_at| crash_and_resume(stop_at, Crash::ForgetsUnsynced, LastCall::Nothing, true).err())
+        .filter_map(|stop_at| crash_and_resume(plan, stop_at, Crash::ForgetsUnsynced, LastCall::Nothing, true).err())
         .collect();
     assert!(!failures.is_empty(), "the wrong order must show");
     assert!(failures.iter().any(|failure| failure.contains("samples are missing")), "{failures:?}");

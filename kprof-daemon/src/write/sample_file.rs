@@ -159,11 +159,18 @@ impl<S: System> SampleFile<S> {
         new.append(system, begins_with, on_full, signals)?;
         let fails = |cause| self.failed("renaming it", cause);
         again(|| system.sync_folder(&self.path)).map_err(fails)?;
-        for number in (1..keep).rev() {
-            let [older, newer] = [number + 1, number].map(|number| with_suffix(&self.path, &number.to_string()));
-            rename_if_there(system, &newer, &older).map_err(fails)?;
+        // Up to the first free number: a killed rotation leaves one, and nothing is lost by filling it.
+        let numbered = |number: u32| with_suffix(&self.path, &number.to_string());
+        let mut is_taken = |number: &u32| again(|| system.open(&numbered(*number), Open::Read)).is_ok();
+        let taken = (1..keep).take_while(&mut is_taken).last().unwrap_or(0);
+        for number in (1..=taken).rev() {
+            again(|| system.rename(&numbered(number), &numbered(number + 1))).map_err(fails)?;
         }
-        rename_if_there(system, &self.path, &with_suffix(&self.path, "1")).map_err(fails)?;
+        match again(|| system.rename(&self.path, &numbered(1))) {
+            // Somebody has moved it away already.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other.map_err(fails)?,
+        }
         again(|| system.rename(&new.path, &self.path)).map_err(fails)?;
         again(|| system.sync_folder(&self.path)).map_err(fails)?;
         new.begins_bytes = new.safe_bytes;
@@ -241,13 +248,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.push(".");
     name.push(suffix);
     name.into()
-}
-
-fn rename_if_there<S: System>(system: &mut S, from: &Path, to: &Path) -> io::Result<()> {
-    match again(|| system.rename(from, to)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 /// A rotation that was killed between its last two renames: the next file is whole and waits for its name.

@@ -3,7 +3,10 @@
 //! In: the bytes of one or more files, oldest first. Out: the samples that count. A batch without its end is void; a batch
 //! whose positions were already seen for that boot and CPU is skipped.
 
+use kprof::format::chunk::{BadChunk, Chunk, ChunkKind};
+use kprof::format::samples::{Delta, take_varint};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 #[derive(Debug, Default)]
 pub struct Reading {
@@ -91,4 +94,51 @@ pub fn read(files: &[Vec<u8>]) -> Reading {
     }
     reading.ends = seen;
     reading
+}
+
+/// A file of the binary form as the same lines; a torn or damaged end is left out.
+pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
+    let mut text = String::new();
+    let mut names = BTreeMap::new();
+    let mut delta = Delta::default();
+    loop {
+        let (chunk, rest) = match Chunk::split(bytes) {
+            Ok(split) => split,
+            Err(BadChunk::Incomplete { .. } | BadChunk::Checksum) => return text.into_bytes(),
+            Err(error) => panic!("{error:?}"),
+        };
+        bytes = rest;
+        let mut payload = chunk.payload;
+        if chunk.kind == ChunkKind::Lines {
+            let lines = std::str::from_utf8(payload).expect("lines are ASCII");
+            for line in lines.lines().filter(|line| line.starts_with("# context ")) {
+                names.insert(
+                    u64::from_str_radix(field(line, "id").expect("an id"), 16).expect("hex"),
+                    field(line, "name").expect("a name").to_owned(),
+                );
+            }
+            text.push_str(lines);
+            continue;
+        }
+        let head = take_varint(&mut payload).expect("the length of the lines") as usize;
+        let (lines, mut samples) = payload.split_at(head);
+        let lines = std::str::from_utf8(lines).expect("lines are ASCII");
+        text.push_str(lines);
+        let (cpu, to) = (field(lines, "cpu").expect("a cpu"), field(lines, "to").expect("a position"));
+        delta.reset();
+        let mut count = 0;
+        while let Some(times) = delta.read(&mut samples) {
+            let times = times.expect("a checked chunk holds whole samples");
+            let name = names.get(&times.context).cloned().unwrap_or_else(|| format!("id{:x}", times.context));
+            let cpu: u32 = cpu.parse().expect("a number");
+            let _ = write!(text, "{name} {cpu:x} {:x}", times.tsc);
+            for word in delta.stack() {
+                let _ = write!(text, " {word:x}");
+            }
+            text.push('\n');
+            count += 1;
+        }
+        assert_eq!(count, chunk.samples);
+        let _ = writeln!(text, "# end cpu={cpu} to={to} samples={count}");
+    }
 }

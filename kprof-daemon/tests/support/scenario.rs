@@ -3,8 +3,9 @@
 //! In: a world. Out: how the daemon ended, and whether the file holds every sample of the ledger once.
 
 use super::kernel::Kernel;
-use super::reader::{Reading, read};
+use super::reader::{Reading, read, text_of_binary};
 use super::system::{SCHEME, Simulated};
+use kprof::format::chunk::MAGIC;
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
@@ -26,9 +27,19 @@ pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Resul
     session.run(|_, _| true)
 }
 
-/// What the file says now.
+/// What the file and its older ones say now, in either form.
 pub fn reading(system: &Simulated) -> Reading {
-    read(&[system.file(OUTPUT)])
+    let number = |path: &Path| path.to_str()?.strip_prefix(OUTPUT)?.strip_prefix('.')?.parse().ok();
+    let mut numbers: Vec<u32> = system.0.borrow().disk.names.keys().filter_map(|path| number(path)).collect();
+    numbers.sort_unstable_by(|left, right| right.cmp(left));
+    let older = numbers.iter().map(|number| system.file(&format!("{OUTPUT}.{number}")));
+    let mut files: Vec<Vec<u8>> = older.chain([system.file(OUTPUT)]).collect();
+    for file in &mut files {
+        if file.starts_with(&MAGIC) {
+            *file = text_of_binary(file);
+        }
+    }
+    read(&files)
 }
 
 /// Whether every sample that was in a ring counts once, with the right words and the right name.

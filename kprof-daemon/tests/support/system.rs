@@ -58,9 +58,13 @@ pub struct World {
     handles: u64,
     /// What the next write to a file ends with, if not with success.
     pub write_error: Option<io::ErrorKind>,
-    pub locked: bool,
+    /// Locks by file: held as long as somebody else holds a clone.
+    locks: std::collections::BTreeMap<usize, Rc<()>>,
+    pub receiver: Receiver,
     pub on_sleep: OnSleep,
     pub on_call: OnCall,
+    /// Somebody renames a file when this is set: from, to.
+    pub rename_when: Option<(Rc<std::cell::Cell<bool>>, PathBuf, PathBuf)>,
     /// All names of all files go when this is set.
     pub delete_when: Option<Rc<std::cell::Cell<bool>>>,
 }
@@ -71,7 +75,17 @@ pub struct Simulated(pub Rc<RefCell<World>>);
 pub enum File {
     Ctl { handle: u64, offset: usize, world: Rc<RefCell<World>> },
     Stream(Stream),
-    Disk { file: usize, offset: usize },
+    Disk { file: usize, offset: usize, lock: Option<Rc<()>> },
+    Receiver,
+}
+
+/// The character device of the live stream.
+#[derive(Default)]
+pub struct Receiver {
+    pub got: Vec<u8>,
+    /// Bytes that it takes with each call; 0: `WouldBlock`.
+    pub takes: usize,
+    pub is_absent: bool,
 }
 
 impl Drop for File {
@@ -101,9 +115,11 @@ impl Simulated {
             late_syncs_are_due: false,
             handles: 0,
             write_error: None,
-            locked: false,
+            locks: std::collections::BTreeMap::new(),
+            receiver: Receiver::default(),
             on_sleep: Box::new(|_| {}),
             on_call: Box::new(|_, _| {}),
+            rename_when: None,
             delete_when: None,
         })))
     }
@@ -122,6 +138,12 @@ impl Simulated {
             }
         }
         (world.on_call)(world.calls.len(), &mut world.write_error);
+        if let Some((when, from, to)) = &world.rename_when
+            && when.take()
+        {
+            let file = world.disk.names.remove(from).expect("the file is there");
+            world.disk.names.insert(to.clone(), file);
+        }
         if world.delete_when.as_ref().is_some_and(|when| when.get()) {
             world.disk.names.clear();
         }
@@ -167,10 +189,13 @@ impl System for Simulated {
             };
             return if exists { Ok(File::Stream(stream)) } else { Err(io::ErrorKind::NotFound.into()) };
         }
+        if how == Open::StreamDevice {
+            return if world.receiver.is_absent { Err(io::ErrorKind::NotFound.into()) } else { Ok(File::Receiver) };
+        }
         if how != Open::SampleFile && !world.disk.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(File::Disk { file: world.disk.open(path), offset: 0 })
+        Ok(File::Disk { file: world.disk.open(path), offset: 0, lock: None })
     }
 
     fn stdout(&mut self) -> io::Result<File> {
@@ -194,7 +219,8 @@ impl System for Simulated {
                 (world.on_read)(*stream, &mut buffer[..count]);
                 Ok(count)
             }
-            File::Disk { file, offset } => {
+            File::Receiver => Err(io::ErrorKind::PermissionDenied.into()),
+            File::Disk { file, offset, .. } => {
                 let rest = &world.disk.contents[*file].now[*offset..];
                 let count = rest.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest[..count]);
@@ -206,7 +232,7 @@ impl System for Simulated {
 
     fn write(&mut self, file: &mut File, bytes: &[u8]) -> io::Result<usize> {
         let killed = self.call(if matches!(file, File::Disk { .. }) { "write" } else { "ctl" });
-        if let (Err(error), File::Disk { file, offset }) = (&killed, &mut *file) {
+        if let (Err(error), File::Disk { file, offset, .. }) = (&killed, &mut *file) {
             let mut world = self.0.borrow_mut();
             let is_the_last = world.stop_at == Some(world.calls.len()) && world.last_call == LastCall::HalfWrite;
             if is_the_last && error.to_string() == KILLED {
@@ -229,7 +255,16 @@ impl System for Simulated {
                 Ok(bytes.len())
             }
             File::Stream(_) => Err(io::ErrorKind::PermissionDenied.into()),
-            File::Disk { file, offset } => {
+            File::Receiver => {
+                let receiver = &mut self.0.borrow_mut().receiver;
+                if receiver.is_absent {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                let count = receiver.takes.min(bytes.len());
+                receiver.got.extend_from_slice(&bytes[..count]);
+                if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+            }
+            File::Disk { file, offset, .. } => {
                 let world = &mut *self.0.borrow_mut();
                 if let Some(kind) = world.write_error {
                     return Err(kind.into());
@@ -245,7 +280,7 @@ impl System for Simulated {
         self.call("seek")?;
         match file {
             File::Ctl { offset, .. } | File::Disk { offset, .. } => *offset = to as usize,
-            File::Stream(_) => return Err(io::ErrorKind::NotSeekable.into()),
+            File::Stream(_) | File::Receiver => return Err(io::ErrorKind::NotSeekable.into()),
         }
         Ok(())
     }
@@ -284,9 +319,16 @@ impl System for Simulated {
         Ok(Some(Regular { is_regular: !is_stdout, names }))
     }
 
-    fn lock(&mut self, _file: &mut File) -> io::Result<()> {
+    fn lock(&mut self, file: &mut File) -> io::Result<()> {
         self.call("lock")?;
-        if self.0.borrow().locked { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        let File::Disk { file, lock, .. } = file else { return Ok(()) };
+        let locks = &mut self.0.borrow_mut().locks;
+        let holder = locks.entry(*file).or_default();
+        if Rc::strong_count(holder) > 1 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        *lock = Some(Rc::clone(holder));
+        Ok(())
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
