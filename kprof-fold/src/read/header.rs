@@ -98,7 +98,8 @@ impl<C: Consumer> Ingest<C> {
             return;
         }
         if key == "boot" && !value.is_empty() {
-            let known = self.profile.boots[..present].iter().position(|boot| boot.version.is_some() && boot.id() == value);
+            let known =
+                self.profile.boots[..present].iter().position(|boot| boot.version.is_some() && boot.id() == value);
             if let (Some(known), true) = (known, present + 1 == self.profile.boots.len()) {
                 let newer = self.profile.boots.remove(present);
                 self.boot = known;

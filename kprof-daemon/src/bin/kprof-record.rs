@@ -1,0 +1,37 @@
+//! The binary `kprof-record`: samples while a command runs, and ends as the command ended.
+//!
+//! In: options and a command. Out: the sample file, the account on standard error, the command's exit code. Context: user
+//! process.
+
+use kprof_daemon::error::Error;
+use kprof_daemon::record::options::{self, Record, Wanted};
+use kprof_daemon::record::{Failed, record};
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::system::host::Host;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let ended = match options::parse(std::env::args_os().skip(1)) {
+        Ok(Wanted::Text(text)) => {
+            print!("{text}");
+            Ok(0)
+        }
+        Ok(Wanted::Session(wanted)) => session(&wanted),
+        Err(error) => Err(error.into()),
+    };
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(failed) => {
+            eprintln!("kprof-record: {failed}");
+            ExitCode::from(failed.exit_code())
+        }
+    }
+}
+
+fn session(wanted: &Record) -> Result<u8, Failed> {
+    let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
+    let mut system = Host::default();
+    let source = KprofDevice::open(&mut system, &wanted.scheme)?;
+    record(&mut system, source, wanted, &signals, &mut std::io::stderr())
+}

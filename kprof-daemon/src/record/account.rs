@@ -1,0 +1,130 @@
+//! The account of a session: what its ticks became, and whether that adds up.
+//!
+//! In: two readings of ctl. Out: the difference by CPU and in all, as a table. Context: user process, pure but for the
+//! writing. Nothing is computed that the kernel counts; what does not add up is said.
+
+use crate::ctl::Ctl;
+use crate::drain_loop::Totals;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// What was counted between two readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// By CPU, by the kernel's names.
+    pub cpus: BTreeMap<u32, BTreeMap<String, u64>>,
+}
+
+impl Difference {
+    /// `after` less `before`. A CPU that came in between counts from 0.
+    pub fn new(before: &Ctl, after: &Ctl) -> Self {
+        let cpu = |(cpu, counters): (u32, &crate::ctl::Counters)| {
+            let old = |name: &str| before.cpu(cpu).map_or(0, |counters| counters.get(name));
+            let new = counters.iter().map(|(name, value)| (name.to_owned(), value.saturating_sub(old(name))));
+            (cpu, new.collect())
+        };
+        Self { cpus: after.cpus().map(cpu).collect() }
+    }
+
+    /// The sum over all CPUs.
+    pub fn sum(&self, name: &str) -> u64 {
+        self.cpus.values().filter_map(|counters| counters.get(name)).sum()
+    }
+
+    /// All samples lost, by whatever reason.
+    pub fn lost(&self) -> u64 {
+        let lost = |(name, value): (&String, &u64)| if name.starts_with("lost") { *value } else { 0 };
+        self.cpus.values().flatten().map(lost).sum()
+    }
+
+    /// What does not add up, one sentence each. Only meaningful once sampling has stopped.
+    pub fn contradictions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (cpu, counters) in &self.cpus {
+            let get = |name: &str| counters.get(name).copied().unwrap_or(0);
+            let lost: u64 = counters.iter().filter(|(name, _)| name.starts_with("lost")).map(|(_, value)| value).sum();
+            let sums = [
+                ("sent", get("sent"), "taken + merged", get("taken") + get("merged")),
+                ("taken", get("taken"), "user + idle + lost + recorded", left_out(counters) + lost + get("recorded")),
+            ];
+            for (name, value, parts, sum) in sums.into_iter().filter(|(_, value, _, sum)| value != sum) {
+                found.push(format!("cpu {cpu}: {name} is {value}, but {parts} is {sum}"));
+            }
+        }
+        found
+    }
+
+    /// The table that `kprof-record` ends with.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn write_account(
+        &self,
+        out: &mut impl Write,
+        totals: &Totals,
+        file: &Path,
+        elapsed: Duration,
+        quiet: bool,
+    ) -> io::Result<()> {
+        if !quiet {
+            let seconds = elapsed.as_secs_f64();
+            let (file, lost) = (file.display(), self.lost());
+            writeln!(
+                out,
+                "{} samples in {seconds:.2} s to {file}, {} bytes, {lost} lost",
+                totals.samples, totals.bytes
+            )?;
+            let columns = ["sent", "taken", "merged", "user", "idle", "lost", "recorded"];
+            writeln!(out, "{:>5}{}", "cpu", columns.map(|name| format!("{name:>10}")).concat())?;
+            for (cpu, counters) in &self.cpus {
+                let value = |name: &str| match name {
+                    "lost" => {
+                        counters.iter().filter(|(name, _)| name.starts_with("lost")).map(|(_, value)| value).sum()
+                    }
+                    name => counters.get(name).copied().unwrap_or(0),
+                };
+                writeln!(out, "{cpu:>5}{}", columns.map(|name| format!("{:>10}", value(name))).concat())?;
+            }
+        }
+        for sentence in self.contradictions() {
+            writeln!(out, "the account does not balance: {sentence}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Samples that were left out: user and idle ones, unless they are kept and so among the recorded.
+fn left_out(counters: &BTreeMap<String, u64>) -> u64 {
+    ["user", "idle"].iter().filter_map(|name| counters.get(*name)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ctl(text: &str) -> Ctl {
+        Ctl::parse(text).unwrap()
+    }
+
+    #[test]
+    fn only_what_was_counted_in_between_counts() {
+        let before = ctl("cpu.1.sent 100\ncpu.1.taken 100\ncpu.1.recorded 90\ncpu.1.idle 10\n");
+        let after = ctl("cpu.1.sent 160\ncpu.1.taken 155\ncpu.1.merged 5\ncpu.1.recorded 130\ncpu.1.idle 20\n\
+                         cpu.1.lost-full 5\ncpu.2.sent 7\ncpu.2.taken 7\ncpu.2.recorded 7\n");
+        let difference = Difference::new(&before, &after);
+        assert_eq!((difference.sum("sent"), difference.lost()), (67, 5));
+        assert_eq!(difference.contradictions(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_said() {
+        let after = ctl("cpu.3.sent 10\ncpu.3.taken 9\ncpu.3.recorded 8\n");
+        let difference = Difference::new(&Ctl::default(), &after);
+        assert_eq!(
+            difference.contradictions(),
+            ["cpu 3: sent is 10, but taken + merged is 9", "cpu 3: taken is 9, but user + idle + lost + recorded is 8"]
+        );
+    }
+}

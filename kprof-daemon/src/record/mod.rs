@@ -1,0 +1,153 @@
+//! `kprof-record`: sampling around one command.
+//!
+//! In: options and a command. Out: its profile, the account, and the command's own exit code. Context: user process. The
+//! command runs as a child; this process only drains. Without a command it goes on until a signal.
+
+pub mod account;
+pub mod options;
+pub mod stat;
+
+use crate::ctl::Ctl;
+use crate::drain_loop::{Session, Totals};
+use crate::error::Error;
+use crate::signals::Signals;
+use crate::source::Source;
+use crate::system::System;
+use account::Difference;
+use options::{Record, What};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// Exit codes of `kprof-record` itself, as those of `env` and `timeout`: apart from what commands use.
+pub mod code {
+    /// kprof-record failed.
+    pub const FAILED: u8 = 125;
+    /// The command cannot be executed.
+    pub const NOT_EXECUTABLE: u8 = 126;
+    /// The command was not found.
+    pub const NOT_FOUND: u8 = 127;
+}
+
+/// Why `kprof-record` has no exit code of a command to give.
+#[derive(Debug)]
+pub enum Failed {
+    /// The session failed.
+    Session(Error),
+    /// The command could not be started.
+    Command(OsString, std::io::Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Session(error)
+    }
+}
+
+impl Failed {
+    /// The exit code of the process.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Session(Error::Usage(_)) => 2,
+            Self::Session(_) => code::FAILED,
+            Self::Command(_, error) if error.kind() == std::io::ErrorKind::NotFound => code::NOT_FOUND,
+            Self::Command(..) => code::NOT_EXECUTABLE,
+        }
+    }
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Session(error) => error.fmt(f),
+            Self::Command(command, error) => write!(f, "cannot run {}: {error}", command.display()),
+        }
+    }
+}
+
+/// Samples while the command runs, and prints the account. Gives the exit code of the command, 0 without one.
+///
+/// # Errors
+/// [`Failed`]: the session's error, after the command has ended; or that there is no such command.
+pub fn record<S: System>(
+    system: &mut S,
+    source: impl Source<S>,
+    wanted: &Record,
+    signals: &Signals,
+    talk: &mut impl Write,
+) -> Result<u8, Failed> {
+    let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
+    let (before, began) = (session.ctl().clone(), Instant::now());
+    let mut child = None;
+    if let Some((program, arguments)) = wanted.command.split_first() {
+        match Command::new(program).args(arguments).spawn() {
+            Ok(started) => child = Some(started),
+            Err(error) => {
+                signals.stop();
+                session.run(|_, _| false)?;
+                return Err(Failed::Command(program.clone(), error));
+            }
+        }
+    }
+    let mut progress = Progress::new(wanted.quiet);
+    let ended = session.run(|totals, ctl| {
+        progress.show(totals, ctl);
+        child.as_mut().is_none_or(is_running)
+    });
+    progress.clear();
+    // Whatever became of the session: the command is not left behind.
+    let status = child.map(|mut child| child.wait());
+    let totals = ended?;
+    let elapsed = began.elapsed();
+    let difference = Difference::new(&before, session.ctl());
+    let _ = match wanted.what {
+        What::Record => difference.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet),
+        What::Stat => stat::write(talk, &difference, session.ctl(), &wanted.command, elapsed),
+    };
+    Ok(status.map_or(0, |status| status.map_or(code::FAILED, exit_code)))
+}
+
+fn is_running(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
+}
+
+/// The shell's way of saying how a command ended.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(code::FAILED)
+}
+
+/// One line on a terminal, once a second.
+struct Progress {
+    is_on: bool,
+    began: Instant,
+    last: Instant,
+    samples: u64,
+}
+
+impl Progress {
+    fn new(quiet: bool) -> Self {
+        let now = Instant::now();
+        Self { is_on: !quiet && std::io::stderr().is_terminal(), began: now, last: now, samples: 0 }
+    }
+
+    fn show(&mut self, totals: &Totals, ctl: &Ctl) {
+        let since = self.last.elapsed();
+        if !self.is_on || since < Duration::from_secs(1) {
+            return;
+        }
+        let rate = (totals.samples - self.samples) as f64 / since.as_secs_f64();
+        let lost: u64 = ctl.cpus().map(|(_, counters)| counters.lost()).sum();
+        let seconds = self.began.elapsed().as_secs();
+        eprint!("\r\x1b[K{seconds} s  {} samples  {rate:.0}/s  {lost} lost", totals.samples);
+        (self.last, self.samples) = (Instant::now(), totals.samples);
+    }
+
+    fn clear(&self) {
+        if self.is_on {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

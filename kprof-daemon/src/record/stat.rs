@@ -1,0 +1,84 @@
+//! `kprof-record stat`: counts instead of stacks.
+//!
+//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Context: user
+//! process. Shares are shares of ticks: what a tick became is what its CPU was doing.
+
+use super::account::Difference;
+use crate::ctl::Ctl;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// The events that the kernel counts.
+const EVENTS: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
+
+/// What a tick can have become: the kernel's counter and the words for it.
+const KINDS: [(&str, &str); 6] = [
+    ("user", "user"),
+    ("irq-on", "kernel, interrupts on"),
+    ("irq-off", "kernel, interrupts off"),
+    ("interrupt", "interrupt or exception"),
+    ("idle", "idle"),
+    ("merged", "merged with the next tick"),
+];
+
+/// Writes the counts and shares.
+///
+/// # Errors
+/// Those of the sink.
+pub fn write(
+    out: &mut impl Write,
+    difference: &Difference,
+    ctl: &Ctl,
+    command: &[OsString],
+    elapsed: Duration,
+) -> io::Result<()> {
+    let seconds = elapsed.as_secs_f64();
+    let command: Vec<String> = command.iter().map(|word| word.display().to_string()).collect();
+    let (cpus, hz, clock) = (difference.cpus.len(), ctl.fact("hz").unwrap_or("?"), ctl.fact("clock").unwrap_or("tsc"));
+    let clock = if clock == "instructions" { "; time is counted in instructions" } else { "" };
+    let name = if command.is_empty() { "the whole system".into() } else { format!("`{}`", command.join(" ")) };
+    writeln!(out, "{name}: {seconds:.2} s, {cpus} CPUs sampled at {hz} Hz{clock}\n")?;
+    for event in EVENTS {
+        let count = difference.sum(event);
+        writeln!(out, "{count:>14}  {event:<18} {:>12.1} /s", count as f64 / seconds.max(1e-9))?;
+    }
+    let sent = difference.sum("sent");
+    writeln!(out, "{sent:>14}  ticks\n")?;
+    let shares = KINDS.map(|(counter, words)| (words, difference.sum(counter)));
+    for (words, ticks) in shares.into_iter().chain([("lost", difference.lost())]) {
+        writeln!(out, "{:>12.1} %  {words}", percent(ticks, sent))?;
+    }
+    let named: u64 = shares.iter().map(|(_, ticks)| ticks).sum::<u64>() + difference.lost();
+    if named != sent {
+        let rest = sent.abs_diff(named);
+        writeln!(out, "{:>12.1} %  not accounted for ({rest} ticks): the counters do not add up", percent(rest, sent))?;
+    }
+    Ok(())
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_everything() {
+        let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.merged 10\ncpu.1.user 90\ncpu.1.idle 20\n\
+                    cpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\ncpu.1.lost-full 2\n\
+                    cpu.1.context-switches 5\ncpu.1.page-faults 7\ncpu.1.interrupts 9\n";
+        let ctl = Ctl::parse(text).unwrap();
+        let difference = Difference::new(&Ctl::default(), &ctl);
+        let mut out = Vec::new();
+        write(&mut out, &difference, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let shares: Vec<f64> = out.lines().filter_map(|line| line.split_once(" %")?.0.trim().parse().ok()).collect();
+        assert_eq!(shares, [45.0, 25.0, 10.0, 4.0, 10.0, 5.0, 1.0], "{out}");
+        assert!(out.contains("`cp a`: 2.00 s, 1 CPUs sampled at 1000 Hz; time is counted in instructions"), "{out}");
+        assert!(out.contains("5  context-switches            2.5 /s"), "{out}");
+        assert!(!out.contains("not accounted"), "{out}");
+    }
+}

@@ -1,0 +1,115 @@
+//! `kprof-record` around real commands, on the simulated kernel.
+//!
+//! In: commands that succeed, fail, die and do not exist. Out: their exit codes, the commands that the kernel was given, the
+//! samples, the account.
+
+mod support;
+
+use kprof_daemon::record::options::{Record, Wanted, parse};
+use kprof_daemon::record::{Failed, record};
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+use support::kernel::Kernel;
+use support::scenario::{OUTPUT, exactly_once, reading};
+use support::system::{SCHEME, Simulated};
+
+fn wanted(words: &[&str]) -> Record {
+    match parse(words.iter().map(OsString::from)).unwrap() {
+        Wanted::Session(record) => *record,
+        Wanted::Text(text) => panic!("{text}"),
+    }
+}
+
+/// A stopped kernel that ticks while it runs, in real time slowed to a millisecond a round.
+fn world() -> Simulated {
+    let on_pause = |kernel: &mut Kernel, _| {
+        std::thread::sleep(Duration::from_millis(1));
+        if kernel.running {
+            kernel.tick();
+        }
+    };
+    let system = Simulated::new(Kernel::new(&[1, 2], 1 << 14, 21), Box::new(on_pause));
+    system.0.borrow_mut().kernel.running = false;
+    system
+}
+
+fn run(system: &Simulated, words: &[&str]) -> (Result<u8, Failed>, String) {
+    let mut system = system.clone();
+    let source = KprofDevice::open(&mut system, Path::new(SCHEME)).unwrap();
+    let mut talk = Vec::new();
+    let ended = record(&mut system, source, &wanted(words), &Signals::default(), &mut talk);
+    (ended, String::from_utf8(talk).unwrap())
+}
+
+#[test]
+fn it_ends_as_the_command_ended() {
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("sleep 0.1; exit 255", 255)] {
+        let system = world();
+        let (ended, talk) = run(&system, &["-o", OUTPUT, "--hz", "500", "--", "sh", "-c", script]);
+        assert_eq!(ended.unwrap(), code, "{script}: {talk}");
+        exactly_once(&system, &reading(&system)).unwrap();
+        let commands = system.0.borrow().kernel.commands.clone();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).filter(|it| !it.starts_with("ack")).collect();
+        assert_eq!(commands, ["protocol 1", "hz 500", "start", "stop"], "{script}");
+        assert!(!system.0.borrow().kernel.running);
+        assert!(talk.contains("samples in") && talk.contains(OUTPUT) && talk.contains("  cpu"), "{talk}");
+        assert!(!talk.contains("does not balance"), "{talk}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_run_is_named_and_sampling_is_stopped() {
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let system = world();
+        let failed = run(&system, &["-o", OUTPUT, "--", program]).0.unwrap_err();
+        assert_eq!(failed.exit_code(), code);
+        assert!(failed.to_string().contains(program), "{failed}");
+        assert!(!system.0.borrow().kernel.running, "sampling goes on");
+    }
+}
+
+#[test]
+fn a_failed_session_waits_for_the_command_and_stops_sampling() {
+    let system = world();
+    system.0.borrow_mut().disk.room = 1500;
+    let folder = tempfile::tempdir().unwrap();
+    let done = folder.path().join("done");
+    let script = format!("sleep 0.3; touch {}", done.display());
+    let failed = run(&system, &["-o", OUTPUT, "--on-full", "stop", "--", "sh", "-c", &script]).0.unwrap_err();
+    assert_eq!(failed.exit_code(), 125);
+    assert!(failed.to_string().contains("the disk is full"), "{failed}");
+    assert!(done.exists(), "the command was left behind");
+    assert!(!system.0.borrow().kernel.running, "sampling goes on");
+}
+
+#[test]
+fn a_value_that_the_kernel_refuses_is_reported_in_its_words() {
+    let system = world();
+    let failed = run(&system, &["-o", OUTPUT, "--depth", "0", "--", "true"]).0.unwrap_err();
+    assert_eq!(failed.exit_code(), 125);
+    assert!(failed.to_string().contains("refused `depth 0`: `depth 0` is no command"), "{failed}");
+}
+
+#[test]
+fn without_a_command_it_goes_on_until_its_time_is_over() {
+    let system = world();
+    let (ended, talk) = run(&system, &["-o", OUTPUT, "--duration", "5s"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(system.0.borrow().clock >= Duration::from_secs(5));
+    exactly_once(&system, &reading(&system)).unwrap();
+}
+
+#[test]
+fn stat_prints_counts_and_keeps_no_samples() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    let (ended, talk) = run(&system, &["stat", "--", "sh", "-c", "sleep 0.05; exit 3"]);
+    assert_eq!(ended.unwrap(), 3, "{talk}");
+    assert!(talk.contains("`sh -c sleep 0.05; exit 3`") && talk.contains("ticks"), "{talk}");
+    assert!(system.file(OUTPUT).is_empty());
+    let world = system.0.borrow();
+    assert!(world.kernel.rings.values().all(|ring| ring.tail == ring.head && ring.lost_full == 0));
+}
