@@ -1,0 +1,123 @@
+//! The ring under loom: producer and reader on two threads, every interleaving and every reordering that the memory model
+//! allows (up to three preemptions), in both modes and for the acknowledgement.
+//!
+//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the ring's files are
+//! compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it runs to its
+//! end before what it interrupted goes on; see `nested.rs`), and SeqCst fences, which the ring does not use.
+#![cfg(kprof_loom)]
+#![allow(dead_code, unused_imports, reason = "the ring's files are whole")]
+
+pub use kprof::format;
+
+#[path = "../src/ring/mod.rs"]
+mod ring;
+#[path = "../src/sync.rs"]
+mod sync;
+
+use format::record::Kind;
+use loom::sync::Arc;
+use loom::thread;
+use ring::{Ring, Words};
+
+/// Words of a ring that holds two records and a bit.
+const CAPACITY: usize = 16;
+const LENGTH: u64 = 6;
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+fn ring() -> Arc<Ring> {
+    Arc::new(Ring::new(Words::for_model(CAPACITY)))
+}
+
+/// Puts record `tag` in, whose words all are its tag.
+fn put(ring: &Ring, tag: u64) -> bool {
+    let mut sink = ring.room();
+    let fits = (0..LENGTH).all(|_| sink.push(tag).is_ok());
+    if fits {
+        ring.publish(Kind::Sample, sink.words());
+    }
+    fits
+}
+
+fn put_by_force(ring: &Ring, tag: u64) -> u64 {
+    let (mut sink, overwritten) = ring.room_by_force(LENGTH);
+    (0..LENGTH).for_each(|_| sink.push(tag).expect("room was made"));
+    ring.publish(Kind::Sample, sink.words());
+    overwritten
+}
+
+/// The tag of the record at `at`, after checking that it is whole; `None` if there is none or it is being overwritten.
+fn read(ring: &Ring, at: u64) -> Option<u64> {
+    let words = ring.record_at(at).ok()??;
+    assert_eq!(words, LENGTH);
+    let mut copy = [0; 8 * LENGTH as usize];
+    ring.copy(at, &mut copy).ok()?;
+    let words: Vec<u64> = copy.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    assert!(words[1..].iter().all(|word| *word == words[1]), "a torn record: {words:x?}");
+    Some(words[1])
+}
+
+#[test]
+fn in_drop_mode_records_come_out_whole_in_order_and_are_counted() {
+    model(|| {
+        let ring = ring();
+        let producer = {
+            let ring = ring.clone();
+            thread::spawn(move || (1..=3).filter(|tag| put(&ring, *tag)).count())
+        };
+        let (mut last, mut delivered) = (0, 0);
+        for _ in 0..2 {
+            let at = ring.tail();
+            if let Some(tag) = read(&ring, at) {
+                assert!(tag > last, "{tag} after {last}");
+                (last, delivered) = (tag, delivered + 1);
+                ring.release(at + LENGTH);
+            }
+        }
+        let recorded = producer.join().unwrap() as u64;
+        assert_eq!(recorded, delivered + ring.count_all());
+    });
+}
+
+#[test]
+fn what_is_read_but_not_acknowledged_stays_whole_and_is_read_again() {
+    model(|| {
+        let ring = ring();
+        assert!(put(&ring, 1));
+        let producer = {
+            let ring = ring.clone();
+            thread::spawn(move || (2..=4).filter(|tag| put(&ring, *tag)).count())
+        };
+        // Read ahead twice without an acknowledgement, then again from the oldest, then acknowledge it.
+        let first = read(&ring, 0);
+        let _ = read(&ring, LENGTH);
+        assert_eq!((first, read(&ring, 0)), (Some(1), Some(1)));
+        assert_eq!(ring.count(0, LENGTH), Some(1));
+        ring.release(LENGTH);
+        let recorded = 1 + producer.join().unwrap() as u64;
+        assert_eq!(recorded, 1 + ring.count_all());
+    });
+}
+
+#[test]
+fn in_overwrite_mode_a_copy_is_whole_or_thrown_away() {
+    model(|| {
+        let ring = ring();
+        assert_eq!(put_by_force(&ring, 1) + put_by_force(&ring, 2), 0);
+        let producer = {
+            let ring = ring.clone();
+            thread::spawn(move || put_by_force(&ring, 3) + put_by_force(&ring, 4))
+        };
+        for at in [0, LENGTH] {
+            if let Some(tag) = read(&ring, at) {
+                assert_eq!(tag, 1 + at / LENGTH, "a copy of another record");
+            }
+        }
+        let overwritten = producer.join().unwrap();
+        assert_eq!(4, overwritten + ring.count_all());
+    });
+}

@@ -1,0 +1,114 @@
+//! An NMI inside the handler: at each place where the handler asks the kernel, with and without a tick of its own, once
+//! and again. No record is torn, each tick is counted once.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use core::ops::Range;
+use kprof::format::record::Header;
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A kernel in whose hooks NMIs arrive.
+struct Interrupted;
+
+/// Hooks called since this was set; at 0 an NMI comes. Each NMI inside brings this many ticks.
+static UNTIL: AtomicUsize = AtomicUsize::new(usize::MAX);
+static TICKS: AtomicUsize = AtomicUsize::new(1);
+static CAME: AtomicUsize = AtomicUsize::new(0);
+
+fn hook() {
+    if UNTIL.fetch_sub(1, Ordering::Relaxed) == 0 {
+        CAME.fetch_add(1, Ordering::Relaxed);
+        (0..TICKS.load(Ordering::Relaxed)).for_each(|_| SLOTS[1].raise_tick());
+        let outcome = PROFILER.on_nmi(&token(), &registers());
+        assert!(outcome != Outcome::LeftOut);
+    }
+}
+
+impl Kernel for Interrupted {
+    fn cpu(&self) -> usize {
+        hook();
+        1
+    }
+    fn signal(&self, _cpus: &CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        hook();
+        ArrayKernel.stack_range(address)
+    }
+    fn is_text(&self, _address: u64) -> bool {
+        hook();
+        false
+    }
+    fn context(&self) -> Context {
+        hook();
+        Context { id: 7, idle: false }
+    }
+    fn entry_frame(&self, _at: &Registers) -> Option<kprof::EntryFrame> {
+        hook();
+        None
+    }
+    fn border(&self, _address: u64, _frame: u64) -> Option<kprof::Border> {
+        hook();
+        None
+    }
+    fn sleep_ns(&self, _ns: u64) {}
+}
+
+static PROFILER: Profiler<Interrupted> = Profiler::new(Interrupted);
+static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+
+fn counter(name: &str) -> u64 {
+    let mut text = String::new();
+    PROFILER.write_control(&mut text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
+    line.expect("a counter").parse().unwrap()
+}
+
+#[test]
+fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
+    PROFILER.init(|| Setup {
+        slots: &SLOTS,
+        meta: memory(1024),
+        config: Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), running: true, ..Config::new() },
+    });
+    PROFILER.register(1, || memory(1024));
+    let (token, at) = (token(), registers());
+    let mut buffer = vec![0; 8192];
+    let (mut sent, mut places) = (0, 0);
+    for ticks in [1, 0, 3] {
+        TICKS.store(ticks, Ordering::Relaxed);
+        for place in 0..40 {
+            UNTIL.store(place, Ordering::Relaxed);
+            CAME.store(0, Ordering::Relaxed);
+            SLOTS[1].raise_tick();
+            let nested_before = counter("lost-nested");
+            PROFILER.on_nmi(&token, &at);
+            UNTIL.store(usize::MAX, Ordering::Relaxed);
+            let came = CAME.load(Ordering::Relaxed) as u64;
+            sent += 1 + came * ticks as u64;
+            places += came;
+            // Whatever came before the handler let itself in is a handler of its own and no loss.
+            let lost = counter("lost-nested") - nested_before;
+            assert!(lost <= came.min(ticks as u64), "place {place}, {ticks} ticks: {lost} lost");
+            assert_eq!(counter("sent"), sent);
+            assert_eq!(counter("sent"), counter("taken") + counter("merged"), "place {place}, {ticks} ticks");
+            assert_eq!(counter("taken"), counter("lost-nested") + counter("recorded"), "place {place}, {ticks} ticks");
+            PROFILER.control(1, b"protocol 1").unwrap();
+            let bytes = PROFILER.read_stream(1, &mut buffer).unwrap();
+            let read = words(&buffer[..bytes]);
+            let mut from = 0;
+            while from < read.len() {
+                let words = Header::decode(read[from]).expect("whole records").words as usize;
+                assert_eq!(read[from + 5..from + words], [text(30), text(20), text(40)]);
+                from += words;
+            }
+            PROFILER.control(1, format!("ack 1 {}", counter("position-in")).as_bytes()).unwrap();
+            PROFILER.close_control(1);
+        }
+    }
+    assert!(places > 20, "only {places} nested NMIs");
+    PROFILER.stop().unwrap();
+    assert!(counter("lost-nested") > 5);
+}
