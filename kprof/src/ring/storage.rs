@@ -39,7 +39,7 @@ impl Words {
         memory.fill(MaybeUninit::new(0));
         // SAFETY: the exclusive borrow lasts for ever and ends here, so nobody else has the memory; every word was just
         // initialised; AtomicU64 has the size and, on x86_64, the alignment of u64.
-        let words = unsafe { core::slice::from_raw_parts(memory.as_ptr().cast::<AtomicU64>(), memory.len()) };
+        let words = unsafe { core::slice::from_raw_parts(memory.as_mut_ptr().cast::<AtomicU64>(), memory.len()) };
         Ok(Self { words })
     }
 
