@@ -1,7 +1,7 @@
 //! From the first instruction in 64-bit mode to the first process.
 //!
-//! The boot CPU brings up memory, clock and the other CPUs, then becomes an idle thread; the rest (devices, files, init)
-//! is done by a kernel thread, which can sleep.
+//! The boot CPU brings up memory, clock and the other CPUs, then samples them (or idles, where nothing is sampled); the
+//! rest (devices, files, init) is done by a kernel thread, which can sleep.
 
 pub mod pvh;
 
@@ -86,7 +86,6 @@ extern "C" fn kmain(start_info: u64) -> ! {
     }
     turns::init(info.option("accel") == Some("icount"));
     profiling::init(info);
-    profiling::register(0);
     scheduler::adopt(stacks::boot_stack(), "idle 0");
     CPUS[0].online.store(true, Ordering::Release);
     let others: Vec<u32> = platform.apic_ids.iter().copied().filter(|id| *id != boot_id).collect();
@@ -95,6 +94,10 @@ extern "C" fn kmain(start_info: u64) -> ! {
 
     let pci_config = platform.pci_config;
     thread::spawn_kernel("start", move || start(pci_config));
+    if cpu::sampler() == Some(0) {
+        profiling::run_sampler(0);
+    }
+    profiling::register(0);
     scheduler::idle_forever()
 }
 
@@ -104,10 +107,6 @@ extern "C" fn secondary_main(cpu: usize) -> ! {
     cpu::init(cpu);
     apic::enable();
     let stack = CPUS[cpu].stacks[0].load(Ordering::Relaxed);
-    if cpu::sampler() == Some(cpu) {
-        CPUS[cpu].online.store(true, Ordering::Release);
-        profiling::run_sampler(cpu);
-    }
     profiling::register(cpu);
     scheduler::adopt(stack, &alloc::format!("idle {cpu}"));
     CPUS[cpu].online.store(true, Ordering::Release);

@@ -27,6 +27,7 @@ const TIMER_INITIAL: usize = 0x380;
 const TIMER_CURRENT: usize = 0x390;
 const TIMER_DIVIDE: usize = 0x3e0;
 const DELIVERY_PENDING: u32 = 1 << 12;
+const PERIODIC: u32 = 1 << 17;
 
 /// The registers' physical address, from the MADT.
 static BASE: AtomicU64 = AtomicU64::new(0xfee0_0000);
@@ -66,6 +67,12 @@ pub fn id() -> u32 {
 /// Acknowledges the interrupt being served.
 pub fn end_of_interrupt() {
     write(EOI, 0);
+}
+
+/// Makes the timer fire every `count` of its ticks, from now on.
+pub fn start_periodic(count: u32) {
+    write(TIMER_VECTOR, PERIODIC | TIMER as u32);
+    write(TIMER_INITIAL, count);
 }
 
 /// Starts the one-shot timer: it fires after `count` of its ticks; 0 stops it.

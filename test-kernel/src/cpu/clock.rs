@@ -75,8 +75,13 @@ fn round(hz: u64) -> u64 {
 
 /// Makes the one-shot timer of this CPU fire in about `ns` nanoseconds (at once for 0).
 pub fn start_timer_ns(ns: u64) {
+    apic::start_timer(timer_count(ns));
+}
+
+/// Ticks of the APIC timer in `ns` nanoseconds, at least one.
+pub fn timer_count(ns: u64) -> u32 {
     let count = ns as u128 * TIMER_HZ.load(Ordering::Relaxed) as u128 / 1_000_000_000;
-    apic::start_timer(count.clamp(1, u32::MAX as u128) as u32);
+    count.clamp(1, u32::MAX as u128) as u32
 }
 
 /// Sleeps in `hlt` until the timer fires after about `ns` nanoseconds, or something else wakes the CPU. Same use as

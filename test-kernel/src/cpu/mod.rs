@@ -105,9 +105,15 @@ pub fn set_count(count: usize) {
     COUNT.store(count.min(MAX_CPUS) as u32, Ordering::Relaxed);
 }
 
-/// The CPU that is set apart for sampling: the last one, or none when there is only one or profiling is off.
+/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one, or
+/// profiling is off. (Under counted instructions it has to be the first: see `turns`.)
 pub fn sampler() -> Option<usize> {
-    (cfg!(feature = "profiling") && count() > 1).then(|| count() - 1)
+    (cfg!(feature = "profiling") && count() > 1).then_some(0)
+}
+
+/// The CPU that serves device interrupts.
+pub fn for_devices() -> &'static Cpu {
+    &CPUS[sampler().map_or(0, |sampler| sampler + 1)]
 }
 
 /// Sets up this CPU's tables. In: its number. Called once on each CPU, interrupts off.

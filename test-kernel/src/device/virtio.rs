@@ -12,7 +12,7 @@ use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::{InterruptStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-use crate::cpu::{CPUS, apic, clock, ioapic};
+use crate::cpu::{self, apic, clock, ioapic};
 use crate::lock::IrqLock;
 use crate::memory::{PAGE, frames, paging, phys_to_virt, virt_to_phys};
 use crate::syscall::errno::{Errno, Result};
@@ -84,7 +84,7 @@ impl Device {
     pub fn new(mut transport: PciTransport, interrupt_line: u8) -> Option<Self> {
         let queue = VirtQueue::new(&mut transport, 0, false, false).ok()?;
         transport.finish_init();
-        let target = CPUS[0].apic_id.load(Ordering::Relaxed);
+        let target = cpu::for_devices().apic_id.load(Ordering::Relaxed);
         ioapic::route_level(interrupt_line as u32, apic::FIRST_DEVICE, target);
         Some(Self {
             inner: IrqLock::new(Inner { transport, queue }),

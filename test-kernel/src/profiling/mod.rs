@@ -63,8 +63,7 @@ impl Kernel for Port {
     }
 
     fn sleep_ns(&self, ns: u64) {
-        turns::shorten_for(ns);
-        clock::sleep_once_ns(ns);
+        turns::sleep_ns(ns);
     }
 
     fn wake_reader(&self) {
