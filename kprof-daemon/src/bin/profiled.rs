@@ -10,6 +10,7 @@ use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Source;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::recorded::Recorded;
+use kprof_daemon::source::redox_device::RedoxDevice;
 use kprof_daemon::system::host::Host;
 use std::process::ExitCode;
 
@@ -37,8 +38,15 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
         let source = Recorded::open(&mut system, recording)?;
         return drain(&mut system, source, wanted, signals);
     }
-    let source = KprofDevice::open(&mut system, &wanted.scheme)?;
-    drain(&mut system, source, wanted, signals)
+    match KprofDevice::open(&mut system, &wanted.scheme) {
+        // A kernel that does not know `protocol 1`.
+        Err(refused @ Error::Refused { .. }) => {
+            let source = RedoxDevice::open(&mut system, &wanted.scheme).map_err(|_| refused)?;
+            eprintln!("profiled: an unmodified Redox kernel: its words are consumed when read, contexts have no names");
+            drain(&mut system, source, wanted, signals)
+        }
+        source => drain(&mut system, source?, wanted, signals),
+    }
 }
 
 fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signals: Signals) -> Result<(), Error> {

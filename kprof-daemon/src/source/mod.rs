@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub mod kprof_device;
 pub mod recorded;
+pub mod redox_device;
 
 /// One of the streams of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

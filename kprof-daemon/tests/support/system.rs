@@ -61,6 +61,8 @@ pub struct World {
     /// Locks by file: held as long as somebody else holds a clone.
     locks: std::collections::BTreeMap<usize, Rc<()>>,
     pub receiver: Receiver,
+    /// An unmodified Redox kernel instead: the bytes that its streams will give.
+    pub redox: Option<std::collections::BTreeMap<u32, Vec<u8>>>,
     pub on_sleep: OnSleep,
     pub on_call: OnCall,
     /// Somebody renames a file when this is set: from, to.
@@ -117,6 +119,7 @@ impl Simulated {
             write_error: None,
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
+            redox: None,
             on_sleep: Box::new(|_| {}),
             on_call: Box::new(|_, _| {}),
             rename_when: None,
@@ -184,6 +187,9 @@ impl System for Simulated {
             let stream = device.strip_prefix("profiling-").expect("a stream's name");
             let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
             let exists = match stream {
+                Stream::Cpu(cpu) if world.redox.is_some() => {
+                    world.redox.as_ref().is_some_and(|it| it.contains_key(&cpu))
+                }
                 Stream::Cpu(cpu) => world.kernel.rings.contains_key(&cpu),
                 Stream::Meta => true,
             };
@@ -206,6 +212,16 @@ impl System for Simulated {
         self.call("read")?;
         let world = &mut *self.0.borrow_mut();
         match file {
+            // EBADF, as there.
+            File::Ctl { .. } if world.redox.is_some() => Err(io::Error::from_raw_os_error(9)),
+            File::Stream(Stream::Cpu(cpu)) if world.redox.is_some() => {
+                let bytes = world.redox.as_mut().and_then(|streams| streams.get_mut(cpu)).expect("an open stream");
+                assert!(buffer.len().is_multiple_of(8), "a read of {} bytes shifts the stream", buffer.len());
+                let count = (world.random.below(4000) as usize * 8).min(buffer.len()).min(bytes.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
+                bytes.drain(..count);
+                Ok(count)
+            }
             File::Ctl { offset, .. } => {
                 let text = world.kernel.text();
                 let rest = &text.as_bytes()[*offset..];
@@ -244,6 +260,11 @@ impl System for Simulated {
         match file {
             File::Ctl { handle, .. } => {
                 let handle = *handle;
+                if self.0.borrow().redox.is_some() {
+                    self.0.borrow_mut().kernel.commands.push(String::from_utf8_lossy(bytes).into_owned());
+                    let is_known = matches!(bytes[0], b'0' | b'1');
+                    return if is_known { Ok(1) } else { Err(io::ErrorKind::InvalidInput.into()) };
+                }
                 let waited = {
                     let world = &mut *self.0.borrow_mut();
                     world.late_syncs_are_due = bytes.starts_with(b"ack") && !world.late_syncs.is_empty();

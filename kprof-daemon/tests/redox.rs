@@ -1,0 +1,64 @@
+//! The daemon on an unmodified Redox kernel, as far as its device files go.
+//!
+//! In: the real words of `data/redox/`, given in pieces of any whole number of words, as that kernel does. Out: the samples
+//! of the text beside them, in the order of each CPU; the bytes that its ctl file was given. Not shown here: that it runs on
+//! Redox itself.
+
+mod support;
+
+use kprof_daemon::drain_loop::{Options, Session};
+use kprof_daemon::error::Error;
+use kprof_daemon::signals::Signals;
+use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_daemon::source::redox_device::RedoxDevice;
+use std::collections::BTreeMap;
+use std::path::Path;
+use support::kernel::Kernel;
+use support::reader::read;
+use support::scenario::OUTPUT;
+use support::system::{SCHEME, Simulated};
+
+fn data(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox").join(name)).unwrap()
+}
+
+#[test]
+fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
+    let signals = Signals::default();
+    let stopper = signals.clone();
+    let on_pause = move |_: &mut Kernel, pause| {
+        if pause == 100 {
+            stopper.stop();
+        }
+    };
+    let mut system = Simulated::new(Kernel::new(&[], 1 << 10, 1), Box::new(on_pause));
+    system.0.borrow_mut().redox = Some((0..3).map(|cpu| (cpu, data(&format!("profiling-{cpu}.bin")))).collect());
+
+    let refused = KprofDevice::open(&mut system, Path::new(SCHEME)).err().unwrap();
+    assert!(matches!(refused, Error::Refused { .. }), "what makes profiled take the other source: {refused}");
+    let source = RedoxDevice::open(&mut system, Path::new(SCHEME)).unwrap();
+    let mut options = Options::new(OUTPUT);
+    options.commands.push("start".into());
+    let mut seen = system.clone();
+    let mut session = Session::open(&mut seen, source, options, signals).unwrap();
+    let totals = session.run(|_, _| true).unwrap();
+    assert_eq!((totals.samples, totals.corrupt), (5083, 0));
+
+    let by_cpu = |lines: Vec<(u32, String)>| {
+        let mut cpus: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        lines.into_iter().for_each(|(cpu, line)| cpus.entry(cpu).or_default().push(line));
+        cpus
+    };
+    let expected = String::from_utf8(data("profiling.txt")).unwrap();
+    let expected = expected.lines().map(|line| {
+        let (_, rest) = line.split_once(' ').unwrap();
+        (u32::from_str_radix(rest.split(' ').next().unwrap(), 16).unwrap(), rest.to_owned())
+    });
+    let reading = read(&[system.file(OUTPUT)]);
+    let got = reading.samples.into_iter().map(|((cpu, _), line, name)| {
+        assert!(name.starts_with("id"), "{name}");
+        (cpu, line)
+    });
+    assert_eq!(by_cpu(got.collect()), by_cpu(expected.collect()));
+    assert_eq!(system.0.borrow().kernel.commands, ["protocol 1\n", "1", "0"]);
+}
