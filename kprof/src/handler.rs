@@ -66,7 +66,7 @@ impl<K: Kernel> Profiler<K> {
 
     /// Lets one level of handler in.
     #[inline(always)]
-    fn enter(&self, cpu: usize, work: impl FnOnce(&CpuSlot, (u64, u64)) -> Outcome) -> Outcome {
+    pub(crate) fn enter(&self, cpu: usize, work: impl FnOnce(&CpuSlot, (u64, u64)) -> Outcome) -> Outcome {
         let Some(ready) = self.ready() else { return Outcome::Foreign };
         let Some(slot) = ready.slots.get(cpu) else { return Outcome::Foreign };
         let part = &slot.handler;

@@ -66,6 +66,23 @@ pub trait Kernel: Sync + 'static {
         None
     }
 
+    /// For [`crate::Way::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
+    ///
+    /// Context: the sampler CPU; that CPU goes on running.
+    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
+        let _ = (cpu, address);
+        None
+    }
+
+    /// For [`crate::Way::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. Must
+    /// survive that the stack is unmapped meanwhile.
+    ///
+    /// Context: the sampler CPU.
+    fn read_foreign(&self, cpu: usize, address: u64) -> Option<u64> {
+        let _ = (cpu, address);
+        None
+    }
+
     /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer; earlier wake-ups are fine.
     ///
     /// Context: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
@@ -131,6 +148,26 @@ pub struct Border {
     pub rip_at: u64,
     /// The interrupted code's rbp.
     pub rbp: u64,
+}
+
+/// What a CPU publishes of itself for [`crate::Way::Published`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The entry by which it came into the kernel; `None` in a kernel thread, and in user code.
+    pub entry: Option<Marker>,
+    /// It is in user code, or about to be.
+    pub user: bool,
+    /// What runs.
+    pub context: Context,
+    /// What the entry interrupted; in user code, where that goes on.
+    pub interrupted: Registers,
+}
+
+impl Published {
+    /// Whether the innermost entry is an interrupt or exception.
+    pub fn in_interrupt(&self) -> bool {
+        matches!(self.entry, Some(Marker::Interrupt(_) | Marker::Exception(_)))
+    }
 }
 
 /// What became of an NMI.

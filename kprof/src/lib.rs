@@ -14,6 +14,8 @@ pub mod hooks;
 #[cfg(feature = "profiling")]
 mod account;
 #[cfg(feature = "profiling")]
+mod backoff;
+#[cfg(feature = "profiling")]
 pub mod clock;
 #[cfg(feature = "profiling")]
 mod control;
@@ -31,6 +33,8 @@ mod handler;
 mod meta;
 #[cfg(feature = "profiling")]
 mod profiler;
+#[cfg(feature = "profiling")]
+mod published;
 #[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
@@ -50,7 +54,7 @@ mod off;
 pub mod format;
 
 pub use config::{Clock, Config, Mode, Setup, Way};
-pub use hooks::{Border, Context, EntryFrame, Event, Image, Kernel, NmiToken, Outcome, Registers};
+pub use hooks::{Border, Context, EntryFrame, Event, Image, Kernel, NmiToken, Outcome, Published, Registers};
 
 #[cfg(not(feature = "profiling"))]
 pub use off::{

@@ -47,6 +47,8 @@ pub(crate) struct Live {
     pub(crate) seed: AtomicU64,
     pub(crate) random_gaps: AtomicBool,
     pub(crate) backoff: AtomicBool,
+    /// How often the rate is halved now.
+    pub(crate) halvings: AtomicU32,
 }
 
 /// Whether ticks are sent.
@@ -134,6 +136,7 @@ impl<K: Kernel> Profiler<K> {
                 seed: AtomicU64::new(0),
                 random_gaps: AtomicBool::new(true),
                 backoff: AtomicBool::new(false),
+                halvings: AtomicU32::new(0),
             },
             meta: Meta::new(),
             control: ControlState::new(),

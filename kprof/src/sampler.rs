@@ -4,7 +4,8 @@
 //! [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins: a spinning core slows the others down. Never
 //! samples itself. Late (the machine was busy): goes on from now; a tick that was not sent was not sent, and is not counted.
 
-use crate::config::Way;
+use crate::backoff::Cost;
+use crate::config::{Config, Way};
 use crate::cpu_set::CpuSet;
 use crate::gaps::Gaps;
 use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
@@ -40,8 +41,10 @@ impl<K: Kernel> Profiler<K> {
         let mut gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed));
         let mut seed = self.live.seed.load(Ordering::Relaxed);
         let mut deadline = None;
+        let mut second = Second { end: 0, cost: Cost::default() };
         loop {
             self.wake_if_due();
+            self.back_off(&mut second, config);
             if self.state() != State::Running {
                 self.signal_pending(cpu);
                 self.kernel().sleep_ns(STOPPED_SLEEP_NS);
@@ -102,7 +105,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Numbers a tick for every CPU that takes ticks, and signals them.
-    fn send_tick(&self, me: usize) {
+    fn send_tick(&'static self, me: usize) {
         self.live.sending.store(true, Ordering::SeqCst);
         // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
         if self.state() == State::Running {
@@ -121,11 +124,11 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
-    fn signal_pending(&self, me: usize) {
+    fn signal_pending(&'static self, me: usize) {
         self.signal(|cpu, slot| cpu != me && slot.pending() > 0, me);
     }
 
-    fn signal(&self, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
+    fn signal(&'static self, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
         let (mut any, mut all_others) = (false, true);
         for (cpu, slot) in self.slots().iter().enumerate() {
             let due = is_due(cpu, slot);
@@ -133,14 +136,53 @@ impl<K: Kernel> Profiler<K> {
             any |= due;
             all_others &= due || cpu == me;
         }
-        if any {
-            self.kernel().signal(&CpuSet::due(self.slots(), all_others));
+        if !any {
+            return;
+        }
+        if self.way() != Way::Published {
+            return self.kernel().signal(&CpuSet::due(self.slots(), all_others));
+        }
+        let text = self.config().map_or((0, 0), |config| config.text);
+        for (cpu, slot) in self.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
+            self.look(cpu, slot, text);
         }
     }
 
+    /// Once a second: looks at the cost, changes the rate if need be, and writes it down.
+    fn back_off(&self, second: &mut Second, config: &Config) {
+        let now = tsc::read();
+        if now < second.end {
+            return;
+        }
+        let mut cost = Cost {
+            time: now.wrapping_mul(self.slots().iter().filter(|slot| slot.takes_ticks()).count() as u64),
+            ..Cost::default()
+        };
+        for slot in self.slots() {
+            let counters = &slot.handler.counters;
+            cost.own += counters.own_tsc.get();
+            cost.merged += counters.merged.get();
+            cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
+        }
+        let spent = cost.since(core::mem::replace(&mut second.cost, cost));
+        let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
+        let before = self.live.halvings.load(Ordering::Relaxed);
+        let on = self.live.backoff.load(Ordering::Relaxed) && !is_first;
+        let after = if on { spent.halvings(before, config.backoff_on_merged) } else { 0 };
+        if after != before {
+            self.live.halvings.store(after, Ordering::Relaxed);
+            self.note_setting(format_args!("hz {}", self.hz_now()));
+        }
+    }
+
+    /// Ticks a second, after the backoff.
+    fn hz_now(&self) -> u64 {
+        let hz = self.live.hz.load(Ordering::Relaxed) >> self.live.halvings.load(Ordering::Relaxed);
+        u64::from(hz.max(1))
+    }
+
     fn gap(&self, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
-        let hz = u64::from(self.live.hz.load(Ordering::Relaxed).max(1));
-        gaps.next((tsc_hz / hz).max(1), self.live.random_gaps.load(Ordering::Relaxed))
+        gaps.next((tsc_hz / self.hz_now()).max(1), self.live.random_gaps.load(Ordering::Relaxed))
     }
 
     /// Tells the kernel once when a ring passes a quarter, and when a meta record has come.
@@ -157,6 +199,12 @@ impl<K: Kernel> Profiler<K> {
             self.kernel().wake_reader();
         }
     }
+}
+
+/// The second that the backoff looks at: its end, and the counters at its beginning.
+struct Second {
+    end: u64,
+    cost: Cost,
 }
 
 /// The next deadline: `gap` after the last one, or after `now` when that has gone by already.

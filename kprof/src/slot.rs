@@ -4,6 +4,7 @@
 //! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
 
 use crate::account::{Counter, HandlerCounters};
+use crate::published::PublishedCell;
 use crate::ring::{BadMemory, Ring, Words};
 use crate::sync::{AtomicU64, Ordering};
 use core::mem::MaybeUninit;
@@ -17,6 +18,7 @@ pub struct CpuSlot {
     /// Set once, by `register`.
     pub(crate) ring: spin::Once<Ring>,
     pub(crate) events: [AtomicU64; 3],
+    pub(crate) published: PublishedCell,
 }
 
 /// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
@@ -92,6 +94,7 @@ impl CpuSlot {
             reader: ReaderPart::new(),
             ring: spin::Once::new(),
             events: [const { AtomicU64::new(0) }; 3],
+            published: PublishedCell::new(),
         }
     }
 

@@ -7,6 +7,10 @@
 /// The first address of the page that markers live in.
 pub const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 
+/// The first address of a sample that was read from published registers: no instruction is known, the leaf is
+/// `[running]`. No code can be there.
+pub const PUBLISHED_LEAF: u64 = MARKER_PAGE - 2;
+
 /// Why a stack was cut (low byte of [`Marker::Cut`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]

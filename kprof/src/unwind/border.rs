@@ -26,6 +26,10 @@ pub(crate) enum Crossed {
     Ended(Stop),
 }
 
+fn is_interrupt(marker: Marker) -> bool {
+    matches!(marker, Marker::Interrupt(_) | Marker::Exception(_))
+}
+
 /// The border that the kernel found at a stub's instruction.
 pub(super) fn of_entry_frame(frame: EntryFrame, rbp: u64) -> Stop {
     match frame {
@@ -38,32 +42,44 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Pushes the marker and what was interrupted. `rcx` is the user's RIP where the stub still has it there, 0 if unknown.
     #[inline(never)]
     pub(super) fn cross(&mut self, marker: Marker, rip_at: Option<u64>, rbp: u64, rcx: u64) -> Result<Crossed, Full> {
-        self.sink.push(marker.encode())?;
-        self.in_interrupt |= matches!(marker, Marker::Interrupt(_) | Marker::Exception(_));
         let interrupted = match rip_at {
-            None => Registers { rip: rcx, cs: 3, rbp, ..Registers::default() },
-            Some(rip_at) => match self.hardware_frame(rip_at, rbp) {
-                Some(interrupted) => interrupted,
-                None => return Ok(Crossed::Ended(Stop::Cut(CutReason::Range))),
-            },
+            None => Some(Registers { rip: rcx, cs: 3, rbp, ..Registers::default() }),
+            Some(rip_at) => self.hardware_frame(rip_at, rbp),
         };
+        let Some(interrupted) = interrupted else {
+            self.sink.push(marker.encode())?;
+            self.in_interrupt |= is_interrupt(marker);
+            return Ok(Crossed::Ended(Stop::Cut(CutReason::Range)));
+        };
+        let crossed = self.cross_to(marker, &interrupted)?;
+        Ok(match (crossed, rip_at.map_or(Ok(()), |rip_at| self.out_of(rip_at, &interrupted))) {
+            (Crossed::Kernel(_), Err(reason)) => Crossed::Ended(Stop::Cut(reason)),
+            (crossed, _) => crossed,
+        })
+    }
+
+    /// The same for registers that are known.
+    pub(super) fn cross_to(&mut self, marker: Marker, interrupted: &Registers) -> Result<Crossed, Full> {
+        self.sink.push(marker.encode())?;
+        self.in_interrupt |= is_interrupt(marker);
         if interrupted.cs & 3 == 3 {
-            return Ok(Crossed::Ended(self.user_behind_border(&interrupted)?));
+            return Ok(Crossed::Ended(self.user_behind_border(interrupted)?));
         }
         if !self.is_text(interrupted.rip) {
             return Ok(Crossed::Ended(Stop::Cut(CutReason::NotText)));
         }
-        if let Some(stop) = self.push_frame(interrupted.rip)? {
-            return Ok(Crossed::Ended(stop));
-        }
-        match rip_at.map_or(Ok(()), |rip_at| self.out_of(rip_at, interrupted.rsp)) {
-            Ok(()) => Ok(Crossed::Kernel(interrupted)),
-            Err(reason) => Ok(Crossed::Ended(Stop::Cut(reason))),
+        match self.push_frame(interrupted.rip)? {
+            Some(stop) => Ok(Crossed::Ended(stop)),
+            None => Ok(Crossed::Kernel(*interrupted)),
         }
     }
 
     /// From the stack of a hardware frame to that of the interrupted code: the same, above the frame, or another.
-    fn out_of(&mut self, rip_at: u64, rsp: u64) -> Result<(), CutReason> {
+    fn out_of(&mut self, rip_at: u64, interrupted: &Registers) -> Result<(), CutReason> {
+        if interrupted.cs & 3 == 3 {
+            return Ok(());
+        }
+        let rsp = interrupted.rsp;
         let from = self.stack_of(rip_at).ok_or(CutReason::Range)?;
         let to = self.stack_of(rsp).ok_or(CutReason::Range)?;
         if from.start != to.start {

@@ -68,6 +68,15 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.go_on(stop, at.rcx)
     }
 
+    /// A walk that begins behind a border: the marker, then what was interrupted.
+    pub(crate) fn behind(&mut self, marker: Marker, interrupted: &Registers) -> Result<(), Full> {
+        let stop = match self.cross_to(marker, interrupted)? {
+            border::Crossed::Ended(stop) => stop,
+            border::Crossed::Kernel(at) => self.innermost(&at)?,
+        };
+        self.go_on(stop, 0)
+    }
+
     /// The rest of a walk whose plain beginning, on the stack `range`, is in the sink already.
     pub(crate) fn finish(&mut self, run: &Run, range: Range<u64>) -> Result<(), Full> {
         let from = self.take(run);

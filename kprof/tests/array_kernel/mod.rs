@@ -26,6 +26,10 @@ pub fn set(word: u64, value: u64) {
     STACK[word as usize].store(value, Ordering::Relaxed);
 }
 
+pub fn get(word: u64) -> u64 {
+    STACK[word as usize].load(Ordering::Relaxed)
+}
+
 /// main calls f, f calls g, g is running: two frames, then the root. With a marker: g was interrupted, twice over.
 pub fn registers() -> Registers {
     set(2, 1);

@@ -1,0 +1,90 @@
+//! Slower when sampling costs too much, and back again when it does not.
+//!
+//! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how often the rate is to be
+//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Context: sampler CPU.
+
+/// Own cost above which the rate is halved: 5 % of the time.
+const MOST_OWN_PERCENT: u64 = 5;
+/// Merged ticks above which the rate is halved: 20 % of those sent.
+const MOST_MERGED_PERCENT: u64 = 20;
+/// The rate is doubled again when both are below a quarter of that: twice as fast must not be too fast at once.
+const QUIET: u64 = 4;
+/// Most halvings: 1000 Hz become 4.
+const MOST_HALVINGS: u32 = 8;
+
+/// Sums over all sampled CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// TSC ticks that have gone by, times the number of CPUs.
+    pub(crate) time: u64,
+    /// TSC ticks in the handlers.
+    pub(crate) own: u64,
+    /// Ticks sent.
+    pub(crate) sent: u64,
+    /// Ticks merged.
+    pub(crate) merged: u64,
+}
+
+impl Cost {
+    /// What has been added since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            time: self.time.saturating_sub(before.time),
+            own: self.own.saturating_sub(before.own),
+            sent: self.sent.saturating_sub(before.sent),
+            merged: self.merged.saturating_sub(before.merged),
+        }
+    }
+
+    /// How often the rate should be halved after a second of this cost; `on_merged`: merged ticks count.
+    pub(crate) fn halvings(self, now: u32, on_merged: bool) -> u32 {
+        let above = |part: u64, whole: u64, percent: u64, divisor: u64| {
+            u128::from(part) * 100 * u128::from(divisor) > u128::from(whole) * u128::from(percent)
+        };
+        let costs_more_than_allowed_by = |divisor| {
+            above(self.own, self.time, MOST_OWN_PERCENT, divisor)
+                || on_merged && above(self.merged, self.sent, MOST_MERGED_PERCENT, divisor)
+        };
+        if costs_more_than_allowed_by(1) {
+            (now + 1).min(MOST_HALVINGS)
+        } else if costs_more_than_allowed_by(QUIET) {
+            now
+        } else {
+            now.saturating_sub(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, merged: 10 };
+
+    #[test]
+    fn own_cost_above_five_percent_halves_the_rate() {
+        assert_eq!(Cost { own: 50_001, ..QUIET_SECOND }.halvings(0, false), 1);
+        assert_eq!(Cost { own: 50_000, ..QUIET_SECOND }.halvings(0, false), 0);
+        assert_eq!(Cost { own: 900_000, ..QUIET_SECOND }.halvings(8, false), 8);
+    }
+
+    #[test]
+    fn merged_ticks_count_only_where_they_mean_something() {
+        let merging = Cost { merged: 201, ..QUIET_SECOND };
+        assert_eq!(merging.halvings(2, true), 3);
+        assert_eq!(merging.halvings(2, false), 1);
+    }
+
+    #[test]
+    fn the_rate_comes_back_slowly_and_does_not_swing() {
+        assert_eq!(QUIET_SECOND.halvings(3, true), 2);
+        assert_eq!(QUIET_SECOND.halvings(0, true), 0);
+        // What would be too much when doubled stays.
+        assert_eq!(Cost { own: 30_000, ..QUIET_SECOND }.halvings(3, true), 3);
+    }
+
+    #[test]
+    fn a_second_without_anything_is_quiet() {
+        assert_eq!(Cost::default().halvings(1, true), 0);
+    }
+}
