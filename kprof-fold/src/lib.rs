@@ -15,6 +15,7 @@ pub mod symbols;
 
 pub mod select;
 pub mod tally;
+pub mod timeline;
 
 pub mod account;
 pub mod fold;

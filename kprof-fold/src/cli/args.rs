@@ -43,6 +43,14 @@ pub enum Command {
     Folded(Folded),
     /// A flame graph (SVG)
     Flamegraph(Flamegraph),
+    /// Every sample with its time and stack, as `perf script` prints them
+    Script(Script),
+    /// Header, account, rate, gaps, contexts
+    Info(Info),
+    /// For another viewer: Firefox Profiler, speedscope, pprof
+    Export(Export),
+    /// When within each second did samples fall: a heat map (SVG)
+    Heatmap(Heatmap),
     /// Tables: functions by own and total time, where the time went, the account of each CPU
     Report(Report),
 }
@@ -89,6 +97,9 @@ pub struct Choice {
     /// Only contexts of this name (`*` for anything); may be repeated
     #[arg(long, value_name = "NAME")]
     pub context: Vec<Pattern>,
+    /// Only from one time to another: seconds since the first sample, @seconds of the TSC clock, 0xTSC, a mark, start, end
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], allow_hyphen_values = true)]
+    pub between: Vec<String>,
     /// Only stacks with this function, from it inwards (`*` for anything); may be repeated
     #[arg(long, value_name = "FUNCTION")]
     pub under: Vec<Pattern>,
@@ -176,4 +187,74 @@ pub struct Report {
     /// Leave out functions below this part of all samples, such as 0.2%
     #[arg(long, value_name = "PART", value_parser = super::values::part, default_value = "0%")]
     pub limit: f64,
+}
+
+/// Arguments of `script`.
+#[derive(Args, Clone, Debug)]
+pub struct Script {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Offsets within functions (the letter o of redox-kprofiling)
+    #[arg(long)]
+    pub offsets: bool,
+    /// Offsets as frames of their own (the letter x)
+    #[arg(long)]
+    pub expand_offsets: bool,
+    /// A stack ends where no function is known (the letter i)
+    #[arg(long)]
+    pub stop_at_unknown: bool,
+}
+
+/// Arguments of `info`.
+#[derive(Args, Clone, Debug)]
+pub struct Info {
+    /// Profile; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// TSC clock in GHz where the header has none or is to be overridden
+    #[arg(value_name = "GHZ")]
+    pub ghz: Option<String>,
+    /// The form of FILE, where it is not recognised
+    #[arg(long, value_name = "FORM")]
+    pub form: Option<Form>,
+}
+
+/// Arguments of `export`.
+#[derive(Args, Clone, Debug)]
+pub struct Export {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// The viewer
+    #[arg(long, value_enum)]
+    pub to: Viewer,
+}
+
+/// Viewers that profiles can be exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Viewer {
+    /// profiler.firefox.com (processed profile, JSON)
+    Firefox,
+    /// speedscope.app (JSON)
+    Speedscope,
+    /// pprof (protocol buffers, not compressed)
+    Pprof,
+}
+
+/// Arguments of `heatmap`.
+#[derive(Args, Clone, Debug)]
+pub struct Heatmap {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
 }

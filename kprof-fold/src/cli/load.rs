@@ -4,16 +4,20 @@
 //! the account stands, what was lost.
 
 use super::args::{Choice, Input, Shown};
+use super::between;
+use super::progress::Progress;
 use super::talk::Talk;
 use super::values::{self, Rest};
 use crate::account::Account;
 use crate::error::Error;
 use crate::fold::{Folded, Folder};
 use crate::problems::Problems;
-use crate::profile::Profile;
+use crate::profile::{Boot, Profile};
 use crate::read::hex::hex64;
+use crate::read::ingest::Consumer;
 use crate::read::{self, Source};
 use crate::select::Select;
+use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check};
 use crate::tally::Tally;
 
@@ -40,32 +44,83 @@ pub struct Loaded {
     pub lost_is_attributable: bool,
 }
 
+/// A profile that was read, with its symbols, before folding.
+pub struct Opened<C> {
+    /// What took the samples.
+    pub consumer: C,
+    /// Header and counters.
+    pub profile: Profile,
+    /// The distinct stacks.
+    pub stacks: Stacks,
+    /// Names.
+    pub symbols: Symbols,
+    /// What counts.
+    pub select: Select,
+    /// The account.
+    pub account: Account,
+    /// What was skipped.
+    pub problems: Problems,
+    /// TSC ticks in a second: from the arguments, else from the header.
+    pub tsc_hz: Option<f64>,
+    /// The reference's letters, if they were given.
+    pub letters: String,
+}
+
+/// Reads a profile and its symbols, and says on standard error what is to be said.
+///
+/// # Errors
+/// Unusable input or arguments.
+pub fn open<C: Consumer>(
+    input: &Input,
+    choice: &Choice,
+    consumer: impl FnOnce(&Select) -> C,
+) -> Result<Opened<C>, Error> {
+    let talk = Talk { quiet: input.quiet };
+    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    let mut select = select(choice, &rest);
+    if let [from, to] = &choice.between[..] {
+        select.between = Some(between::resolve(input, from, to, rest.tsc_hz)?);
+    }
+    let mut problems = Problems::default();
+    let mut symbols = Symbols::open(&input.syms, &mut problems)?;
+    symbols.without_inlined = choice.no_inline;
+    symbols.with_lines = choice.lines;
+    let mut bar = Progress::new(&input.file, input.quiet);
+    let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
+    let reading = read::read(source, consumer(&select))?;
+    bar.end();
+    problems.append(reading.problems);
+    place_symbols(input, &reading.profile, &mut symbols, talk)?;
+    let account = Account::of(&reading.profile);
+    talk.say(&problems);
+    talk.say(&account);
+    let told = reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
+    Ok(Opened {
+        consumer: reading.consumer,
+        profile: reading.profile,
+        stacks: reading.stacks,
+        symbols,
+        select,
+        account,
+        problems,
+        tsc_hz: rest.tsc_hz.or(told),
+        letters: rest.letters,
+    })
+}
+
 /// Reads, chooses, symbolizes and folds.
 ///
 /// # Errors
 /// Unusable input or arguments.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    let talk = Talk { quiet: input.quiet };
-    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
-    let select = select(choice, &rest);
-    let mut problems = Problems::default();
-    let mut symbols = Symbols::open(&input.syms, &mut problems)?;
-    symbols.without_inlined = choice.no_inline;
-    symbols.with_lines = choice.lines;
-    let source = Source { file: &input.file, form: input.form, progress: &mut |_| {} };
-    let reading = read::read(source, Tally::new(select.clone(), choice.by))?;
-    problems.append(reading.problems);
-    place_symbols(input, &reading.profile, &mut symbols, talk)?;
-    let (tally, profile, stacks) = (reading.consumer, reading.profile, reading.stacks);
+    let opened = open(input, choice, |select| Tally::new(select.clone(), choice.by))?;
+    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.contexts.is_empty();
-    let account = Account::of(&profile);
-    talk.say(&problems);
-    talk.say(&account);
     let loaded = Loaded { folded, profile, account, problems, lost, lost_is_attributable };
-    loaded.say_losses(talk);
+    loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
 

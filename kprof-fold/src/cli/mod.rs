@@ -4,7 +4,10 @@
 //! something. No panic, whatever the input is.
 
 pub mod args;
+pub mod between;
 pub mod load;
+pub mod progress;
+pub mod single;
 pub mod talk;
 pub mod values;
 
@@ -44,6 +47,10 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (None, Some(input)) => fold(&input, &cli.choice),
         (Some(Command::Flamegraph(args)), _) => flamegraph(&args),
         (Some(Command::Report(args)), _) => report(&args),
+        (Some(Command::Script(args)), _) => single::script(&args),
+        (Some(Command::Info(args)), _) => single::info(&args),
+        (Some(Command::Export(args)), _) => single::export(&args),
+        (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }
 }

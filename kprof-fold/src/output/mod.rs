@@ -3,8 +3,12 @@
 //! In: folded stacks, the profile, the account. Out: text or SVG to any writer. The same input gives the same bytes.
 //! Losses are shown, never hidden.
 
+pub mod export;
 pub mod flamegraph;
 pub mod folded;
+pub mod heatmap;
+pub mod info;
 pub mod report;
+pub mod script;
 pub mod table;
 pub mod time;

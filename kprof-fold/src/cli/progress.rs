@@ -1,0 +1,75 @@
+//! Progress of long work, on standard error when it is a terminal. Stage: command line.
+//!
+//! In: bytes read so far. Out: one line that is written over, at most ten times a second, and wiped at the end. Nothing
+//! where standard error is no terminal or the work is short.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Work shorter than this shows nothing.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Between two updates.
+const STEP: Duration = Duration::from_millis(100);
+/// Characters of the bar.
+const WIDTH: u64 = 30;
+
+/// A bar.
+pub struct Progress {
+    whole: Option<u64>,
+    next: Option<Instant>,
+    shown: bool,
+}
+
+impl Progress {
+    /// For a file of known length, or a stream.
+    pub fn new(file: &str, quiet: bool) -> Self {
+        let whole = std::fs::metadata(file).ok().map(|metadata| metadata.len()).filter(|len| *len > 0);
+        let next = (!quiet && std::io::stderr().is_terminal()).then(|| Instant::now() + PATIENCE);
+        Self { whole, next, shown: false }
+    }
+
+    /// So many bytes have been read.
+    pub fn at(&mut self, bytes: u64) {
+        let Some(next) = self.next else { return };
+        let now = Instant::now();
+        if now < next {
+            return;
+        }
+        self.next = Some(now + STEP);
+        self.shown = true;
+        let _ = write!(std::io::stderr(), "\r{}", line(bytes, self.whole));
+    }
+
+    /// Wipes the bar.
+    pub fn end(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(bytes: u64, whole: Option<u64>) -> String {
+    let mib = bytes >> 20;
+    match whole {
+        Some(whole) => {
+            let part = bytes.min(whole);
+            let full = (u128::from(part) * u128::from(WIDTH) / u128::from(whole)) as usize;
+            let percent = u128::from(part) * 100 / u128::from(whole);
+            format!("reading [{:<width$}] {percent:3} % {mib} MiB", "#".repeat(full), width = WIDTH as usize)
+        }
+        None => format!("reading {mib} MiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_full_at_the_end_and_never_longer() {
+        assert_eq!(line(0, Some(10)), format!("reading [{}]   0 % 0 MiB", " ".repeat(30)));
+        assert_eq!(line(10, Some(10)), format!("reading [{}] 100 % 0 MiB", "#".repeat(30)));
+        assert_eq!(line(99, Some(10)), line(10, Some(10)));
+        assert_eq!(line(5 << 20, None), "reading 5 MiB");
+    }
+}

@@ -1,0 +1,91 @@
+//! Subcommands that show single samples: script, info, export, heatmap. Stage: command line.
+//!
+//! In: arguments. Out: their output. These keep every sample in memory (24 bytes each), unlike those that fold.
+
+use super::args::{Export, Heatmap, Info, Input, Script, Viewer};
+use super::load::{self, Opened};
+use super::{values, with_output, write_failed};
+use crate::account::Account;
+use crate::error::Error;
+use crate::output::{export, heatmap as map, info as facts, report, script as perf};
+use crate::profile::Boot;
+use crate::read::{self, Source};
+use crate::select::Select;
+use crate::timeline::Timeline;
+use clap::ValueEnum;
+use std::io::Write;
+
+/// `script`.
+pub fn script(args: &Script) -> Result<u8, Error> {
+    let mut opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    opened.consumer.sort_by_time();
+    let has = |letter: char| opened.letters.contains(letter);
+    let style = perf::Style {
+        tsc_hz: clock(&opened, &args.input)?,
+        user: opened.select.user,
+        offsets: args.offsets || has('o'),
+        expand_offsets: args.expand_offsets || has('x'),
+        stop_at_unknown: args.stop_at_unknown || has('i'),
+    };
+    with_output(&args.input, |out| {
+        let done = perf::write(&opened.consumer, &opened.stacks, &opened.symbols, style, out);
+        done.map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(0)
+}
+
+/// `info`.
+pub fn info(args: &Info) -> Result<u8, Error> {
+    let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
+    let select = Select { user: true, ..Select::default() };
+    let source = Source { file: &args.file, form: args.form, progress: &mut |_| {} };
+    let reading = read::read(source, Timeline::new(select))?;
+    super::talk::print(&reading.problems);
+    let tsc_hz = tsc_hz.or(reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64));
+    let account = Account::of(&reading.profile);
+    let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let text = facts::text(&reading.profile, &reading.consumer, &account, &form, tsc_hz);
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
+    Ok(0)
+}
+
+/// `export`.
+pub fn export(args: &Export) -> Result<u8, Error> {
+    let mut opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    opened.consumer.sort_by_time();
+    let tsc_hz = clock(&opened, &args.input)?;
+    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
+    let about = (tsc_hz, rate_hz, &args.input.file[..]);
+    let input = export::Input::new(&opened.consumer, &opened.stacks, &opened.symbols, &opened.select, about);
+    with_output(&args.input, |out| {
+        let done = match args.to {
+            Viewer::Firefox => serde_json::to_writer(&mut *out, &export::firefox::document(&input)).map_err(Into::into),
+            Viewer::Speedscope => {
+                serde_json::to_writer(&mut *out, &export::speedscope::document(&input)).map_err(Into::into)
+            }
+            Viewer::Pprof => out.write_all(&export::pprof::document(&input)),
+        };
+        done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(0)
+}
+
+/// `heatmap`.
+pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
+    let opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    let title = format!("{}{}", args.input.file, report::clock_note(&opened.profile));
+    let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
+    with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
+    Ok(0)
+}
+
+fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
+    let missing = || {
+        Error::Usage(format!(
+            "{}: the header has no tsc-hz; give the TSC clock in GHz behind SYMS, such as 2.2",
+            input.file
+        ))
+    };
+    opened.tsc_hz.ok_or_else(missing)
+}

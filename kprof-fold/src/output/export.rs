@@ -1,0 +1,68 @@
+//! Profiles for other viewers. Stage: output.
+//!
+//! In: a timeline and names. Out: the Firefox Profiler's processed form (through fxprof-processed-profile), speedscope's
+//! sampled form, or pprof's protocol buffer. Each sample weighs one.
+
+pub mod firefox;
+pub mod pprof;
+pub mod speedscope;
+
+use crate::fold::frames::{FrameId, Frames};
+use crate::select::Select;
+use crate::stacks::{StackId, Stacks};
+use crate::symbols::Symbols;
+use crate::timeline::Timeline;
+use std::collections::HashMap;
+
+/// What all exporters need.
+pub struct Input<'a> {
+    /// The samples, by time.
+    pub timeline: &'a Timeline,
+    /// Frames of each distinct stack, outermost first.
+    pub stacks: HashMap<StackId, Vec<FrameId>>,
+    /// Their names.
+    pub frames: Frames,
+    /// TSC ticks in a second.
+    pub tsc_hz: f64,
+    /// Samples in a second that were asked for, if the header says so.
+    pub rate_hz: Option<u64>,
+    /// What the profile is called.
+    pub name: String,
+}
+
+impl<'a> Input<'a> {
+    /// Looks the names of all stacks up.
+    pub fn new(
+        timeline: &'a Timeline,
+        stacks: &Stacks,
+        symbols: &Symbols,
+        select: &Select,
+        (tsc_hz, rate_hz, name): (f64, Option<u64>, &str),
+    ) -> Self {
+        let (mut frames, mut words, mut named) = (Frames::default(), Vec::new(), HashMap::new());
+        for event in &timeline.events {
+            named.entry(event.stack).or_insert_with(|| {
+                let mut ids = Vec::new();
+                stacks.words(event.stack, &mut words);
+                frames.resolve(&words, stacks.traits(event.stack), select.user, symbols, &mut ids);
+                ids.reverse();
+                ids
+            });
+        }
+        Self { timeline, stacks: named, frames, tsc_hz, rate_hz, name: name.to_owned() }
+    }
+
+    /// Seconds since the first sample.
+    pub fn seconds(&self, tsc: u64) -> f64 {
+        let first = self.timeline.events.first().map_or(0, |event| event.tsc);
+        tsc.saturating_sub(first) as f64 / self.tsc_hz
+    }
+
+    /// CPUs with samples, ascending.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = self.timeline.events.iter().map(|event| event.cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+}

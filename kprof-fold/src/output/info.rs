@@ -1,0 +1,117 @@
+//! What a profile is: header, account, rate reached, gaps, contexts, losses. Stage: output.
+//!
+//! In: a profile and its timeline. Out: text. The gap histogram shows whether ticks fall in step with something: random
+//! gaps spread around the period; a single bar means that periodic work is seen too often or never (aliasing).
+
+use crate::account::Account;
+use crate::profile::Profile;
+use crate::timeline::Timeline;
+use std::fmt::Write as _;
+
+/// Bars of the histogram, from nothing to twice the middle gap.
+const BARS: usize = 20;
+/// Characters of the longest bar.
+const WIDTH: u64 = 50;
+/// From this part of all gaps in one bar on, the ticks are called in step.
+const IN_STEP: f64 = 0.9;
+
+/// The text.
+pub fn text(profile: &Profile, timeline: &Timeline, account: &Account, form: &str, tsc_hz: Option<f64>) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "form: {form}; {} lines, {} bytes", profile.lines, profile.bytes);
+    for (number, boot) in profile.boots.iter().enumerate() {
+        let _ = writeln!(text, "boot {}: {}", number + 1, if boot.id().is_empty() { "(not named)" } else { boot.id() });
+        for (key, value) in boot.header.iter().filter(|(key, _)| *key != "boot") {
+            let _ = writeln!(text, "  {key} {value}");
+        }
+        for (name, address) in &boot.anchors {
+            let _ = writeln!(text, "  anchor {name} at {address:x}");
+        }
+        for (what, list) in [("mark", &boot.marks), ("setting", &boot.settings)] {
+            for mark in list {
+                let _ = writeln!(text, "  {what} {} at TSC {:x}", String::from_utf8_lossy(&mark.name), mark.tsc);
+            }
+        }
+        for (number, cpu) in &boot.cpus {
+            let (seen, repeated) = (&cpu.seen, cpu.repeated_batches);
+            let span = seen.tsc_min.zip(seen.tsc_max).map_or(0, |(from, to)| to - from);
+            let _ = write!(
+                text,
+                "  CPU {number}: {} samples, {} in the kernel, {} idle",
+                seen.samples, seen.kernel, seen.idle
+            );
+            if let Some(hz) = tsc_hz.filter(|_| span > 0) {
+                let seconds = span as f64 / hz;
+                let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples - 1) as f64 / seconds);
+            }
+            let _ = writeln!(
+                text,
+                "{}",
+                if repeated > 0 { format!("; {repeated} batches seen again") } else { String::new() }
+            );
+        }
+    }
+    contexts(timeline, &mut text);
+    gaps(timeline, tsc_hz, &mut text);
+    let lost = profile.lost();
+    let _ = writeln!(text, "lost: {lost}");
+    let _ = writeln!(text, "{account}");
+    text
+}
+
+fn contexts(timeline: &Timeline, text: &mut String) {
+    let mut counts = vec![0u64; timeline.contexts.len()];
+    timeline.events.iter().for_each(|event| counts[event.context as usize] += 1);
+    let mut order: Vec<usize> = (0..counts.len()).collect();
+    order.sort_by(|a, b| counts[*b].cmp(&counts[*a]).then(timeline.contexts[*a].cmp(&timeline.contexts[*b])));
+    let _ = writeln!(text, "contexts: {}", counts.len());
+    for context in order.into_iter().take(20) {
+        let _ = writeln!(text, "  {:>9} {}", counts[context], timeline.contexts[context]);
+    }
+}
+
+/// Times between two samples of the same CPU, in TSC ticks.
+pub fn all_gaps(timeline: &Timeline) -> Vec<u64> {
+    let mut order: Vec<_> = timeline.events.iter().map(|event| (event.boot, event.cpu, event.tsc)).collect();
+    order.sort_unstable();
+    let pairs = order.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
+    pairs.map(|pair| pair[1].2 - pair[0].2).collect()
+}
+
+fn gaps(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
+    let mut gaps = all_gaps(timeline);
+    if gaps.len() < 10 {
+        return;
+    }
+    gaps.sort_unstable();
+    let middle = gaps[gaps.len() / 2].max(1);
+    let shown = |ticks: f64| match tsc_hz {
+        Some(hz) => format!("{:.1} us", ticks * 1e6 / hz),
+        None => format!("{ticks:.0} ticks"),
+    };
+    let _ = writeln!(
+        text,
+        "gaps between samples of one CPU: {} of them, the middle one {}",
+        gaps.len(),
+        shown(middle as f64)
+    );
+    let mut bars = [0u64; BARS + 1];
+    for gap in &gaps {
+        let bar = u128::from(*gap) * (BARS as u128) / (2 * u128::from(middle));
+        bars[bar.min(BARS as u128) as usize] += 1;
+    }
+    let most = bars.iter().copied().max().unwrap_or(1).max(1);
+    for (number, count) in bars.iter().enumerate() {
+        let from = shown(number as f64 * 2.0 * middle as f64 / BARS as f64);
+        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
+        let _ = writeln!(text, "  {}{from:>12} {count:>8} {bar}", if number == BARS { ">" } else { " " });
+    }
+    let narrow = gaps.iter().filter(|gap| gap.abs_diff(middle) <= middle / 50).count();
+    let part = narrow as f64 / gaps.len() as f64;
+    let verdict = if part >= IN_STEP {
+        "ticks come in step: work with the same period is seen too often or never (gaps random helps)"
+    } else {
+        "gaps vary: no aliasing to be feared"
+    };
+    let _ = writeln!(text, "  {:.0} % of the gaps are within 2 % of the middle one: {verdict}", part * 100.0);
+}

@@ -1,0 +1,111 @@
+//! Every sample with its stack, in the form of `perf script`. Stage: output.
+//!
+//! In: a timeline and names. Out: what redox-kprofiling prints, with right time stamps: seconds, a point, six digits. A `->`
+//! inside a name becomes an arrow sign: tools that read this form take it for inlining and cut there.
+
+use crate::fold::walk::{Step, marker_name, walk};
+use crate::stacks::Stacks;
+use crate::symbols::{Symbols, name::clean, name::frame_name};
+use crate::timeline::{Event, Timeline};
+use std::io::{self, Write};
+
+/// How it is printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// TSC ticks in a second.
+    pub tsc_hz: f64,
+    /// User samples and the user part of stacks too; then each sample has its context's name, else `kernel`.
+    pub user: bool,
+    /// Offsets behind names.
+    pub offsets: bool,
+    /// Offsets as frames of their own.
+    pub expand_offsets: bool,
+    /// A stack ends where no function is known.
+    pub stop_at_unknown: bool,
+}
+
+/// Writes all samples.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(
+    timeline: &Timeline,
+    stacks: &Stacks,
+    symbols: &Symbols,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut words = Vec::new();
+    let mut text = String::new();
+    for event in &timeline.events {
+        text.clear();
+        let context = if style.user { &timeline.contexts[event.context as usize][..] } else { "kernel" };
+        text.push_str(&format!("{} {} {}:\n", context.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz)));
+        stacks.words(event.stack, &mut words);
+        let mut ended = false;
+        walk(&words, style.user, |step| {
+            if !ended {
+                ended = !frame(step, symbols, style, &mut text);
+            }
+        });
+        text.push('\n');
+        out.write_all(text.as_bytes())?;
+    }
+    out.flush()
+}
+
+/// `SECONDS.MICROSECONDS`, rounded down.
+pub fn seconds(event: &Event, tsc_hz: f64) -> String {
+    let hz = tsc_hz.round().max(1.0) as u128;
+    let micros = u128::from(event.tsc) * 1_000_000 / hz;
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+/// Adds the lines of one frame; false if the stack ends before it.
+fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
+    let address = match step {
+        Step::Address(address) => address,
+        Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => address,
+        Step::Candidate { .. } => return true,
+        Step::Marker(marker) => {
+            text.push_str(&format!("\t{:x} {} ([kernel])\n", marker.encode(), marker_name(marker)));
+            return true;
+        }
+    };
+    let place = if address >> 63 == 1 { "[kernel]" } else { "[user]" };
+    let Some(number) = symbols.find(address) else {
+        if !style.stop_at_unknown {
+            text.push_str(&format!("\t{address:x} [unknown] ({place})\n"));
+        }
+        return !style.stop_at_unknown;
+    };
+    let start = symbols.table.get(number).start.wrapping_add(symbols.slide);
+    let offset = address.wrapping_sub(start);
+    let raw = frame_name(symbols.table.name(number));
+    let function = clean(&raw).replace("->", "\u{2192}");
+    if style.expand_offsets && offset != 0 {
+        text.push_str(&format!(
+            "\t{address:x} [{function}+{offset:#x}] ({place})\n\t{start:x} [{function}] ({place})\n"
+        ));
+    } else if style.offsets {
+        text.push_str(&format!("\t{address:x} [{function}+{offset:#x}] ({place})\n"));
+    } else {
+        symbols.frames_at(address, |name| {
+            text.push_str(&format!("\t{address:x} [{}] ({place})\n", clean(name).replace("->", "\u{2192}")));
+        });
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microseconds_have_six_digits() {
+        let event = |tsc| Event { tsc, boot: 0, cpu: 0, context: 0, stack: 0 };
+        assert_eq!(seconds(&event(2_200_011_000), 2.2e9), "1.000005");
+        assert_eq!(seconds(&event(0), 2.2e9), "0.000000");
+        assert_eq!(seconds(&event(u64::MAX), 1e9), "18446744073.709551");
+    }
+}

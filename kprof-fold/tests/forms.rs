@@ -1,0 +1,189 @@
+//! The same samples in every form fold to the same; exports hold what the folded text holds.
+#![forbid(unsafe_code)]
+
+use kprof::format::chunk::{Chunk, ChunkKind};
+use kprof::format::samples::{Delta, Times, put_varint};
+use kprof::format::serial;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const K: u64 = 0xffff_ffff_8000_0000;
+const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t mm::map\n";
+const HEADER: &str = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n";
+const META: &str = "# batch cpu=meta from=0 to=10\n# context id=5 name=a%20b\n# mark tsc=64 name=go\n# end cpu=meta to=10\n";
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn fold(name: &str, profile: &[u8], before: &[&str], after: &[&str]) -> Output {
+    let (profile_file, syms_file) = (path(&format!("{name}.profile")), path(&format!("{name}.syms")));
+    std::fs::write(&profile_file, profile).expect("the test folder is writable");
+    std::fs::write(&syms_file, SYMS).expect("the test folder is writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    command.args(before).arg(profile_file).arg(syms_file).args(after).output().expect("kprof-fold runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// (TSC, stack) of each sample of two batches of CPU 1.
+fn batches() -> [Vec<(u64, Vec<u64>)>; 2] {
+    let marker = 0xffff_ffff_ffff_f121;
+    let first = (0..50).map(|n| (100 + n, vec![K + 0x2010 + n % 3, K + 0x1020]));
+    let second = (0..20).map(|n| (900 + n, vec![K + 0x2010, marker, K + 0x1000]));
+    [first.collect(), second.collect()]
+}
+
+fn text() -> String {
+    let mut text = [HEADER, META].concat();
+    for (number, batch) in batches().iter().enumerate() {
+        let (from, to) = (number * 1000, number * 1000 + 1000);
+        text += &format!("# batch cpu=1 from={from} to={to} lost-full={number}\n");
+        for (tsc, stack) in batch {
+            let stack: Vec<String> = stack.iter().map(|word| format!("{word:x}")).collect();
+            text += &format!("a%20b 1 {tsc:x} {}\n", stack.join(" "));
+        }
+        text += &format!("# end cpu=1 to={to} samples={}\n", batch.len());
+    }
+    text
+}
+
+fn binary() -> Vec<Vec<u8>> {
+    let chunk = |kind, samples, payload: &[u8]| {
+        let chunk = Chunk { kind, samples, payload };
+        [&chunk.header()[..], payload].concat()
+    };
+    let mut chunks = vec![chunk(ChunkKind::Lines, 0, [HEADER, META].concat().as_bytes())];
+    for (number, batch) in batches().iter().enumerate() {
+        let line = format!("# batch cpu=1 from={} to={} lost-full={number}\n", number * 1000, number * 1000 + 1000);
+        let mut payload = Vec::new();
+        put_varint(line.len() as u64, &mut |bytes: &[u8]| payload.extend_from_slice(bytes));
+        payload.extend_from_slice(line.as_bytes());
+        let mut delta = Delta::default();
+        for (tick, (tsc, stack)) in batch.iter().enumerate() {
+            let times = Times { tick: tick as u64, tsc: *tsc, context: 5 };
+            delta.write(times, stack, |bytes| payload.extend_from_slice(bytes));
+        }
+        chunks.push(chunk(ChunkKind::Samples, batch.len() as u32, &payload));
+    }
+    chunks
+}
+
+fn serial_lines() -> Vec<String> {
+    let text = text();
+    let line = |(number, line): (usize, &str)| {
+        let mut out = String::new();
+        serial::write(&mut out, number as u64, line).expect("a string takes everything");
+        format!("[{number}] other words {out}")
+    };
+    text.lines().enumerate().map(line).collect()
+}
+
+const FOLDED: &str = "a b;kmain;[interrupt 33];mm::map 20\na b;kmain;mm::map 50\n[lost] 1\n";
+
+#[test]
+fn text_binary_and_serial_fold_to_the_same() {
+    let by = &["--strict", "--by", "context"];
+    let noise = "\nkernel: something else\n";
+    for (name, profile) in [
+        ("same-text", text().into_bytes()),
+        ("same-binary", binary().concat()),
+        ("same-serial", serial_lines().join(noise).into_bytes()),
+    ] {
+        // Without an account the strict exit code is 5; here only what was skipped matters.
+        let done = fold(name, &profile, by, &[]);
+        assert_eq!(out(&done), FOLDED, "{name}: {}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(done.status.code(), Some(5), "{name}");
+    }
+}
+
+#[test]
+fn a_damaged_chunk_costs_itself() {
+    let chunks = binary();
+    for damaged in 1..3 {
+        for byte in [0, 9, 13, 20, 30, chunks[damaged].len() - 1] {
+            let mut all = chunks.clone();
+            all[damaged][byte] ^= 0x55;
+            let done = fold("damaged-chunk", &all.concat(), &[], &[]);
+            let samples = batches()[2 - damaged].len();
+            let counted: usize = out(&done)
+                .lines()
+                .filter(|line| !line.starts_with("[lost]"))
+                .map(|line| line.rsplit(' ').next().expect("has a count").parse::<usize>().expect("is a number"))
+                .sum();
+            assert_eq!(counted, samples, "chunk {damaged}, byte {byte}: {}", out(&done));
+            let place: usize = chunks[..damaged].iter().map(Vec::len).sum();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(said.contains(&format!(":byte:{place}: ")), "chunk {damaged}, byte {byte}: {said}");
+        }
+    }
+    let whole = chunks.concat();
+    let torn = fold("torn-chunk", &whole[..whole.len() - 1], &[], &[]);
+    assert_eq!(out(&torn), "kmain;mm::map 50\n");
+    assert!(String::from_utf8_lossy(&torn.stderr).contains("ends inside a chunk"));
+}
+
+#[test]
+fn a_damaged_serial_line_costs_itself_and_is_counted() {
+    let mut lines = serial_lines();
+    let sample = lines.iter().position(|line| line.contains("a%20b 1 64 ")).expect("the first sample");
+    lines[sample] = lines[sample].replace(" 1 64 ", " 1 65 ");
+    lines.remove(sample + 3);
+    let done = fold("damaged-serial", lines.concat().as_bytes(), &["--by", "context"], &[]);
+    assert_eq!(out(&done), FOLDED.replace(" 50", " 48"));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains("damaged ~kprof line") && said.contains("1 ~kprof lines are missing"), "{said}");
+}
+
+#[test]
+fn times_and_marks_choose_samples() {
+    let count = |from: &str, to: &str| {
+        let done = fold("between", text().as_bytes(), &["-q", "--between", from, to], &[]);
+        let numbers = out(&done);
+        numbers.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    // The one loss lies between TSC 149 and 919.
+    assert_eq!(count("start", "end"), 71);
+    assert_eq!(count("go", "0x64"), 0);
+    assert_eq!(count("0x64", "0x6e"), 10);
+    assert_eq!(count("@0.000000100", "@0.000000110"), 10);
+    assert_eq!(count("0", "0.00000001"), 10);
+    let done = fold("between", text().as_bytes(), &["--between", "nowhere", "end"], &[]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("marks: go"));
+}
+
+#[test]
+fn the_script_form_is_read_by_the_flame_graph_tools_parser() {
+    let done = fold("script", text().as_bytes(), &["script", "-q"], &[]);
+    let script = out(&done);
+    assert!(script.starts_with("kernel 1 0.000000:\n\tffffffff80002010 [mm::map] ([kernel])\n"), "{script}");
+    assert_eq!(script.matches("kernel 1 ").count(), 70);
+    let override_clock = fold("script", text().as_bytes(), &["script", "-q"], &["0.0001"]);
+    assert!(out(&override_clock).starts_with("kernel 1 0.001000:\n"), "{}", out(&override_clock));
+}
+
+#[test]
+fn speedscope_profiles_are_consistent_and_complete() {
+    let done = fold("speedscope", text().as_bytes(), &["export", "-q", "--to", "speedscope"], &[]);
+    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
+    let frames = document["shared"]["frames"].as_array().expect("has frames");
+    assert!(frames.iter().all(|frame| frame["name"].is_string()));
+    let profile = &document["profiles"][0];
+    let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
+    assert_eq!((samples.len(), weights.len(), profile["endValue"].as_u64()), (70, 70, Some(70)));
+    let name = |id: &serde_json::Value| frames[id.as_u64().unwrap() as usize]["name"].as_str().unwrap();
+    let first: Vec<&str> = samples[0].as_array().unwrap().iter().map(name).collect();
+    assert_eq!(first, ["kmain", "mm::map"]);
+}
+
+#[test]
+fn firefox_profiles_hold_every_sample() {
+    let done = fold("firefox", text().as_bytes(), &["export", "-q", "--to", "firefox"], &[]);
+    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
+    let thread = &document["threads"][0];
+    assert_eq!(thread["name"], "CPU 1");
+    assert_eq!(thread["samples"]["length"], 70);
+}
