@@ -1,4 +1,4 @@
-//! How long to pause between two rounds, where the kernel cannot wake its reader.
+//! How long to pause between two rounds, while sampling goes on.
 //!
 //! In: how full the fullest ring was. Out: a pause. Context: user process, pure. Aims at rings a quarter full: rare
 //! enough to be cheap, early enough that a burst of four times the rate loses nothing.
@@ -13,7 +13,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { pause: Duration::from_millis(20) }
+        Self { pause: Self::SHORTEST }
     }
 }
 

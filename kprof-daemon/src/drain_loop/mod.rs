@@ -31,6 +31,10 @@ use std::time::Duration;
 
 /// Rounds after the end was asked for, for sources that do not say how far they have got.
 const LAST_ROUNDS: usize = 64;
+/// The longest pause between two rounds in which the kernel cannot call for one.
+const REST: Duration = Duration::from_millis(100);
+/// Rounds between two looks whether the file is still there.
+const LOOK_ROUNDS: u64 = 16;
 
 /// What a session does with what it reads.
 #[derive(Clone, Debug)]
@@ -104,6 +108,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     ctl: Ctl,
     totals: Totals,
     pace: Pace,
+    rounds: u64,
     began: Duration,
 }
 
@@ -129,6 +134,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             ctl,
             totals: Totals::default(),
             pace: Pace::default(),
+            rounds: 0,
             began,
         };
         session.go_on_from(resumed)?;
@@ -190,14 +196,26 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if self.source.is_finite() {
             return Ok(());
         }
+        if self.ctl.overwrites() && self.ctl.is_running() {
+            // Full rings are a flight recorder's ordinary state; there is nothing to do until it is frozen.
+            let _ = self.system.sleep(Pace::LONGEST);
+            return Ok(());
+        }
         let before = self.system.now();
-        let waited = self.source.wait(self.system, Pace::LONGEST)?;
-        // A kernel that returns at once and has nothing must not make a busy loop of this one.
-        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
-        if waited == Waited::CannotWait || in_vain {
-            let pause = self.pace.next(self.ctl.fill());
+        if self.ctl.is_running() {
+            // The kernel also wakes its reader for every new name; a round for each would cost more than it brings.
+            let pause = self.pace.next(self.ctl.fill()).min(REST);
             // A signal that cuts the sleep short is as good as the end of it.
             let _ = self.system.sleep(pause);
+        } else {
+            // Whatever rate begins next, it is met with short pauses.
+            self.pace = Pace::default();
+        }
+        let waited = self.source.wait(self.system, Pace::LONGEST - REST)?;
+        // A kernel that returns at once and has nothing must not make a busy loop of this one.
+        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
+        if !self.ctl.is_running() && (waited == Waited::CannotWait || in_vain) {
+            let _ = self.system.sleep(Pace::LONGEST - REST);
         }
         Ok(())
     }
@@ -221,7 +239,10 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         self.acknowledge()?;
         self.pump_live(false);
-        self.file.check_it_is_there(self.system)?;
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(LOOK_ROUNDS) {
+            self.file.check_it_is_there(self.system)?;
+        }
         Ok(taken.brought)
     }
 
