@@ -57,6 +57,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "pure arithmetic, 100 000 times")]
     fn gaps_stay_within_a_quarter_and_average_to_the_period() {
         let (mut gaps, period, count) = (Gaps::new(42), 1_000_000, 100_000);
         let mut eighths = [0_u32; 8];

@@ -8,12 +8,12 @@
 //! has one writer. Full ring: the record is not begun, the tick counts as lost.
 
 use crate::format::marker::{Facts, Marker};
-use crate::format::record::Kind;
+use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::hooks::{Context, Kernel, NmiToken, Outcome, Registers};
-use crate::profiler::{Profiler, Settings, State};
+use crate::profiler::{Profiler, State};
 use crate::ring::{Ring, Sink};
 use crate::slot::CpuSlot;
-use crate::unwind::{self, Memory, Run, Stacks, Walk};
+use crate::unwind::{self, Memory, ROUND, Run, Stacks, Walk};
 use crate::x86_64::{memory::Direct, tsc};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, compiler_fence, fence};
@@ -22,18 +22,18 @@ use core::sync::atomic::{Ordering, compiler_fence, fence};
 const INTERRUPT_FLAG: u64 = 1 << 9;
 /// One tick in this many has its cost measured.
 const MEASURED: u64 = 64;
+/// Places before the first caller: header, first address, facts.
+const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 /// Rounds in which a handler looks for ticks of NMIs nested in it; what comes later waits for the next NMI.
 const NESTED_ROUNDS: usize = 4;
 
-/// One tick being handled.
-struct Tick<'a, K, M> {
-    kernel: &'a K,
+/// One tick being handled. Number and TSC stand in the slot, not here: what is live during the walk would cost the hot
+/// path its registers.
+struct Tick<'a, K: Kernel, M> {
+    profiler: &'a Profiler<K>,
     slot: &'a CpuSlot,
     text: (u64, u64),
-    settings: Settings,
     memory: M,
-    number: u64,
-    tsc: u64,
 }
 
 impl<K: Kernel> Profiler<K> {
@@ -78,7 +78,7 @@ impl<K: Kernel> Profiler<K> {
         part.sequence.store(sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         let outcome = work(slot, ready.config.text);
-        part.sequence.store(sequence + 2, Ordering::Release);
+        part.sequence.store(part.sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
         if part.nested.load(Ordering::Relaxed) {
             settle_nested(slot);
@@ -96,17 +96,15 @@ impl<K: Kernel> Profiler<K> {
             counters.repeat.add(1);
             return Outcome::Foreign;
         }
-        let tsc = tsc::read();
+        slot.handler.started_tsc.set(tsc::read());
         slot.handler.seen.set(number);
         counters.taken.add(1);
         if number - seen > 1 {
             counters.merged.add(number - seen - 1);
         }
-        let tick = Tick { kernel: self.kernel(), slot, text, settings: self.settings(), memory, number, tsc };
-        let outcome = tick.sample(at);
-        if number.is_multiple_of(MEASURED) {
-            counters.own_tsc.add(tsc::read().wrapping_sub(tsc).wrapping_mul(MEASURED));
-            counters.own_samples.add(1);
+        let outcome = Tick { profiler: self, slot, text, memory }.sample(at);
+        if slot.handler.seen.get().is_multiple_of(MEASURED) {
+            measure(slot);
         }
         outcome
     }
@@ -116,37 +114,44 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Filters, walks, publishes. What is rare goes to `careful`; both come to the same record.
     #[inline(always)]
     fn sample(self, at: &Registers) -> Outcome {
-        let context = self.kernel.context();
+        let context = self.profiler.kernel().context();
         if at.cs & 3 == 3 {
             return self.user(at, context);
         }
-        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
-        let (head, places) = ring.places();
-        let facts = interrupts_off(at);
-        let (Some(header), false) = (places.first_chunk::<7>(), context.idle | self.settings.overwrites()) else {
+        let (Some(ring), settings) = (self.slot.ring.get(), self.profiler.settings()) else {
+            return lost(self.slot, None);
+        };
+        // Room for everything a walk can have here, side by side: nothing needs to be checked on the way.
+        let rounds = settings.rounds();
+        let (head, Some(places)) = ring.places(HEADER_PLACES + rounds * ROUND) else {
             return self.careful(at, context);
         };
+        if context.idle | settings.overwrites() {
+            return self.careful(at, context);
+        }
+        let facts = interrupts_off(at);
+        let part = &self.slot.handler;
         let facts_word = Marker::Facts(Facts(facts)).encode();
-        let words = [head, self.number, self.tsc, context.id, at.rip, facts_word];
-        for (place, word) in header[1..].iter().zip(words) {
+        let words = [head, part.seen.get(), part.started_tsc.get(), context.id, at.rip, facts_word];
+        for (place, word) in places[1..HEADER_PLACES].iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
         // With interrupts on there are no facts, and the first caller takes that place.
-        let length = 6 + usize::from(facts);
-        let places = &places[length..];
-        let places = places.get(..self.settings.depth() - 1).unwrap_or(places);
-        let plain = unwind::innermost(self.kernel, self.memory, self.text, at, places);
+        let length = HEADER_PLACES - 1 + usize::from(facts);
+        let frames = &places[length..];
+        let plain = unwind::innermost(self.profiler.kernel(), self.memory, self.text, at, frames.as_chunks().0);
         let Some((run, range)) = plain else { return self.careful(at, context) };
         if !run.at_root(self.memory) {
-            return self.finish(at, ring, length, (run, range));
+            return self.finish(at, length, (run, range));
         }
-        ring.publish_at(head, &header[0], Kind::Sample, length + run.taken);
+        ring.publish_at(head, &places[0], Kind::Sample, length + run.taken);
         self.recorded(at, false, false)
     }
 
     /// A walk that began plainly and met a border or something special.
     #[inline(never)]
-    fn finish(self, at: &Registers, ring: &Ring, length: usize, (run, range): (Run, Range<u64>)) -> Outcome {
+    fn finish(self, at: &Registers, length: usize, (run, range): (Run, Range<u64>)) -> Outcome {
+        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
         let mut walk = self.walk(ring.room());
         walk.sink.advance(length);
         if walk.finish(&run, range).is_err() {
@@ -158,7 +163,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
     #[inline(never)]
     fn user(self, at: &Registers, context: Context) -> Outcome {
-        if !self.settings.keep_user() {
+        if !self.profiler.settings().keep_user() {
             self.slot.handler.counters.user.add(1);
             return Outcome::LeftOut;
         }
@@ -168,16 +173,16 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
     fn careful(self, at: &Registers, context: Context) -> Outcome {
-        let counters = &self.slot.handler.counters;
+        let (counters, settings) = (&self.slot.handler.counters, self.profiler.settings());
         let idle = context.idle && at.cs & 3 == 0;
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
-        if idle && !self.settings.keep_idle() && !self.in_interrupt(at) {
+        if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
             return Outcome::LeftOut;
         }
         let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
-        let sink = if self.settings.overwrites() {
-            let (sink, overwritten) = ring.room_by_force(self.settings.most_words());
+        let sink = if settings.overwrites() {
+            let (sink, overwritten) = ring.room_by_force(settings.most_words());
             counters.overwritten.add(overwritten);
             sink
         } else {
@@ -185,7 +190,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) | (u8::from(context.idle) * Facts::IDLE));
-        let header = [0, ring.head(), self.number, self.tsc, context.id, at.rip];
+        let part = &self.slot.handler;
+        let header = [0, ring.head(), part.seen.get(), part.started_tsc.get(), context.id, at.rip];
         let facts = (facts.0 != 0).then_some(Marker::Facts(facts).encode());
         let begun = header.into_iter().chain(facts).try_for_each(|word| walk.sink.push(word));
         if begun.and_then(|()| walk.run(at)).is_err() {
@@ -218,18 +224,27 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     fn walk<'r>(&self, sink: Sink<'r>) -> Walk<'_, 'r, K, M> {
+        let settings = self.profiler.settings();
         Walk {
-            kernel: self.kernel,
+            kernel: self.profiler.kernel(),
             memory: self.memory,
             text: self.text,
             sink,
             // The interrupted instruction is the first frame.
-            frames_left: self.settings.depth() - 1,
+            frames_left: settings.depth() - 1,
             stacks: Stacks::new(),
-            user_frames: self.settings.keep_user(),
+            user_frames: settings.keep_user(),
             in_interrupt: false,
         }
     }
+}
+
+/// Adds the time since the handler began to its own cost, for this tick and those that are not measured.
+#[cold]
+fn measure(slot: &CpuSlot) {
+    let spent = tsc::read().wrapping_sub(slot.handler.started_tsc.get());
+    slot.handler.counters.own_tsc.add(spent.wrapping_mul(MEASURED));
+    slot.handler.counters.own_samples.add(1);
 }
 
 /// Bit 0 of the sample's facts.

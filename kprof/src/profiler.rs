@@ -8,6 +8,7 @@ use crate::control::ControlState;
 use crate::hooks::{Event, Kernel};
 use crate::meta::Meta;
 use crate::slot::CpuSlot;
+use crate::unwind::ROUND;
 use crate::x86_64::tsc;
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -61,13 +62,12 @@ pub(crate) enum State {
 }
 
 bitflags::bitflags! {
-    /// What the handler needs to know, in one load. Bits 16 to 31: the depth.
+    /// What the handler needs to know, in one load. Bits 16 to 31: the depth; from 32: the rounds of the plain walk in it.
     #[derive(Clone, Copy)]
     pub(crate) struct Settings: u64 {
         const KEEP_IDLE = 1 << 0;
         const KEEP_USER = 1 << 1;
         const OVERWRITE = 1 << 2;
-        const DEPTH = 0xffff << 16;
     }
 }
 
@@ -89,7 +89,14 @@ impl Settings {
     }
 
     pub(crate) fn with_depth(self, depth: u16) -> Self {
-        Self::from_bits_retain(self.bits() & !Self::DEPTH.bits() | u64::from(depth) << 16)
+        let rounds = (u64::from(depth) - 1) / ROUND as u64;
+        Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16 | rounds << 32)
+    }
+
+    /// Rounds of the plain walk that stay below the depth.
+    #[inline(always)]
+    pub(crate) fn rounds(self) -> usize {
+        (self.bits() >> 32) as usize
     }
 
     /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
@@ -128,7 +135,7 @@ impl<K: Kernel> Profiler<K> {
             kernel,
             ready: spin::Once::new(),
             live: Live {
-                settings: AtomicU64::new(64 << 16),
+                settings: AtomicU64::new(1 << 16),
                 state: AtomicU8::new(State::Stopped as u8),
                 sending: AtomicBool::new(false),
                 way: AtomicU8::new(Way::Own as u8),

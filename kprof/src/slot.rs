@@ -46,6 +46,8 @@ pub(crate) struct HandlerPart {
     pub(crate) nested: AtomicBool,
     /// The last tick number seen.
     pub(crate) seen: Counter,
+    /// When the handler at work, or the last one, began.
+    pub(crate) started_tsc: Counter,
     pub(crate) counters: HandlerCounters,
     /// Words of an idle walk, which nobody reads.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
@@ -88,6 +90,7 @@ impl CpuSlot {
                 sequence: AtomicU64::new(0),
                 nested: AtomicBool::new(false),
                 seen: Counter::new(),
+                started_tsc: Counter::new(),
                 counters: HandlerCounters::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
             },

@@ -181,10 +181,13 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     buffer[0] = registers.rip;
     // Linker symbols: two values of which the compiler knows nothing.
     let (text_start, text_end) = black_box(text());
+    // Constants that fit into no immediate.
+    let window = black_box(WINDOW);
     let mut frame = registers.rbp;
     let mut length = 2;
-    for place in &mut buffer[2..] {
-        if frame < WINDOW.start || frame.saturating_add(16) >= WINDOW.end {
+    #[allow(clippy::needless_range_loop, reason = "as it is written there")]
+    for index in 2..32 {
+        if frame < window.start || frame.saturating_add(16) >= window.end {
             break;
         }
         // SAFETY: the bench's stack is a whole chain, and 0 ends it.
@@ -194,8 +197,8 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
             break;
         }
         frame = next;
-        *place = address;
-        length += 1;
+        buffer[index] = address;
+        length = index + 1;
     }
     length
 }

@@ -23,14 +23,14 @@ pub(crate) struct Sink<'r> {
 }
 
 impl Ring {
-    /// The room that there is, as far as it lies side by side: where the next record begins, and its places. Drop mode.
+    /// Where the next record begins, and `words` places for it side by side, if there are that many. Drop mode.
     #[inline(always)]
-    pub(crate) fn places(&self) -> (u64, &[AtomicU64]) {
+    pub(crate) fn places(&self, words: usize) -> (u64, Option<&[AtomicU64]>) {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: what the reader has copied before it moved the tail was read before we write over it.
         let tail = self.tail.load(Ordering::Acquire);
-        let (room, places) = (position::room(self.capacity(), head, tail), self.words.from(head));
-        (head, places.get(..room as usize).unwrap_or(places))
+        let fits = position::room(self.capacity(), head, tail) >= words as u64;
+        (head, if fits { self.words.from(head).get(..words) } else { None })
     }
 
     /// Room for one record, as much as there is. Drop mode.

@@ -25,7 +25,7 @@ use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Kernel, Registers};
 use crate::ring::{Full, Sink};
 use core::ops::Range;
-pub(crate) use plain::{Run, innermost};
+pub(crate) use plain::{ROUND, Run, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 

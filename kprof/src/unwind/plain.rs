@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
 
 /// Frames taken by one round of the loop.
-const UNROLLED: usize = 4;
+pub(crate) const ROUND: usize = 4;
 /// A distance of this many words or more is none: the address lies outside, or is misaligned.
 const NO_DISTANCE: u64 = 1 << 60;
 
@@ -57,7 +57,7 @@ pub(crate) fn innermost<K: Kernel, M: Memory>(
     memory: M,
     text: (u64, u64),
     at: &Registers,
-    places: &[AtomicU64],
+    places: &[[AtomicU64; ROUND]],
 ) -> Option<(Run, Range<u64>)> {
     if kernel.entry_frame(at).is_some() {
         return None;
@@ -91,7 +91,7 @@ pub(super) fn run<K: Kernel, M: Memory>(
     places: &[AtomicU64],
 ) -> Run {
     // SAFETY: `frame` was judged.
-    unsafe { run_from(kernel, memory, frame, bound(range), text, places) }
+    unsafe { run_from(kernel, memory, frame, bound(range), text, places.as_chunks().0) }
 }
 
 /// The loop: twelve instructions a frame. A function of its own, so that all it needs stays in registers.
@@ -105,11 +105,10 @@ unsafe fn run_from<K: Kernel, M: Memory>(
     mut frame: u64,
     top: u64,
     (text_start, text_end): (u64, u64),
-    places: &[AtomicU64],
+    rounds: &[[AtomicU64; ROUND]],
 ) -> Run {
     let text_bytes = text_end.wrapping_sub(text_start);
     let mut words_left = distance(top, frame);
-    let (rounds, _) = places.as_chunks::<UNROLLED>();
     for (round, places) in rounds.iter().enumerate() {
         for (index, place) in places.iter().enumerate() {
             // SAFETY: by the caller's word for the first; each further one is as close to the top as the comparison
@@ -118,14 +117,14 @@ unsafe fn run_from<K: Kernel, M: Memory>(
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);
             if address.wrapping_sub(text_start) >= text_bytes || kernel.border(address, frame).is_some() {
-                return Run { taken: round * UNROLLED + index, last: frame };
+                return Run { taken: round * ROUND + index, last: frame };
             }
             let left = distance(top, next);
             if left >= words_left {
-                return Run { taken: round * UNROLLED + index + 1, last: frame | 1 };
+                return Run { taken: round * ROUND + index + 1, last: frame | 1 };
             }
             (frame, words_left) = (next, left);
         }
     }
-    Run { taken: rounds.len() * UNROLLED, last: frame }
+    Run { taken: rounds.len() * ROUND, last: frame }
 }

@@ -89,7 +89,7 @@ impl Machine {
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             let room = walk.sink.contiguous(walk.frames_left);
-            if let Some((run, range)) = innermost(self, walk.memory, walk.text, at, room) {
+            if let Some((run, range)) = innermost(self, walk.memory, walk.text, at, room.as_chunks().0) {
                 if run.at_root(self) {
                     walk.take(&run);
                 } else {
