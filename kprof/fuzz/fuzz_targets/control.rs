@@ -1,0 +1,63 @@
+//! Fuzz: any bytes written to ctl are carried out whole or refused with a line and a reason, and its text stays readable.
+//!
+//! `cargo +nightly fuzz run control -- -max_total_time=60`
+#![no_main]
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Setup};
+use libfuzzer_sys::fuzz_target;
+use std::sync::Once;
+
+struct Machine;
+
+impl Kernel for Machine {
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn signal(&self, _cpus: &CpuSet<'_>) {}
+    fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
+        None
+    }
+    fn context(&self) -> Context {
+        Context { id: 0, idle: false }
+    }
+    fn sleep_ns(&self, _ns: u64) {}
+}
+
+static PROFILER: Profiler<Machine> = Profiler::new(Machine);
+static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+
+fn memory() -> &'static mut [MaybeUninit<u64>] {
+    Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
+}
+
+fn text() -> String {
+    let mut text = String::new();
+    PROFILER.write_control(&mut text).expect("a string takes everything");
+    text
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    static SET_UP: Once = Once::new();
+    SET_UP.call_once(|| {
+        PROFILER.init(|| Setup {
+            slots: &SLOTS,
+            meta: memory(),
+            config: Config { tsc_hz: 1_000_000_000, ..Config::new() },
+        });
+        PROFILER.register(1, memory);
+    });
+    let before = text();
+    match PROFILER.control(1, bytes) {
+        Ok(_) => {}
+        Err(error) => {
+            assert!(error.line >= 1);
+            let same = |text: &str| {
+                text.lines().filter(|line| !line.starts_with("error ")).map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(same(&before), same(&text()), "refused, and yet changed");
+        }
+    }
+    assert!(text().lines().all(|line| line.contains(' ')));
+});
