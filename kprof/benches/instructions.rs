@@ -15,8 +15,12 @@ use std::process::{Command, ExitCode};
 const TICKS: u64 = 640;
 
 /// What is measured: its name, the function that callgrind counts in.
-const MEASURED: [(&str, &str); 3] =
-    [("ours", "*Ours*tick*"), ("reference", "*common*reference*"), ("reference-walk", "*common*walk_alone*")];
+const MEASURED: [(&str, &str); 4] = [
+    ("ours", "*Ours*tick*"),
+    ("ours-through-syscall", "*Ours*tick*"),
+    ("reference", "*common*reference*"),
+    ("reference-walk", "*common*walk_alone*"),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -60,6 +64,9 @@ fn count(name: &str, function: &str, frames: usize) -> Result<u64, String> {
 
 fn run(name: &str, frames: usize) {
     let mut world = World::new(frames);
+    if name == "ours-through-syscall" {
+        world.end_in_syscall(frames);
+    }
     world.touch();
     let mut ring = PlainRing::new();
     let mut ours = Ours::new();
@@ -67,7 +74,7 @@ fn run(name: &str, frames: usize) {
     for tick in 0..TICKS {
         let registers = black_box(&world.registers);
         match name {
-            "ours" => ours.tick(registers),
+            "ours" | "ours-through-syscall" => ours.tick(registers),
             "reference" => reference(registers, &mut ring),
             _ => {
                 black_box(walk_alone(registers, &mut buffer));

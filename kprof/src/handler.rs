@@ -152,6 +152,19 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     fn finish(self, at: &Registers, length: usize, (run, range): (Run, Range<u64>)) -> Outcome {
         let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
+        let settings = self.profiler.settings();
+        if !settings.keep_user()
+            && run.taken + 1 < settings.depth()
+            && let Some((marker, rip, is_interrupt)) = run.entry_from_user(self.memory, &range)
+            && let words = length + run.taken + 3
+            && let (head, Some(places)) = ring.places(words)
+        {
+            for (place, word) in places[words - 3..].iter().zip([marker, Marker::User.encode(), rip]) {
+                place.store(word, Ordering::Relaxed);
+            }
+            ring.publish_at(head, &places[0], Kind::Sample, words);
+            return self.recorded(at, is_interrupt, false);
+        }
         let mut walk = self.walk(ring.room());
         walk.sink.advance(length);
         if walk.finish(&run, range).is_err() {

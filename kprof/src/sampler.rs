@@ -45,8 +45,12 @@ impl<K: Kernel> Profiler<K> {
         loop {
             self.wake_if_due();
             self.back_off(&mut second, config);
-            if self.state() != State::Running {
-                self.signal_pending(cpu);
+            // With the way `self` the CPUs tick for themselves; here is only the reader to wake.
+            let own = config.way == Way::Own;
+            if own || self.state() != State::Running {
+                if !own {
+                    self.signal_pending(cpu);
+                }
                 self.kernel().sleep_ns(STOPPED_SLEEP_NS);
                 deadline = None;
                 continue;

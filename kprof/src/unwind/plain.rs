@@ -7,6 +7,7 @@
 
 use super::Memory;
 use super::frame_pointer::bound;
+use crate::format::marker::Marker;
 use crate::hooks::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -15,6 +16,11 @@ use core::ops::Range;
 pub(crate) const ROUND: usize = 4;
 /// A distance of this many words or more is none: the address lies outside, or is misaligned.
 const NO_DISTANCE: u64 = 1 << 60;
+
+/// The markers of entries lie side by side: interrupts, exceptions, syscall.
+const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
+const SYSCALL: u64 = Marker::Syscall.encode();
+const _: () = assert!(SYSCALL - FIRST_ENTRY == 0x200, "256 interrupts, 256 exceptions, then the syscall");
 
 /// A run of plain frames.
 #[derive(Clone, Copy)]
@@ -32,6 +38,21 @@ impl Run {
         let last = self.last & !1;
         // SAFETY: `last` is a judged frame.
         if self.last & 1 == 1 { (unsafe { memory.stack(last) }, last + 8) } else { (last, last) }
+    }
+
+    /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
+    /// instruction, and whether it was an interrupt or exception. Most samples end so.
+    #[inline(always)]
+    pub(crate) fn entry_from_user<M: Memory>(&self, memory: M, range: &Range<u64>) -> Option<(u64, u64, bool)> {
+        let frame = self.last;
+        // The two words of the frame, the five of the hardware's above.
+        if frame & 1 == 1 || range.end - frame < 8 * 7 {
+            return None;
+        }
+        // SAFETY: `frame` is a judged frame, so aligned and in the range, which has five more words above it.
+        let [marker, rip, cs] = [8, 16, 24].map(|offset| unsafe { memory.stack(frame + offset) });
+        let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
+        (is_entry && cs & 3 == 3 && rip != 0).then_some((marker, rip, marker < SYSCALL))
     }
 
     /// Whether the run has come to the root: the last frame was taken, and its saved rbp is 0.

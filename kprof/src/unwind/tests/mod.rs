@@ -90,8 +90,15 @@ impl Machine {
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             let room = walk.sink.contiguous(walk.frames_left);
             if let Some((run, range)) = innermost(self, walk.memory, walk.text, at, room.as_chunks().0) {
+                let from_user = run.entry_from_user(self, &range);
                 if run.at_root(self) {
                     walk.take(&run);
+                } else if let (Some((marker, rip, is_interrupt)), false) = (from_user, self.user_frames)
+                    && run.taken + 1 < self.depth
+                {
+                    walk.take(&run);
+                    [marker, Marker::User.encode(), rip].map(|word| walk.sink.push(word).expect("room"));
+                    walk.in_interrupt = is_interrupt;
                 } else {
                     walk.finish(&run, range).expect("room for every walk");
                 }
