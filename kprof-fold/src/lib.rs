@@ -19,6 +19,8 @@ pub mod timeline;
 
 pub mod account;
 pub mod fold;
+
+pub mod diff;
 pub mod output;
 
 pub mod cli;

@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 const K: u64 = 0xffff_ffff_8000_0000;
 const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t mm::map\n";
 const HEADER: &str = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n";
-const META: &str = "# batch cpu=meta from=0 to=10\n# context id=5 name=a%20b\n# mark tsc=64 name=go\n# end cpu=meta to=10\n";
+const META: &str =
+    "# batch cpu=meta from=0 to=10\n# context id=5 name=a%20b\n# mark tsc=64 name=go\n# end cpu=meta to=10\n";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)

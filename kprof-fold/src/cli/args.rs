@@ -18,7 +18,7 @@ Examples:
 
 Folded stacks go to standard output, everything else to standard error.
 Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
-3 more lost than --max-loss; 5 the account does not balance (report; with --strict everywhere).";
+3 more lost than --max-loss; 4 a claim of diff --fail-if holds; 5 the account does not balance (report; with --strict everywhere).";
 
 /// From a kernel profile to folded stacks, flame graphs and tables.
 #[derive(Debug, Parser)]
@@ -34,6 +34,42 @@ pub struct Cli {
     /// What of it.
     #[command(flatten)]
     pub choice: Choice,
+    /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json, .json, .pb), else
+    /// folded stacks
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+}
+
+/// Forms of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Folded stacks
+    Folded,
+    /// As `perf script` and redox-kprofiling print it
+    PerfScript,
+    /// An SVG
+    Flamegraph,
+    /// The Firefox Profiler's JSON
+    Firefox,
+    /// speedscope's JSON
+    Speedscope,
+    /// pprof's protocol buffers
+    Pprof,
+}
+
+impl Format {
+    /// What the name of a file asks for.
+    pub fn of_file(name: &str) -> Self {
+        let ends = |end: &str| name.ends_with(end);
+        match () {
+            () if ends(".svg") => Self::Flamegraph,
+            () if ends(".perf") || ends(".script") => Self::PerfScript,
+            () if ends(".speedscope.json") => Self::Speedscope,
+            () if ends(".json") => Self::Firefox,
+            () if ends(".pb") || ends(".pprof") => Self::Pprof,
+            () => Self::Folded,
+        }
+    }
 }
 
 /// The subcommands.
@@ -49,6 +85,21 @@ pub enum Command {
     Info(Info),
     /// For another viewer: Firefox Profiler, speedscope, pprof
     Export(Export),
+    /// What changed from one profile to another, and whether that is more than chance
+    Diff(Diff),
+    /// A function's source lines with their share (needs an ELF file with DWARF)
+    Annotate(Annotate),
+    /// A growing profile as a live table
+    Top(Top),
+    /// What is wrong with this kernel and this profile?
+    Doctor(Folded),
+    /// Completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The manual page (roff)
+    Man,
     /// When within each second did samples fall: a heat map (SVG)
     Heatmap(Heatmap),
     /// Tables: functions by own and total time, where the time went, the account of each CPU
@@ -184,6 +235,9 @@ pub struct Report {
     /// Functions shown at most; 0 shows all
     #[arg(long, default_value_t = 20)]
     pub top: usize,
+    /// Callers and callees as a tree instead of the table
+    #[arg(long, value_enum, value_name = "DIRECTION")]
+    pub tree: Option<crate::output::tree::Direction>,
     /// Leave out functions below this part of all samples, such as 0.2%
     #[arg(long, value_name = "PART", value_parser = super::values::part, default_value = "0%")]
     pub limit: f64,
@@ -257,4 +311,95 @@ pub struct Heatmap {
     /// What of it.
     #[command(flatten)]
     pub choice: Choice,
+}
+
+/// Arguments of `diff`.
+#[derive(Args, Clone, Debug)]
+pub struct Diff {
+    /// The profile before (with --syms), or its folded stacks
+    #[arg(value_name = "OLD")]
+    pub old: String,
+    /// The profile after (with --syms), or its folded stacks
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// Symbols of both profiles; without symbols OLD and NEW are folded stacks
+    #[arg(long, value_name = "SYMS", conflicts_with_all = ["old_syms", "new_syms"])]
+    pub syms: Option<String>,
+    /// Symbols of OLD
+    #[arg(long, value_name = "SYMS", requires = "new_syms")]
+    pub old_syms: Option<String>,
+    /// Symbols of NEW
+    #[arg(long, value_name = "SYMS", requires = "old_syms")]
+    pub new_syms: Option<String>,
+    /// The form of the result
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: DiffFormat,
+    /// Confidence that not one row of the table is called changed by chance
+    #[arg(long, value_name = "PART", value_parser = super::values::part, default_value = "99%")]
+    pub confidence: f64,
+    /// Exit code 4 if this holds, such as 'mm::* > +2%' (percent of all samples); may be repeated
+    #[arg(long, value_name = "CLAIM")]
+    pub fail_if: Vec<crate::diff::claim::Claim>,
+    /// Compare paths from the root too
+    #[arg(long)]
+    pub subtrees: bool,
+    /// Rows shown at most; 0 shows all
+    #[arg(long, default_value_t = 20)]
+    pub top: usize,
+    /// No talk on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to write instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// Forms of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiffFormat {
+    /// A table
+    Text,
+    /// A table for a pull request
+    Markdown,
+    /// For programs
+    Json,
+    /// A differential flame graph (SVG): red grew, blue shrank
+    Flamegraph,
+}
+
+/// Arguments of `annotate`.
+#[derive(Args, Clone, Debug)]
+pub struct Annotate {
+    /// The function (`*` for anything)
+    #[arg(value_name = "FUNCTION")]
+    pub function: Pattern,
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// Arguments of `top`.
+#[derive(Args, Clone, Debug)]
+pub struct Top {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// What of it.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Print the table once, as text
+    #[arg(long)]
+    pub once: bool,
+    /// Functions shown at most with --once
+    #[arg(long, default_value_t = 20)]
+    pub top: usize,
+    /// Seconds between two looks at the file
+    #[arg(long, default_value_t = 1.0)]
+    pub interval: f64,
 }

@@ -5,16 +5,19 @@
 
 pub mod args;
 pub mod between;
+pub mod compare;
+pub mod doctor;
 pub mod load;
 pub mod progress;
 pub mod single;
 pub mod talk;
+pub mod top;
 pub mod values;
 
 use crate::error::Error;
-use crate::output::{flamegraph, folded, report};
-use args::{Choice, Cli, Command, Input};
-use clap::Parser;
+use crate::output::{flamegraph, folded, report, tree};
+use args::{Choice, Cli, Command, Export, Flamegraph, Format, Input, Script, Viewer};
+use clap::{CommandFactory, Parser};
 use load::Loaded;
 use std::ffi::OsString;
 use std::fs::File;
@@ -44,14 +47,50 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(cli: Cli) -> Result<u8, Error> {
     match (cli.command, cli.fold) {
         (Some(Command::Folded(args)), _) => fold(&args.input, &args.choice),
-        (None, Some(input)) => fold(&input, &cli.choice),
+        (None, Some(input)) => {
+            let format = cli.format.unwrap_or_else(|| Format::of_file(input.output.as_deref().unwrap_or_default()));
+            in_format(format, input, cli.choice)
+        }
         (Some(Command::Flamegraph(args)), _) => flamegraph(&args),
         (Some(Command::Report(args)), _) => report(&args),
+        (Some(Command::Diff(args)), _) => compare::run(&args),
+        (Some(Command::Annotate(args)), _) => single::annotate(&args),
+        (Some(Command::Top(args)), _) => top::run(&args),
+        (Some(Command::Doctor(args)), _) => doctor::run(&args.input, &args.choice),
+        (Some(Command::Completions { shell }), _) => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kprof-fold", &mut text);
+            print_all(&text)
+        }
+        (Some(Command::Man), _) => {
+            let mut text = Vec::new();
+            let rendered = clap_mangen::Man::new(Cli::command()).render(&mut text);
+            rendered.map_err(|error| Error::io("the manual page", "render", error))?;
+            print_all(&text)
+        }
         (Some(Command::Script(args)), _) => single::script(&args),
         (Some(Command::Info(args)), _) => single::info(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
+    }
+}
+
+/// The default, in another form than folded stacks: the same as the subcommand for it.
+fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> {
+    let export = |to| single::export(&Export { input: input.clone(), choice: choice.clone(), to });
+    match format {
+        Format::Folded => fold(&input, &choice),
+        Format::PerfScript => {
+            let (offsets, expand_offsets, stop_at_unknown) = (false, false, false);
+            single::script(&Script { input, choice, offsets, expand_offsets, stop_at_unknown })
+        }
+        Format::Flamegraph => {
+            flamegraph(&Flamegraph { input, choice, title: String::new(), icicle: false, reverse: false })
+        }
+        Format::Firefox => export(Viewer::Firefox),
+        Format::Speedscope => export(Viewer::Speedscope),
+        Format::Pprof => export(Viewer::Pprof),
     }
 }
 
@@ -66,7 +105,7 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
     Ok(code)
 }
 
-fn flamegraph(args: &args::Flamegraph) -> Result<u8, Error> {
+fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
     let loaded = load::load(&args.input, &args.choice)?;
     let style = flamegraph::Style {
         title: args.title.clone(),
@@ -90,6 +129,13 @@ fn report(args: &args::Report) -> Result<u8, Error> {
             "no sample and no tick: nothing to report. Did the recording run?",
         ));
     }
+    if let Some(direction) = args.tree {
+        let text = tree::text(folded, direction, args.limit);
+        with_output(&args.input, |out| {
+            out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
+        })?;
+        return Ok(loaded.exit_code(&args.input));
+    }
     let style = report::Style { sort: args.sort, top: args.top, limit: args.limit };
     let input = report::Input { folded, profile, account, lost: *lost };
     with_output(&args.input, |out| {
@@ -97,6 +143,11 @@ fn report(args: &args::Report) -> Result<u8, Error> {
     })?;
     let unbalanced = account.cpus.iter().any(|cpu| !cpu.faults.is_empty());
     Ok(if unbalanced { load::UNBALANCED } else { loaded.exit_code(&args.input) })
+}
+
+fn print_all(text: &[u8]) -> Result<u8, Error> {
+    io::stdout().lock().write_all(text).map_err(|error| Error::io("standard output", "write", error))?;
+    Ok(0)
 }
 
 fn write_failed(input: &Input, error: io::Error) -> Error {

@@ -1,13 +1,13 @@
-//! Subcommands that show single samples: script, info, export, heatmap. Stage: command line.
+//! Subcommands that need single samples: script, info, export, annotate, heatmap. Stage: command line.
 //!
 //! In: arguments. Out: their output. These keep every sample in memory (24 bytes each), unlike those that fold.
 
-use super::args::{Export, Heatmap, Info, Input, Script, Viewer};
+use super::args::{Annotate, Export, Heatmap, Info, Input, Script, Viewer};
 use super::load::{self, Opened};
 use super::{values, with_output, write_failed};
 use crate::account::Account;
 use crate::error::Error;
-use crate::output::{export, heatmap as map, info as facts, report, script as perf};
+use crate::output::{annotate as lines, export, heatmap as map, info as facts, report, script as perf};
 use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::select::Select;
@@ -68,6 +68,25 @@ pub fn export(args: &Export) -> Result<u8, Error> {
         };
         done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
     })?;
+    Ok(0)
+}
+
+/// `annotate`.
+pub fn annotate(args: &Annotate) -> Result<u8, Error> {
+    let opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    if opened.symbols.elf.is_none() {
+        return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
+    }
+    let Opened { consumer, stacks, symbols, select, profile, .. } = &opened;
+    let found = lines::collect(consumer, stacks, symbols, &args.function, select.user);
+    if found.functions.is_empty() {
+        return Err(Error::unusable(
+            &args.input.file,
+            format!("no sample with lines in a function `{}`", args.function.as_str()),
+        ));
+    }
+    let text = lines::text(&found, profile);
+    with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(0)
 }
 

@@ -28,7 +28,8 @@ pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
         cells[(at as usize / per_column).min(columns - 1)][row] += 1;
     }
     let most = cells.iter().flatten().copied().max().unwrap_or(1).max(1);
-    let (width, height) = ((LEFT + columns * CELL + 20).max(420), TOP + ROWS * CELL + 50);
+    let (width, height) =
+        ((LEFT + columns * CELL + 20).max(420).max(LEFT + 10 * title.chars().count() + 20), TOP + ROWS * CELL + 50);
     let mut svg = String::new();
     let _ = writeln!(
         svg,

@@ -3,6 +3,7 @@
 //! In: folded stacks, the profile, the account. Out: text or SVG to any writer. The same input gives the same bytes.
 //! Losses are shown, never hidden.
 
+pub mod annotate;
 pub mod export;
 pub mod flamegraph;
 pub mod folded;
@@ -12,3 +13,4 @@ pub mod report;
 pub mod script;
 pub mod table;
 pub mod time;
+pub mod tree;

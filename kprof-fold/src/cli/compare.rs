@@ -1,0 +1,108 @@
+//! `diff`. Stage: command line.
+//!
+//! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 where a claim holds.
+
+use super::args::{Diff, DiffFormat, Input};
+use super::{load, talk, with_output, write_failed};
+use crate::diff::{self, output};
+use crate::error::Error;
+use crate::fold::{Folded, FoldedStack};
+use crate::output::folded;
+use std::io::Read;
+
+/// Exit code: a claim of `--fail-if` holds.
+pub const CLAIM_HOLDS: u8 = 4;
+
+/// `diff`.
+pub fn run(args: &Diff) -> Result<u8, Error> {
+    let side = |file: &str, syms: &Option<String>| {
+        let input = input(args, file, syms.as_deref().or(args.syms.as_deref()).unwrap_or_default());
+        if input.syms.is_empty() { folded_file(file) } else { Ok(load::load(&input, &args.choice)?.folded) }
+    };
+    let (old, new) = (side(&args.old, &args.old_syms)?, side(&args.new, &args.new_syms)?);
+    let compared = diff::compare(&old, &new, args.confidence, args.subtrees);
+    let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
+    let place = input(args, &args.new, "");
+    with_output(&place, |out| {
+        let bytes = match args.format {
+            DiffFormat::Text => output::text(&compared, &style).into_bytes(),
+            DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
+            DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
+            DiffFormat::Flamegraph => flamegraph(args, &old, &new)?,
+        };
+        out.write_all(&bytes).and_then(|()| out.flush()).map_err(|error| write_failed(&place, error))
+    })?;
+    let mut code = 0;
+    for claim in &args.fail_if {
+        for row in claim.holds(&compared) {
+            let (low, high) = (row.change.low * 100.0, row.change.high * 100.0);
+            talk::print(format_args!(
+                "claim holds: {} of {} changed by {low:+.2} to {high:+.2} % of all samples from {} to {}",
+                row.kind.word(),
+                row.name,
+                args.old,
+                args.new
+            ));
+            code = CLAIM_HOLDS;
+        }
+    }
+    Ok(code)
+}
+
+fn input(args: &Diff, file: &str, syms: &str) -> Input {
+    Input {
+        file: file.to_owned(),
+        syms: syms.to_owned(),
+        rest: Vec::new(),
+        form: None,
+        force: false,
+        strict: false,
+        max_loss: None,
+        quiet: args.quiet,
+        output: args.output.clone(),
+    }
+}
+
+/// Reads folded stacks: `frame;frame COUNT` a line.
+fn folded_file(file: &str) -> Result<Folded, Error> {
+    let mut text = Vec::new();
+    crate::read::open(file)?.read_to_end(&mut text).map_err(|error| Error::io(file, "read", error))?;
+    let text = String::from_utf8_lossy(&text);
+    let mut folded = Folded::default();
+    for (number, line) in text.lines().enumerate() {
+        let parsed = line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse::<u64>().ok()?)));
+        let Some((stack, samples)) = parsed else {
+            let todo = "not a line of folded stacks; give --syms if these are profiles";
+            return Err(Error::unusable(file, format!("line {}: {todo}", number + 1)));
+        };
+        if stack != folded::LOST {
+            let frames = stack.split(';').map(|name| folded.frames.named(name)).collect();
+            folded.stacks.push(FoldedStack { frames, samples });
+        }
+    }
+    if folded.stacks.is_empty() {
+        return Err(Error::unusable(file, "has no stacks"));
+    }
+    Ok(folded)
+}
+
+/// Both sides side by side through the inferno library; OLD is scaled to NEW's number of samples.
+fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error> {
+    let lines = |folded: &Folded| {
+        let mut text = Vec::new();
+        let done = folded::write(folded, 0, &mut text);
+        done.map(|()| text).map_err(|error| Error::io("memory", "write", error))
+    };
+    let (old, new) = (lines(old)?, lines(new)?);
+    let failed = |error| Error::io("the flame graph", "write", error);
+    let mut both = Vec::new();
+    let options = inferno::differential::Options { normalize: true, strip_hex: false };
+    inferno::differential::from_readers(options, &old[..], &new[..], &mut both).map_err(failed)?;
+    let mut options = inferno::flamegraph::Options::default();
+    options.title = format!("from {} (OLD) to {} (NEW)", args.old, args.new);
+    options.subtitle = Some("red grew, blue shrank; widths are those of NEW".to_owned());
+    options.count_name = "samples".to_owned();
+    let mut svg = Vec::new();
+    inferno::flamegraph::from_reader(&mut options, &both[..], &mut svg).map_err(failed)?;
+    Ok(svg)
+}

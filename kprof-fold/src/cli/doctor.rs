@@ -1,0 +1,154 @@
+//! `doctor`: what is wrong with this kernel and this profile? Stage: command line.
+//!
+//! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. Exit code 1 if there is
+//! one.
+
+use super::args::{Choice, Input};
+use super::load::{self, Opened};
+use super::{with_output, write_failed};
+use crate::error::Error;
+use crate::fold::Folder;
+use crate::fold::frames::UNKNOWN;
+use crate::profile::Boot;
+use crate::symbols::{Symbols, check};
+use crate::tally::{By, Tally};
+
+/// Exit code: something is wrong.
+const ILL: u8 = 1;
+/// `push rbp; mov rbp, rsp`, and the same behind `endbr64` (SDM volume 2).
+const PROLOGUES: [&[u8]; 2] = [&[0x55, 0x48, 0x89, 0xe5], &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5]];
+/// Functions of at least so many bytes are looked at: small ones need no frame.
+const LARGE_BYTES: u64 = 64;
+
+/// `doctor`.
+pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
+    let forced = Input { force: true, quiet: true, ..input.clone() };
+    let opened = load::open(&forced, choice, |select| Tally::new(select.clone(), By::None))?;
+    let found = findings(&opened);
+    let text = if found.is_empty() {
+        "nothing is wrong\n".to_owned()
+    } else {
+        found.iter().map(|line| format!("- {line}\n")).collect()
+    };
+    with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
+    Ok(if found.is_empty() { 0 } else { ILL })
+}
+
+fn findings(opened: &Opened<Tally>) -> Vec<String> {
+    let mut found = Vec::new();
+    for boot in &opened.profile.boots {
+        let same = opened.symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf));
+        if let Err(why) = same.and_then(|()| check::anchors(boot, &opened.symbols.table, opened.symbols.slide)) {
+            found.push(format!("wrong kernel image: {why}. Give the image that ran"));
+        }
+        cpus(boot, &mut found);
+        clock(boot, opened.tsc_hz, &mut found);
+    }
+    found.extend(
+        opened
+            .account
+            .cpus
+            .iter()
+            .flat_map(|cpu| &cpu.faults)
+            .map(|fault| format!("the account does not balance: {fault}")),
+    );
+    frame_pointers(&opened.symbols, &mut found);
+    unknown(opened, &mut found);
+    losses(opened, &mut found);
+    if opened.problems.skipped() > 0 {
+        found.push(format!(
+            "the file is damaged: {} pieces were skipped; `kprof-fold info` names them",
+            opened.problems.skipped()
+        ));
+    }
+    found
+}
+
+fn cpus(boot: &Boot, found: &mut Vec<String>) {
+    let sampler = boot.number("sampler");
+    for cpu in 0..boot.number("cpus").unwrap_or(0).min(4096) {
+        let counters = boot.cpus.get(&(cpu as u32));
+        let get = |name: &str| counters.and_then(|cpu| cpu.account.as_ref().unwrap_or(&cpu.batch).get(name).copied());
+        match (get("sent"), get("taken")) {
+            _ if Some(cpu) == sampler => {}
+            (None, _) if counters.is_none_or(|cpu| cpu.seen.samples == 0) => {
+                found.push(format!(
+                    "no samples from CPU {cpu}: is it registered with the profiler after its IDT is loaded?"
+                ));
+            }
+            (Some(sent), Some(0)) if sent > 0 => {
+                found.push(format!("CPU {cpu} was sent {sent} ticks and took none: its NMI entry is not reached"));
+            }
+            _ => {}
+        }
+    }
+    if boot.version.is_some() && boot.anchors.is_empty() && boot.header.get("build-id").is_none_or(|id| id == "-") {
+        found.push(
+            "the header has neither anchors nor a build id: symbols of another build would go unnoticed".to_owned(),
+        );
+    }
+}
+
+fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
+    let Some(hz) = tsc_hz else {
+        return found.push("no TSC clock in the header: times cannot be shown without giving GHZ".to_owned());
+    };
+    if !(1e8..1e10).contains(&hz) {
+        found.push(format!("a TSC clock of {hz} Hz is odd: was it calibrated?"));
+    }
+    let (Some(rate), Some(most)) =
+        (boot.number("hz"), boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get("sent").copied()).max())
+    else {
+        return;
+    };
+    let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min).min();
+    let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max).max();
+    let seconds = from.zip(to).map_or(0.0, |(from, to)| (to - from) as f64 / hz);
+    let reached = most as f64 / seconds;
+    if seconds > 0.1 && reached < 0.8 * rate as f64 {
+        found.push(format!(
+            "the rate was not reached: {reached:.0} instead of {rate} ticks a second; is the sampler CPU alone?"
+        ));
+    }
+}
+
+fn frame_pointers(symbols: &Symbols, found: &mut Vec<String>) {
+    let Some(elf) = &symbols.elf else { return };
+    let large =
+        (0..symbols.table.len()).map(|number| symbols.table.get(number)).filter(|symbol| symbol.size >= LARGE_BYTES);
+    let code = large.filter_map(|symbol| elf.code(symbol.start));
+    let (mut all, mut with) = (0usize, 0usize);
+    for code in code {
+        all += 1;
+        with += usize::from(PROLOGUES.iter().any(|prologue| code.starts_with(prologue)));
+    }
+    if all > 0 && with * 2 < all {
+        found.push(format!(
+            "frame pointers are missing: {with} of {all} functions set one. Build with -C force-frame-pointers=yes, core and alloc too"
+        ));
+    }
+}
+
+fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
+    let Opened { symbols, stacks, select, consumer, .. } = opened;
+    let folded = Folder { symbols, stacks, select, by: By::None, groups: &[] }.fold(&consumer.counts());
+    let all = folded.samples();
+    let is_unknown = |frames: &[u32]| frames.last().is_some_and(|frame| folded.frames.name(*frame) == UNKNOWN);
+    let unknown: u64 = folded.stacks.iter().filter(|stack| is_unknown(&stack.frames)).map(|stack| stack.samples).sum();
+    if all == 0 {
+        found.push("no kernel sample at all: did the recording run, and was there work in the kernel?".to_owned());
+    } else if unknown * 5 > all {
+        found.push(format!("{unknown} of {all} samples are in no known function: wrong image, or wrong load address?"));
+    }
+}
+
+fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
+    let (lost, samples) = (opened.profile.lost(), opened.profile.samples());
+    if lost * 100 > samples + lost {
+        found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
+    }
+    let (merged, sent) = (opened.account.sum("merged"), opened.account.sum("sent"));
+    if merged * 5 > sent {
+        found.push(format!("{merged} of {sent} ticks merged: the rate is too high for this machine"));
+    }
+}

@@ -1,0 +1,121 @@
+//! `top`: a growing profile as a live table. Stage: command line.
+//!
+//! In: a file that is read again every interval. Out: a full-screen table through ratatui, or with `--once` the same table
+//! as text. The file is folded as a whole each time: a gigabyte takes less than a second.
+
+use super::args::Top;
+use super::{load, with_output, write_failed};
+use crate::error::Error;
+use crate::output::report;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Paragraph, Row, Table};
+use std::time::{Duration, Instant};
+
+/// One state of the screen.
+#[derive(Debug, Default)]
+pub struct Screen {
+    /// First line.
+    pub title: String,
+    /// Own percent, total percent, samples, name.
+    pub rows: Vec<[String; 4]>,
+}
+
+/// `top`.
+pub fn run(args: &Top) -> Result<u8, Error> {
+    if args.once {
+        let screen = fold(args)?;
+        let mut text = format!("{}\n\n   own %  total %       own  function\n", screen.title);
+        for [own, total, samples, name] in screen.rows.iter().take(args.top) {
+            text.push_str(&format!("{own:>8} {total:>8} {samples:>9}  {name}\n"));
+        }
+        with_output(&args.input, |out| {
+            out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
+        })?;
+        return Ok(0);
+    }
+    if args.input.file == "-" {
+        return Err(Error::Usage("top follows a file; for standard input use `top --once`".to_owned()));
+    }
+    let mut screen = fold(args)?;
+    let mut terminal = ratatui::try_init().map_err(|error| Error::io("the terminal", "open", error))?;
+    let result = follow(args, &mut terminal, &mut screen);
+    ratatui::restore();
+    result.map(|()| 0)
+}
+
+fn follow(args: &Top, terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen) -> Result<(), Error> {
+    let failed = |error| Error::io("the terminal", "use", error);
+    let interval = Duration::from_secs_f64(args.interval.clamp(0.1, 3600.0));
+    loop {
+        terminal.draw(|frame| draw(frame, screen)).map_err(failed)?;
+        let next = Instant::now() + interval;
+        while let Some(rest) = next.checked_duration_since(Instant::now()) {
+            if !event::poll(rest).map_err(failed)? {
+                break;
+            }
+            match event::read().map_err(failed)? {
+                Event::Key(key) => match key.code {
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
+                    _ => {}
+                },
+                Event::Resize(..) => {
+                    terminal.draw(|frame| draw(frame, screen)).map_err(failed)?;
+                }
+                _ => {}
+            }
+        }
+        *screen = fold(args)?;
+    }
+}
+
+fn fold(args: &Top) -> Result<Screen, Error> {
+    let quiet = super::args::Input { quiet: true, ..args.input.clone() };
+    let loaded = load::load(&quiet, &args.choice)?;
+    let (samples, lost) = (loaded.folded.samples(), loaded.lost);
+    let percent = |part: u64| format!("{:.2}", part as f64 * 100.0 / (samples + lost).max(1) as f64);
+    let row = |row: &crate::output::table::Row| {
+        let name = loaded.folded.frames.name(row.frame).to_owned();
+        [percent(row.own), percent(row.total), row.own.to_string(), name]
+    };
+    let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
+    let note = report::clock_note(&loaded.profile);
+    Ok(Screen { title: format!("{}: {samples} samples, {lost} lost{note}", args.input.file), rows })
+}
+
+/// Draws a state.
+pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen) {
+    let [title, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    frame.render_widget(Line::from(screen.title.as_str()).style(Style::new().add_modifier(Modifier::BOLD)), title);
+    let rows = screen.rows.iter().map(|row| Row::new(row.iter().map(String::as_str)));
+    let widths = [Constraint::Length(8), Constraint::Length(8), Constraint::Length(10), Constraint::Min(10)];
+    let header =
+        Row::new(["own %", "total %", "samples", "function"]).style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_widget(Table::new(rows, widths).header(header).block(Block::new()), body);
+    frame.render_widget(Paragraph::new("q: quit"), foot);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn the_screen_shows_title_header_and_rows() {
+        let row = ["12.50", "50.00", "5", "mm::map"].map(str::to_owned);
+        let screen = Screen { title: "profiling.txt: 40 samples, 0 lost".to_owned(), rows: vec![row] };
+        let mut terminal = Terminal::new(TestBackend::new(60, 5)).expect("memory is a terminal");
+        terminal.draw(|frame| draw(frame, &screen)).expect("memory takes everything");
+        let text: Vec<String> =
+            terminal.backend().to_string().lines().map(|line| line.trim_matches(['"', ' ']).to_owned()).collect();
+        assert_eq!(text[0], "profiling.txt: 40 samples, 0 lost");
+        assert_eq!(text[1].split_whitespace().collect::<Vec<_>>(), ["own", "%", "total", "%", "samples", "function"]);
+        assert_eq!(text[2].split_whitespace().collect::<Vec<_>>(), ["12.50", "50.00", "5", "mm::map"]);
+        assert_eq!(text[4], "q: quit");
+    }
+}

@@ -1,0 +1,77 @@
+//! `--fail-if 'mm::* > +2%'`: a claim about a change, tested. Stage: diff.
+//!
+//! In: the claim as written. Out: the rows for which it holds at the chosen confidence. The number is in percent of all
+//! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two percent
+//! points. `own mm::* > +2%` speaks of own time. It holds where the whole interval of the change lies beyond the number.
+
+use super::{Diff, Kind, Row};
+use crate::select::Pattern;
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    kind: Kind,
+    pattern: Pattern,
+    grows: bool,
+    by: f64,
+}
+
+impl std::str::FromStr for Claim {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a claim such as 'mm::* > +2%', 'own memcpy > +0.5%' or 'idle < -3%'");
+        let (left, sign, right) = text
+            .rsplit_once('>')
+            .map(|(left, right)| (left, '>', right))
+            // The last sign is the comparison; names of generic functions have others before it.
+            .filter(|(.., right)| !right.contains('<'))
+            .or_else(|| text.rsplit_once('<').map(|(left, right)| (left, '<', right)))
+            .ok_or_else(bad)?;
+        let by: f64 = right.trim().strip_suffix('%').and_then(|number| number.parse().ok()).ok_or_else(bad)?;
+        if !by.is_finite() {
+            return Err(bad());
+        }
+        let left = left.trim();
+        let (kind, pattern) = match left.split_once(' ') {
+            Some(("own", pattern)) => (Kind::Own, pattern),
+            Some(("total", pattern)) => (Kind::Total, pattern),
+            _ => (Kind::Total, left),
+        };
+        if pattern.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { kind, pattern: Pattern::new(pattern), grows: sign == '>', by: by / 100.0 })
+    }
+}
+
+impl Claim {
+    /// The rows for which the claim holds.
+    pub fn holds<'a>(&self, diff: &'a Diff) -> Vec<&'a Row> {
+        let beyond = |row: &&Row| if self.grows { row.change.low > self.by } else { row.change.high < self.by };
+        let speaks_of = |row: &&Row| row.kind == self.kind && self.pattern.fits(&row.name);
+        diff.rows.iter().filter(speaks_of).filter(beyond).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::compare_counts;
+    use super::*;
+
+    #[test]
+    fn a_claim_holds_only_beyond_the_interval() {
+        let counts = |samples| [((Kind::Total, "mm::map".to_owned()), samples)].into();
+        let diff = compare_counts(&counts(1000), 10_000, &counts(1500), 10_000, 0.99);
+        let holds = |text: &str| !text.parse::<Claim>().expect("is a claim").holds(&diff).is_empty();
+        assert!(holds("mm::*>+2%") && holds("mm::* > +2%") && holds("total mm::map > +0%"));
+        assert!(!holds("mm::* > +5%") && !holds("own mm::* > +2%") && !holds("mm::* < -2%") && !holds("fs::* > +2%"));
+    }
+
+    #[test]
+    fn what_is_no_claim_is_explained() {
+        for text in ["", "mm", "mm > 2", "mm > x%", "> 2%", "mm = 2%"] {
+            assert!(text.parse::<Claim>().is_err_and(|why| why.contains("mm::* > +2%")), "{text}");
+        }
+    }
+}
