@@ -7,8 +7,9 @@
 use crate::format::marker::{MARKER_PAGE, Marker};
 use crate::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
 use crate::hooks::Kernel;
-use crate::profiler::{Profiler, State};
+use crate::profiler::Profiler;
 use crate::ring::{Ring, Torn};
+use crate::settings::State;
 use crate::slot::ReaderPart;
 use core::fmt;
 use core::sync::atomic::Ordering;

@@ -32,6 +32,8 @@ mod handler;
 #[cfg(feature = "profiling")]
 mod meta;
 #[cfg(feature = "profiling")]
+mod own;
+#[cfg(feature = "profiling")]
 mod profiler;
 #[cfg(feature = "profiling")]
 mod published;
@@ -39,6 +41,8 @@ mod published;
 mod ring;
 #[cfg(feature = "profiling")]
 mod sampler;
+#[cfg(feature = "profiling")]
+mod settings;
 #[cfg(feature = "profiling")]
 mod slot;
 #[cfg(feature = "profiling")]
@@ -65,7 +69,7 @@ pub use {
     control::{ControlDone, ControlError, Refusal},
     cpu_set::CpuSet,
     drain::ReadError,
+    own::OwnTick,
     profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler, StopError},
-    sampler::OwnTick,
     slot::CpuSlot,
 };

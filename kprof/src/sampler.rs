@@ -8,26 +8,18 @@ use crate::backoff::Cost;
 use crate::config::{Config, Way};
 use crate::cpu_set::CpuSet;
 use crate::gaps::Gaps;
-use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
-use crate::profiler::{Profiler, State};
+use crate::hooks::Kernel;
+use crate::profiler::Profiler;
+use crate::settings::State;
 use crate::slot::{CpuSlot, ReaderPart};
-use crate::x86_64::{memory::Direct, tsc};
+use crate::x86_64::tsc;
 use crate::{clock, ring::Ring};
 use core::sync::atomic::Ordering;
 
 /// How long the sampler sleeps while nothing is to be sampled.
-const STOPPED_SLEEP_NS: u64 = 10_000_000;
+pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
 /// The longest sleep of all, so that `stop`, `start` and a new rate are noticed at a low rate too.
 const MOST_SLEEP_NS: u64 = 20_000_000;
-
-/// What [`Profiler::on_timer`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnTick {
-    /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
-    pub outcome: Outcome,
-    /// When the next tick is due, from now: the timer should come about then, later is harmless.
-    pub next_ns: u64,
-}
 
 impl<K: Kernel> Profiler<K> {
     /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`] (or with
@@ -74,32 +66,6 @@ impl<K: Kernel> Profiler<K> {
                 }
             }
         }
-    }
-
-    /// One timer interrupt of a CPU that samples itself ([`Way::Own`], and every CPU until the sampler runs).
-    ///
-    /// Context: the timer's interrupt handler, interrupts off.
-    pub fn on_timer(&self, _token: &NmiToken, at: &Registers) -> OwnTick {
-        let nothing = OwnTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
-        let (Some(config), cpu) = (self.config(), self.kernel().cpu()) else { return nothing };
-        let Some(slot) = self.slots().get(cpu) else { return nothing };
-        if self.way() != Way::Own || self.state() != State::Running || !slot.takes_ticks() {
-            return nothing;
-        }
-        let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
-        let (mut outcome, mut next) = (Outcome::Foreign, due);
-        if now >= due {
-            let mut gaps = Gaps::new(slot.sampler.own_gaps.load(Ordering::Relaxed));
-            if due == 0 {
-                gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed).wrapping_add(cpu as u64));
-            } else {
-                outcome = self.own_tick_on(cpu, at, Direct);
-            }
-            next = after(if due == 0 { now } else { due }, self.gap(&mut gaps, config.tsc_hz), now);
-            slot.sampler.own_gaps.store(gaps.state(), Ordering::Relaxed);
-            slot.sampler.own_next.store(next, Ordering::Relaxed);
-        }
-        OwnTick { outcome, next_ns: clock::ticks_to_ns(next - now, config.tsc_hz) }
     }
 
     /// Whether a reader that waits has something to read: a ring a quarter full, or a meta record.
@@ -185,7 +151,7 @@ impl<K: Kernel> Profiler<K> {
         u64::from(hz.max(1))
     }
 
-    fn gap(&self, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
+    pub(crate) fn gap(&self, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
         gaps.next((tsc_hz / self.hz_now()).max(1), self.live.random_gaps.load(Ordering::Relaxed))
     }
 
@@ -212,7 +178,7 @@ struct Second {
 }
 
 /// The next deadline: `gap` after the last one, or after `now` when that has gone by already.
-fn after(last: u64, gap: u64, now: u64) -> u64 {
+pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     let next = last + gap;
     if next > now { next } else { now + gap }
 }

@@ -2,7 +2,7 @@
 
 use super::Refusal;
 use crate::config::Mode;
-use crate::profiler::MOST_DEPTH;
+use crate::settings::MOST_DEPTH;
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

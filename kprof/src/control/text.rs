@@ -6,7 +6,8 @@
 use crate::config::Clock;
 use crate::hooks::Kernel;
 use crate::meta::Hex;
-use crate::profiler::{Profiler, State};
+use crate::profiler::Profiler;
+use crate::settings::State;
 use crate::slot::CpuSlot;
 use core::fmt::{Arguments, Result, Write};
 use core::sync::atomic::{Ordering, fence};

@@ -97,7 +97,9 @@ impl Machine {
                     && run.taken + 1 < self.depth
                 {
                     walk.take(&run);
-                    [marker, Marker::User.encode(), rip].map(|word| walk.sink.push(word).expect("room"));
+                    for word in [marker, Marker::User.encode(), rip] {
+                        walk.sink.push(word).expect("room for every walk");
+                    }
                     walk.in_interrupt = is_interrupt;
                 } else {
                     walk.finish(&run, range).expect("room for every walk");

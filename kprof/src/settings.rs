@@ -1,0 +1,62 @@
+//! What the handler must know of the settings, in one word; and whether ticks are sent.
+//!
+//! In: ctl's commands. Out: bits and numbers. Context: written by ordinary code, read in NMI with one load.
+
+use crate::unwind::ROUND;
+
+/// Whether ticks are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Stopped = 0,
+    Running = 1,
+    Frozen = 2,
+}
+
+bitflags::bitflags! {
+    /// What the handler needs to know, in one load. Bits 16 to 31: the depth; from 32: the rounds of the plain walk in it.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Settings: u64 {
+        const KEEP_IDLE = 1 << 0;
+        const KEEP_USER = 1 << 1;
+        const OVERWRITE = 1 << 2;
+    }
+}
+
+impl Settings {
+    pub(crate) fn keep_idle(self) -> bool {
+        self.contains(Self::KEEP_IDLE)
+    }
+
+    pub(crate) fn keep_user(self) -> bool {
+        self.contains(Self::KEEP_USER)
+    }
+
+    pub(crate) fn overwrites(self) -> bool {
+        self.contains(Self::OVERWRITE)
+    }
+
+    pub(crate) fn depth(self) -> usize {
+        (self.bits() >> 16 & 0xffff) as usize
+    }
+
+    pub(crate) fn with_depth(self, depth: u16) -> Self {
+        let rounds = (u64::from(depth) - 1) / ROUND as u64;
+        Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16 | rounds << 32)
+    }
+
+    /// Rounds of the plain walk that stay below the depth.
+    #[inline(always)]
+    pub(crate) fn rounds(self) -> usize {
+        (self.bits() >> 32) as usize
+    }
+
+    /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
+    pub(crate) fn most_words(self) -> u64 {
+        16 + 3 * self.depth() as u64
+    }
+}
+
+/// The greatest `depth`: with it the longest sample still is a record.
+pub(crate) const MOST_DEPTH: u16 = 250;
+static_assertions::const_assert!(16 + 3 * MOST_DEPTH as usize <= crate::format::record::MAX_WORDS);
