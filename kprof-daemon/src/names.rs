@@ -6,13 +6,34 @@
 
 use kprof::format::text::{Hex, escaped};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Names of contexts, in their escaped form.
 #[derive(Debug, Default)]
 pub struct Names {
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
     round: u64,
     forgotten: u64,
+    /// Where the name of a context without one is made.
+    made_up: Vec<u8>,
+}
+
+/// Ids are small numbers, each used once: a multiplication spreads them well enough, and nobody attacks this table.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,14 +71,19 @@ impl Names {
         known.names.get(at).map(|(_, name)| &**name)
     }
 
-    /// Appends the name of context `id` at `tsc` to a line; `id<hex>` where there is none.
-    pub fn write(&mut self, out: &mut Vec<u8>, id: u64, tsc: u64) {
-        if let Some(name) = self.get(id, tsc) {
-            out.extend_from_slice(name);
-        } else {
-            out.extend_from_slice(b"id");
-            out.extend_from_slice(Hex::new(id).as_bytes());
+    /// The same; where there is none, the one that `make` gives, and that from now on, or `id<hex>`.
+    #[inline]
+    pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> &[u8] {
+        if !self.known.contains_key(&id) {
+            let Some(name) = make() else {
+                self.made_up.clear();
+                self.made_up.extend_from_slice(b"id");
+                self.made_up.extend_from_slice(Hex::new(id).as_bytes());
+                return &self.made_up;
+            };
+            self.set(id, 0, &name);
         }
+        self.get(id, tsc).unwrap_or_default()
     }
 
     /// All samples up to now have been written: older names of renamed contexts are not needed any more.
@@ -104,9 +130,7 @@ mod tests {
     use super::*;
 
     fn name(names: &mut Names, id: u64, tsc: u64) -> String {
-        let mut out = Vec::new();
-        names.write(&mut out, id, tsc);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(names.get_or_make(id, tsc, || None).to_vec()).unwrap()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use support::scenario::{exactly_once, options, reading, session};
 use support::system::{KILLED, LastCall, Simulated};
 
 /// Pauses of a run; each brings some ticks.
-const PAUSES: u64 = 80;
+const PAUSES: u64 = 40;
 
 /// A world in which `PAUSES` pauses bring ticks and the last one asks for the end.
 fn world(signals: &Signals) -> Simulated {

@@ -46,12 +46,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             }
             match (item, stream) {
                 (Item::Sample(sample), Stream::Cpu(cpu)) => {
-                    if self.names.get(sample.context, sample.tsc).is_none()
-                        && let Some(name) = self.source.context_name(self.system, sample.context)
-                    {
-                        self.names.set(sample.context, 0, &name);
-                    }
-                    self.composer.sample(&mut self.names, cpu, &sample);
+                    let make_name = || self.source.context_name(self.system, sample.context);
+                    self.composer.sample(&mut self.names, cpu, &sample, make_name);
                     self.totals.samples += 1;
                 }
                 (Item::Meta(meta), Stream::Meta) => {

@@ -12,11 +12,14 @@ use crate::ctl::{Counters, Ctl};
 use crate::error::Error;
 use crate::source::{Source, Stream};
 use crate::system::System;
+use kprof::format::record::MAX_WORDS;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes read from one stream at once: the default size of a ring.
-pub(super) const READ_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes read at once while little is there: a kernel that copies through a buffer of its own has less to clear.
+const LEAST_READ_BYTES: usize = 32 * 1024;
 /// Bytes read in one round, over all streams; what bounds the memory.
 const ROUND_BYTES: usize = 1024 * 1024;
 
@@ -49,6 +52,8 @@ pub(super) struct Taken {
     pub pieces: Vec<Piece>,
     /// Bytes that were new.
     pub brought: usize,
+    /// Whether a read was filled, so that more may be there.
+    pub is_more: bool,
     /// What went wrong on the way; the pieces are good all the same.
     pub failed: Option<Error>,
 }
@@ -59,11 +64,17 @@ pub(super) struct Intake {
     pub buffer: Vec<u8>,
     pub places: BTreeMap<Stream, Place>,
     first_cpu: usize,
+    read_bytes: usize,
 }
 
 impl Default for Intake {
     fn default() -> Self {
-        Self { buffer: vec![0; ROUND_BYTES + 2 * READ_BYTES], places: BTreeMap::new(), first_cpu: 0 }
+        Self {
+            buffer: vec![0; ROUND_BYTES + 2 * READ_BYTES],
+            places: BTreeMap::new(),
+            first_cpu: 0,
+            read_bytes: READ_BYTES,
+        }
     }
 }
 
@@ -104,9 +115,14 @@ impl Intake {
             Ok(piece) => pieces.push(piece),
             Err(error) => failed = failed.or(Some(error)),
         }
-        let brought = pieces.iter().map(|piece| piece.range.len() - piece.carried).sum();
+        let new = |piece: &Piece| piece.range.len() - piece.carried;
+        let brought = pieces.iter().map(new).sum();
+        // Twice as much as came now, for the next time.
+        let most = pieces.iter().map(new).max().unwrap_or(0);
+        let is_more = used > ROUND_BYTES || most + MAX_WORDS * 8 > self.read_bytes;
+        self.read_bytes = (2 * most).next_power_of_two().clamp(LEAST_READ_BYTES, READ_BYTES);
         pieces.sort_by_key(|piece| piece.stream);
-        Taken { pieces, brought, failed }
+        Taken { pieces, brought, is_more, failed }
     }
 
     /// Reads what the stream has, from `start` of the buffer on, behind what an earlier read had left over.
@@ -134,7 +150,7 @@ impl Intake {
         stream: Stream,
         start: usize,
     ) -> Result<usize, Error> {
-        let end = start + READ_BYTES;
+        let end = start + self.read_bytes;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }

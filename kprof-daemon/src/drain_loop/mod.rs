@@ -24,7 +24,7 @@ use crate::system::System;
 use crate::write::compose::{Composer, Form};
 use crate::write::live::Live;
 use crate::write::sample_file::{OnFull, SampleFile};
-use intake::{Intake, READ_BYTES};
+use intake::Intake;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Rounds after the end was asked for, for sources that do not say how far they have got.
 const LAST_ROUNDS: usize = 64;
 /// The longest pause between two rounds in which the kernel cannot call for one.
-const REST: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_millis(125);
 /// Rounds between two looks whether the file is still there.
 const LOOK_ROUNDS: u64 = 16;
 
@@ -112,6 +112,14 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     began: Duration,
 }
 
+/// What a round has brought.
+struct Round {
+    /// Bytes that were read.
+    brought: usize,
+    /// Whether there may be more at once.
+    is_more: bool,
+}
+
 impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     /// Opens the file, continues it where it ends, and gives the commands.
     ///
@@ -167,7 +175,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     fn run_to_the_end(&mut self, mut each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<(), Error> {
         let mut was_running = self.ctl.is_running();
         loop {
-            let brought = self.round()?;
+            let Round { brought, is_more } = self.round()?;
             if !each_round(&self.totals, &self.ctl) || self.is_over() || (brought == 0 && self.source.is_finite()) {
                 break;
             }
@@ -175,7 +183,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 self.account()?;
             }
             was_running = self.ctl.is_running() || (was_running && brought > 0);
-            if brought < READ_BYTES {
+            if !is_more {
                 self.wait(brought == 0)?;
             }
         }
@@ -220,8 +228,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(())
     }
 
-    /// One round. Returns the number of bytes that were read.
-    fn round(&mut self) -> Result<usize, Error> {
+    fn round(&mut self) -> Result<Round, Error> {
         if self.signals.take_reopen() {
             self.reopen()?;
         }
@@ -232,7 +239,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         self.names.end_round();
         self.write()?;
         if self.totals.reached_max {
-            return Ok(0);
+            return Ok(Round { brought: 0, is_more: false });
         }
         if let Some(error) = taken.failed {
             return Err(error);
@@ -243,7 +250,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if self.rounds.is_multiple_of(LOOK_ROUNDS) {
             self.file.check_it_is_there(self.system)?;
         }
-        Ok(taken.brought)
+        Ok(Round { brought: taken.brought, is_more: taken.is_more })
     }
 
     /// The rest up to where the kernel is now, and the account.
@@ -264,7 +271,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 self.intake.places.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
             };
             let all_there = !target.is_empty() && target.iter().all(is_there);
-            if all_there || self.round()? == 0 || (target.is_empty() && rounds == LAST_ROUNDS) {
+            if all_there || self.round()?.brought == 0 || (target.is_empty() && rounds == LAST_ROUNDS) {
                 break;
             }
             rounds += 1;

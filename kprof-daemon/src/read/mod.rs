@@ -38,7 +38,7 @@ impl<'a> Words<'a> {
     /// One after the other.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
-        self.0.chunks_exact(8).map(|bytes| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+        self.0.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
     /// The first `length` bytes.

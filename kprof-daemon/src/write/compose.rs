@@ -80,9 +80,15 @@ impl Composer {
         self.delta.reset();
     }
 
-    /// One sample of the open batch.
+    /// One sample of the open batch. `make_name` is asked for a name that the table does not have.
     #[inline]
-    pub fn sample(&mut self, names: &mut Names, cpu: u32, sample: &Sample<'_>) {
+    pub fn sample(
+        &mut self,
+        names: &mut Names,
+        cpu: u32,
+        sample: &Sample<'_>,
+        make_name: impl FnOnce() -> Option<Vec<u8>>,
+    ) {
         if !self.has_begun {
             self.open.first_tick = sample.tick;
             self.has_begun = true;
@@ -96,7 +102,8 @@ impl Composer {
             let times = Times { tick: sample.tick, tsc: sample.tsc, context: sample.context };
             self.delta.write(times, &self.stack, |bytes| self.body.extend_from_slice(bytes));
         } else {
-            lines::sample(&mut self.body, names, cpu, sample, self.form == Form::Plain);
+            self.body.extend_from_slice(names.get_or_make(sample.context, sample.tsc, make_name));
+            lines::sample(&mut self.body, cpu, sample, self.form == Form::Plain);
         }
     }
 

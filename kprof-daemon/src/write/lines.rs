@@ -5,7 +5,6 @@
 //! that Redox's old tool takes none for a sample.
 
 use crate::ctl::{BATCH_COUNTERS, Counters, Ctl, HEADER_KEYS};
-use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped, Stack};
 use crate::source::Stream;
 use kprof::format::marker::Marker;
@@ -127,30 +126,33 @@ fn printable(byte: u8) -> Option<u8> {
     byte.is_ascii_alphanumeric().then_some(byte)
 }
 
-/// One sample.
+/// One sample of a context whose name stands in the line already.
 #[inline]
-pub fn sample(out: &mut Vec<u8>, names: &mut Names, cpu: u32, sample: &Sample<'_>, plain: bool) {
-    names.write(out, sample.context, sample.tsc);
-    for number in [u64::from(cpu), sample.tsc] {
-        out.push(b' ');
-        out.extend_from_slice(Hex::new(number).as_bytes());
-    }
-    let words = sample.stack.iter();
+pub fn sample(out: &mut Vec<u8>, cpu: u32, sample: &Sample<'_>, plain: bool) {
+    // Room for all of it at once; what is not needed is given back below.
+    let mut at = out.len();
+    out.resize(at + (3 + sample.stack.callers.count()) * WORD_BYTES + 1, 0);
+    let mut put = |number: u64| {
+        let hex = Hex::new(number);
+        out[at] = b' ';
+        // All sixteen digits from the first that counts on; the next word overwrites what hangs over.
+        let digits = u128::from_be_bytes(*hex.all()) << (8 * hex.leading_zeros());
+        out[at + 1..at + WORD_BYTES].copy_from_slice(&digits.to_be_bytes());
+        at += WORD_BYTES - hex.leading_zeros();
+    };
+    put(u64::from(cpu));
+    put(sample.tsc);
     if plain {
-        stack(out, without_markers(sample.stack))
+        without_markers(sample.stack).for_each(put);
     } else {
-        stack(out, words)
+        sample.stack.iter().for_each(put);
     }
-    out.push(b'\n');
+    out[at] = b'\n';
+    out.truncate(at + 1);
 }
 
-#[inline]
-fn stack(out: &mut Vec<u8>, words: impl Iterator<Item = u64>) {
-    for word in words {
-        out.push(b' ');
-        out.extend_from_slice(Hex::new(word).as_bytes());
-    }
-}
+/// A space and sixteen digits.
+const WORD_BYTES: usize = 17;
 
 /// A stack as Redox's tools know it: no markers, no candidates (nobody there could decide about them).
 pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {

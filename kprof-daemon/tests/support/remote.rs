@@ -181,7 +181,7 @@ fn answer(
             }
             READ => read(&mut kernel, &open[&handle], number),
             _ => kernel.control(u64::from(handle), &bytes).map(|waited| {
-                for _ in 0..waited.map_or(0, |_| kernel.random.below(6)) {
+                for _ in 0..waited.map_or(0, |_| kernel.random.below(24)) {
                     kernel.tick();
                 }
                 Vec::new()

@@ -366,7 +366,16 @@ impl System for Simulated {
             let world = &mut *self.0.borrow_mut();
             (world.on_sleep)(&mut world.disk);
         }
-        self.pause(time);
+        // A rest before a `wait` is part of the same pause.
+        let is_rest = {
+            let world = self.0.borrow();
+            world.kernel.running && !world.kernel.nasty.cannot_wait && world.redox.is_none()
+        };
+        if is_rest {
+            self.0.borrow_mut().clock += time;
+        } else {
+            self.pause(time);
+        }
         Ok(())
     }
 

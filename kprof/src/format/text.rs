@@ -23,15 +23,23 @@ impl Hex {
     /// ```
     #[inline]
     pub const fn new(value: u64) -> Self {
-        let (mut digits, mut rest, mut start) = ([b'0'; 16], value, 15);
-        loop {
-            digits[start] = DIGITS[(rest & 15) as usize];
-            rest >>= 4;
-            if rest == 0 {
-                return Self { digits, start: start as u8 };
-            }
-            start -= 1;
-        }
+        let [high, low] = [spread(value >> 32), spread(value)];
+        // The greatest digit first: big endian.
+        let digits = ((high as u128) << 64 | low as u128).to_be_bytes();
+        let start = (value | 1).leading_zeros() / 4;
+        Self { digits, start: start as u8 }
+    }
+
+    /// All sixteen digits, leading zeros included.
+    #[inline]
+    pub const fn all(&self) -> &[u8; 16] {
+        &self.digits
+    }
+
+    /// How many of them are leading zeros.
+    #[inline]
+    pub const fn leading_zeros(&self) -> usize {
+        self.start as usize
     }
 
     /// The digits, one to sixteen of them.
@@ -39,6 +47,17 @@ impl Hex {
     pub fn as_bytes(&self) -> &[u8] {
         &self.digits[self.start as usize..]
     }
+}
+
+/// The eight digits of the lower 32 bits, one in each byte, all at once: 4 bits are moved into each byte, then turned into
+/// ASCII by adding `0`, and 39 more to those above 9.
+#[inline]
+const fn spread(value: u64) -> u64 {
+    let halves = (value & 0xffff_0000) << 16 | value & 0xffff;
+    let bytes = (halves << 8 | halves) & 0x00ff_00ff_00ff_00ff;
+    let digits = (bytes << 4 | bytes) & 0x0f0f_0f0f_0f0f_0f0f;
+    let above_nine = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    digits + 0x3030_3030_3030_3030 + above_nine * 39
 }
 
 /// Reads plain hex: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.
