@@ -104,6 +104,7 @@ impl<K: Kernel> Profiler<K> {
             let Setup { slots, meta, config } = setup();
             assert!((1..=MOST_DEPTH).contains(&config.depth), "kprof: depth must be 1 to 250, is {}", config.depth);
             assert!((1..=100_000).contains(&config.hz), "kprof: hz must be 1 to 100000, is {}", config.hz);
+            assert!(config.tsc_hz > 0, "kprof: tsc_hz is 0: calibrate the TSC first (kprof::clock)");
             self.meta.install(meta);
             let mut settings = Settings::empty().with_depth(config.depth);
             settings.set(Settings::KEEP_IDLE, config.keep_idle);

@@ -133,7 +133,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     fn stack_of(&self, address: u64) -> Option<Range<u64>> {
         let range = self.kernel.stack_range(address)?;
         // Against a kernel that declares nonsense: no address of an empty or crooked range is ever read.
-        let straight = (range.start | range.end) & 7 == 0 && range.start < range.end && range.end - range.start >= 16;
+        let straight = range.end & 7 == 0 && range.contains(&address) && range.end - range.start >= 16;
         straight.then_some(range)
     }
 

@@ -88,10 +88,10 @@ pub(crate) fn innermost<K: Kernel, M: Memory>(
     let lowest = distance(top, at.rsp);
     let words_left = distance(top, at.rbp);
     // rbp must not lie below rsp, and rsp must be good itself.
-    if words_left > lowest || lowest >= NO_DISTANCE {
+    if words_left > lowest || lowest >= NO_DISTANCE || at.rsp < range.start {
         return None;
     }
-    // SAFETY: aligned, not below the range by the kernel's word, and at least 16 bytes below its end.
+    // SAFETY: aligned, not below the range, and at least 16 bytes below its end.
     let word = unsafe { memory.stack(at.rsp) };
     // In a prologue or epilogue, perhaps: the careful walk looks closer.
     if word == at.rbp || word.wrapping_sub(text.0) < text.1.wrapping_sub(text.0) || kernel.is_text(word) {
