@@ -12,7 +12,7 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::plain::{self, Run};
+use super::plain::{self, ROUND, Run};
 use super::{Memory, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
 use crate::hooks::Kernel;
@@ -75,7 +75,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     ) -> Result<Stop, Full> {
         loop {
             match judge(frame, above, &range) {
-                Next::Here if fresh => {
+                Next::Here if fresh && self.frames_left >= ROUND => {
                     let places = self.sink.contiguous(self.frames_left);
                     let run = plain::run(self.kernel, self.memory, self.text, frame, &range, places);
                     (frame, above) = self.take(&run);
