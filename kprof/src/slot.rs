@@ -101,11 +101,11 @@ impl CpuSlot {
         }
     }
 
-    /// Numbers a tick without sending anything: for benches and tests that play the sampler.
+    /// Numbers a tick without sending anything: for benches and tests that play the sampler, on one thread.
     #[doc(hidden)]
     #[inline(always)]
     pub fn raise_tick(&self) {
-        self.sampler.tick.fetch_add(1, Ordering::Release);
+        self.sampler.tick.store(self.sampler.tick.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// Gives the CPU its ring; from now on it gets ticks.
