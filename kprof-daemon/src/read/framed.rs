@@ -90,9 +90,9 @@ impl<'a> Framed<'a> {
 
     /// The next word after the present one, before word `end`, at which a record lies where it says.
     fn next_sound(&self, end: usize) -> Option<usize> {
-        let is_magic = |at| self.words.get(at).is_some_and(|word| (word >> 32) as u32 == MAGIC);
         let is_sound = |at| matches!(self.look(at), Found::Whole { .. } | Found::Incomplete);
-        (self.at + 1..end).find(|&at| is_magic(at) && is_sound(at))
+        let words = self.words.range(self.at + 1, end).iter();
+        (self.at + 1..).zip(words).find(|(at, word)| (word >> 32) as u32 == MAGIC && is_sound(*at)).map(|(at, _)| at)
     }
 
     fn skip_to(&mut self, end: usize, why: Why) -> Option<Skipped> {

@@ -9,7 +9,7 @@ use crate::read::{Meta, Sample, Skipped, Stack};
 use crate::source::Stream;
 use kprof::format::marker::Marker;
 use kprof::format::record::Kind;
-use kprof::format::text::{Hex, escaped};
+use kprof::format::text::{Hex, eight_digits, escaped};
 use std::fmt::Display;
 use std::io::Write as _;
 
@@ -133,6 +133,13 @@ pub fn sample(out: &mut Vec<u8>, cpu: u32, sample: &Sample<'_>, plain: bool) {
     let mut at = out.len();
     out.resize(at + (3 + sample.stack.callers.count()) * WORD_BYTES + 1, 0);
     let mut put = |number: u64| {
+        if number >> 32 == 0xffff_ffff {
+            // Nearly every word is an address of the kernel.
+            out[at..at + 9].copy_from_slice(b" ffffffff");
+            out[at + 9..at + WORD_BYTES].copy_from_slice(&eight_digits(number as u32));
+            at += WORD_BYTES;
+            return;
+        }
         let hex = Hex::new(number);
         out[at] = b' ';
         // All sixteen digits from the first that counts on; the next word overwrites what hangs over.

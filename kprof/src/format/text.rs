@@ -49,6 +49,16 @@ impl Hex {
     }
 }
 
+/// The eight digits of `value`, leading zeros included.
+///
+/// ```
+/// assert_eq!(&kprof::format::text::eight_digits(0x8020_1000), b"80201000");
+/// ```
+#[inline]
+pub const fn eight_digits(value: u32) -> [u8; 8] {
+    spread(value as u64).to_be_bytes()
+}
+
 /// The eight digits of the lower 32 bits, one in each byte, all at once: 4 bits are moved into each byte, then turned into
 /// ASCII by adding `0`, and 39 more to those above 9.
 #[inline]
