@@ -29,6 +29,16 @@ impl Write for Serial<'_> {
     }
 }
 
+/// The log as a sink for formatted text.
+pub struct Line;
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        bytes(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// Writes raw bytes (what user programs print).
 pub fn bytes(bytes: &[u8]) {
     if let Some(uart) = SERIAL.lock().as_mut() {

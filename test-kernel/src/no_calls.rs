@@ -13,6 +13,28 @@ macro_rules! nothing {
 nothing! {
     init(info: &BootInfo); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
     name_context(id: u64, name: &str); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+    on_timer(frame: &TrapFrame); leave(frame: &TrapFrame, place: Place); publish_again(place: Place);
+}
+
+/// Nothing.
+#[derive(Default)]
+pub struct Place;
+
+/// No.
+pub fn wants_sampler() -> bool {
+    false
+}
+
+/// Nothing.
+#[inline(always)]
+pub fn enter(_: &TrapFrame) -> Place {
+    Place
+}
+
+/// Nothing.
+#[inline(always)]
+pub fn switch_to(_: u64, _: bool) -> Place {
+    Place
 }
 
 /// The device files: none.

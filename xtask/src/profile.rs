@@ -12,7 +12,7 @@ use crate::build;
 use crate::initrd::Initrd;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
-use crate::toolchain::{self, Choice, Way};
+use crate::toolchain::{self, Choice};
 use crate::tools::{self, Install};
 use crate::workloads;
 
@@ -46,6 +46,9 @@ pub struct Arguments {
     /// How QEMU runs the machine, and what time is
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
+    /// How the sampler reaches the other CPUs, and with it what the profile can claim
+    #[arg(long, value_enum, default_value_t = Way::Nmi)]
+    way: Way,
     /// Writes profiling.txt without markers, for Redox's own tools
     #[arg(long)]
     plain: bool,
@@ -63,6 +66,31 @@ pub struct Arguments {
     open: bool,
 }
 
+/// How a core is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// NMI: sees everything; shares per function
+    Nmi,
+    /// A fixed interrupt: time with interrupts off appears where they are turned on
+    Ipi,
+    /// Each core says where it is and nobody is interrupted; shares per entry, not per function
+    Published,
+    /// Each core's own timer, no core is set apart; blind with interrupts off
+    #[value(name = "self")]
+    Own,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nmi => "nmi",
+            Self::Ipi => "ipi",
+            Self::Published => "published",
+            Self::Own => "self",
+        }
+    }
+}
+
 /// What is built and found before anything runs.
 pub struct Parts {
     /// QEMU.
@@ -74,7 +102,7 @@ pub struct Parts {
     /// The folder of the test kernel's programs.
     pub programs: PathBuf,
     /// How the kernel is compiled.
-    pub way: Way,
+    pub way: toolchain::Way,
 }
 
 impl Parts {
@@ -91,7 +119,7 @@ impl Parts {
         let way = toolchain::find(toolchain::KERNEL, choice, install)?;
         let musl = match choice {
             Choice::Distro => None,
-            _ => toolchain::find(toolchain::MUSL, choice, install).ok().filter(|way| *way == Way::Toolchain),
+            _ => toolchain::find(toolchain::MUSL, choice, install).ok().filter(|way| *way == toolchain::Way::Toolchain),
         };
         if musl.is_none() {
             eprintln!("toolchain: static programs are linked with glibc");
@@ -133,8 +161,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     workloads::check(&arguments.workload)?;
-    if arguments.cpus == 1 {
-        bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more");
+    if arguments.cpus == 1 && arguments.way != Way::Own {
+        bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more, or --way self");
     }
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(arguments.toolchain, install)?;
@@ -171,8 +199,9 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join("profiling.txt");
     let append = format!(
-        "accel={} hz={} seconds={} workload={} plain={} epoch={}",
+        "accel={} way={} hz={} seconds={} workload={} plain={} epoch={}",
         accel.name(),
+        arguments.way.name(),
         arguments.hz,
         arguments.seconds,
         arguments.workload,

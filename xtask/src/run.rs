@@ -69,6 +69,19 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, text })
 }
 
+/// A command for `program` that the kernel ends when this process ends, however that happens (util-linux's setpriv; a
+/// machine without it has [`Guard`] only).
+pub fn bound(program: &Path) -> Command {
+    match find_program("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
 /// A child process that does not outlive this value.
 pub struct Guard(pub Child);
 

@@ -84,6 +84,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
         Some(port) => clock::calibrate(port),
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
     }
+    cpu::set_sampler(profiling::wants_sampler());
     turns::init(info.option("accel") == Some("icount"));
     profiling::init(info);
     scheduler::adopt(stacks::boot_stack(), "idle 0");

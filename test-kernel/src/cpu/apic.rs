@@ -12,6 +12,8 @@ use crate::memory::phys_to_virt;
 pub const TIMER: u8 = 32;
 /// Vector by which one CPU asks another to look for work.
 pub const RESCHEDULE: u8 = 33;
+/// Vector by which the sampler reaches a CPU where NMIs are not wanted.
+pub const SAMPLE: u8 = 34;
 /// First vector of device interrupts.
 pub const FIRST_DEVICE: u8 = 48;
 /// Vector of spurious interrupts.

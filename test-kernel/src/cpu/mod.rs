@@ -45,6 +45,10 @@ pub struct Cpu {
     pub nmi_stack: AtomicU64,
     /// Whether the CPU runs the scheduler: its timer means the end of a slice.
     pub schedules: AtomicBool,
+    /// When its time slice ends, in nanoseconds since boot.
+    pub slice_end_ns: AtomicU64,
+    /// When it is to sample itself next, in nanoseconds since boot; [`u64::MAX`] = never.
+    pub own_tick_ns: AtomicU64,
     /// Set to stop the CPU for good by the next NMI (panic).
     pub stop: AtomicBool,
 }
@@ -66,6 +70,8 @@ impl Cpu {
             idle: AtomicBool::new(true),
             nmi_stack: AtomicU64::new(0),
             schedules: AtomicBool::new(false),
+            slice_end_ns: AtomicU64::new(u64::MAX),
+            own_tick_ns: AtomicU64::new(u64::MAX),
             stop: AtomicBool::new(false),
         }
     }
@@ -79,6 +85,8 @@ pub static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
 /// How many CPUs the firmware lists (at most [`MAX_CPUS`]).
 static COUNT: AtomicU32 = AtomicU32::new(1);
+/// Whether a CPU is set apart for sampling.
+static HAS_SAMPLER: AtomicBool = AtomicBool::new(false);
 
 /// The number of this CPU. Right in any context; may be stale at once where preemption is on.
 #[inline(always)]
@@ -105,10 +113,15 @@ pub fn set_count(count: usize) {
     COUNT.store(count.min(MAX_CPUS) as u32, Ordering::Relaxed);
 }
 
-/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one, or
-/// profiling is off. (Under counted instructions it has to be the first: see `turns`.)
+/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one, when
+/// each CPU samples itself, or profiling is off. (Under counted instructions it has to be the first: see `turns`.)
 pub fn sampler() -> Option<usize> {
-    (cfg!(feature = "profiling") && count() > 1).then_some(0)
+    HAS_SAMPLER.load(Ordering::Relaxed).then_some(0)
+}
+
+/// Sets a CPU apart for sampling, or not. Once, on the boot CPU.
+pub fn set_sampler(wanted: bool) {
+    HAS_SAMPLER.store(wanted && count() > 1, Ordering::Relaxed);
 }
 
 /// The CPU that serves device interrupts.

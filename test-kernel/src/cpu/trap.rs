@@ -15,13 +15,14 @@ const PAGE_FAULT: u8 = 14;
 /// Exceptions and interrupts. Interrupts are off; they are off again when it returns.
 #[unsafe(no_mangle)]
 extern "C" fn trap_enter(frame: &mut TrapFrame) {
+    let place = profiling::enter(frame);
     match frame.vector() {
         PAGE_FAULT => {
             profiling::count_page_fault();
             fault::page_fault(frame);
         }
         vector @ 0..32 => exception(vector, frame),
-        vector => interrupt(vector),
+        vector => interrupt(vector, frame),
     }
     x86_64::instructions::interrupts::disable();
     if frame.vector() >= 32 || frame.is_user() {
@@ -30,15 +31,22 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
     if frame.is_user() {
         syscall::deliver_signals(frame, None);
     }
+    profiling::leave(frame, place);
 }
 
 #[inline(never)]
-fn interrupt(vector: u8) {
+fn interrupt(vector: u8, frame: &TrapFrame) {
     profiling::count_interrupt();
     let cpu = super::this();
     match vector {
         apic::SPURIOUS => return,
-        apic::TIMER if cpu.schedules.load(Ordering::Relaxed) => scheduler::on_timer(),
+        apic::TIMER => {
+            profiling::on_timer(frame);
+            if cpu.schedules.load(Ordering::Relaxed) {
+                scheduler::on_timer();
+            }
+        }
+        apic::SAMPLE => profiling::on_nmi(frame),
         apic::RESCHEDULE => cpu.need_resched.store(true, Ordering::Relaxed),
         apic::FIRST_DEVICE => boot::on_device_interrupt(),
         _ => {}

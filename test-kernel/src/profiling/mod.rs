@@ -2,7 +2,10 @@
 //!
 //! This is all a kernel has to write. The device files are in `device.rs`.
 
+mod calls;
 pub mod device;
+
+pub use calls::*;
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -10,12 +13,12 @@ use core::slice;
 use core::sync::atomic::Ordering;
 
 use kprof::{
-    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Event, Image, Kernel, NmiToken, Profiler,
-    Registers, Setup,
+    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Image, Kernel, Profiler,
+    Registers, Setup, Way,
 };
 
 use crate::boot::pvh::BootInfo;
-use crate::cpu::entry::{self, TrapFrame};
+use crate::cpu::entry;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, turns};
 use crate::memory::stacks::STACK_BYTES;
 use crate::memory::{frames, paging, phys_to_virt};
@@ -34,19 +37,32 @@ impl Kernel for Port {
     }
 
     fn signal(&self, cpus: &CpuSet<'_>) {
-        for cpu in cpus.iter() {
-            apic::send_nmi(CPUS[cpu].apic_id.load(Ordering::Relaxed));
+        let by_interrupt = way() == Way::Ipi;
+        for apic_id in cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Ordering::Relaxed)) {
+            match by_interrupt {
+                true => apic::send_ipi(apic_id, apic::SAMPLE),
+                false => apic::send_nmi(apic_id),
+            }
         }
     }
 
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        self.foreign_stack_range(cpu::id(), address)
+    }
+
+    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
         let base = address & !(STACK_BYTES - 1);
-        let cpu = cpu::this();
+        let cpu = &CPUS[cpu];
         let in_use = base != 0
             && (cpu.stacks.iter().any(|stack| stack.load(Ordering::Relaxed) == base)
                 || cpu.nmi_stack.load(Ordering::Relaxed) == base);
         in_use.then_some(base..base + STACK_BYTES)
+    }
+
+    fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+        // SAFETY: `foreign_stack_range` vouched for the address, and kernel stacks stay mapped for ever.
+        Some(unsafe { (address as *const u64).read_volatile() })
     }
 
     fn context(&self) -> Context {
@@ -77,6 +93,22 @@ fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) }
 }
 
+/// How this kernel's CPUs are reached: `way=` on the command line.
+pub fn way() -> Way {
+    static WAY: spin::Once<Way> = spin::Once::new();
+    *WAY.call_once(|| match crate::boot::info().option("way") {
+        Some("ipi") => Way::Ipi,
+        Some("published") => Way::Published,
+        Some("self") => Way::Own,
+        _ => Way::Nmi,
+    })
+}
+
+/// Whether a CPU is to be set apart: not where each samples itself.
+pub fn wants_sampler() -> bool {
+    ENABLED && way() != Way::Own
+}
+
 /// Once, on the boot CPU, as soon as memory and clock are there.
 pub fn init(info: &'static BootInfo) {
     PROFILER.init(|| Setup {
@@ -84,6 +116,7 @@ pub fn init(info: &'static BootInfo) {
         meta: memory(DEFAULT_RING_WORDS / 4),
         config: Config {
             sampler_cpu: cpu::sampler(),
+            way: way(),
             hz: info.number("hz", 1000) as u32,
             seed: info.number("seed", 42),
             boot: info.number("boot-id", random::next() | 1),
@@ -105,39 +138,12 @@ pub fn init(info: &'static BootInfo) {
 /// On each CPU that is to be sampled, once it has loaded its tables.
 pub fn register(cpu: usize) {
     PROFILER.register(cpu, || memory(crate::boot::info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
+    if ENABLED && way() == Way::Own {
+        CPUS[cpu].own_tick_ns.store(0, Ordering::Relaxed);
+    }
 }
 
 /// On the sampler's CPU; does not return there.
 pub fn run_sampler(cpu: usize) {
     PROFILER.run_sampler(cpu);
 }
-
-/// In the NMI handler.
-pub fn on_nmi(frame: &TrapFrame) {
-    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
-    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
-    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &Registers { rip, cs, rflags, rsp, rbp, rcx });
-}
-
-/// When a context is made, or becomes another program.
-pub fn name_context(id: u64, name: &str) {
-    PROFILER.context_name(id, name);
-}
-
-/// In the scheduler.
-pub fn count_context_switch() {
-    PROFILER.count(Event::ContextSwitch);
-}
-
-/// In the page-fault handler.
-pub fn count_page_fault() {
-    PROFILER.count(Event::PageFault);
-}
-
-/// In the interrupt handler.
-pub fn count_interrupt() {
-    PROFILER.count(Event::Interrupt);
-}
-
-/// When the kernel panics, the other CPUs stopped.
-pub fn on_panic() {}

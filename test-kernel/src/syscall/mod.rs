@@ -15,13 +15,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::instructions::interrupts;
 
 use crate::cpu::entry::TrapFrame;
-use crate::log;
 use crate::task::{self, preempt};
+use crate::{log, profiling};
 use errno::{Errno, Result};
 
 /// Called by the system call stub, interrupts off. Returns with interrupts off.
 #[unsafe(no_mangle)]
 extern "C" fn syscall_enter(frame: &mut TrapFrame) {
+    let place = profiling::enter(frame);
     interrupts::enable();
     let number = frame.rax;
     let result = dispatch(number, frame);
@@ -38,6 +39,7 @@ extern "C" fn syscall_enter(frame: &mut TrapFrame) {
     interrupts::disable();
     preempt::on_interrupt_exit();
     deliver_signals(frame, interrupted);
+    profiling::leave(frame, place);
 }
 
 /// Delivers pending signals with interrupts on; returns with interrupts off and none pending.

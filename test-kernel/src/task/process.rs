@@ -15,6 +15,7 @@ use crate::fs::file::FileTable;
 use crate::lock::Lock;
 use crate::memory::paging;
 use crate::memory::space::AddressSpace;
+use crate::profiling;
 use crate::syscall::errno::{Errno, Result};
 
 /// A process.
@@ -155,6 +156,7 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
 
 fn run_user(frame: &TrapFrame) -> ! {
     x86_64::instructions::interrupts::disable();
+    profiling::leave(frame, profiling::Place::default());
     // SAFETY: the frame describes user code of the process whose space is loaded; interrupts are off.
     unsafe { entry::enter_user(frame) }
 }

@@ -94,13 +94,14 @@ impl Scheduler {
         }
     }
 
-    fn set_timer(&self, idle: bool) {
-        let now = clock::now_ns();
-        let next = self.sleepers.first_key_value().map(|(key, _)| key.0.saturating_sub(now));
-        match (idle, next) {
-            (true, None) => apic::start_timer(0),
-            (true, Some(wait_ns)) => clock::start_timer_ns(wait_ns),
-            (false, next) => clock::start_timer_ns(next.unwrap_or(SLICE_NS).min(SLICE_NS)),
+    /// Sets this CPU's timer to what comes first: the end of its slice, the next sleeper, its next own sample.
+    fn set_timer(&self) {
+        let cpu = cpu::this();
+        let sleeper = self.sleepers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let own_tick = cpu.own_tick_ns.load(Ordering::Relaxed);
+        match cpu.slice_end_ns.load(Ordering::Relaxed).min(sleeper).min(own_tick) {
+            u64::MAX => apic::start_timer(0),
+            at => clock::start_timer_ns(at.saturating_sub(clock::now_ns())),
         }
     }
 }
@@ -110,7 +111,13 @@ impl Scheduler {
 pub fn on_timer() {
     let mut scheduler = SCHEDULER.lock();
     scheduler.wake_sleepers();
-    cpu::this().need_resched.store(true, Ordering::Relaxed);
+    let cpu = cpu::this();
+    if clock::now_ns() >= cpu.slice_end_ns.load(Ordering::Relaxed) || cpu.idle.load(Ordering::Relaxed) {
+        cpu.need_resched.store(true, Ordering::Relaxed);
+        // The switch sets the next one. Until then the past end must not set the timer off again and again.
+        cpu.slice_end_ns.store(u64::MAX, Ordering::Relaxed);
+    }
+    scheduler.set_timer();
 }
 
 /// Gives the CPU to another ready thread, if there is one; the caller stays ready.
@@ -139,7 +146,9 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
         None => scheduler.idle[cpu].clone().expect("every CPU has an idle thread"),
     };
     scheduler.running[cpu] = Some(to.clone());
-    scheduler.set_timer(to.is_idle);
+    let slice_end = if to.is_idle { u64::MAX } else { clock::now_ns() + SLICE_NS };
+    CPUS[cpu].slice_end_ns.store(slice_end, Ordering::Relaxed);
+    scheduler.set_timer();
     if Arc::ptr_eq(&from, &to) {
         return;
     }
@@ -176,6 +185,7 @@ pub fn exit() -> ! {
 /// The idle thread: halts until an interrupt brings work.
 pub fn idle_forever() -> ! {
     cpu::this().schedules.store(true, Ordering::Relaxed);
+    SCHEDULER.lock().set_timer();
     loop {
         interrupts::disable();
         let scheduler = SCHEDULER.lock();

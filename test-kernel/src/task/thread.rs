@@ -223,6 +223,7 @@ pub fn switch(from: &Thread, to: &Thread) {
         None => {}
     }
     this.idle.store(to.is_idle, Ordering::Relaxed);
+    let place = profiling::switch_to(to.context.load(Ordering::Relaxed), to.is_idle);
     // SAFETY: both stack pointers are those of `switch_stacks` or of a new thread's frame.
     unsafe {
         switch_stacks(
@@ -233,6 +234,7 @@ pub fn switch(from: &Thread, to: &Thread) {
         )
     };
     // On `from`'s stack again, perhaps much later and on another CPU.
+    profiling::publish_again(place);
     let this = cpu::this();
     this.stacks[0].store(from.stack, Ordering::Relaxed);
 }

@@ -1,0 +1,118 @@
+//! Where the rest of the kernel calls the profiler: one short function for each place.
+//!
+//! Without the feature `profiling` all of them are empty and leave nothing in the kernel.
+
+use core::sync::atomic::Ordering;
+
+use kprof::format::marker::Marker;
+use kprof::{Context, ENABLED, Event, Kernel, NmiToken, Published, Registers, Way};
+
+use super::{PROFILER, Port, way};
+use crate::cpu::entry::TrapFrame;
+use crate::cpu::{self, clock};
+
+fn registers(frame: &TrapFrame) -> Registers {
+    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
+    Registers { rip, cs, rflags, rsp, rbp, rcx }
+}
+
+/// In the handler of the NMI, or of the interrupt that stands for it.
+pub fn on_nmi(frame: &TrapFrame) {
+    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
+    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &registers(frame));
+}
+
+/// In the timer's handler: a CPU that samples itself does so here, and says when it will next.
+pub fn on_timer(frame: &TrapFrame) {
+    if ENABLED && way() == Way::Own {
+        let at = registers(frame);
+        // SAFETY: the timer's stub calls this with the registers it interrupted, interrupts off.
+        let next_ns = PROFILER.on_timer(&unsafe { NmiToken::new() }, &at).next_ns;
+        cpu::this().own_tick_ns.store(clock::now_ns() + next_ns, Ordering::Relaxed);
+    }
+}
+
+/// When a context is made, or becomes another program.
+pub fn name_context(id: u64, name: &str) {
+    PROFILER.context_name(id, name);
+}
+
+/// In the scheduler.
+pub fn count_context_switch() {
+    PROFILER.count(Event::ContextSwitch);
+}
+
+/// In the page-fault handler.
+pub fn count_page_fault() {
+    PROFILER.count(Event::PageFault);
+}
+
+/// In the interrupt handler.
+pub fn count_interrupt() {
+    PROFILER.count(Event::Interrupt);
+}
+
+/// When the kernel panics, the other CPUs stopped: the last samples of every CPU go to the serial log.
+pub fn on_panic() {
+    // A failed write is the log's; there is nothing else to say it to.
+    let _ = PROFILER.export_last(&mut crate::log::Line, SAMPLES_AFTER_PANIC);
+}
+
+/// How many samples of each CPU the panic hook writes.
+const SAMPLES_AFTER_PANIC: usize = 20;
+
+/// What a CPU published before it came here, to be published again when it leaves (the way `published`).
+#[derive(Default)]
+pub struct Place(Option<Published>);
+
+fn publishes() -> bool {
+    ENABLED && way() == Way::Published
+}
+
+/// At every entry from user code or by an interrupt, interrupts off.
+#[inline]
+pub fn enter(frame: &TrapFrame) -> Place {
+    if !publishes() {
+        return Place(None);
+    }
+    let now = Published {
+        entry: Marker::decode(frame.marker),
+        user: false,
+        context: Port.context(),
+        interrupted: registers(frame),
+    };
+    Place(Some(PROFILER.publish(cpu::id(), &now)))
+}
+
+/// When the entry is left, interrupts off.
+#[inline]
+pub fn leave(frame: &TrapFrame, place: Place) {
+    if !publishes() {
+        return;
+    }
+    if frame.is_user() {
+        let now = Published { entry: None, user: true, context: Port.context(), interrupted: registers(frame) };
+        PROFILER.publish(cpu::id(), &now);
+    } else {
+        publish_again(place);
+    }
+}
+
+/// Before the scheduler switches to another context, interrupts off.
+#[inline]
+pub fn switch_to(context: u64, idle: bool) -> Place {
+    if !publishes() {
+        return Place(None);
+    }
+    let context = Context { id: context, idle };
+    let now = Published { entry: None, user: false, context, interrupted: Registers::default() };
+    Place(Some(PROFILER.publish(cpu::id(), &now)))
+}
+
+/// When a context runs again, or an interrupt in the kernel is left, interrupts off.
+#[inline]
+pub fn publish_again(place: Place) {
+    if let Some(before) = place.0.filter(|_| publishes()) {
+        PROFILER.publish(cpu::id(), &before);
+    }
+}
