@@ -143,16 +143,17 @@ impl Folded {
             None => 0,
         };
         let key = |frames: &[FrameId]| (0..packed).fold(0, |key, at| key << bits | u128::from(rank(frames, at)));
-        let mut keyed: Vec<(u128, FoldedStack)> =
-            std::mem::take(&mut self.stacks).into_iter().map(|stack| (key(&stack.frames), stack)).collect();
+        let mut keyed: Vec<(u128, u32)> =
+            self.stacks.iter().zip(0..).map(|(stack, number)| (key(&stack.frames), number)).collect();
         keyed.sort_unstable_by(|(key_a, a), (key_b, b)| {
-            let rest =
-                || (packed..a.frames.len().max(b.frames.len())).map(|at| (rank(&a.frames, at), rank(&b.frames, at)));
-            key_a
-                .cmp(key_b)
-                .then_with(|| rest().map(|(a, b)| a.cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal))
+            key_a.cmp(key_b).then_with(|| {
+                let (a, b) = (&self.stacks[*a as usize].frames, &self.stacks[*b as usize].frames);
+                let mut rest = (packed..a.len().max(b.len())).map(|at| rank(a, at).cmp(&rank(b, at)));
+                rest.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+            })
         });
-        self.stacks = keyed.into_iter().map(|(_, stack)| stack).collect();
+        let mut stacks: Vec<Option<FoldedStack>> = std::mem::take(&mut self.stacks).into_iter().map(Some).collect();
+        self.stacks = keyed.into_iter().filter_map(|(_, number)| stacks[number as usize].take()).collect();
     }
 }
 

@@ -5,7 +5,6 @@
 //! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
 //! distinct stacks only.
 
-use crate::read::hex::Addresses;
 use kprof::format::marker::{Facts, MARKER_PAGE, Marker};
 
 /// Number of a distinct stack within one profile.
@@ -14,7 +13,7 @@ pub type StackId = u32;
 /// How the bytes of a stack are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Hexadecimal addresses with one space between, as in the text forms. Checked before [`Stacks::insert`].
+    /// Hexadecimal addresses with one space between, as in the text forms, added by [`Stacks::insert_parsed`].
     Hex,
     /// Little-endian 64-bit words, as in the binary form.
     Words,
@@ -98,12 +97,27 @@ pub struct Stacks {
     /// Place of each stack in units.
     places: Vec<u32>,
     bytes: Vec<u8>,
+    /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for [`Encoding::Words`].
+    starts: Vec<usize>,
+    parsed: Vec<u64>,
 }
 
 impl Stacks {
     /// An empty table.
     pub fn new(encoding: Encoding) -> Self {
-        Self { encoding, slots: vec![0; 1024], places: Vec::new(), bytes: Vec::new() }
+        let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::new());
+        Self { encoding, slots, places, bytes, starts: Vec::new(), parsed: Vec::new() }
+    }
+
+    /// Adds a stack in hexadecimal of which the addresses are known already.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert).
+    pub fn insert_parsed(&mut self, bytes: &[u8], hash: u64, words: &[u64]) -> (StackId, Traits) {
+        let traits = Traits::of(words);
+        self.starts.push(self.parsed.len());
+        self.parsed.extend_from_slice(words);
+        (self.insert(bytes, hash, traits), traits)
     }
 
     /// The number and traits of the stack with exactly these bytes.
@@ -212,10 +226,12 @@ impl Stacks {
     #[inline]
     pub fn words(&self, id: StackId, words: &mut Vec<u64>) {
         words.clear();
-        let bytes = self.bytes(id);
         match self.encoding {
-            Encoding::Hex => words.extend(Addresses::of(bytes).map(|address| address.unwrap_or(0))),
-            Encoding::Words => words.extend(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))),
+            Encoding::Hex => {
+                let end = self.starts.get(id as usize + 1).copied().unwrap_or(self.parsed.len());
+                words.extend_from_slice(&self.parsed[self.starts[id as usize]..end]);
+            }
+            Encoding::Words => words.extend(self.bytes(id).as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))),
         }
     }
 }
@@ -276,7 +292,11 @@ mod tests {
             let hash = hash(text.as_bytes());
             match stacks.find(text.as_bytes(), hash) {
                 Some((id, _)) => assert_eq!(id as usize, round - texts.len()),
-                None => assert_eq!(stacks.insert(text.as_bytes(), hash, Traits::default()) as usize, round),
+                None => {
+                    let number = (round % texts.len()) as u64;
+                    let words = [0xffff_ffff_8000_0000 + number, number * 7];
+                    assert_eq!(stacks.insert_parsed(text.as_bytes(), hash, &words).0 as usize, round);
+                }
             }
         }
         let mut words = Vec::new();

@@ -49,6 +49,21 @@ pub fn symbols(folder: &Path, functions: u64) -> PathBuf {
     path
 }
 
+/// The real profile of the Redox kernel from the tests, repeated up to a size, and its symbols.
+pub fn real(folder: &Path, megabytes: u64) -> (PathBuf, PathBuf) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox");
+    let path = folder.join(format!("real-{megabytes}.txt"));
+    if !path.exists() {
+        let once = std::fs::read(data.join("profiling.txt")).expect("the test data is there");
+        let mut out = BufWriter::new(File::create(&path).expect("target is writable"));
+        for _ in 0..(megabytes * 1_000_000).div_ceil(once.len() as u64) {
+            out.write_all(&once).expect("target is writable");
+        }
+        out.flush().expect("target is writable");
+    }
+    (path, data.join("syms.txt"))
+}
+
 /// What a profile is like.
 #[derive(Clone, Copy)]
 pub struct Shape {

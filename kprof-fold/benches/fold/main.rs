@@ -53,7 +53,11 @@ fn main() {
         }
         print_pairs("1 GB, 20 000 stacks drawn evenly", "wc -l", &pairs);
     }
+    let (real_ten, real_syms) = input::real(&folder, 10);
+    let (real_hundred, _) = input::real(&folder, 100);
     for (name, file, syms) in [
+        ("10 MB of real Redox lines", &real_ten, &real_syms),
+        ("100 MB of real Redox lines", &real_hundred, &real_syms),
         ("10 MB", &ten, &few),
         ("100 MB", &hundred, &few),
         ("100 MB, stacks drawn evenly", &hundred_even, &few),
@@ -68,7 +72,11 @@ fn main() {
     }
     let runs: Vec<(Run, Run)> = (0..options.pairs).map(|_| run(&fold(&distinct, &few))).map(|run| (run, run)).collect();
     print_pairs("100 MB, 284 000 distinct stacks", "itself", &runs);
-    for (name, file, syms) in [("10 MB", &ten, &few), ("10 MB, 50 000 symbols", &ten_many, &many)] {
+    for (name, file, syms) in [
+        ("10 MB of real Redox lines", &real_ten, &real_syms),
+        ("10 MB", &ten, &few),
+        ("10 MB, 50 000 symbols", &ten_many, &many),
+    ] {
         match instructions(&ours, &[file, syms], &folder) {
             Some(count) => println!("{name}: {:.1} M instructions (callgrind)", count as f64 / 1e6),
             None => println!("{name}: instructions not counted (valgrind is not installed)"),

@@ -254,8 +254,7 @@ impl<C: Consumer> Ingest<C> {
         for address in Addresses::of(stack) {
             self.words.push(address.map_err(|bad| ("address", bad))?);
         }
-        let traits = Traits::of(&self.words);
-        Ok((self.stacks.insert(stack, hash, traits), traits))
+        Ok(self.stacks.insert_parsed(stack, hash, &self.words))
     }
 
     #[inline]
