@@ -169,6 +169,12 @@ pub struct Choice {
     /// Idle samples that the recording kept
     #[arg(long, value_enum, default_value = "show")]
     pub idle: Shown,
+    /// One frame for all instances of a generic function
+    #[arg(long)]
+    pub merge_generics: bool,
+    /// What is shown beside the samples
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "lost")]
+    pub show: Vec<Beside>,
     /// Without inlined frames (they need an ELF file with DWARF)
     #[arg(long)]
     pub no_inline: bool,
@@ -178,6 +184,17 @@ pub struct Choice {
     /// A root frame for each context or CPU
     #[arg(long, value_enum, default_value = "none")]
     pub by: By,
+}
+
+/// What is no sample and can be shown all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Beside {
+    /// Lost samples
+    Lost,
+    /// Merged ticks
+    Merged,
+    /// Nothing
+    None,
 }
 
 /// Shown or not.

@@ -3,7 +3,7 @@
 //! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped, how
 //! the account stands, what was lost.
 
-use super::args::{Choice, Input, Shown};
+use super::args::{Beside, Choice, Input, Shown};
 use super::between;
 use super::progress::Progress;
 use super::talk::Talk;
@@ -40,8 +40,21 @@ pub struct Loaded {
     pub problems: Problems,
     /// Samples lost within the choice of CPUs and times.
     pub lost: u64,
+    /// Ticks merged within it.
+    pub merged: u64,
     /// Whether the losses can be drawn beside the chosen samples.
     pub lost_is_attributable: bool,
+    /// What is asked for beside the samples.
+    pub shown: Shows,
+}
+
+/// What is shown beside the samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Shows {
+    /// Lost samples.
+    pub lost: bool,
+    /// Merged ticks.
+    pub merged: bool,
 }
 
 /// A profile that was read, with its symbols, before folding.
@@ -85,6 +98,10 @@ pub fn open<C: Consumer>(
     let mut symbols = Symbols::open(&input.syms, &mut problems)?;
     symbols.without_inlined = choice.no_inline;
     symbols.with_lines = choice.lines;
+    symbols.merge_generics = choice.merge_generics;
+    if let Some(list) = &rest.user_list {
+        talk.say(format_args!("{list}: lists of user symbols are not read; user frames are [unknown]"));
+    }
     let mut bar = Progress::new(&input.file, input.quiet);
     let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
     let reading = read::read(source, consumer(&select))?;
@@ -119,7 +136,9 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let folded = folder.fold(&tally.counts());
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.contexts.is_empty();
-    let loaded = Loaded { folded, profile, account, problems, lost, lost_is_attributable };
+    let shown = Shows { lost: choice.show.contains(&Beside::Lost), merged: choice.show.contains(&Beside::Merged) };
+    let merged = merged(&profile, &select);
+    let loaded = Loaded { merged, shown, folded, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
@@ -162,10 +181,21 @@ fn lost(profile: &Profile, select: &Select) -> u64 {
     gaps.map(|gap| select.share(gap.lost, gap.from, gap.to)).sum()
 }
 
+/// Merged ticks within the choice.
+fn merged(profile: &Profile, select: &Select) -> u64 {
+    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    gaps.map(|gap| select.share(gap.merged, gap.from, gap.to)).sum()
+}
+
 impl Loaded {
     /// Losses to be drawn beside the samples.
     pub fn drawn_lost(&self) -> u64 {
-        if self.lost_is_attributable { self.lost } else { 0 }
+        if self.lost_is_attributable && self.shown.lost { self.lost } else { 0 }
+    }
+
+    /// Merged ticks to be drawn beside the samples.
+    pub fn drawn_merged(&self) -> u64 {
+        if self.lost_is_attributable && self.shown.merged { self.merged } else { 0 }
     }
 
     fn say_losses(&self, talk: Talk) {

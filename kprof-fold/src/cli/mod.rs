@@ -97,7 +97,8 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
 fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let loaded = load::load(input, choice)?;
     with_output(input, |out| {
-        folded::write(&loaded.folded, loaded.drawn_lost(), out).map_err(|error| write_failed(input, error))
+        let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
+        folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
     })?;
     let code = loaded.exit_code(input);
     // The process ends here; giving back each stack's memory first would only cost time.
@@ -112,10 +113,10 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         subtitle: loaded.subtitle(),
         icicle: args.icicle,
         reverse: args.reverse,
-        show_lost: true,
     };
     with_output(&args.input, |out| {
-        flamegraph::write(&loaded.folded, loaded.drawn_lost(), &style, &args.input.file, out)
+        let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
+        flamegraph::write(&loaded.folded, &beside, &style, &args.input.file, out)
     })?;
     Ok(loaded.exit_code(&args.input))
 }

@@ -4,10 +4,7 @@
 
 use super::walk::{Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};
-use crate::symbols::{
-    Symbols,
-    name::{clean, frame_name},
-};
+use crate::symbols::{Symbols, name::clean};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -165,7 +162,7 @@ impl Frames {
             self.by_symbol.resize(symbols.table.len(), 0);
         }
         if self.by_symbol[symbol] == 0 {
-            self.by_symbol[symbol] = 1 + self.named(&frame_name(symbols.table.name(symbol)));
+            self.by_symbol[symbol] = 1 + self.named(&symbols.function(symbol));
         }
         self.by_symbol[symbol] - 1
     }

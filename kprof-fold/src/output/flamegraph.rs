@@ -3,7 +3,6 @@
 //! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses stand in it at their true width. What this
 //! adds to the library is only what a kernel profile knows: losses and clock in the subtitle, samples as the unit.
 
-use super::folded::LOST;
 use crate::error::Error;
 use crate::fold::Folded;
 use inferno::flamegraph::{Direction, Options};
@@ -20,24 +19,26 @@ pub struct Style {
     pub icicle: bool,
     /// Leaves become roots.
     pub reverse: bool,
-    /// Draw the losses.
-    pub show_lost: bool,
 }
 
 /// Draws all stacks.
 ///
 /// # Errors
 /// There is nothing to draw, or the writer fails.
-pub fn write(folded: &Folded, lost: u64, style: &Style, file: &str, out: &mut dyn Write) -> Result<(), Error> {
+pub fn write(
+    folded: &Folded,
+    beside: &[(&str, u64)],
+    style: &Style,
+    file: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let mut lines: Vec<String> = Vec::with_capacity(folded.stacks.len() + 1);
     for stack in &folded.stacks {
         let mut line = String::new();
         folded.write_stack(stack, &mut line);
         lines.push(format!("{line} {}", stack.samples));
     }
-    if lost > 0 && style.show_lost {
-        lines.push(format!("{LOST} {lost}"));
-    }
+    lines.extend(beside.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")));
     if lines.is_empty() {
         return Err(Error::unusable(file, "no sample is left to draw; `report` shows where the time went"));
     }

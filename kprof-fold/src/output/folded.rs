@@ -8,12 +8,22 @@ use std::io::{self, Write};
 
 /// The frame that stands for lost samples.
 pub const LOST: &str = "[lost]";
+/// The frame that stands for merged ticks.
+pub const MERGED: &str = "[merged]";
 
 /// Writes all stacks.
 ///
 /// # Errors
 /// Those of the writer.
 pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> {
+    write_with(folded, &[(LOST, lost)], out)
+}
+
+/// Writes all stacks, and a line for each of `beside` that is not 0.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_with(folded: &Folded, beside: &[(&str, u64)], out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
     let mut numbers = itoa::Buffer::new();
     for stack in &folded.stacks {
@@ -24,8 +34,8 @@ pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> 
         line.push('\n');
         out.write_all(line.as_bytes())?;
     }
-    if lost > 0 {
-        writeln!(out, "{LOST} {lost}")?;
+    for (name, count) in beside.iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "{name} {count}")?;
     }
     out.flush()
 }

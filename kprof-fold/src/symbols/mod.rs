@@ -12,6 +12,7 @@ pub mod table;
 use crate::error::Error;
 use crate::problems::Problems;
 use elf::{Elf, Inlined};
+use std::borrow::Cow;
 use std::io::Read;
 use table::Table;
 
@@ -37,6 +38,8 @@ pub struct Symbols {
     pub without_inlined: bool,
     /// Add file and line to every name.
     pub with_lines: bool,
+    /// One name for all instances of a generic function.
+    pub merge_generics: bool,
 }
 
 impl Symbols {
@@ -64,7 +67,7 @@ impl Symbols {
         } else {
             (nm::read(file, head, reader, problems)?, None)
         };
-        Ok(Self { table, elf, slide: 0, without_inlined: false, with_lines: false })
+        Ok(Self { table, elf, slide: 0, without_inlined: false, with_lines: false, merge_generics: false })
     }
 
     /// The number of the symbol that an address of the running kernel belongs to.
@@ -81,17 +84,24 @@ impl Symbols {
     /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
     pub fn frames_at(&self, address: u64, mut frame: impl FnMut(&str)) {
         let function = match self.find(address) {
-            Some(number) => name::frame_name(self.table.name(number)),
+            Some(number) => self.function(number),
             None => return frame(crate::fold::frames::UNKNOWN),
         };
         for Inlined { name, location } in self.inlined(address) {
             let mark = if name.is_some() { INLINED } else { "" };
+            let name = name.map(|name| if self.merge_generics { name::merge_generics(&name) } else { name });
             let name = name.as_deref().unwrap_or(&function);
             match location.filter(|_| self.with_lines) {
                 Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),
                 None => frame(&format!("{name}{mark}")),
             }
         }
+    }
+
+    /// The name of the function with this number.
+    pub fn function(&self, number: usize) -> Cow<'_, str> {
+        let name = name::frame_name(self.table.name(number));
+        if self.merge_generics { Cow::Owned(name::merge_generics(&name)) } else { name }
     }
 
     /// The frames at an address of the running kernel, innermost first, never none.

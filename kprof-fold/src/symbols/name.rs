@@ -26,9 +26,53 @@ pub fn clean(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances of
+/// a function have one name. Names of types in front, such as `<A as B>::f`, stay.
+pub fn merge_generics(name: &str) -> String {
+    let mut merged = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find("::<") {
+        merged.push_str(&rest[..at]);
+        let inside = &rest[at + 2..];
+        let mut depth = 0usize;
+        let mut before = ' ';
+        let end = inside.char_indices().find(|(_, letter)| {
+            match letter {
+                '<' => depth += 1,
+                // The arrow of a function type closes nothing.
+                '>' if before != '-' => depth -= 1,
+                _ => {}
+            }
+            before = *letter;
+            depth == 0
+        });
+        let Some((end, _)) = end else {
+            merged.push_str(&rest[at..]);
+            return merged;
+        };
+        rest = &inside[end + 1..];
+    }
+    merged.push_str(rest);
+    merged
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_instances_of_a_generic_function_have_one_name() {
+        for (name, merged) in [
+            ("kernel::f::<u8>", "kernel::f"),
+            ("kernel::f::<alloc::vec::Vec<u8>, fn(u8) -> u16>::{closure#0}", "kernel::f::{closure#0}"),
+            ("<A<u8> as B>::f::<C>", "<A<u8> as B>::f"),
+            ("core::f::<a::g::<u8>>::h::<u16>", "core::f::h"),
+            ("kernel::f", "kernel::f"),
+            ("broken::<u8", "broken::<u8"),
+        ] {
+            assert_eq!(merge_generics(name), merged);
+        }
+    }
 
     #[test]
     fn only_manglings_are_touched() {
