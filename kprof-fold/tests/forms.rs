@@ -188,3 +188,57 @@ fn firefox_profiles_hold_every_sample() {
     assert_eq!(thread["name"], "CPU 1");
     assert_eq!(thread["samples"]["length"], 70);
 }
+
+/// Fields of a protocol buffer: number and content, a varint as its value in 8 bytes.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    let varint = |bytes: &mut &[u8]| kprof::format::samples::take_varint(bytes).expect("is a varint");
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let content = match key & 7 {
+            0 => varint(&mut bytes).to_le_bytes().to_vec(),
+            2 => {
+                let len = varint(&mut bytes) as usize;
+                let (content, rest) = bytes.split_at(len);
+                bytes = rest;
+                content.to_vec()
+            }
+            other => panic!("wire type {other}"),
+        };
+        all.push((key >> 3, content));
+    }
+    all
+}
+
+#[test]
+fn pprof_samples_add_up_and_name_known_locations() {
+    let done = fold("pprof", text().as_bytes(), &["export", "-q", "--to", "pprof"], &[]);
+    let top = fields(&done.stdout);
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let field = |message: &[u8], wanted: u64| {
+        fields(message).into_iter().find(|(id, _)| *id == wanted).map(|(_, content)| content)
+    };
+    let texts: Vec<String> =
+        top.iter().filter(|(id, _)| *id == 6).map(|(_, text)| String::from_utf8_lossy(text).into_owned()).collect();
+    assert_eq!(texts[0], "");
+    let locations: Vec<u64> = top
+        .iter()
+        .filter(|(id, _)| *id == 4)
+        .map(|(_, message)| number(&field(message, 1).expect("has an id")))
+        .collect();
+    let (mut samples, mut all) = (0, 0);
+    for (_, sample) in top.iter().filter(|(id, _)| *id == 2) {
+        let mut places = &field(sample, 1).expect("has locations")[..];
+        while !places.is_empty() {
+            let place = kprof::format::samples::take_varint(&mut places).expect("is a varint");
+            assert!(locations.contains(&place));
+        }
+        all +=
+            kprof::format::samples::take_varint(&mut &field(sample, 2).expect("has a value")[..]).expect("is a varint");
+        samples += 1;
+    }
+    assert_eq!((samples, all), (3 + 1, 70));
+    for name in ["kmain", "mm::map", "[interrupt 33]", "samples", "count", "context", "a b"] {
+        assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
+    }
+}

@@ -3,32 +3,12 @@
 //! In: an escaped name. Out: its bytes; an empty name is written `%00`. A `%` that two hex digits do not follow stays
 //! as it is: Redox's old texts do not escape.
 
-use super::hex::hex64;
+use kprof::format::text::unescaped;
 use std::borrow::Cow;
 
 /// The name behind an escaped one.
 pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
-    if text == b"%00" {
-        return Cow::Borrowed(b"");
-    }
-    if !text.contains(&b'%') {
-        return Cow::Borrowed(text);
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        match text.get(at + 1..at + 3).and_then(|digits| hex64(digits).ok()) {
-            Some(byte) if text[at] == b'%' => {
-                out.push(byte as u8);
-                at += 3;
-            }
-            _ => {
-                out.push(text[at]);
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(out)
+    if text.contains(&b'%') { Cow::Owned(unescaped(text).collect()) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
