@@ -53,6 +53,18 @@ impl Counters {
         self.0.is_empty()
     }
 
+    /// Sets the counter at `at`, which is usually the same one as before, and moves on.
+    fn set(&mut self, at: &mut usize, name: &str, value: u64) {
+        match self.0.get_mut(*at) {
+            Some((old_name, old_value)) if old_name == name => *old_value = value,
+            _ => {
+                self.0.truncate(*at);
+                self.0.push((name.into(), value));
+            }
+        }
+        *at += 1;
+    }
+
     /// All of them, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
@@ -65,29 +77,65 @@ impl Counters {
 }
 
 impl Ctl {
-    /// Takes the text apart.
+    /// Takes a text apart.
     ///
     /// # Errors
-    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number.
+    /// As [`Ctl::update`].
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut ctl = Self::default();
-        for (number, line) in (1..).zip(text.lines()) {
-            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-            let value = value.trim();
+        ctl.update(text)?;
+        Ok(ctl)
+    }
+
+    /// Takes a newer text apart, over the older one: the keys are nearly always the same, so nothing is allocated.
+    ///
+    /// # Errors
+    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. What came
+    /// before it is new, the rest old.
+    pub fn update(&mut self, text: &str) -> Result<(), String> {
+        let mut facts = Slots::new(&mut self.facts);
+        let mut rest = text;
+        let mut number = 0;
+        // The counters of one CPU stand together: `prefix` is `N.`, `known` the place after the last one.
+        let (mut prefix, mut cpu, mut known) = ("", 0, 0);
+        let mut meta_known = 0;
+        let mut seen = 0_u32;
+        while !rest.is_empty() {
+            number += 1;
+            let end = rest.bytes().position(|byte| byte == b'\n').unwrap_or(rest.len());
+            let line = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or("");
             let wrong = || format!("line {number}: `{line}` is not `key value` with a decimal counter");
-            if let Some(counter) = key.strip_prefix("cpu.") {
-                let (cpu, name) = counter.split_once('.').ok_or_else(wrong)?;
-                let cpu = cpu.parse().map_err(|_| wrong())?;
-                ctl.cpus.entry(cpu).or_default().0.push((name.into(), value.parse().map_err(|_| wrong())?));
-            } else if let Some(name) = key.strip_prefix("meta.") {
-                ctl.meta.0.push((name.into(), value.parse().map_err(|_| wrong())?));
-            } else if key.is_empty() {
+            let space = line.bytes().position(|byte| byte == b' ').unwrap_or(line.len());
+            let (key, value) = (&line[..space], line[space..].trim_start());
+            if key.is_empty() {
                 return Err(wrong());
+            }
+            if let Some(name) = key.strip_prefix("meta.") {
+                self.meta.set(&mut meta_known, name, decimal(value).ok_or_else(wrong)?);
+            } else if let Some(counter) = key.strip_prefix("cpu.") {
+                if prefix.is_empty() || !counter.starts_with(prefix) {
+                    self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
+                    let dot = counter.bytes().position(|byte| byte == b'.').ok_or_else(wrong)?;
+                    cpu = counter[..dot].parse().map_err(|_| wrong())?;
+                    (prefix, known) = (&counter[..=dot], 0);
+                    seen += 1;
+                }
+                let value = decimal(value).ok_or_else(wrong)?;
+                self.cpus.entry(cpu).or_default().set(&mut known, &counter[prefix.len()..], value);
             } else {
-                ctl.facts.push((key.into(), value.into()));
+                facts.put(key, value);
             }
         }
-        Ok(ctl)
+        facts.end();
+        self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
+        self.meta.0.truncate(meta_known);
+        if self.cpus.len() as u32 != seen {
+            // A CPU that is not named any more; rare enough to begin anew.
+            let named = |cpu: &u32| text.contains(&format!("cpu.{cpu}."));
+            self.cpus.retain(|cpu, _| named(cpu));
+        }
+        Ok(())
     }
 
     /// A text as the kernel would have made it, for sources that have no ctl file.
@@ -149,6 +197,48 @@ impl Ctl {
     }
 }
 
+/// Facts being written over older ones.
+struct Slots<'a> {
+    facts: &'a mut Vec<(String, String)>,
+    at: usize,
+}
+
+impl<'a> Slots<'a> {
+    fn new(facts: &'a mut Vec<(String, String)>) -> Self {
+        Self { facts, at: 0 }
+    }
+
+    fn put(&mut self, key: &str, value: &str) {
+        match self.facts.get_mut(self.at) {
+            Some((old_key, old_value)) if old_key == key => {
+                if old_value != value {
+                    value.clone_into(old_value);
+                }
+            }
+            _ => {
+                self.facts.truncate(self.at);
+                self.facts.push((key.into(), value.into()));
+            }
+        }
+        self.at += 1;
+    }
+
+    fn end(self) {
+        self.facts.truncate(self.at);
+    }
+}
+
+/// A decimal number of up to 64 bits.
+fn decimal(digits: &str) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 20 {
+        return None;
+    }
+    digits.bytes().try_fold(0_u64, |value, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit < 10).then(|| value.checked_mul(10)?.checked_add(u64::from(digit))).flatten()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +257,24 @@ mod tests {
         assert_eq!(ctl.meta().get("position-in"), 9);
         assert_eq!(ctl.fill(), 0.25);
         assert_eq!(ctl.cpu(1).unwrap().find("nonsense"), None);
+    }
+
+    #[test]
+    fn an_updated_reading_is_the_same_as_a_fresh_one() {
+        let texts = [
+            "protocol 1\nstate running\nanchor a=1\ncpu.1.sent 1\ncpu.1.taken 1\ncpu.2.sent 3\nmeta.lost 0\n",
+            "protocol 1\nstate stopped\nanchor a=1\nanchor b=2\ncpu.1.sent 5\ncpu.1.taken 4\ncpu.2.sent 9\nmeta.lost 1\n",
+            "state stopped\ncpu.2.sent 9\n",
+            "state stopped\ncpu.2.taken 9\ncpu.2.sent 9\ncpu.7.sent 9\nmeta.position-in 1\nmeta.lost 1\nerror x y\n",
+            "",
+        ];
+        for before in texts {
+            for after in texts {
+                let mut ctl = Ctl::parse(before).unwrap();
+                ctl.update(after).unwrap();
+                assert_eq!(ctl, Ctl::parse(after).unwrap(), "{before:?} then {after:?}");
+            }
+        }
     }
 
     #[test]

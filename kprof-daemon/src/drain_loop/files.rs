@@ -72,7 +72,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
 
     /// The account of every CPU as it is now.
     pub(super) fn account(&mut self) -> Result<(), Error> {
-        self.ctl = self.source.observe(self.system)?;
+        self.source.observe(self.system, &mut self.ctl)?;
         self.composer.accounts(&self.ctl);
         // The account is the one piece that may go past the greatest length: without it the file could not be judged.
         let max = self.options.max_bytes.take();

@@ -107,9 +107,8 @@ impl Intake {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match source.observe(system) {
-            Ok(now) => *ctl = now,
-            Err(error) => failed = failed.or(Some(error)),
+        if let Err(error) = source.observe(system, ctl) {
+            failed = failed.or(Some(error));
         }
         match self.read_meta(system, source, ctl.meta(), used) {
             Ok(piece) => pieces.push(piece),

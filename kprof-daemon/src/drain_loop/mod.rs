@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Rounds after the end was asked for, for sources that do not say how far they have got.
 const LAST_ROUNDS: usize = 64;
 /// The longest pause between two rounds in which the kernel cannot call for one.
-const REST: Duration = Duration::from_millis(125);
+const REST: Duration = Duration::from_millis(200);
 /// Rounds between two looks whether the file is still there.
 const LOOK_ROUNDS: u64 = 16;
 
@@ -126,7 +126,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     /// # Errors
     /// Whatever source or file refuse.
     pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
-        let ctl = source.observe(system)?;
+        let mut ctl = Ctl::default();
+        source.observe(system, &mut ctl)?;
         let (file, resumed) = SampleFile::open(system, &options.output, options.form == Form::Binary)?;
         let began = system.now();
         let mut session = Self {
@@ -258,7 +259,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if self.has_started() {
             self.source.command(self.system, "stop")?;
         }
-        self.ctl = self.source.observe(self.system)?;
+        self.source.observe(self.system, &mut self.ctl)?;
         let target: BTreeMap<Stream, u64> = self
             .ctl
             .cpus()

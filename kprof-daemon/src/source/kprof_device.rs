@@ -43,7 +43,9 @@ impl<S: System> KprofDevice<S> {
         let mut device =
             Self { folder: folder.into(), ctl_path, ctl, streams: BTreeMap::new(), can_wait: true, text: Vec::new() };
         device.command(system, "protocol 1")?;
-        if device.observe(system)?.fact("protocol") != Some("1") {
+        let mut state = Ctl::default();
+        device.observe(system, &mut state)?;
+        if state.fact("protocol") != Some("1") {
             let reason = "its state does not say `protocol 1`; it is no ctl file of kprof".into();
             return Err(Error::Refused { path: device.ctl_path, command: "protocol 1".into(), reason });
         }
@@ -66,7 +68,8 @@ impl<S: System> KprofDevice<S> {
 
     /// The kernel's reason for the refusal just met, or the system's words.
     fn reason(&mut self, system: &mut S, cause: &io::Error) -> String {
-        let said = self.observe(system).ok().and_then(|ctl| ctl.facts("error").last().map(str::to_owned));
+        let mut ctl = Ctl::default();
+        let said = self.observe(system, &mut ctl).ok().and_then(|()| ctl.facts("error").last().map(str::to_owned));
         said.filter(|reason| !reason.is_empty()).unwrap_or_else(|| cause.to_string())
     }
 }
@@ -80,7 +83,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
         Layout::Framed
     }
 
-    fn observe(&mut self, system: &mut S) -> Result<Ctl, Error> {
+    fn observe(&mut self, system: &mut S, ctl: &mut Ctl) -> Result<(), Error> {
         again(|| system.seek(&mut self.ctl, 0)).map_err(self.gone("going to the start of the state"))?;
         let mut length = 0;
         loop {
@@ -95,7 +98,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
         let malformed = |what| Error::Malformed { path: self.ctl_path.clone(), what };
         let text = std::str::from_utf8(&self.text[..length])
             .map_err(|error| malformed(format!("byte {} is not UTF-8", error.valid_up_to())))?;
-        Ctl::parse(text).map_err(malformed)
+        ctl.update(text).map_err(malformed)
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {

@@ -60,11 +60,11 @@ pub trait Source<S: System> {
     /// What the sample streams speak.
     fn layout(&self) -> Layout;
 
-    /// State and counters as they are now.
+    /// Brings `ctl` up to date: state and counters as they are now.
     ///
     /// # Errors
     /// When the source is gone or says what cannot be understood.
-    fn observe(&mut self, system: &mut S) -> Result<Ctl, Error>;
+    fn observe(&mut self, system: &mut S, ctl: &mut Ctl) -> Result<(), Error>;
 
     /// Reads what fits into `buffer`, in bytes; 0 when there is nothing now. A stream that does not exist yet is empty.
     ///

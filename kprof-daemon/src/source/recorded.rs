@@ -120,8 +120,9 @@ impl<S: System> Source<S> for Recorded<S> {
         self.layout
     }
 
-    fn observe(&mut self, _system: &mut S) -> Result<Ctl, Error> {
-        Ok(self.ctl.clone())
+    fn observe(&mut self, _system: &mut S, ctl: &mut Ctl) -> Result<(), Error> {
+        ctl.clone_from(&self.ctl);
+        Ok(())
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {

@@ -62,8 +62,9 @@ impl<S: System> Source<S> for RedoxDevice<S> {
         Layout::RedoxRaw
     }
 
-    fn observe(&mut self, _system: &mut S) -> Result<Ctl, Error> {
-        Ok(self.state.clone())
+    fn observe(&mut self, _system: &mut S, ctl: &mut Ctl) -> Result<(), Error> {
+        ctl.clone_from(&self.state);
+        Ok(())
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
