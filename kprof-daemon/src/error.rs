@@ -24,6 +24,11 @@ pub enum Error {
         /// What is held.
         path: PathBuf,
     },
+    /// The ctl file is that of Redox's own profiler.
+    NotKprof {
+        /// The ctl file.
+        path: PathBuf,
+    },
     /// The source worked and then failed.
     SourceGone {
         /// The file that failed.
@@ -91,7 +96,7 @@ impl Error {
             Self::SourceMissing { .. } => 3,
             Self::Busy { .. } => 4,
             Self::SourceGone { .. } => 5,
-            Self::Refused { .. } => 6,
+            Self::Refused { .. } | Self::NotKprof { .. } => 6,
             Self::Malformed { .. } | Self::Newer { .. } => 7,
             Self::Write { .. } | Self::FileGone { .. } => 8,
             Self::Full { .. } => 9,
@@ -111,6 +116,12 @@ impl fmt::Display for Error {
             Self::Busy { path } => {
                 write!(f, "{} is in use by another profiled or kprof-record; stop that one first", path.display())
             }
+            Self::NotKprof { path } => write!(
+                f,
+                "{} knows no `protocol 1` and cannot be read: the profiler of an unmodified Redox kernel, which only \
+                 profiled can drain",
+                path.display()
+            ),
             Self::SourceGone { path, during, cause } => {
                 write!(f, "{}: {during} failed: {cause}; all that was acknowledged is on disk", path.display())
             }

@@ -204,6 +204,10 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
     second.0.borrow_mut().kernel.control(77, b"protocol 1\n").unwrap();
     let error = session(&second, options(), &Signals::default()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
+    // Also where the kernel only says that it refuses.
+    second.0.borrow_mut().kernel.nasty.busy_is_invalid = true;
+    let error = session(&second, options(), &Signals::default()).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
     system.0.borrow_mut().redox = Some((0..3).map(|cpu| (cpu, data(&format!("profiling-{cpu}.bin")))).collect());
 
     let refused = KprofDevice::open(&mut system, Path::new(SCHEME)).err().unwrap();
-    assert!(matches!(refused, Error::Refused { .. }), "what makes profiled take the other source: {refused}");
+    assert!(matches!(refused, Error::NotKprof { .. }), "what makes profiled take the other source: {refused}");
     let source = RedoxDevice::open(&mut system, Path::new(SCHEME)).unwrap();
     let mut options = Options::new(OUTPUT);
     options.commands.push("start".into());

@@ -39,9 +39,8 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
         return drain(&mut system, source, wanted, signals);
     }
     match KprofDevice::open(&mut system, &wanted.scheme) {
-        // A kernel that does not know `protocol 1`.
-        Err(refused @ Error::Refused { .. }) => {
-            let source = RedoxDevice::open(&mut system, &wanted.scheme).map_err(|_| refused)?;
+        Err(Error::NotKprof { .. }) => {
+            let source = RedoxDevice::open(&mut system, &wanted.scheme)?;
             eprintln!("profiled: an unmodified Redox kernel: its words are consumed when read, contexts have no names");
             drain(&mut system, source, wanted, signals)
         }

@@ -30,7 +30,7 @@ impl<S: System> KprofDevice<S> {
     ///
     /// # Errors
     /// [`Error::SourceMissing`] without such a file, [`Error::Busy`] when another reader has the claim,
-    /// [`Error::Refused`] when the kernel does not speak protocol 1.
+    /// [`Error::NotKprof`] when the kernel's profiler is Redox's own.
     pub fn open(system: &mut S, folder: &Path) -> Result<Self, Error> {
         let ctl_path = folder.join("ctl-profiling");
         let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(|cause| {
@@ -42,14 +42,22 @@ impl<S: System> KprofDevice<S> {
         })?;
         let mut device =
             Self { folder: folder.into(), ctl_path, ctl, streams: BTreeMap::new(), can_wait: true, text: Vec::new() };
-        device.command(system, "protocol 1")?;
+        let claimed = device.command(system, "protocol 1");
         let mut state = Ctl::default();
-        device.observe(system, &mut state)?;
-        if state.fact("protocol") != Some("1") {
-            let reason = "its state does not say `protocol 1`; it is no ctl file of kprof".into();
-            return Err(Error::Refused { path: device.ctl_path, command: "protocol 1".into(), reason });
+        let readable = device.observe(system, &mut state);
+        let is_framed = state.fact("protocol") == Some("1");
+        match (claimed, readable) {
+            (Ok(()), Ok(())) if is_framed => Ok(device),
+            // Refused, and yet in use: by somebody else.
+            (Err(Error::Refused { .. }), Ok(())) if is_framed => Err(Error::Busy { path: device.ctl_path }),
+            (Ok(()), Ok(())) => {
+                let what = "its state does not say `protocol 1`; it is no ctl file of kprof".into();
+                Err(Error::Malformed { path: device.ctl_path, what })
+            }
+            // What Redox's own ctl file does: it knows no such command and cannot be read.
+            (Err(Error::Refused { path, .. }), Err(_)) => Err(Error::NotKprof { path }),
+            (Err(error), _) | (_, Err(error)) => Err(error),
         }
-        Ok(device)
     }
 
     fn gone(&self, during: &'static str) -> impl FnOnce(io::Error) -> Error {

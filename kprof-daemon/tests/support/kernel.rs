@@ -18,6 +18,8 @@ pub struct Nasty {
     pub most_records: usize,
     /// Reads end in the middle of records, at odd bytes.
     pub splits: bool,
+    /// A second claim is refused with the error for everything that is refused.
+    pub busy_is_invalid: bool,
     /// `wait` is refused.
     pub cannot_wait: bool,
 }
@@ -183,7 +185,9 @@ impl Kernel {
             let words: Vec<&str> = line.split(' ').collect();
             match words.as_slice() {
                 ["protocol", "1"] if self.claim.is_some_and(|holder| holder != handle) => {
-                    return refuse(self, io::ErrorKind::ResourceBusy, "claimed".into());
+                    let is_invalid = self.nasty.busy_is_invalid;
+                    let kind = if is_invalid { io::ErrorKind::InvalidInput } else { io::ErrorKind::ResourceBusy };
+                    return refuse(self, kind, "claimed".into());
                 }
                 ["protocol", "1"] => {
                     self.claim = Some(handle);
