@@ -171,3 +171,17 @@ pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
         keep
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::Words;
+
+    #[test]
+    fn without_markers_no_candidate_is_left_either() {
+        let callers =
+            [Marker::Facts(Default::default()).encode(), 2, Marker::Candidate.encode(), 3, 4].map(u64::to_le_bytes);
+        let stack = Stack { first: 1, callers: Words::new(callers.as_flattened()) };
+        assert_eq!(without_markers(stack).collect::<Vec<_>>(), [1, 2, 4]);
+    }
+}

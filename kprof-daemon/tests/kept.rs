@@ -1,0 +1,71 @@
+//! Kept samples of every version of the file forms: what was written once must be readable, and be written the same, for ever.
+//!
+//! In: `data/v1.txt`, `data/v1.bin`, made by a simulated session. Out: the same bytes again, and the same samples from both.
+//! `KPROF_BLESS=1` rewrites them; without it a missing file fails. A new version gets new files beside the old ones.
+
+mod support;
+
+use kprof_daemon::drain_loop::Options;
+use kprof_daemon::signals::Signals;
+use kprof_daemon::write::compose::Form;
+use std::path::{Path, PathBuf};
+use support::kernel::Kernel;
+use support::reader::{read, text_of_binary};
+use support::scenario::{OUTPUT, options, session};
+use support::system::Simulated;
+
+fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// A short session, always the same.
+fn written(form: Form) -> Vec<u8> {
+    let signals = Signals::default();
+    let stopper = signals.clone();
+    let on_pause = move |kernel: &mut Kernel, pause| {
+        if pause > 6 {
+            return stopper.stop();
+        }
+        (0..kernel.random.below(5)).for_each(|_| kernel.tick());
+    };
+    let system = Simulated::new(Kernel::new(&[1, 2], 1 << 13, 77), Box::new(on_pause));
+    session(&system, Options { form, ..options() }, &signals).unwrap();
+    system.file(OUTPUT)
+}
+
+#[test]
+fn version_1_is_still_written_byte_for_byte() {
+    for (form, name) in [(Form::Text, "v1.txt"), (Form::Plain, "v1-plain.txt"), (Form::Binary, "v1.bin")] {
+        let bytes = written(form);
+        if std::env::var_os("KPROF_BLESS").is_some() {
+            std::fs::write(kept(name), &bytes).unwrap();
+        }
+        let expected = std::fs::read(kept(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(bytes == expected, "{name}: the form has changed; that is a new version");
+    }
+}
+
+#[test]
+fn version_1_is_still_read_and_both_forms_say_the_same() {
+    let text = read(&[std::fs::read(kept("v1.txt")).unwrap()]);
+    let binary = read(&[text_of_binary(&std::fs::read(kept("v1.bin")).unwrap())]);
+    assert!(text.samples.len() > 10);
+    assert_eq!(text.samples, binary.samples);
+    assert_eq!(text.accounts, binary.accounts);
+    assert_eq!(text.ends, binary.ends);
+}
+
+#[test]
+fn the_plain_form_is_the_text_form_without_markers() {
+    let [text, plain] = ["v1.txt", "v1-plain.txt"].map(|name| std::fs::read_to_string(kept(name)).unwrap());
+    let is_marker = |word: &&str| word.len() == 16 && word.starts_with("fffffffffffff");
+    assert!(text.split([' ', '\n']).any(|word| is_marker(&word)));
+    for (with, without) in text.lines().zip(plain.lines()) {
+        let kept: Vec<&str> = with.split(' ').filter(|word| !is_marker(word)).collect();
+        assert_eq!(kept.join(" "), without);
+        // Redox's old tool takes a line for a sample if its second word is a hex number.
+        if let Some(second) = without.strip_prefix("# ").and_then(|rest| rest.split(' ').next()) {
+            assert!(u64::from_str_radix(second, 16).is_err(), "{without}");
+        }
+    }
+}
