@@ -70,7 +70,9 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open) -> Option<Gap> {
     remember(&mut cpu.positions, open.positions);
     let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max);
     for (name, value) in &open.counters {
-        cpu.batch.insert(name.clone(), *value);
+        // Counters only grow; a smaller one is damage, and must not make the next one count twice.
+        let known = cpu.batch.entry(name.clone()).or_default();
+        *known = value.max(known).to_owned();
     }
     cpu.batch_tsc = open.seen.tsc_max.or(cpu.batch_tsc);
     gap
@@ -131,5 +133,8 @@ mod tests {
         let third = commit(&mut boot, 0, &open(12, 20)).map(|gap| (gap.lost, gap.merged));
         assert_eq!((first, third), (Some((5, 2)), Some((7, 0))));
         assert_eq!(commit(&mut boot, 0, &open(12, 30)), None);
+        // A counter that falls is not believed.
+        assert_eq!(commit(&mut boot, 0, &open(3, 40)), None);
+        assert_eq!(commit(&mut boot, 0, &open(12, 50)), None);
     }
 }

@@ -93,6 +93,9 @@ impl<C: Consumer> Ingest<C> {
     fn header(&mut self, key: String, value: String) {
         let present = self.boot;
         let _ = self.present_boot();
+        if key == "boot" && !matches!(self.region, Region::Batch(_)) {
+            self.flush_free();
+        }
         if key == "boot" && !self.profile.boots[present].cpus.is_empty() {
             // What was counted belongs to the boot that was named before.
             return;

@@ -130,6 +130,7 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
     // `None` inside: the batch does not count.
     let mut open: Option<Option<Batch>> = None;
     let mut headers = 0;
+    let mut with_samples: BTreeSet<String> = BTreeSet::new();
     for line in profile.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.starts_with('#') && (is_kprof || sample(line).is_none()) {
@@ -145,8 +146,9 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                 "boot" if is_kprof => {
                     // Names a header; the same name again means the same boot. Only before anything of that boot was seen.
                     let id = line.split_whitespace().nth(2).unwrap_or("").to_owned();
-                    let used =
-                        seen.keys().any(|(known, _)| *known == boot) || account.keys().any(|(known, _)| *known == boot);
+                    let used = seen.keys().any(|(known, _)| *known == boot)
+                        || account.keys().any(|(known, _)| *known == boot)
+                        || with_samples.contains(&boot);
                     if !used {
                         boot = format!("boot {id}");
                     }
@@ -186,7 +188,10 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
         match &mut open {
             Some(Some((_, _, _, samples, _))) => samples.push(words),
             Some(None) => {}
-            None => counted.push(words),
+            None => {
+                counted.push(words);
+                with_samples.insert(boot.clone());
+            }
         }
     }
     if counted.is_empty() && !any_header {
