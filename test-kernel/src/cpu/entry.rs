@@ -105,11 +105,11 @@ global_asm!(
     save_head {page} + 0x100 + \vector, 0
   .endif
     jmp trap_common
+  .type trap_stub_\vector, @function
+  .size trap_stub_\vector, . - trap_stub_\vector
 .endm
 
 .text
-.global entry_stubs_start
-entry_stubs_start:
 .altmacro
 .set vector, 0
 .rept 256
@@ -125,9 +125,13 @@ trap_common:
     save_rest
     mov rdi, rsp
     call trap_enter
+.type trap_common, @function
+.size trap_common, . - trap_common
 .global trap_return
 trap_return:
     restore_and_return trap
+.type trap_return, @function
+.size trap_return, . - trap_return
 
 .align 16
 .global syscall_entry
@@ -147,6 +151,8 @@ syscall_entry:
     mov rdi, rsp
     call syscall_enter
     restore_and_return syscall
+.type syscall_entry, @function
+.size syscall_entry, . - syscall_entry
 
 .align 16
 .global nmi_entry
@@ -162,15 +168,16 @@ nmi_entry:
     call nmi_enter
     add qword ptr [rbx], {level}
     restore_and_return nmi
-.global entry_stubs_end
-entry_stubs_end:
+.type nmi_entry, @function
+.size nmi_entry, . - nmi_entry
+.Lentry_stubs_end:
 
 .section .rodata
 .align 8
 // The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
 .global entry_places
 entry_places:
-    .quad .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
+    .quad trap_stub_0, .Lentry_stubs_end, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -243,9 +250,7 @@ unsafe extern "C" {
     static trap_stub_table: [u64; 256];
     fn syscall_entry();
     fn nmi_entry();
-    fn entry_stubs_start();
-    fn entry_stubs_end();
-    static entry_places: [u64; 5];
+    static entry_places: [u64; 7];
 }
 
 /// How far above RSP the hardware frame is at each instruction of `save_head`, by its offset in the code: the last one
@@ -259,11 +264,11 @@ const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15
 pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
-    if !(address(entry_stubs_start)..address(entry_stubs_end)).contains(&rip) {
+    // SAFETY: constant data of the assembly above.
+    let [start, end, trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
+    if !(start..end).contains(&rip) {
         return None;
     }
-    // SAFETY: constant data of the assembly above.
-    let [trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
     let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
     // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.

@@ -82,7 +82,7 @@ pub fn build_id() -> &'static [u8] {
 /// Symbols by which a wrong symbol file is noticed.
 pub fn anchors() -> &'static [(&'static str, u64)] {
     static ANCHORS: spin::Once<[(&str, u64); 2]> = spin::Once::new();
-    ANCHORS.call_once(|| [("kmain", kmain as *const () as u64), ("entry_stubs_start", crate::cpu::entry::stub(0))])
+    ANCHORS.call_once(|| [("kmain", kmain as *const () as u64), ("trap_stub_0", crate::cpu::entry::stub(0))])
 }
 
 /// The first physical address behind the kernel image.

@@ -35,6 +35,8 @@ user_copy:
     lea rax, [rdx + rcx * 8]
     pop rbp
     ret
+.type user_copy, @function
+.size user_copy, . - user_copy
 
 // rdi = to, rsi = bytes; zeroes, same rules.
 .global user_zero
@@ -55,6 +57,8 @@ user_zero:
     lea rax, [rdx + rcx]
     pop rbp
     ret
+.type user_zero, @function
+.size user_zero, . - user_zero
 
 .section .rodata
 .align 8

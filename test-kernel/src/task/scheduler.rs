@@ -186,6 +186,7 @@ pub fn exit() -> ! {
 pub fn idle_forever() -> ! {
     cpu::this().schedules.store(true, Ordering::Relaxed);
     SCHEDULER.lock().set_timer();
+    publish_idle();
     loop {
         interrupts::disable();
         let scheduler = SCHEDULER.lock();
@@ -200,6 +201,13 @@ pub fn idle_forever() -> ! {
             interrupts::enable();
             yield_now();
         }
+    }
+}
+
+/// Says for the first time what runs here; from now on every switch does.
+fn publish_idle() {
+    if let Some(thread) = thread::current() {
+        interrupts::without_interrupts(|| drop(profiling::switch_to(thread.id, true)));
     }
 }
 

@@ -110,9 +110,8 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
 /// loom's models of the ring.
 pub fn ring_models(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mut command =
-        cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling", "--lib"]);
-    command.args(["--target-dir", "target/loom", "--", "loom"]).env("RUSTFLAGS", "--cfg kprof_loom");
+    let mut command = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--test", "loom"]);
+    command.args(["--target-dir", "target/loom"]).env("RUSTFLAGS", "--cfg kprof_loom");
     count_tests(&mut outcome, "loom", &mut command)?;
     Ok(outcome)
 }

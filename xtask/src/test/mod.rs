@@ -85,7 +85,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -94,6 +94,7 @@ const GROUPS: [Group; 9] = [
     ("redox", cargo::redox),
     ("feature off", feature_off::run),
     ("scenarios", scenario::run),
+    ("toolchains", scenario::toolchains),
     ("path", path::run),
 ];
 

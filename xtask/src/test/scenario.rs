@@ -17,6 +17,7 @@ use crate::build::{self, Kernel};
 use crate::profile::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
+use crate::toolchain::{self, Choice};
 
 struct Scenario {
     name: String,
@@ -62,6 +63,29 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     for scenario in all()?.into_iter().filter(|scenario| scenario.name.contains(&filter)) {
         let result = run_one(&scenario, parts, &on, &off, &folder.join(&scenario.name));
         outcome.check(&scenario.name, result);
+    }
+    Ok(outcome)
+}
+
+/// Builds the kernel in every way that this machine can, and boots each.
+pub fn toolchains(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let install = context.install;
+    let boot = all()?.into_iter().find(|scenario| scenario.name == "boot").context("there is no scenario boot")?;
+    let parts = context.parts()?;
+    for choice in [Choice::Installed, Choice::Rustup, Choice::Distro] {
+        let name = choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let way = match toolchain::find(toolchain::KERNEL, choice, install) {
+            Ok(way) => way,
+            Err(error) => {
+                outcome.skipped.push(format!("{name}: {error:#}"));
+                continue;
+            }
+        };
+        let folder = run::root().join("target/scenarios").join(format!("toolchain-{name}"));
+        let result =
+            build::kernel(way, "profiling", &[]).and_then(|kernel| run_one(&boot, parts, &kernel, &kernel, &folder));
+        outcome.check(&name, result);
     }
     Ok(outcome)
 }
