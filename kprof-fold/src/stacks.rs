@@ -5,7 +5,7 @@
 //! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
 //! distinct stacks only.
 
-use kprof::format::marker::{Facts, MARKER_PAGE, Marker};
+use kprof::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 
 /// Number of a distinct stack within one profile.
 pub type StackId = u32;
@@ -34,7 +34,7 @@ impl Traits {
     /// Derives the traits from the words of a stack, innermost first.
     pub fn of(words: &[u64]) -> Self {
         let mut bits = 0;
-        if words.iter().all(|word| *word < MARKER_PAGE) {
+        if words.iter().all(|word| *word < PUBLISHED_LEAF) {
             let first = words.first().is_some_and(|first| first >> 63 != 0);
             return Self(if first { Self::KERNEL } else { 0 });
         }
@@ -57,7 +57,7 @@ impl Traits {
         self.0 & Self::KERNEL != 0
     }
 
-    /// There is a marker among the addresses.
+    /// There is a marker, or the leaf of a published sample, among the addresses.
     pub fn has_markers(self) -> bool {
         self.0 & Self::MARKED != 0
     }

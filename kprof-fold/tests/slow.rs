@@ -49,6 +49,7 @@ fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => (0..0x600u64).prop_map(|offset| format!("{:x}", 0xffff_ffff_8000_0f00 + offset)),
         2 => (0..0x800u64).prop_map(|low| format!("{:x}", 0xffff_ffff_ffff_f000 + low)),
+        1 => Just("ffffffffffffeffe".to_owned()),
         1 => number(0..20),
         1 => Just("303b".to_owned()),
         1 => prop::sample::select(vec!["", "0x1", "-1", "g", "+1", "ffffffff80001000\0"]).prop_map(str::to_owned),

@@ -2,7 +2,7 @@
 //!
 //! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept once.
 
-use super::walk::{Step, marker_name, walk};
+use super::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
 use std::collections::HashMap;
@@ -115,6 +115,7 @@ impl Frames {
             Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => self.address(address, symbols, ids),
             Step::Candidate { .. } => {}
             Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
+            Step::Running => ids.push(self.named(RUNNING)),
         });
         if ids.len() == before {
             ids.push(self.named(UNKNOWN));

@@ -4,7 +4,10 @@
 //! and the frames that markers stand for. The first address of a sample and the one behind an interrupt or exception
 //! marker are instructions and looked up as they are; all others are return addresses and looked up one byte lower.
 
-use kprof::format::marker::Marker;
+use kprof::format::marker::{Marker, PUBLISHED_LEAF};
+
+/// The innermost frame of a sample that was read from published registers: some code behind its entry was running.
+pub const RUNNING: &str = "[running]";
 
 /// One frame, or one decision that needs symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub enum Step {
     },
     /// The frame of a marker.
     Marker(Marker),
+    /// No instruction is known: [`RUNNING`].
+    Running,
 }
 
 /// Calls `step` for each frame. With `user` false the stack ends before its first user address.
@@ -34,6 +39,10 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
             Some(marker) => {
                 exact |= matches!(marker, Marker::Interrupt(_) | Marker::Exception(_));
                 step(Step::Marker(marker));
+            }
+            None if *word == PUBLISHED_LEAF => {
+                exact = false;
+                step(Step::Running);
             }
             None if !user && word >> 63 == 0 => return,
             None if candidate => {
@@ -105,6 +114,15 @@ mod tests {
         let words = [A, Marker::Candidate.encode(), B, C];
         let candidate = Step::Candidate { address: B - 1, sampled: A };
         assert_eq!(steps(&words, false), [Step::Address(A), candidate, Step::Address(C - 1)]);
+    }
+
+    #[test]
+    fn a_published_sample_has_no_instruction_of_its_own() {
+        let (facts, interrupt) = (Marker::Facts(Facts(Facts::PUBLISHED)), Marker::Interrupt(33));
+        let words = [PUBLISHED_LEAF, facts.encode(), interrupt.encode(), B, C];
+        let behind = [Step::Marker(interrupt), Step::Address(B), Step::Address(C - 1)];
+        assert_eq!(steps(&words, false), [&[Step::Running][..], &behind].concat());
+        assert_eq!(steps(&[PUBLISHED_LEAF, C], false), [Step::Running, Step::Address(C - 1)]);
     }
 
     #[test]

@@ -38,7 +38,14 @@ pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function
         stacks.words(stack, &mut words);
         let (mut innermost, mut seen, mut any_own) = (true, BTreeSet::new(), false);
         walk(&words, user, |step| {
-            let Step::Address(address) = step else { return };
+            let address = match step {
+                Step::Address(address) => address,
+                Step::Running => {
+                    innermost = false;
+                    return;
+                }
+                Step::Candidate { .. } | Step::Marker(_) => return,
+            };
             let Some(number) = symbols.find(address) else {
                 innermost = false;
                 return;

@@ -3,10 +3,11 @@
 //! In: a timeline and names. Out: what redox-kprofiling prints, with right time stamps: seconds, a point, six digits. A `->`
 //! inside a name becomes an arrow sign: tools that read this form take it for inlining and cut there.
 
-use crate::fold::walk::{Step, marker_name, walk};
+use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, name::clean, name::frame_name};
 use crate::timeline::{Event, Timeline};
+use kprof::format::marker::PUBLISHED_LEAF;
 use std::io::{self, Write};
 
 /// How it is printed.
@@ -69,6 +70,10 @@ fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool
         Step::Candidate { .. } => return true,
         Step::Marker(marker) => {
             text.push_str(&format!("\t{:x} {} ([kernel])\n", marker.encode(), marker_name(marker)));
+            return true;
+        }
+        Step::Running => {
+            text.push_str(&format!("\t{PUBLISHED_LEAF:x} {RUNNING} ([kernel])\n"));
             return true;
         }
     };

@@ -76,6 +76,9 @@ fn frames(symbols: &[Symbol], words: &[u64]) -> String {
             if kind == 1 || kind == 2 {
                 as_it_is = true;
             }
+        } else if *word == 0xffff_ffff_ffff_effe {
+            frames.push("[running]".to_owned());
+            as_it_is = false;
         } else if word >> 63 == 0 {
             break;
         } else if candidate {
