@@ -15,12 +15,8 @@ fi
 
 options=""
 [ "$plain" = 1 ] && options="--plain"
-profiled --quiet -o /root/profiling.txt $options &
-profiled=$!
-until grep -q '^protocol 1' /scheme/debug/ctl-profiling; do
-    usleep 1000
-    kill -0 $profiled || fail "profiled has ended"
-done
+. /etc/profiled.sh
+profiled_start $options || fail "profiled has ended"
 
 echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
 echo "init: workload $workload runs"
@@ -28,6 +24,5 @@ timeout "$seconds" sh "/workloads/$workload.sh"
 echo "init: workload $workload has ended with exit code $?"
 echo stop > /scheme/debug/ctl-profiling || fail "sampling cannot be stopped"
 
-kill -TERM $profiled
-wait $profiled || fail "profiled has ended with exit code $?"
+profiled_stop || fail "profiled has ended with exit code $?"
 echo success > /kernel/exit

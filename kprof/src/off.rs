@@ -49,6 +49,14 @@ impl CpuSet<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off;
 
+impl Off {
+    /// Never.
+    #[inline(always)]
+    pub fn is_busy(&self) -> bool {
+        false
+    }
+}
+
 impl fmt::Display for Off {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this kernel was built without the feature `profiling`")

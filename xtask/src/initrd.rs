@@ -47,6 +47,7 @@ impl Initrd {
                 initrd.file(&format!("{folder}/{name}"), &path)?;
             }
         }
+        initrd.file("etc/profiled.sh", &run::root().join("kprof-daemon/init/profiled.sh"))?;
         initrd.file("init", &run::root().join("test-kernel/init.sh"))?;
         Ok(initrd)
     }

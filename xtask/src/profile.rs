@@ -101,6 +101,8 @@ pub struct Parts {
     pub daemon: PathBuf,
     /// The folder of the test kernel's programs.
     pub programs: PathBuf,
+    /// The host tool.
+    pub fold: PathBuf,
     /// How the kernel is compiled.
     pub way: toolchain::Way,
 }
@@ -126,7 +128,8 @@ impl Parts {
         }
         let daemon = build::static_programs(musl, "kprof-daemon")?;
         let programs = build::static_programs(musl, "test-programs")?;
-        Ok(Self { qemu, busybox, daemon, programs, way })
+        let fold = build::host("kprof-fold")?.join("kprof-fold");
+        Ok(Self { qemu, busybox, daemon, programs, fold, way })
     }
 
     /// An initrd with all programs and the symbols of `kernel`.
@@ -167,7 +170,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(arguments.toolchain, install)?;
     let kernel = build::kernel(parts.way, "profiling", &[])?;
-    let fold = build::host("kprof-fold")?.join("kprof-fold");
     let accel = qemu::resolve(arguments.accel, &parts.qemu);
 
     let folder = &arguments.output;
@@ -178,7 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     parts.write_initrd(&kernel, &initrd)?;
     boot(arguments, &parts, accel, folder, &initrd)?;
     std::fs::remove_file(&initrd)?;
-    draw(&fold, folder, arguments)
+    draw(&parts.fold, folder, arguments)
 }
 
 /// Makes the output folder and takes away what an earlier run left there, so that nothing old can be taken for new.
@@ -213,6 +215,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         initrd,
         share: folder,
         serial: &serial,
+        second_serial: None,
         accel,
         cpus: arguments.cpus,
         append,

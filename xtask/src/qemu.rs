@@ -72,6 +72,8 @@ pub struct Machine<'a> {
     pub share: &'a Path,
     /// The serial log.
     pub serial: &'a Path,
+    /// The file that the second serial port writes to, if the machine is to have one.
+    pub second_serial: Option<&'a Path>,
     /// How it runs; not `Auto`.
     pub accel: Accel,
     /// CPUs.
@@ -187,6 +189,9 @@ impl Machine<'_> {
         command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
         command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initrd).arg("-append").arg(&self.append);
         command.arg("-serial").arg(format!("file:{}", escaped(self.serial)));
+        if let Some(second) = self.second_serial {
+            command.arg("-serial").arg(format!("file:{}", escaped(second)));
+        }
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         command.arg("-fsdev").arg(format!("local,id=share,path={},security_model=none", escaped(self.share)));
         command.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=root"]);

@@ -45,6 +45,13 @@ pub enum Refusal {
     Pending,
 }
 
+impl ControlError {
+    /// Whether another reader holds the claim: EBUSY where there are error numbers, EINVAL for all other refusals.
+    pub fn is_busy(&self) -> bool {
+        self.reason == Refusal::Busy
+    }
+}
+
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;

@@ -3,9 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Kind, Node, Stat, UserBuffer};
+use super::{Kind, Node, Stat, UserBuffer, serial};
 use crate::memory::user;
 use crate::syscall::errno::{Errno, Result};
 use crate::{log, random};
@@ -146,7 +147,7 @@ impl Node for FixedFolder {
 
 /// The contents of `/dev`.
 pub fn dev_folder() -> Arc<dyn Node> {
-    folder(&[
+    let mut nodes: Vec<(&str, Arc<dyn Node>)> = vec![
         ("console", console()),
         ("tty", console()),
         ("zero", Arc::new(Zero)),
@@ -154,7 +155,11 @@ pub fn dev_folder() -> Arc<dyn Node> {
         ("full", Arc::new(Full)),
         ("random", Arc::new(Random)),
         ("urandom", Arc::new(Random)),
-    ])
+    ];
+    if let Some(port) = serial::second() {
+        nodes.push(("ttyS1", Arc::new(port)));
+    }
+    folder(&nodes)
 }
 
 /// The contents of `/scheme`, under Redox's names; `debug` holds the profiler's devices.

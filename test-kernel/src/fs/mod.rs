@@ -8,6 +8,7 @@ pub mod file;
 pub mod ninep;
 pub mod pipe;
 pub mod ram;
+pub mod serial;
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;

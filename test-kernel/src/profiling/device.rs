@@ -95,7 +95,7 @@ impl Node for ControlHandle {
             let mut text = String::new();
             let _ = write!(text, "{refusal}");
             log!("profiling: {} is refused: {text}", String::from_utf8_lossy(&command).trim());
-            Errno::EINVAL
+            if refusal.is_busy() { Errno::EBUSY } else { Errno::EINVAL }
         })?;
         if let Some(ms) = done.wait_ms {
             let deadline = clock::now_ns() + ms * 1_000_000;

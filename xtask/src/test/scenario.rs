@@ -3,9 +3,10 @@
 //! The comments at the top of a script say how: `# cpus: 8`, `# accel: tcg`, `# limit: 60` (seconds), `# append: ...`,
 //! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in the
 //! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
-//! the host).
+//! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
+//! profile, or `serial.log` or `serial-2.log`, has samples that fold).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -95,7 +96,7 @@ fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
     Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
 }
 
-fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder: &PathBuf) -> Result<()> {
+fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder: &Path) -> Result<()> {
     let share = folder.join("root");
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -109,12 +110,14 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
         None => Accel::Tcg,
     };
     let serial = folder.join("serial.log");
+    let second_serial = folder.join("serial-2.log");
     let more = scenario.directive("append").unwrap_or("");
     let machine = Machine {
         kernel: &kernel.elf,
         initrd: &initrd,
         share: &share,
         serial: &serial,
+        second_serial: Some(&second_serial),
         accel,
         cpus: scenario.number("cpus", 4)?,
         append: format!("scenario={} accel={} {more}", scenario.name, accel.name()),
@@ -139,6 +142,18 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
     }
     for program in scenario.directives("same-as-host") {
         compare_with_host(program, parts, &share, folder)?;
+    }
+    let symbols = folder.join("syms.txt");
+    std::fs::write(&symbols, &kernel.symbols)?;
+    for file in scenario.directives("balanced") {
+        run::output(Command::new(&parts.fold).args(["report", "--strict"]).arg(share.join(file)).arg(&symbols))?;
+    }
+    for file in scenario.directives("folds") {
+        let place = if file.starts_with("serial") { folder } else { share.as_path() };
+        let folded = run::output(Command::new(&parts.fold).arg(place.join(file)).arg(&symbols))?;
+        if folded.lines().count() < 3 {
+            bail!("{file} folds to {} stacks only", folded.lines().count());
+        }
     }
     std::fs::remove_file(&initrd)?;
     Ok(())
