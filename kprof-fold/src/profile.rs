@@ -145,6 +145,11 @@ impl Boot {
         self.number("tsc-hz").filter(|hz| *hz > 0)
     }
 
+    /// Whether samples land on the starts of translated blocks: QEMU with a thread per CPU (design: two clocks).
+    pub fn has_rough_places(&self) -> bool {
+        self.header.get("accel").is_some_and(|accel| accel == "tcg")
+    }
+
     /// Whether time is counted in instructions (design: two clocks).
     pub fn counts_instructions(&self) -> bool {
         self.header.get("clock").is_some_and(|clock| clock == "instructions")

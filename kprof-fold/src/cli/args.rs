@@ -247,7 +247,7 @@ pub struct Report {
     #[command(flatten)]
     pub choice: Choice,
     /// Order of the functions
-    #[arg(long, value_enum, default_value = "own")]
+    #[arg(long, value_enum, default_value = "both")]
     pub sort: Sort,
     /// Functions shown at most; 0 shows all
     #[arg(long, default_value_t = 20)]

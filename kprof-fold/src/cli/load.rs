@@ -220,7 +220,7 @@ impl Loaded {
             (0, true) => "losses not counted at the source".to_owned(),
             (lost, _) => format!("{lost} lost ({part:.2} %)"),
         };
-        format!("{samples} samples, {lost}{}", crate::output::report::clock_note(&self.profile))
+        format!("{samples} samples, {lost}{}", crate::output::report::notes(&self.profile))
     }
 
     /// The exit code after the output was written.

@@ -93,7 +93,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
 /// `heatmap`.
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     let opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
-    let title = format!("{}{}", args.input.file, report::clock_note(&opened.profile));
+    let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
     with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(0)

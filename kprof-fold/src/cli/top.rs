@@ -82,7 +82,7 @@ fn fold(args: &Top) -> Result<Screen, Error> {
         [percent(row.own), percent(row.total), row.own.to_string(), name]
     };
     let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
-    let note = report::clock_note(&loaded.profile);
+    let note = report::notes(&loaded.profile);
     Ok(Screen { title: format!("{}: {samples} samples, {lost} lost{note}", args.input.file), rows })
 }
 

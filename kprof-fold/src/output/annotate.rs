@@ -121,7 +121,10 @@ fn roughness(profile: &Profile) -> Vec<&'static str> {
     let says =
         |key: &str, value: &str| profile.boots.iter().any(|boot| boot.header.get(key).is_some_and(|is| is == value));
     let notes = [
-        (says("accel", "tcg"), "places are rough: under multi-threaded TCG samples land on the starts of blocks"),
+        (
+            says("accel", "tcg"),
+            "places are rough (multi-threaded TCG): samples land on the starts of translated blocks",
+        ),
         (
             says("clock", "instructions"),
             "time is counted in instructions: a slow instruction weighs no more than a fast one",

@@ -14,8 +14,10 @@ use std::io::{self, Write};
 /// By what the functions are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
-    /// Samples in which the function is innermost.
+    /// Two tables: by own time, then by total time.
     #[default]
+    Both,
+    /// Samples in which the function is innermost.
     Own,
     /// Samples in whose stack the function stands.
     Total,
@@ -61,29 +63,44 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
 }
 
 fn functions(input: Input<'_>, style: &Style, text: &mut String) {
-    let samples = input.folded.samples();
-    let all = samples + input.lost;
     let mut rows = table::rows(input.folded);
+    let (samples, count) = (input.folded.samples(), rows.len());
+    let note = notes(input.profile);
+    let _ = writeln!(text, "{samples} samples in {count} functions, {} lost{note}", input.lost);
+    if style.sort == Sort::Both {
+        let _ = write!(text, "\nBy own time");
+        table(input, style, &mut rows.clone(), text);
+        let _ = write!(text, "\nBy total time");
+        sort(input, &mut rows, Sort::Total);
+    } else {
+        sort(input, &mut rows, style.sort);
+    }
+    table(input, style, &mut rows, text);
+}
+
+fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
     let name = |row: &Row| input.folded.frames.name(row.frame);
-    match style.sort {
-        Sort::Own => {}
+    match by {
+        Sort::Own | Sort::Both => {}
         Sort::Total => {
             rows.sort_by(|a, b| b.total.cmp(&a.total).then(b.own.cmp(&a.own)).then_with(|| name(a).cmp(name(b))))
         }
         Sort::Name => rows.sort_by(|a, b| name(a).cmp(name(b))),
     }
-    let before = rows.len();
+}
+
+/// One table, of rows in their order.
+fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
+    let (all, before) = (input.folded.samples() + input.lost, rows.len());
     rows.retain(|row| row.total as f64 >= style.limit * all as f64);
     if style.top > 0 {
         rows.truncate(style.top);
     }
-    let _ =
-        writeln!(text, "{samples} samples in {} functions, {} lost{}", before, input.lost, clock_note(input.profile));
     let _ = writeln!(text, "\n    own %  total %       own     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
-    for row in &rows {
-        let (own, total) = (percent(row.own), percent(row.total));
-        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {}", row.own, row.total, name(row));
+    for row in rows.iter() {
+        let (own, total, name) = (percent(row.own), percent(row.total), input.folded.frames.name(row.frame));
+        let _ = writeln!(text, "{own:8.2} {total:8.2} {:>9} {:>9}  {name}", row.own, row.total);
     }
     if input.lost > 0 {
         let part = percent(input.lost);
@@ -94,10 +111,16 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
     }
 }
 
-/// What the reader must know of the clock.
-pub fn clock_note(profile: &Profile) -> &'static str {
+/// What the reader must know of clock and places.
+pub fn notes(profile: &Profile) -> &'static str {
     let instructions = profile.boots.iter().any(|boot| boot.counts_instructions());
-    if instructions { "; time is counted in instructions" } else { "" }
+    let rough = profile.boots.iter().any(|boot| boot.has_rough_places());
+    match (instructions, rough) {
+        (false, false) => "",
+        (true, false) => "; time is counted in instructions",
+        (false, true) => "; places are rough (multi-threaded TCG)",
+        (true, true) => "; time is counted in instructions; places are rough (multi-threaded TCG)",
+    }
 }
 
 fn where_time_went(input: Input<'_>, text: &mut String) {
