@@ -21,6 +21,10 @@ profiled_start $options || fail "profiled has ended"
 echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
 echo "init: workload $workload runs"
 timeout "$seconds" sh "/workloads/$workload.sh"
+# What a workload left running in the background ends too; profiled is this shell's other child.
+for process in $(cat /kernel/processes); do
+    [ "$process" -le 1 ] || [ "$process" = "$profiled" ] || kill -KILL "$process" 2> /dev/null
+done
 echo "init: workload $workload has ended with exit code $?"
 echo stop > /scheme/debug/ctl-profiling || fail "sampling cannot be stopped"
 

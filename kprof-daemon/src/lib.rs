@@ -1,7 +1,7 @@
 //! kprof's user space: drains the kernel's rings into a file, nothing lost, nothing double.
 //!
 //! Contents, in the order of the path (`profiled`; [`record`] puts a command around it): a [`source`] gives bytes, [`read`] takes them apart, [`names`] and [`ctl`] say
-//! what they mean, [`drain_loop`] makes the rounds, [`write`] brings them to the disk. All of it stands on [`system`],
+//! what they mean, [`drain_loop`] makes the rounds, [`mod@write`] brings them to the disk. All of it stands on [`system`],
 //! the one seam to the operating system.
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,14 @@
-//! The verbs of this repository: `cargo xtask profile`, `cargo xtask test`.
+//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `test`).
 
 mod build;
 mod initrd;
 mod profile;
 mod qemu;
 mod run;
+mod storm;
 mod test;
 mod toolchain;
 mod tools;
@@ -28,12 +29,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Profile(profile::Arguments),
+    Storm(storm::Arguments),
     Test(test::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Profile(arguments) => profile::run(&arguments),
+        Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
     };
     match result {

@@ -66,6 +66,11 @@ pub fn boot_stack() -> u64 {
     (&raw const BOOT_STACK) as u64
 }
 
+/// An address below the first stack that is never mapped.
+pub fn first_guard() -> u64 {
+    REGION + STACK_BYTES - 16
+}
+
 /// The guard range that `address` lies in, if it does: for the message of a double fault.
 pub fn is_guard(address: u64) -> bool {
     (REGION..REGION + MAX_SLOTS * SLOT_BYTES).contains(&address) && (address - REGION) % SLOT_BYTES < STACK_BYTES

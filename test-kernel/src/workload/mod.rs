@@ -2,8 +2,9 @@
 //!
 //! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`,
-//! `/kernel/panic` any text.
+//! `/kernel/panic` any text; `/kernel/processes` lists the numbers of all processes.
 
+mod chains;
 mod heap;
 mod pages;
 mod switch;
@@ -18,6 +19,7 @@ use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::user;
 use crate::syscall::errno::{Errno, Result};
+use crate::task::process;
 
 struct Workload {
     inode: u64,
@@ -28,10 +30,12 @@ struct Workload {
 pub fn folder() -> Arc<dyn Node> {
     let workload = |inode, run: fn(u64)| Arc::new(Workload { inode, run });
     let names: Vec<(String, Arc<dyn Node>)> = vec![
+        (String::from("chains"), workload(203, chains::spin_through)),
         (String::from("heap"), workload(200, heap::sort_and_count)),
         (String::from("pages"), workload(201, pages::fill_and_release)),
         (String::from("switch"), workload(202, switch::ping_pong)),
         (String::from("exit"), Arc::new(Exit)),
+        (String::from("processes"), Arc::new(Processes)),
         (String::from("panic"), Arc::new(Panic)),
     ];
     FixedFolder::new(names)
@@ -55,6 +59,23 @@ impl Node for Exit {
 
     fn truncate(&self, _bytes: u64) -> Result<()> {
         Ok(())
+    }
+}
+
+/// The numbers of all processes, one a line.
+struct Processes;
+
+impl Node for Processes {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(302))
+    }
+
+    fn read(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
+        let text: String = process::all().iter().map(|process| alloc::format!("{}\n", process.pid)).collect();
+        let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
+        let bytes = rest.len().min(buffer.bytes);
+        buffer.put(0, &rest[..bytes])?;
+        Ok(bytes)
     }
 }
 

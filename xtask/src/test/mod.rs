@@ -85,7 +85,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -95,6 +95,7 @@ const GROUPS: [Group; 10] = [
     ("feature off", feature_off::run),
     ("scenarios", scenario::run),
     ("toolchains", scenario::toolchains),
+    ("storm", path::storm),
     ("path", path::run),
 ];
 

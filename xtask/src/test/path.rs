@@ -8,6 +8,7 @@ use clap::Parser;
 use super::{Context, Outcome};
 use crate::profile;
 use crate::run;
+use crate::storm;
 
 /// The command line of a run.
 #[derive(Parser)]
@@ -35,6 +36,23 @@ const EXPECTED: [&str; 7] = [
     "fs::device::Zero",
     "workload::heap::sort_and_count",
 ];
+
+#[derive(Parser)]
+struct StormLine {
+    #[command(flatten)]
+    storm: storm::Arguments,
+}
+
+/// A short storm. How many NMIs a machine takes is its own affair; that each kind of walk ends, that nothing breaks, and
+/// that a broken unwinder is noticed, is not.
+pub fn storm(_: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let folder = run::root().join("target/path/storm").display().to_string();
+    let line = ["storm", "--seconds", "8", "--least-percent", "1", "-o", &folder];
+    let line = StormLine::try_parse_from(line)?;
+    outcome.check("eight seconds", storm::run(&line.storm).map(drop));
+    Ok(outcome)
+}
 
 /// Runs the group.
 pub fn run(_: &mut Context) -> Result<Outcome> {

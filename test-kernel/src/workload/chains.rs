@@ -1,0 +1,92 @@
+//! Broken frame-pointer chains: code that spins while rbp leads nowhere good, so that samples land in it.
+//!
+//! Each kind ends a walk for one reason: a frame pointer outside all stacks, a misaligned one, one that does not go up, a
+//! return address that is no code, a stack that is too deep. Preemption and interrupts go on: a switch saves and restores
+//! rbp like any register.
+
+use core::arch::asm;
+use core::hint::black_box;
+
+use crate::memory::stacks;
+
+/// Turns of the spinning loop for each kind: some ten microseconds.
+const SPINS: u64 = 30_000;
+const DEEP: u32 = 120;
+
+/// Spins through all kinds `rounds` times.
+#[inline(never)]
+pub fn spin_through(rounds: u64) {
+    for round in 0..rounds {
+        wild(round);
+        misaligned(round);
+        looping();
+        not_text();
+        deep(DEEP);
+    }
+}
+
+/// Outside of every stack of this CPU: null page, not canonical, unmapped, another stack's guard, the kernel image.
+#[inline(never)]
+fn wild(round: u64) {
+    let values = [0x10, 0xdead_beef_0000_0000, 0xffff_d000_0000_0000, stacks::first_guard(), 0xffff_ffff_8020_0000];
+    spin_with(values[round as usize % values.len()]);
+}
+
+/// In the running stack, but no multiple of 8.
+#[inline(never)]
+fn misaligned(round: u64) {
+    let frame = [0u64; 4];
+    spin_with(black_box(&frame).as_ptr() as u64 + 1 + round % 7);
+}
+
+/// A frame that leads to itself.
+#[inline(never)]
+fn looping() {
+    let mut frame = [0u64, looping as *const () as u64 + 4];
+    frame[0] = black_box(&frame).as_ptr() as u64;
+    spin_with(black_box(&frame).as_ptr() as u64);
+}
+
+/// A return address that is data.
+#[inline(never)]
+fn not_text() {
+    let mut frames = [0u64; 4];
+    frames[0] = black_box(&frames)[2..].as_ptr() as u64;
+    frames[1] = black_box(&frames).as_ptr() as u64;
+    spin_with(black_box(&frames).as_ptr() as u64);
+}
+
+/// More frames than are kept.
+#[inline(never)]
+fn deep(depth: u32) -> u32 {
+    if depth == 0 {
+        spin();
+        return 0;
+    }
+    black_box(deep(depth - 1)) + 1
+}
+
+#[inline(never)]
+fn spin() {
+    for turn in 0..SPINS {
+        black_box(turn);
+    }
+}
+
+/// Spins with this value in rbp.
+#[inline(never)]
+fn spin_with(rbp: u64) {
+    // SAFETY: rbp is saved and restored around the loop, which touches nothing but its own registers.
+    unsafe {
+        asm!(
+            "push rbp",
+            "mov rbp, {value}",
+            "2:",
+            "dec {turns}",
+            "jnz 2b",
+            "pop rbp",
+            value = in(reg) rbp,
+            turns = inout(reg) SPINS => _,
+        );
+    }
+}

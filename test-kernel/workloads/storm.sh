@@ -1,0 +1,38 @@
+# the default mix again and again, with broken frame-pointer chains in between; wrong results are named in /root/wrong.txt
+check() {
+    "$@" > /dev/null 2>> /root/storm.err || echo "wrong: $*" >> /root/wrong.txt
+}
+chains() {
+    while true; do echo 50 > /kernel/chains; done
+}
+faults() {
+    while true; do check touch-pages 4; done
+}
+processes() {
+    while true; do [ "$(echo a b | cut -d' ' -f2)" = b ] || echo "wrong: cut" >> /root/wrong.txt; done
+}
+copies() {
+    while true; do
+        check cp /bin/busybox /storm-copy
+        check cmp /bin/busybox /storm-copy
+        check rm /storm-copy
+    done
+}
+blocks() {
+    while true; do check dd bs=4k count=20000 if=/scheme/zero of=/scheme/null; done
+}
+kernel() {
+    while true; do
+        echo 10 > /kernel/heap
+        echo 100 > /kernel/pages
+        echo 2000 > /kernel/switch
+    done
+}
+chains &
+chains &
+faults &
+processes &
+copies &
+blocks &
+kernel &
+wait

@@ -1,0 +1,160 @@
+//! `cargo xtask storm`: the default mix and broken frame chains under as many NMIs as the machine gives.
+//!
+//! Prints what happened and fails below fixed numbers, on a wrong result, on an account that does not balance, and on a
+//! kernel that did not come back. With one bounds check of the unwinder taken out it must fail, which it checks too.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::build::{self, Kernel};
+use crate::profile::Parts;
+use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::run;
+use crate::toolchain::Choice;
+use crate::tools::Install;
+
+/// Runs the default mix of work, and broken stacks, under the highest NMI rate that the machine gives.
+#[derive(Args)]
+#[command(after_help = "Example: ten seconds, a sixth of the numbers that a full storm must reach:
+  cargo xtask storm --seconds 10")]
+pub struct Arguments {
+    /// Seconds of guest time; the least numbers are those of 60 seconds, and less in proportion
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=3600))]
+    seconds: u32,
+    /// NMIs a second and CPU that are sent
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    hz: u32,
+    /// Asks for this part of the least numbers, in percent: for machines that are slow or busy
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
+    least_percent: u64,
+    /// Leaves out the run with a bounds check taken out
+    #[arg(long)]
+    no_broken: bool,
+    /// The output folder
+    #[arg(short, long, default_value = "target/storm")]
+    output: PathBuf,
+    /// Installs nothing: says what is missing instead
+    #[arg(long)]
+    no_install: bool,
+    /// The way to compile for the kernel's target
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    toolchain: Choice,
+}
+
+/// What 60 seconds must reach.
+const NMIS: u64 = 300_000;
+const WALKS_EACH: u64 = 10_000;
+const PAGE_TABLE_CHANGES: u64 = 10_000;
+/// Why a walk ends early, by the low byte of the marker.
+const REASONS: [&str; 5] = ["depth", "range", "alignment", "loop", "not text"];
+/// The kernel's flags (see .cargo/config.toml) and the cfg that takes a bounds check out of the unwinder.
+const BROKEN: [&str; 6] =
+    ["-C", "relocation-model=static", "-C", "force-frame-pointers=yes", "--cfg", "kprof_break_bounds"];
+
+/// Runs the verb.
+///
+/// # Errors
+/// If a number is not reached, a result is wrong, or the kernel does not come back.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
+    std::fs::create_dir_all(&arguments.output)?;
+    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let verdict = boot(arguments, &parts, &kernel, &arguments.output, arguments.seconds)?;
+    let serial = arguments.output.join("serial.log");
+    if verdict != Verdict::Success {
+        bail!("the storm ended with {verdict:?}. The last lines:\n{}", qemu::last_lines(&serial, 30));
+    }
+    judge(arguments, &parts, &kernel)?;
+    if !arguments.no_broken {
+        let broken = build::kernel(parts.way, "profiling", &BROKEN)?;
+        let folder = arguments.output.join("broken");
+        let verdict = boot(arguments, &parts, &broken, &folder, 10)?;
+        if verdict == Verdict::Success {
+            bail!("with a bounds check taken out the storm must fail, and it did not: it proves nothing");
+        }
+        println!("with a bounds check taken out: {verdict:?}, as it must be");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, seconds: u32) -> Result<Verdict> {
+    let share = folder.join("root");
+    if share.exists() {
+        std::fs::remove_dir_all(&share)?;
+    }
+    std::fs::create_dir_all(&share)?;
+    let initrd = folder.join("initrd");
+    parts.write_initrd(kernel, &initrd)?;
+    let machine = Machine {
+        kernel: &kernel.elf,
+        initrd: &initrd,
+        share: &share,
+        serial: &folder.join("serial.log"),
+        second_serial: None,
+        accel: Accel::Tcg,
+        cpus: 4,
+        append: format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz),
+        limit: Duration::from_secs(60 + 4 * u64::from(seconds)),
+    };
+    machine.run(&parts.qemu, || ())
+}
+
+/// Prints the numbers and compares them with the least.
+fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
+    let share = arguments.output.join("root");
+    let profile = share.join("profiling.txt");
+    let text = std::fs::read_to_string(&profile).with_context(|| profile.display().to_string())?;
+    let mut reasons: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut counters: BTreeMap<String, u64> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(account) = line.strip_prefix("# account ") {
+            let pairs = account.split(' ').filter_map(|pair| pair.split_once('='));
+            for (key, value) in pairs.filter_map(|(key, value)| Some((key, value.parse::<u64>().ok()?))) {
+                *counters.entry(key.to_owned()).or_default() += value;
+            }
+        } else if !line.starts_with('#') {
+            let cut =
+                line.split(' ').find_map(|word| u64::from_str_radix(word.strip_prefix("fffffffffffff4")?, 16).ok());
+            if let Some(reason) = cut {
+                *reasons.entry(reason).or_default() += 1;
+            }
+        }
+    }
+    let symbols = arguments.output.join("syms.txt");
+    std::fs::write(&symbols, &kernel.symbols)?;
+    run::output(Command::new(&parts.fold).args(["report", "--strict"]).arg(&profile).arg(&symbols))
+        .context("the account of the storm")?;
+    let wrong = std::fs::read_to_string(share.join("wrong.txt")).unwrap_or_default();
+
+    let share_of_a_minute =
+        |number: u64| (number * u64::from(arguments.seconds) * arguments.least_percent / 6000).max(1);
+    let count = |key: &str| counters.get(key).copied().unwrap_or(0);
+    let mut too_few = Vec::new();
+    let mut row = |name: &str, value: u64, least: u64| {
+        println!("{name:32} {value:10}  (at least {least})");
+        if value < least {
+            too_few.push(name.to_owned());
+        }
+    };
+    row("NMIs taken", count("taken"), share_of_a_minute(NMIS));
+    for (index, name) in REASONS.iter().enumerate() {
+        let value = reasons.get(&(index as u64 + 1)).copied().unwrap_or(0);
+        row(&format!("walks ended by {name}"), value, share_of_a_minute(WALKS_EACH));
+    }
+    row("page faults served", count("page-faults"), share_of_a_minute(PAGE_TABLE_CHANGES));
+    println!("{:32} {:10}", "wrong results", wrong.lines().count());
+    println!("{:32} {:10}", "samples lost, all counted", count("lost-full") + count("lost-nested"));
+    println!("the account balances");
+    if !wrong.is_empty() {
+        bail!("wrong results:\n{wrong}");
+    }
+    if !too_few.is_empty() {
+        bail!("too few: {}", too_few.join(", "));
+    }
+    Ok(())
+}
