@@ -189,6 +189,40 @@ fn firefox_profiles_hold_every_sample() {
     assert_eq!(thread["samples"]["length"], 70);
 }
 
+#[test]
+fn perfetto_tracks_nest_and_never_go_back_in_time() {
+    let done = fold("perfetto", text().as_bytes(), &["export", "-q", "--to", "perfetto"], &[]);
+    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
+    let (mut open, mut now, mut samples, mut leaves) = (Vec::new(), 0.0, 0, std::collections::BTreeMap::new());
+    for event in document["traceEvents"].as_array().expect("has events") {
+        let phase = event["ph"].as_str().expect("has a phase");
+        if phase == "M" {
+            assert!(
+                ["boot 1 of", "CPU 1"].iter().any(|name| event["args"]["name"].as_str().unwrap().starts_with(name))
+            );
+            continue;
+        }
+        assert_eq!((event["pid"].as_u64(), event["tid"].as_u64()), (Some(1), Some(2)));
+        let at = event["ts"].as_f64().expect("has a time");
+        assert!(at >= now, "{at} after {now}");
+        now = at;
+        match phase {
+            "B" => open.push(event["name"].as_str().expect("has a name").to_owned()),
+            "E" => {
+                samples += u32::from(open.first().is_some_and(|_| open.len() == 1));
+                let frame = open.pop().expect("an end has its beginning");
+                *leaves.entry(frame).or_insert(0) += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(open.is_empty());
+    let count = |name: &str| leaves[name];
+    assert_eq!((samples, count("kmain"), count("mm::map"), count("[interrupt 33]")), (70, 70, 70, 20));
+    // The first sample is at the start; the last lasts one period of 1 ms.
+    assert_eq!((now * 1000.0).round(), (919 - 100 + 1_000_000) as f64);
+}
+
 /// Fields of a protocol buffer: number and content, a varint as its value in 8 bytes.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();

@@ -34,7 +34,8 @@ pub struct Cli {
     /// What of it.
     #[command(flatten)]
     pub choice: Choice,
-    /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json, .json, .pb), else
+    /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json,
+    /// .perfetto.json, .json, .pb), else
     /// folded stacks
     #[arg(long, value_enum)]
     pub format: Option<Format>,
@@ -55,6 +56,8 @@ pub enum Format {
     Speedscope,
     /// pprof's protocol buffers
     Pprof,
+    /// Chrome's JSON trace, for Perfetto
+    Perfetto,
 }
 
 impl Format {
@@ -65,6 +68,7 @@ impl Format {
             () if ends(".svg") => Self::Flamegraph,
             () if ends(".perf") || ends(".script") => Self::PerfScript,
             () if ends(".speedscope.json") => Self::Speedscope,
+            () if ends(".perfetto.json") || ends(".trace.json") => Self::Perfetto,
             () if ends(".json") => Self::Firefox,
             () if ends(".pb") || ends(".pprof") => Self::Pprof,
             () => Self::Folded,
@@ -83,7 +87,7 @@ pub enum Command {
     Script(Script),
     /// Header, account, rate, gaps, contexts
     Info(Info),
-    /// For another viewer: Firefox Profiler, speedscope, pprof
+    /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     Export(Export),
     /// What changed from one profile to another, and whether that is more than chance
     Diff(Diff),
@@ -106,6 +110,26 @@ pub enum Command {
     Report(Report),
 }
 
+/// Symbols of an image beside the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFile {
+    /// Its name in the profile.
+    pub name: String,
+    /// Its ELF file, or what nm prints of it.
+    pub file: String,
+}
+
+/// What makes an exit code although there is output.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    #[arg(long)]
+    pub strict: bool,
+    /// Exit code 3 if more than this part of the samples was lost, such as 1%
+    #[arg(long, value_name = "PART", value_parser = super::values::part)]
+    pub max_loss: Option<f64>,
+}
+
 /// What to read, and what of it.
 #[derive(Args, Clone, Debug)]
 pub struct Input {
@@ -121,6 +145,9 @@ pub struct Input {
     /// The form of FILE, where it is not recognised
     #[arg(long, value_name = "FORM")]
     pub form: Option<Form>,
+    /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
+    #[arg(long, value_name = "NAME=FILE", value_parser = super::values::image)]
+    pub image: Vec<ImageFile>,
     /// Fold although the symbols do not belong to the profile
     #[arg(long)]
     pub force: bool,
@@ -136,6 +163,13 @@ pub struct Input {
     /// Where to write instead of standard output; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
+}
+
+impl Input {
+    /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another inside.)
+    pub fn limits(&self) -> Limits {
+        Limits { strict: self.strict, max_loss: self.max_loss }
+    }
 }
 
 /// What counts.
@@ -292,6 +326,9 @@ pub struct Info {
     /// The form of FILE, where it is not recognised
     #[arg(long, value_name = "FORM")]
     pub form: Option<Form>,
+    /// What is no success.
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
 /// Arguments of `export`.
@@ -317,6 +354,8 @@ pub enum Viewer {
     Speedscope,
     /// pprof (protocol buffers, not compressed)
     Pprof,
+    /// ui.perfetto.dev (Chrome's JSON trace)
+    Perfetto,
 }
 
 /// Arguments of `heatmap`.
@@ -357,6 +396,9 @@ pub struct Diff {
     /// Exit code 4 if this holds, such as 'mm::* > +2%' (percent of all samples); may be repeated
     #[arg(long, value_name = "CLAIM")]
     pub fail_if: Vec<crate::diff::claim::Claim>,
+    /// What is no success, of either side.
+    #[command(flatten)]
+    pub limits: Limits,
     /// Compare paths from the root too
     #[arg(long)]
     pub subtrees: bool,

@@ -4,10 +4,12 @@
 
 use super::args::{Diff, DiffFormat, Input};
 use super::{load, talk, with_output, write_failed};
+use crate::account::Account;
 use crate::diff::{self, output};
 use crate::error::Error;
 use crate::fold::{Folded, FoldedStack};
 use crate::output::folded;
+use crate::problems::Problems;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -17,9 +19,16 @@ pub const CLAIM_HOLDS: u8 = 4;
 pub fn run(args: &Diff) -> Result<u8, Error> {
     let side = |file: &str, syms: &Option<String>| {
         let input = input(args, file, syms.as_deref().or(args.syms.as_deref()).unwrap_or_default());
-        if input.syms.is_empty() { folded_file(file) } else { Ok(load::load(&input, &args.choice)?.folded) }
+        if input.syms.is_empty() {
+            let (folded, lost) = folded_file(file)?;
+            let kept = (folded.samples(), lost);
+            return Ok((folded, load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)));
+        }
+        let loaded = load::load(&input, &args.choice)?;
+        let code = loaded.exit_code(args.limits);
+        Ok((loaded.folded, code))
     };
-    let (old, new) = (side(&args.old, &args.old_syms)?, side(&args.new, &args.new_syms)?);
+    let ((old, old_code), (new, new_code)) = (side(&args.old, &args.old_syms)?, side(&args.new, &args.new_syms)?);
     let compared = diff::compare(&old, &new, args.confidence, args.subtrees);
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
     let place = input(args, &args.new, "");
@@ -32,7 +41,8 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         };
         out.write_all(&bytes).and_then(|()| out.flush()).map_err(|error| write_failed(&place, error))
     })?;
-    let mut code = 0;
+    // A claim that holds is the answer that was asked for and comes first.
+    let mut code = old_code.max(new_code);
     for claim in &args.fail_if {
         for row in claim.holds(&compared) {
             let (low, high) = (row.change.low * 100.0, row.change.high * 100.0);
@@ -56,26 +66,29 @@ fn input(args: &Diff, file: &str, syms: &str) -> Input {
         rest: Vec::new(),
         form: None,
         force: false,
-        strict: false,
-        max_loss: None,
+        image: Vec::new(),
+        strict: args.limits.strict,
+        max_loss: args.limits.max_loss,
         quiet: args.quiet,
         output: args.output.clone(),
     }
 }
 
-/// Reads folded stacks: `frame;frame COUNT` a line.
-fn folded_file(file: &str) -> Result<Folded, Error> {
+/// Reads folded stacks, `frame;frame COUNT` a line, and how many samples they say were lost.
+fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
     let mut text = Vec::new();
     crate::read::open(file)?.read_to_end(&mut text).map_err(|error| Error::io(file, "read", error))?;
     let text = String::from_utf8_lossy(&text);
-    let mut folded = Folded::default();
+    let (mut folded, mut lost) = (Folded::default(), 0u64);
     for (number, line) in text.lines().enumerate() {
         let parsed = line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse::<u64>().ok()?)));
         let Some((stack, samples)) = parsed else {
             let todo = "not a line of folded stacks; give --syms if these are profiles";
             return Err(Error::unusable(file, format!("line {}: {todo}", number + 1)));
         };
-        if stack != folded::LOST {
+        if stack == folded::LOST {
+            lost = lost.saturating_add(samples);
+        } else {
             let frames = stack.split(';').map(|name| folded.frames.named(name)).collect();
             folded.stacks.push(FoldedStack { frames, samples });
         }
@@ -83,7 +96,7 @@ fn folded_file(file: &str) -> Result<Folded, Error> {
     if folded.stacks.is_empty() {
         return Err(Error::unusable(file, "has no stacks"));
     }
-    Ok(folded)
+    Ok((folded, lost))
 }
 
 /// Both sides side by side through the inferno library; OLD is scaled to NEW's number of samples.

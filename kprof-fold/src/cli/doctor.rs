@@ -23,7 +23,7 @@ const LARGE_BYTES: u64 = 64;
 /// `doctor`.
 pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let forced = Input { force: true, quiet: true, ..input.clone() };
-    let opened = load::open(&forced, choice, |select| Tally::new(select.clone(), By::None))?;
+    let opened = load::open(&forced, choice, load::Letters::Refused, |select| Tally::new(select.clone(), By::None))?;
     let found = findings(&opened);
     let text = if found.is_empty() {
         "nothing is wrong\n".to_owned()

@@ -3,8 +3,9 @@
 //! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped, how
 //! the account stands, what was lost.
 
-use super::args::{Beside, Choice, Input, Shown};
+use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
+use super::images;
 use super::progress::Progress;
 use super::talk::Talk;
 use super::values::{self, Rest};
@@ -79,6 +80,15 @@ pub struct Opened<C> {
     pub letters: String,
 }
 
+/// Whether the letters `o`, `x`, `i` of redox-kprofiling are understood by the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Letters {
+    /// They are.
+    Taken,
+    /// They are not, so that they are refused.
+    Refused,
+}
+
 /// Reads a profile and its symbols, and says on standard error what is to be said.
 ///
 /// # Errors
@@ -86,10 +96,20 @@ pub struct Opened<C> {
 pub fn open<C: Consumer>(
     input: &Input,
     choice: &Choice,
+    letters: Letters,
     consumer: impl FnOnce(&Select) -> C,
 ) -> Result<Opened<C>, Error> {
     let talk = Talk { quiet: input.quiet };
     let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    if letters == Letters::Refused && rest.letters.contains(['o', 'x', 'i']) {
+        return Err(Error::Usage(format!(
+            "the letters o, x and i change what `perf script` prints, which is not what is made here. Type \
+             `kprof-fold script {} {} {}`; inferno-collapse-perf folds its output",
+            input.file,
+            input.syms,
+            input.rest.join(" ")
+        )));
+    }
     let mut select = select(choice, &rest);
     if let [from, to] = &choice.between[..] {
         select.between = Some(between::resolve(input, from, to, rest.tsc_hz)?);
@@ -100,7 +120,7 @@ pub fn open<C: Consumer>(
     symbols.with_lines = choice.lines;
     symbols.merge_generics = choice.merge_generics;
     if let Some(list) = &rest.user_list {
-        talk.say(format_args!("{list}: lists of user symbols are not read; user frames are [unknown]"));
+        talk.say(format_args!("{list}: lists of user symbols are not read; give --image NAME=FILE for each"));
     }
     let mut bar = Progress::new(&input.file, input.quiet);
     let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
@@ -108,6 +128,7 @@ pub fn open<C: Consumer>(
     bar.end();
     problems.append(reading.problems);
     place_symbols(input, &reading.profile, &mut symbols, talk)?;
+    images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
     let account = Account::of(&reading.profile);
     talk.say(&problems);
     talk.say(&account);
@@ -130,7 +151,7 @@ pub fn open<C: Consumer>(
 /// # Errors
 /// Unusable input or arguments.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    let opened = open(input, choice, |select| Tally::new(select.clone(), choice.by))?;
+    let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), choice.by))?;
     let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
@@ -224,15 +245,27 @@ impl Loaded {
     }
 
     /// The exit code after the output was written.
-    pub fn exit_code(&self, input: &Input) -> u8 {
-        let all = self.folded.samples() + self.lost;
-        let too_much = input.max_loss.is_some_and(|most| self.lost as f64 > most * all as f64);
-        let unbalanced = !self.account.cpus.is_empty() && !self.account.is_balanced();
-        match () {
-            () if too_much => TOO_MUCH_LOST,
-            () if input.strict && self.problems.skipped() > 0 => SKIPPED,
-            () if input.strict && unbalanced => UNBALANCED,
-            () => 0,
-        }
+    pub fn exit_code(&self, limits: Limits) -> u8 {
+        exit_code(limits, &self.problems, &self.account, (self.folded.samples(), self.lost))
+    }
+}
+
+impl<C> Opened<C> {
+    /// The exit code after `samples` were put out.
+    pub fn exit_code(&self, limits: Limits, samples: usize) -> u8 {
+        let lost = lost(&self.profile, &self.select);
+        exit_code(limits, &self.problems, &self.account, (samples as u64, lost))
+    }
+}
+
+/// The exit code for what was read, and the samples that were chosen and lost.
+pub fn exit_code(limits: Limits, problems: &Problems, account: &Account, (samples, lost): (u64, u64)) -> u8 {
+    let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * (samples + lost) as f64);
+    let unbalanced = !account.cpus.is_empty() && !account.is_balanced();
+    match () {
+        () if too_much => TOO_MUCH_LOST,
+        () if limits.strict && problems.skipped() > 0 => SKIPPED,
+        () if limits.strict && unbalanced => UNBALANCED,
+        () => 0,
     }
 }

@@ -7,6 +7,7 @@ pub mod args;
 pub mod between;
 pub mod compare;
 pub mod doctor;
+pub mod images;
 pub mod load;
 pub mod progress;
 pub mod single;
@@ -91,6 +92,7 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
         Format::Firefox => export(Viewer::Firefox),
         Format::Speedscope => export(Viewer::Speedscope),
         Format::Pprof => export(Viewer::Pprof),
+        Format::Perfetto => export(Viewer::Perfetto),
     }
 }
 
@@ -100,7 +102,7 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
         let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
         folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
     })?;
-    let code = loaded.exit_code(input);
+    let code = loaded.exit_code(input.limits());
     // The process ends here; giving back each stack's memory first would only cost time.
     std::mem::forget(loaded);
     Ok(code)
@@ -118,7 +120,7 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
         flamegraph::write(&loaded.folded, &beside, &style, &args.input.file, out)
     })?;
-    Ok(loaded.exit_code(&args.input))
+    Ok(loaded.exit_code(args.input.limits()))
 }
 
 fn report(args: &args::Report) -> Result<u8, Error> {
@@ -135,7 +137,7 @@ fn report(args: &args::Report) -> Result<u8, Error> {
         with_output(&args.input, |out| {
             out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
         })?;
-        return Ok(loaded.exit_code(&args.input));
+        return Ok(loaded.exit_code(args.input.limits()));
     }
     let style = report::Style { sort: args.sort, top: args.top, limit: args.limit };
     let input = report::Input { folded, profile, account, lost: *lost };
@@ -143,7 +145,7 @@ fn report(args: &args::Report) -> Result<u8, Error> {
         report::write(input, &style, out).map_err(|error| write_failed(&args.input, error))
     })?;
     let unbalanced = account.cpus.iter().any(|cpu| !cpu.faults.is_empty());
-    Ok(if unbalanced { load::UNBALANCED } else { loaded.exit_code(&args.input) })
+    Ok(if unbalanced { load::UNBALANCED } else { loaded.exit_code(args.input.limits()) })
 }
 
 fn print_all(text: &[u8]) -> Result<u8, Error> {

@@ -3,7 +3,7 @@
 //! In: arguments. Out: their output. These keep every sample in memory (24 bytes each), unlike those that fold.
 
 use super::args::{Annotate, Export, Heatmap, Info, Input, Script, Viewer};
-use super::load::{self, Opened};
+use super::load::{self, Letters, Opened};
 use super::{values, with_output, write_failed};
 use crate::account::Account;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use std::io::Write;
 
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
-    let mut opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    let mut opened = load::open(&args.input, &args.choice, Letters::Taken, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let has = |letter: char| opened.letters.contains(letter);
     let style = perf::Style {
@@ -31,7 +31,7 @@ pub fn script(args: &Script) -> Result<u8, Error> {
         let done = perf::write(&opened.consumer, &opened.stacks, &opened.symbols, style, out);
         done.map_err(|error| write_failed(&args.input, error))
     })?;
-    Ok(0)
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
 /// `info`.
@@ -47,12 +47,13 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let text = facts::text(&reading.profile, &reading.consumer, &account, &form, tsc_hz);
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
-    Ok(0)
+    let kept = (reading.profile.samples(), reading.profile.lost());
+    Ok(load::exit_code(args.limits, &reading.problems, &account, kept))
 }
 
 /// `export`.
 pub fn export(args: &Export) -> Result<u8, Error> {
-    let mut opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    let mut opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
@@ -64,17 +65,18 @@ pub fn export(args: &Export) -> Result<u8, Error> {
             Viewer::Speedscope => {
                 serde_json::to_writer(&mut *out, &export::speedscope::document(&input)).map_err(Into::into)
             }
+            Viewer::Perfetto => export::perfetto::write(&input, &mut *out),
             Viewer::Pprof => out.write_all(&export::pprof::document(&input)),
         };
         done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
     })?;
-    Ok(0)
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
-    let opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
-    if opened.symbols.elf.is_none() {
+    let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
+    if !opened.symbols.has_lines() {
         return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
     }
     let Opened { consumer, stacks, symbols, select, profile, .. } = &opened;
@@ -87,16 +89,16 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     }
     let text = lines::text(&found, profile);
     with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
-    Ok(0)
+    Ok(opened.exit_code(args.input.limits(), consumer.events.len()))
 }
 
 /// `heatmap`.
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
-    let opened = load::open(&args.input, &args.choice, |select| Timeline::new(select.clone()))?;
+    let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
     with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
-    Ok(0)
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
 fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {

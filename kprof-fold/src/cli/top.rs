@@ -21,6 +21,8 @@ pub struct Screen {
     pub title: String,
     /// Own percent, total percent, samples, name.
     pub rows: Vec<[String; 4]>,
+    /// Exit code if this is the last one.
+    pub code: u8,
 }
 
 /// `top`.
@@ -34,7 +36,7 @@ pub fn run(args: &Top) -> Result<u8, Error> {
         with_output(&args.input, |out| {
             out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
         })?;
-        return Ok(0);
+        return Ok(screen.code);
     }
     if args.input.file == "-" {
         return Err(Error::Usage("top follows a file; for standard input use `top --once`".to_owned()));
@@ -43,7 +45,7 @@ pub fn run(args: &Top) -> Result<u8, Error> {
     let mut terminal = ratatui::try_init().map_err(|error| Error::io("the terminal", "open", error))?;
     let result = follow(args, &mut terminal, &mut screen);
     ratatui::restore();
-    result.map(|()| 0)
+    result.map(|()| screen.code)
 }
 
 fn follow(args: &Top, terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen) -> Result<(), Error> {
@@ -83,7 +85,11 @@ fn fold(args: &Top) -> Result<Screen, Error> {
     };
     let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
     let note = report::notes(&loaded.profile);
-    Ok(Screen { title: format!("{}: {samples} samples, {lost} lost{note}", args.input.file), rows })
+    Ok(Screen {
+        title: format!("{}: {samples} samples, {lost} lost{note}", args.input.file),
+        rows,
+        code: loaded.exit_code(args.input.limits()),
+    })
 }
 
 /// Draws a state.
@@ -108,7 +114,7 @@ mod tests {
     #[test]
     fn the_screen_shows_title_header_and_rows() {
         let row = ["12.50", "50.00", "5", "mm::map"].map(str::to_owned);
-        let screen = Screen { title: "profiling.txt: 40 samples, 0 lost".to_owned(), rows: vec![row] };
+        let screen = Screen { title: "profiling.txt: 40 samples, 0 lost".to_owned(), rows: vec![row], code: 0 };
         let mut terminal = Terminal::new(TestBackend::new(60, 5)).expect("memory is a terminal");
         terminal.draw(|frame| draw(frame, &screen)).expect("memory takes everything");
         let text: Vec<String> =

@@ -2,6 +2,8 @@
 //!
 //! In: text from the command line. Out: numbers, or a message that says what is accepted.
 
+use super::args::ImageFile;
+
 /// A part of a whole: `1%` or `0.01`, as a number from 0 to 1.
 ///
 /// # Errors
@@ -26,6 +28,19 @@ pub fn ghz(text: &str) -> Result<f64, String> {
         Ok(value * 1e9)
     } else {
         Err(format!("a clock of {text} GHz cannot be: give the TSC clock in GHz, such as 2.2"))
+    }
+}
+
+/// `NAME=FILE`: the symbols of an image.
+///
+/// # Errors
+/// A message for the user.
+pub fn image(text: &str) -> Result<ImageFile, String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok(ImageFile { name: name.to_owned(), file: file.to_owned() })
+        }
+        _ => Err(format!("`{text}` is not NAME=FILE, such as init=target/init")),
     }
 }
 
@@ -74,6 +89,14 @@ mod tests {
         assert_eq!(ghz("2.2"), Ok(2.2e9));
         for bad in ["0", "-1", "NaN", "inf", "x", "2200000000"] {
             assert!(ghz(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn images_have_a_name_and_a_file() {
+        assert_eq!(image("a=b=c"), Ok(ImageFile { name: "a".to_owned(), file: "b=c".to_owned() }));
+        for bad in ["a", "a=", "=b", ""] {
+            assert!(image(bad).unwrap_err().contains("NAME=FILE"), "{bad}");
         }
     }
 

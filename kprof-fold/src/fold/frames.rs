@@ -160,7 +160,7 @@ impl Frames {
 
     fn of_symbol(&mut self, symbol: usize, symbols: &Symbols) -> FrameId {
         if self.by_symbol.is_empty() {
-            self.by_symbol.resize(symbols.table.len(), 0);
+            self.by_symbol.resize(symbols.len(), 0);
         }
         if self.by_symbol[symbol] == 0 {
             self.by_symbol[symbol] = 1 + self.named(&symbols.function(symbol));

@@ -10,7 +10,6 @@ use crate::select::Pattern;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
-use crate::symbols::name::frame_name;
 use crate::timeline::Timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -50,7 +49,7 @@ pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function
                 innermost = false;
                 return;
             };
-            let physical = frame_name(symbols.table.name(number));
+            let physical = symbols.plain_name(number);
             for frame in symbols.inlined(address) {
                 let name = frame.name.as_deref().unwrap_or(&physical);
                 if let (true, Some(place)) = (function.fits(name), frame.location) {

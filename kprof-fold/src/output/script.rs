@@ -5,7 +5,7 @@
 
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, name::clean, name::frame_name};
+use crate::symbols::{Symbols, name::clean};
 use crate::timeline::{Event, Timeline};
 use kprof::format::marker::PUBLISHED_LEAF;
 use std::io::{self, Write};
@@ -77,16 +77,16 @@ fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool
             return true;
         }
     };
-    let place = if address >> 63 == 1 { "[kernel]" } else { "[user]" };
+    let place = format!("[{}]", symbols.image_name(address));
     let Some(number) = symbols.find(address) else {
         if !style.stop_at_unknown {
             text.push_str(&format!("\t{address:x} [unknown] ({place})\n"));
         }
         return !style.stop_at_unknown;
     };
-    let start = symbols.table.get(number).start.wrapping_add(symbols.slide);
+    let start = symbols.start(number);
     let offset = address.wrapping_sub(start);
-    let raw = frame_name(symbols.table.name(number));
+    let raw = symbols.plain_name(number);
     let function = clean(&raw).replace("->", "\u{2192}");
     if style.expand_offsets && offset != 0 {
         text.push_str(&format!(

@@ -12,7 +12,14 @@ use crate::profile::Boot;
 /// # Errors
 /// They differ, in words.
 pub fn build_id(boot: &Boot, elf: &Elf) -> Result<(), String> {
-    let told = boot.header.get("build-id").map_or("-", String::as_str);
+    same_build(boot.header.get("build-id").map_or("-", String::as_str), elf)
+}
+
+/// Compares the build id that a profile tells, `-` for none, with that of a file, if it has one.
+///
+/// # Errors
+/// They differ, in words.
+pub fn same_build(told: &str, elf: &Elf) -> Result<(), String> {
     match &elf.build_id {
         Some(has) if told != "-" && !has.eq_ignore_ascii_case(told) => {
             Err(format!("its build id is {has} and that of the profile {told}"))

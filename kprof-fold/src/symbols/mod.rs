@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod elf;
+pub mod image;
 pub mod name;
 pub mod nm;
 pub mod table;
@@ -12,6 +13,7 @@ pub mod table;
 use crate::error::Error;
 use crate::problems::Problems;
 use elf::{Elf, Inlined};
+use image::{Images, Placed};
 use std::borrow::Cow;
 use std::io::Read;
 use table::Table;
@@ -40,6 +42,8 @@ pub struct Symbols {
     pub with_lines: bool,
     /// One name for all instances of a generic function.
     pub merge_generics: bool,
+    /// Programs and modules.
+    images: Images,
 }
 
 impl Symbols {
@@ -67,18 +71,70 @@ impl Symbols {
         } else {
             (nm::read(file, head, reader, problems)?, None)
         };
-        Ok(Self { table, elf, slide: 0, without_inlined: false, with_lines: false, merge_generics: false })
+        let (without_inlined, with_lines, merge_generics) = (false, false, false);
+        Ok(Self { table, elf, slide: 0, without_inlined, with_lines, merge_generics, images: Images::default() })
     }
 
     /// The number of the symbol that an address of the running kernel belongs to.
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
-        self.table.find(address.wrapping_sub(self.slide))
+        match self.images.at(address) {
+            Some((first, image)) => image.symbols.find(address).map(|number| first + number),
+            None => self.table.find(address.wrapping_sub(self.slide)),
+        }
+    }
+
+    /// Adds an image beside the kernel.
+    ///
+    /// # Errors
+    /// The name of an image in the same place.
+    pub fn add_image(&mut self, image: Placed) -> Result<(), String> {
+        self.images.add(self.len(), image)
+    }
+
+    /// How many symbols there are, those of all images included.
+    pub fn len(&self) -> usize {
+        self.table.len() + self.images.symbols()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The symbols of the image that an address belongs to.
+    fn at(&self, address: u64) -> &Self {
+        self.images.at(address).map_or(self, |(_, image)| &image.symbols)
+    }
+
+    /// The symbols that the symbol with this number is from, and its number there.
+    fn from(&self, number: usize) -> (&Self, usize) {
+        match self.images.of_symbol(number) {
+            Some((first, image)) => (&image.symbols, number - first),
+            None => (self, number),
+        }
+    }
+
+    /// Where the running kernel has the symbol with this number.
+    pub fn start(&self, number: usize) -> u64 {
+        let (symbols, number) = self.from(number);
+        symbols.table.get(number).start.wrapping_add(symbols.slide)
+    }
+
+    /// The image that an address belongs to: `kernel`, `user`, or the name that the profile has for it.
+    pub fn image_name(&self, address: u64) -> &str {
+        let other = if address >> 63 == 1 { "kernel" } else { "user" };
+        self.images.at(address).map_or(other, |(_, image)| &image.name)
+    }
+
+    /// Whether the kernel's symbols or those of an image can have lines.
+    pub fn has_lines(&self) -> bool {
+        self.elf.is_some() || self.images.any_elf()
     }
 
     /// Whether an address can have more frames, or other names, than its symbol has.
     pub fn has_more_than_the_table(&self) -> bool {
-        self.elf.is_some() && (self.with_lines || !self.without_inlined)
+        self.has_lines() && (self.with_lines || !self.without_inlined)
     }
 
     /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
@@ -100,13 +156,20 @@ impl Symbols {
 
     /// The name of the function with this number.
     pub fn function(&self, number: usize) -> Cow<'_, str> {
-        let name = name::frame_name(self.table.name(number));
+        let name = self.plain_name(number);
         if self.merge_generics { Cow::Owned(name::merge_generics(&name)) } else { name }
+    }
+
+    /// The name of the function with this number, with all that makes an instance of a generic function.
+    pub fn plain_name(&self, number: usize) -> Cow<'_, str> {
+        let (symbols, number) = self.from(number);
+        name::frame_name(symbols.table.name(number))
     }
 
     /// The frames at an address of the running kernel, innermost first, never none.
     pub fn inlined(&self, address: u64) -> Vec<Inlined> {
-        let mut frames = self.elf.as_ref().map(|elf| elf.frames(address.wrapping_sub(self.slide))).unwrap_or_default();
+        let Self { elf, slide, .. } = self.at(address);
+        let mut frames = elf.as_ref().map(|elf| elf.frames(address.wrapping_sub(*slide))).unwrap_or_default();
         if frames.is_empty() {
             frames.push(Inlined { name: None, location: None });
         }
@@ -119,10 +182,12 @@ impl Symbols {
     /// Whether the function at this instruction has just begun or is about to return, so that its frame pointer is still,
     /// or again, that of its caller.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
-        let Some(number) = self.find(instruction) else { return false };
-        let (symbol, place) = (self.table.get(number), instruction.wrapping_sub(self.slide));
+        let own = self.at(instruction);
+        let place = instruction.wrapping_sub(own.slide);
+        let Some(number) = own.table.find(place) else { return false };
+        let symbol = own.table.get(number);
         let offset = place - symbol.start;
-        let code = |address| self.elf.as_ref().and_then(|elf| elf.code(address));
+        let code = |address| own.elf.as_ref().and_then(|elf| elf.code(address));
         match (code(symbol.start), code(place)) {
             (Some(start), Some(here)) => {
                 let before = if start.starts_with(&ENDBR64) { ENDBR64.len() as u64 } else { 0 };

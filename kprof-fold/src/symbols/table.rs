@@ -59,6 +59,12 @@ impl Table {
         (symbol.size == 0 || address - symbol.start < symbol.size).then_some(after - 1)
     }
 
+    /// Whether a symbol starts from `from` to just before `to`.
+    pub fn starts_within(&self, from: u64, to: u64) -> bool {
+        let first = self.symbols.partition_point(|symbol| symbol.start < from);
+        self.symbols.get(first).is_some_and(|symbol| symbol.start < to)
+    }
+
     /// The symbol with this number.
     pub fn get(&self, number: usize) -> &Symbol {
         &self.symbols[number]

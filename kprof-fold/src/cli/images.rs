@@ -1,0 +1,85 @@
+//! `--image NAME=FILE`: symbols of programs and modules. Stage: command line, before fold.
+//!
+//! In: the images that the profile names (`# image`), and a symbol file for some of them. Out: those images within the
+//! symbols, each with the range that its names hold for. A name that the profile does not have, a file of another
+//! build, and two images in the same place are refused.
+
+use super::args::{ImageFile, Input};
+use super::talk::Talk;
+use crate::error::Error;
+use crate::problems::Problems;
+use crate::profile::{Image, Profile};
+use crate::symbols::image::Placed;
+use crate::symbols::{Symbols, check};
+
+/// Opens all of them.
+///
+/// # Errors
+/// A name that the profile does not have, an unusable file, or places that cannot be told apart.
+pub fn open(
+    input: &Input,
+    profile: &Profile,
+    symbols: &mut Symbols,
+    problems: &mut Problems,
+    talk: Talk,
+) -> Result<(), Error> {
+    for given in &input.image {
+        let mut places: Vec<&Image> = Vec::new();
+        for image in all(profile).filter(|image| image.name == given.name.as_bytes()) {
+            if !places.iter().any(|place| (place.load, place.text) == (image.load, image.text)) {
+                places.push(image);
+            }
+        }
+        if places.is_empty() {
+            return Err(Error::Usage(unknown(profile, &given.name, &input.file)));
+        }
+        for place in places {
+            add(input, place, given, symbols, problems, talk)?;
+        }
+    }
+    Ok(())
+}
+
+fn all(profile: &Profile) -> impl Iterator<Item = &Image> {
+    profile.boots.iter().flat_map(|boot| &boot.images)
+}
+
+fn unknown(profile: &Profile, name: &str, file: &str) -> String {
+    let mut names: Vec<_> = all(profile).map(|image| String::from_utf8_lossy(&image.name)).collect();
+    names.sort();
+    names.dedup();
+    let has = if names.is_empty() { "no image at all".to_owned() } else { format!("the images {}", names.join(", ")) };
+    format!("--image {name}: {file} has {has}")
+}
+
+fn add(
+    input: &Input,
+    place: &Image,
+    given: &ImageFile,
+    symbols: &mut Symbols,
+    problems: &mut Problems,
+    talk: Talk,
+) -> Result<(), Error> {
+    let mut own = Symbols::open(&given.file, problems)?;
+    own.slide = match &own.elf {
+        Some(elf) => place.load.wrapping_sub(elf.base),
+        // What nm prints has no base: addresses in the range stand where they are, others count from the load address.
+        None if own.table.starts_within(place.text.0, place.text.1) => 0,
+        None => place.load,
+    };
+    if let Some(Err(why)) = own.elf.as_ref().map(|elf| check::same_build(&place.build_id, elf)) {
+        let text = format!("does not belong to the image {} of {}: {why}", given.name, input.file);
+        if !input.force {
+            return Err(Error::unusable(&given.file, format!("{text}. Give the file of that build, or --force")));
+        }
+        talk.say(format_args!("{}: {text}; used all the same (--force)", given.file));
+    }
+    let placed = Placed { name: given.name.clone(), text: place.text, symbols: own };
+    symbols.add_image(placed).map_err(|other| {
+        Error::Usage(format!(
+            "--image {}: the images {other} and {} of {} stand in the same place and cannot be told apart; give one of \
+             them, with --context or --between for when it ran",
+            given.name, given.name, input.file
+        ))
+    })
+}

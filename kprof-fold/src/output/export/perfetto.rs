@@ -1,0 +1,61 @@
+//! Chrome's JSON trace, which the Perfetto viewer opens: a process per boot, a track per CPU. Stage: output.
+//!
+//! In: samples by time. Out: begin and end events (`B`, `E`), nested as the stack is, as they are written, never all in
+//! memory. A sample is shown from its time on for one period, or up to the next sample of its CPU where that is sooner:
+//! nothing is claimed about the time between samples that lie further apart.
+//!
+//! Sources of the form: <https://perfetto.dev/docs/getting-started/other-formats>, section on Chrome JSON, and the
+//! Trace Event Format that it names.
+
+use super::Input;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+const MICROS: f64 = 1e6;
+
+/// Writes the document.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    let mut first = true;
+    let mut event = |event: Value| -> io::Result<()> {
+        out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
+        Ok(serde_json::to_writer(&mut *out, &event)?)
+    };
+    let period = MICROS / input.rate_hz.unwrap_or(1000).max(1) as f64;
+    let mut tracks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+    let mut starts: BTreeMap<u32, u64> = BTreeMap::new();
+    let events = &input.timeline.events;
+    for (number, one) in events.iter().enumerate() {
+        tracks.entry((one.boot, one.cpu)).or_default().push(number);
+        let start = starts.entry(one.boot).or_insert(one.tsc);
+        *start = one.tsc.min(*start);
+    }
+    for ((boot, cpu), samples) in &tracks {
+        let (pid, tid) = (boot + 1, cpu + 1);
+        event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "process_name",
+            "args": { "name": format!("boot {pid} of {}", input.name) } }))?;
+        event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name",
+            "args": { "name": format!("CPU {cpu}") } }))?;
+        let at = |number: usize| (events[number].tsc - starts[boot]) as f64 / input.tsc_hz * MICROS;
+        for (place, number) in samples.iter().enumerate() {
+            let (sample, from) = (events[*number], at(*number));
+            let next = samples.get(place + 1).map_or(f64::INFINITY, |next| at(*next));
+            let to = next.min(from + period);
+            let frames = &input.stacks[&sample.stack];
+            let context = &input.timeline.contexts[sample.context as usize];
+            for frame in frames {
+                let name = input.frames.name(*frame);
+                event(json!({ "ph": "B", "pid": pid, "tid": tid, "ts": from, "name": name, "cat": "sample",
+                    "args": { "context": context } }))?;
+            }
+            for _ in frames {
+                event(json!({ "ph": "E", "pid": pid, "tid": tid, "ts": to }))?;
+            }
+        }
+    }
+    out.write_all(b"\n]}\n")
+}

@@ -1,0 +1,60 @@
+//! Images beside the kernel: programs and modules with a range and symbols of their own. Stage: symbolize.
+//!
+//! In: an address. Out: the image whose range holds it. Ranges never overlap, so that there is one answer. The numbers of
+//! their symbols follow those of the kernel.
+
+use super::Symbols;
+
+/// An image in its place.
+pub struct Placed {
+    /// Its name in the profile.
+    pub name: String,
+    /// First address of its code, and the one behind the last.
+    pub text: (u64, u64),
+    /// Its symbols.
+    pub symbols: Symbols,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Images {
+    /// Each with the number of its first symbol, by that number.
+    placed: Vec<(usize, Placed)>,
+}
+
+impl Images {
+    /// Adds one whose first symbol has the number `first`.
+    ///
+    /// # Errors
+    /// The name of an image in the same place.
+    pub fn add(&mut self, first: usize, new: Placed) -> Result<(), String> {
+        let overlaps = |other: &Placed| other.text.0 < new.text.1 && new.text.0 < other.text.1;
+        if let Some((_, other)) = self.placed.iter().find(|(_, other)| overlaps(other)) {
+            return Err(other.name.clone());
+        }
+        self.placed.push((first, new));
+        Ok(())
+    }
+
+    /// The image whose range holds an address, and the number of its first symbol.
+    #[inline]
+    pub fn at(&self, address: u64) -> Option<(usize, &Placed)> {
+        let holds = |image: &&(usize, Placed)| image.1.text.0 <= address && address < image.1.text.1;
+        self.placed.iter().find(holds).map(|(first, image)| (*first, image))
+    }
+
+    /// The image of the symbol with this number, and the number of its first symbol.
+    pub fn of_symbol(&self, number: usize) -> Option<(usize, &Placed)> {
+        self.placed.iter().rev().find(|(first, _)| *first <= number).map(|(first, image)| (*first, image))
+    }
+
+    /// Whether one of them has DWARF.
+    pub fn any_elf(&self) -> bool {
+        self.placed.iter().any(|(_, image)| image.symbols.elf.is_some())
+    }
+
+    /// How many symbols they have together.
+    pub fn symbols(&self) -> usize {
+        self.placed.iter().map(|(_, image)| image.symbols.table.len()).sum()
+    }
+}

@@ -1,0 +1,99 @@
+//! `--strict` and `--max-loss` mean the same in every subcommand.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Two samples in a batch that reports a loss; `account` follows.
+fn profile(start: u64, account: &str) -> String {
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 1\n# hz 1000\n";
+    let line = |tsc| format!("a 1 {tsc} {:x}\n", 0xffff_ffff_8000_0000 + start + 1);
+    let batch = "# batch cpu=1 from=0 to=10 lost-full=1\n";
+    format!("{head}# load ffffffff80000000\n{batch}{}{}# end cpu=1 to=10 samples=2\n{account}", line(1), line(2))
+}
+
+const BALANCED: &str = "# account cpu=1 sent=3 taken=3 merged=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
+const UNBALANCED: &str = "# account cpu=1 sent=9 taken=3 merged=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
+
+#[inline(never)]
+fn sampled_function(value: u64) -> u64 {
+    std::hint::black_box(value).rotate_left(7) ^ std::hint::black_box(3)
+}
+
+/// The present test program, its lowest address, and where [`sampled_function`] is in it.
+fn image() -> (String, u64) {
+    std::hint::black_box(sampled_function(1));
+    let file = std::env::current_exe().expect("has a path").display().to_string();
+    let mut problems = kprof_fold::problems::Problems::default();
+    let symbols = kprof_fold::symbols::Symbols::open(&file, &mut problems).expect("is an ELF file");
+    let start = symbols.table.named("sampled_function").next().expect("has the symbol");
+    (file, start - symbols.elf.expect("is an ELF file").base)
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kprof-fold")).args(arguments).output().expect("kprof-fold runs")
+}
+
+#[test]
+fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
+    let (elf, start) = image();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = |name: &str, text: String| {
+        let path = folder.join(format!("limits-{name}"));
+        fs::write(&path, text).expect("the test folder is writable");
+        path.display().to_string()
+    };
+    let syms = file("syms", format!("{:x} T sampled\n", 0xffff_ffff_8000_0000 + start));
+    let good = file("good", profile(start, BALANCED));
+    let unbalanced = file("unbalanced", profile(start, UNBALANCED));
+    let damaged = file("damaged", format!("{}a 1 zz ffffffff80000001\n", profile(start, BALANCED)));
+    let commands: [&[&str]; 11] = [
+        &["FILE", "SYMS"],
+        &["folded", "FILE", "SYMS"],
+        &["flamegraph", "FILE", "SYMS"],
+        &["script", "FILE", "SYMS"],
+        &["info", "FILE"],
+        &["export", "--to", "speedscope", "FILE", "SYMS"],
+        &["export", "--to", "perfetto", "FILE", "SYMS"],
+        &["heatmap", "FILE", "SYMS"],
+        &["annotate", "*sampled_function", "FILE", "ELF"],
+        &["top", "--once", "FILE", "SYMS"],
+        &["diff", "FILE", "FILE", "--syms", "SYMS"],
+    ];
+    for command in commands {
+        let code = |profile: &str, limits: &[&str]| {
+            let word = |word: &&str| match *word {
+                "FILE" => profile.to_owned(),
+                "SYMS" => syms.clone(),
+                "ELF" => elf.clone(),
+                other => other.to_owned(),
+            };
+            let words: Vec<String> =
+                command.iter().map(word).chain(limits.iter().map(|word| (*word).to_owned())).collect();
+            let done = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            assert!(!done.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+            done.status.code().expect("was not killed")
+        };
+        for (profile, limits, expected) in [
+            (&good, &["--strict", "--max-loss", "50%"][..], 0),
+            (&good, &["--max-loss", "33%"], 3),
+            (&damaged, &[], 0),
+            (&damaged, &["--strict"], 1),
+            (&damaged, &["--strict", "--max-loss", "33%"], 3),
+            (&unbalanced, &[], 0),
+            (&unbalanced, &["--strict"], 5),
+        ] {
+            assert_eq!(code(profile, limits), expected, "{command:?} {limits:?} of {profile}");
+        }
+    }
+}
+
+#[test]
+fn folded_stacks_that_say_what_was_lost_are_held_to_it() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("limits.folded");
+    fs::write(&path, "a;b 9\n[lost] 1\n").expect("the test folder is writable");
+    let file = path.display().to_string();
+    assert_eq!(run(&["diff", &file, &file, "--max-loss", "10%"]).status.code(), Some(0));
+    assert_eq!(run(&["diff", &file, &file, "--max-loss", "9%"]).status.code(), Some(3));
+}
