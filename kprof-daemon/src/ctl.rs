@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 /// The header keys that the sample file repeats, in the order of the file. `anchor` may stand in the text many times.
-pub const HEADER_KEYS: [&str; 16] = [
-    "tsc-hz", "boot", "cpus", "sampler", "way", "clock", "hz", "gaps", "seed", "keep", "backoff", "depth", "mode",
-    "build-id", "load", "text",
+pub const HEADER_KEYS: [&str; 17] = [
+    "tsc-hz", "boot", "cpus", "sampler", "way", "clock", "accel", "hz", "gaps", "seed", "keep", "backoff", "depth",
+    "mode", "build-id", "load", "text",
 ];
 
 /// The counters that stand in every batch line of a CPU.

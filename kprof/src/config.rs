@@ -89,6 +89,9 @@ pub struct Config {
     pub tsc_hz: u64,
     /// What the TSC counts.
     pub clock: Clock,
+    /// What runs the machine, where the kernel knows: `kvm`, `icount`, `tcg`; empty elsewhere. The host tool says how
+    /// exact places are.
+    pub accel: &'static str,
     /// Where the kernel image is loaded.
     pub load: u64,
     /// The main range of kernel code: start, end. Readable, mapped for ever.
@@ -119,6 +122,7 @@ impl Config {
             boot: 1,
             tsc_hz: 0,
             clock: Clock::Tsc,
+            accel: "",
             load: 0,
             text: (0, 0),
             build_id: &[],

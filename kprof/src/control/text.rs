@@ -58,6 +58,7 @@ impl<K: Kernel> Profiler<K> {
         each("boot", format_args!("{:x}", config.boot))?;
         each("tsc-hz", format_args!("{}", config.tsc_hz))?;
         each("clock", format_args!("{clock}"))?;
+        each("accel", format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
         each("cpus", format_args!("{}", self.slots().len()))?;
         match config.sampler_cpu {
             Some(cpu) => each("sampler", format_args!("{cpu}"))?,

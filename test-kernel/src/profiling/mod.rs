@@ -124,6 +124,7 @@ pub fn init(info: &'static BootInfo) {
             backoff_on_merged: info.option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),
             clock: if info.option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
+            accel: info.option("accel").unwrap_or(""),
             load: paging::text_range().0,
             text: paging::text_range(),
             build_id: paging::build_id(),

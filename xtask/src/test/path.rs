@@ -63,6 +63,8 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
         let line = Line::try_parse_from([&["profile", "-o", &output], line].concat())?;
         outcome.check(name, profile::run(&line.profile).map(drop).and_then(|()| look(&folder, name)));
     }
+    outcome.check("without QEMU: what to type", without_qemu());
+    outcome.check("a QEMU that dies: what it said", dying_qemu());
     outcome.check("--cpus 1 is refused", refused(&["--cpus", "1"], "a sampler needs a second CPU"));
     outcome.check("an unknown workload is refused", refused(&["--workload", "nothing"], "there is no workload"));
     let range = Line::try_parse_from(["profile", "--cpus", "17"]).err().map(|error| error.to_string());
@@ -74,6 +76,40 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
         },
     );
     Ok(outcome)
+}
+
+/// This program itself, as a user would run it, with another PATH.
+fn xtask(path: &std::ffi::OsStr, arguments: &[&str]) -> Result<run::Finished> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    run::caught(command.arg("profile").args(arguments).env("PATH", path), std::time::Duration::from_secs(900))
+}
+
+/// No QEMU on PATH and no right to install it: the command to type, and an exit code that is not 0.
+fn without_qemu() -> Result<()> {
+    let finished = xtask("/nowhere".as_ref(), &["--no-install"])?;
+    if finished.status.is_some_and(|status| status.success()) || !finished.text.contains("apt-get install") {
+        bail!("{:?}: {}", finished.status, finished.text);
+    }
+    Ok(())
+}
+
+/// A QEMU that ends at once: the message has its exit code and what it said.
+fn dying_qemu() -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = run::root().join("target/path/dying-qemu");
+    std::fs::create_dir_all(&folder)?;
+    let script = folder.join("qemu-system-x86_64");
+    std::fs::write(&script, "#!/bin/sh\necho no such machine >&2\nexit 3\n")?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([folder.clone()].into_iter().chain(std::env::split_paths(&rest)))?;
+    let output = folder.join("out").display().to_string();
+    let finished = xtask(&path, &["--accel", "icount", "-o", &output])?;
+    let says = ["exit code 3", "no such machine"].iter().all(|text| finished.text.contains(text));
+    if finished.status.is_some_and(|status| status.success()) || !says {
+        bail!("{:?}: {}", finished.status, finished.text);
+    }
+    Ok(())
 }
 
 fn refused(line: &[&str], reason: &str) -> Result<()> {
