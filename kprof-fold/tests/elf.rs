@@ -107,3 +107,99 @@ fn another_build_id_is_refused() {
     let (code, out, _) = run("1234abcd", &["--force"]);
     assert_eq!((code, out.is_empty()), (Some(0), false));
 }
+
+/// The line of this file with `text` in it, from 1.
+fn line_of(text: &str) -> u32 {
+    let source = include_str!("elf.rs");
+    source.lines().position(|line| line.contains(text)).expect("stands there") as u32 + 1
+}
+
+fn annotate(header: &str) -> (Option<i32>, String, String) {
+    let (symbols, file) = own_image();
+    let (start, size) = place(&symbols);
+    let slide = 0xffff_ffff_8000_0000u64;
+    let inner = (start..start + size).find(|address| {
+        symbols
+            .inlined(*address)
+            .first()
+            .is_some_and(|frame| frame.location.as_ref().is_some_and(|place| place.line == line_of("rotate_left(7) ^")))
+    });
+    let inner = inner.expect("the inlined line has code") + slide;
+    let load = symbols.elf.expect("is an ELF file").base + slide;
+    let text = format!(
+        "# kprof-profile 1\n# load {load:x}\n{header}a 0 1 {inner:x}\na 0 2 {inner:x}\na 0 3 {:x}\n",
+        start + slide
+    );
+    let profile =
+        std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("annotate-{}.profile", header.len()));
+    std::fs::write(&profile, text).expect("the test folder is writable");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["annotate", "-q", "*::the_function_around_it"]).arg(&profile).arg(&file).output();
+    let done = done.expect("kprof-fold runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (done.status.code(), text(done.stdout), text(done.stderr))
+}
+
+#[test]
+fn annotate_shows_the_lines_of_a_function_with_their_share() {
+    let (code, text, said) = annotate("");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!text.contains("note:"), "{text}");
+    // The two samples of the inlined function stand at its call, as callees do; the third one is the function's own.
+    assert!(text.contains("1 samples innermost, 3 anywhere in the stack"), "{text}");
+    let row = |text: &str, line: u32| {
+        let rows = text.lines().map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        rows.into_iter().find(|row| row.get(2).is_some_and(|number| *number == line.to_string())).unwrap_or_default()
+    };
+    assert_eq!(row(&text, line_of("the_inlined_one(value) + "))[..2], ["0.00", "66.67"], "{text}");
+    assert_eq!(row(&text, line_of("fn the_function_around_it"))[..2], ["33.33", "33.33"], "{text}");
+}
+
+#[test]
+fn annotate_says_when_places_are_rough() {
+    for (header, note) in [
+        ("# accel tcg\n", "places are rough (multi-threaded TCG)"),
+        ("# clock instructions\n", "time is counted in instructions"),
+        ("# way ipi\n", "time with interrupts off appears at the instruction that turns them on"),
+    ] {
+        let (_, text, said) = annotate(header);
+        assert!(
+            text.lines().next().is_some_and(|line| line.starts_with("note: ") && line.contains(note)),
+            "{text}{said}"
+        );
+    }
+}
+
+#[test]
+fn images_beside_the_kernel_have_their_own_build_and_place() {
+    let (symbols, file) = own_image();
+    let (start, _) = place(&symbols);
+    let elf = symbols.elf.as_ref().expect("is an ELF file");
+    let id = elf.build_id.clone().expect("the linker writes a build id");
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (profile, syms) = (folder.join("image.profile"), folder.join("image.syms"));
+    std::fs::write(&syms, "ffffffff80001000 T kmain\n").expect("the test folder is writable");
+    let run = |id: &str, more: &[&str]| {
+        let load = 0x7000_0000_0000 + elf.base;
+        let at = 0x7000_0000_0000 + start;
+        let image = format!("# image tsc=1 load={load:x} text={load:x}-700100000000 build-id={id} name=init%201\n");
+        let text = format!("# kprof-profile 1\n{image}a 0 1 {at:x}\na 0 2 ffffffff80001000\n");
+        std::fs::write(&profile, text).expect("the test folder is writable");
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let image = format!("init 1={file}");
+        let done = fold.arg(&profile).arg(&syms).args(["--user", "-q", "--image", &image]).args(more).output();
+        let done = done.expect("kprof-fold runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (done.status.code(), text(&done.stdout), text(&done.stderr))
+    };
+    let (code, out, said) = run(&id, &["--no-inline"]);
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(matches!(lines[..], [one, "kmain 1"] if one.ends_with("::the_function_around_it 1")), "{out}");
+    let (_, out, _) = run(&id, &["--lines", "--no-inline"]);
+    assert!(out.contains(&format!("tests/elf.rs:{} 1", line_of("fn the_function_around_it"))), "{out}");
+    let (code, out, said) = run("1234abcd", &[]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(said.contains("the image init 1") && said.contains("build id"), "{said}");
+    assert_eq!(run("1234abcd", &["--force"]).0, Some(0));
+}

@@ -93,7 +93,7 @@ pub enum Command {
     Diff(Diff),
     /// A function's source lines with their share (needs an ELF file with DWARF)
     Annotate(Annotate),
-    /// A growing profile as a live table
+    /// A growing file, or a stream on standard input, as a live table
     Top(Top),
     /// What is wrong with this kernel and this profile?
     Doctor(Folded),

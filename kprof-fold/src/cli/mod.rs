@@ -11,6 +11,7 @@ pub mod images;
 pub mod load;
 pub mod progress;
 pub mod single;
+pub mod spool;
 pub mod talk;
 pub mod top;
 pub mod values;

@@ -1,9 +1,10 @@
 //! `top`: a growing profile as a live table. Stage: command line.
 //!
-//! In: a file that is read again every interval. Out: a full-screen table through ratatui, or with `--once` the same table
+//! In: a file that is read again every interval, or a stream on standard input, which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table
 //! as text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
+use super::spool::Spool;
 use super::{load, with_output, write_failed};
 use crate::error::Error;
 use crate::output::report;
@@ -28,7 +29,7 @@ pub struct Screen {
 /// `top`.
 pub fn run(args: &Top) -> Result<u8, Error> {
     if args.once {
-        let screen = fold(args)?;
+        let screen = fold(args, None)?;
         let mut text = format!("{}\n\n   own %  total %       own  function\n", screen.title);
         for [own, total, samples, name] in screen.rows.iter().take(args.top) {
             text.push_str(&format!("{own:>8} {total:>8} {samples:>9}  {name}\n"));
@@ -38,17 +39,23 @@ pub fn run(args: &Top) -> Result<u8, Error> {
         })?;
         return Ok(screen.code);
     }
-    if args.input.file == "-" {
-        return Err(Error::Usage("top follows a file; for standard input use `top --once`".to_owned()));
-    }
-    let mut screen = fold(args)?;
+    let spool = match &args.input.file[..] {
+        "-" => Some(Spool::start(std::io::stdin()).map_err(|error| Error::io("a temporary file", "create", error))?),
+        _ => None,
+    };
+    let mut screen = fold(args, spool.as_ref())?;
     let mut terminal = ratatui::try_init().map_err(|error| Error::io("the terminal", "open", error))?;
-    let result = follow(args, &mut terminal, &mut screen);
+    let result = follow(args, spool.as_ref(), &mut terminal, &mut screen);
     ratatui::restore();
     result.map(|()| screen.code)
 }
 
-fn follow(args: &Top, terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen) -> Result<(), Error> {
+fn follow(
+    args: &Top,
+    spool: Option<&Spool>,
+    terminal: &mut ratatui::DefaultTerminal,
+    screen: &mut Screen,
+) -> Result<(), Error> {
     let failed = |error| Error::io("the terminal", "use", error);
     let interval = Duration::from_secs_f64(args.interval.clamp(0.1, 3600.0));
     loop {
@@ -70,12 +77,32 @@ fn follow(args: &Top, terminal: &mut ratatui::DefaultTerminal, screen: &mut Scre
                 _ => {}
             }
         }
-        *screen = fold(args)?;
+        *screen = fold(args, spool)?;
     }
 }
 
-fn fold(args: &Top) -> Result<Screen, Error> {
-    let quiet = super::args::Input { quiet: true, ..args.input.clone() };
+/// The present state of a file, or of what has come of a stream.
+fn fold(args: &Top, spool: Option<&Spool>) -> Result<Screen, Error> {
+    let Some(spool) = spool else { return table(args, &args.input.file) };
+    // What comes after this question is seen the next time.
+    let ended = spool.has_ended();
+    if let Some(error) = spool.failure() {
+        return Err(Error::io("standard input", "read", error));
+    }
+    let path = spool.path().display().to_string();
+    match table(args, &path) {
+        Ok(screen) => Ok(screen),
+        // The beginning of a profile need not look like one yet.
+        Err(error) if !ended => {
+            let why = error.to_string().replace(&path, "standard input");
+            Ok(Screen { title: format!("waiting: {why}"), ..Screen::default() })
+        }
+        Err(error) => Err(Error::Usage(error.to_string().replace(&path, "standard input"))),
+    }
+}
+
+fn table(args: &Top, file: &str) -> Result<Screen, Error> {
+    let quiet = super::args::Input { quiet: true, file: file.to_owned(), ..args.input.clone() };
     let loaded = load::load(&quiet, &args.choice)?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
     let percent = |part: u64| format!("{:.2}", part as f64 * 100.0 / (samples + lost).max(1) as f64);
@@ -85,11 +112,9 @@ fn fold(args: &Top) -> Result<Screen, Error> {
     };
     let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
     let note = report::notes(&loaded.profile);
-    Ok(Screen {
-        title: format!("{}: {samples} samples, {lost} lost{note}", args.input.file),
-        rows,
-        code: loaded.exit_code(args.input.limits()),
-    })
+    let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
+    let title = format!("{name}: {samples} samples, {lost} lost{note}");
+    Ok(Screen { title, rows, code: loaded.exit_code(args.input.limits()) })
 }
 
 /// Draws a state.
@@ -108,6 +133,33 @@ pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::{Cli, Command};
+    use clap::Parser;
+    use std::io::Write;
+
+    #[test]
+    fn a_stream_is_waited_for_and_then_shown_as_far_as_it_has_come() {
+        let syms = tempfile::NamedTempFile::new().expect("the test folder is writable");
+        std::fs::write(syms.path(), "ffffffff80001000 T kmain\n").expect("is writable");
+        let words = ["kprof-fold", "top", "-", syms.path().to_str().expect("is text")];
+        let Some(Command::Top(args)) = Cli::try_parse_from(words).expect("is a command").command else {
+            panic!("is `top`");
+        };
+        let (reader, mut writer) = std::io::pipe().expect("pipes exist");
+        let spool = Spool::start(reader).expect("the test folder is writable");
+        let empty = fold(&args, Some(&spool)).expect("may begin at any time");
+        assert!(empty.title.starts_with("waiting: standard input: is empty"), "{}", empty.title);
+        let line = "a 0 1 ffffffff80001000\n";
+        for samples in 1..=3u64 {
+            writer.write_all(line.as_bytes()).expect("the reader lives");
+            while std::fs::metadata(spool.path()).expect("exists").len() < samples * line.len() as u64 {
+                std::thread::yield_now();
+            }
+            let screen = fold(&args, Some(&spool)).expect("is a profile");
+            assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost"));
+            assert_eq!(screen.rows[0][2..], [samples.to_string(), "kmain".to_owned()]);
+        }
+    }
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -1,0 +1,112 @@
+//! What the options change in tables and pictures: contexts, interrupts, generic instances, directions, lines.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const K: u64 = 0xffff_ffff_8000_0000;
+const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\n\
+    ffffffff80002000 0000000000000100 t list::push::<u8>\n\
+    ffffffff80003000 0000000000000100 t list::push::<alloc::vec::Vec<u8>>\n\
+    ffffffff80004000 0000000000000100 t <u8 as Copy>::copy\n";
+
+fn file(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("pictures-{name}"));
+    fs::write(&path, text).expect("the test folder is writable");
+    path.display().to_string()
+}
+
+/// Contexts `init`, `work 1`, `work 2`; the last one with interrupts off.
+fn profile() -> String {
+    let line = |context: &str, tsc: u32, facts: &str, leaf: u64| {
+        format!("{context} 0 {tsc:x} {:x}{facts} {:x}\n", K + leaf + 0x10, K + 0x1020)
+    };
+    let off = " fffffffffffff001";
+    [
+        line("init", 1, "", 0x2000),
+        line("work%201", 2, "", 0x3000),
+        line("work%201", 3, "", 0x3000),
+        line("work%202", 4, off, 0x4000),
+    ]
+    .concat()
+}
+
+fn run(name: &str, arguments: &[&str]) -> Output {
+    let (profile, syms) = (file(&format!("{name}.profile"), &profile()), file(&format!("{name}.syms"), SYMS));
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(arguments).args(["-q", &profile, &syms]).output().expect("kprof-fold runs");
+    assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    done
+}
+
+fn out(name: &str, arguments: &[&str]) -> String {
+    String::from_utf8(run(name, arguments).stdout).expect("is text")
+}
+
+#[test]
+fn contexts_are_chosen_by_their_plain_names() {
+    let push = "kmain;list::push::<alloc::vec::Vec<u8>> 2\n";
+    let copy = "kmain;<u8 as Copy>::copy 1\n";
+    assert_eq!(out("context", &["--context", "work 1"]), push);
+    assert_eq!(out("context", &["--context", "work*"]), [copy, push].concat());
+    let both = out("context", &["--context", "init", "--context", "work 2"]);
+    assert_eq!(both, [copy, "kmain;list::push::<u8> 1\n"].concat());
+    assert_eq!(out("context", &["--context", "wor"]), "");
+}
+
+#[test]
+fn samples_with_interrupts_on_and_off_are_all_samples() {
+    let count = |which: &str| {
+        let text = out("irq", &[which]);
+        text.lines().map(|line| line.rsplit(' ').next().expect("has a count").parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert_eq!((count("--irq-on"), count("--irq-off"), count("--user")), (3, 1, 4));
+    assert_eq!(out("irq", &["--irq-off"]), "kmain;<u8 as Copy>::copy 1\n");
+}
+
+#[test]
+fn instances_of_a_generic_function_have_one_frame() {
+    assert_eq!(out("merged", &["--merge-generics"]), "kmain;<u8 as Copy>::copy 1\nkmain;list::push 3\n");
+}
+
+/// Height and text of each frame of an SVG, by its title.
+fn frames(svg: &str) -> Vec<(f64, String)> {
+    let one = |group: &str| {
+        let title = group.split("</title>").next().expect("has a title").to_owned();
+        let y = group.split(" y=\"").nth(1)?.split('"').next()?.parse().ok()?;
+        Some((y, title))
+    };
+    svg.split("<title>").skip(1).filter_map(one).collect()
+}
+
+fn height(svg: &str, name: &str) -> f64 {
+    let all = frames(svg);
+    all.iter().find(|(_, title)| title.starts_with(name)).unwrap_or_else(|| panic!("{name} in {all:?}")).0
+}
+
+#[test]
+fn roots_are_at_the_bottom_or_with_icicle_at_the_top() {
+    let svg = out("up", &["flamegraph"]);
+    assert!(height(&svg, "kmain (4 samples") > height(&svg, "list::push::&lt;u8&gt; (1 samples"), "{:?}", frames(&svg));
+    let svg = out("down", &["flamegraph", "--icicle"]);
+    assert!(height(&svg, "kmain (4 samples") < height(&svg, "list::push::&lt;u8&gt; (1 samples"), "{:?}", frames(&svg));
+}
+
+#[test]
+fn reversed_the_leaves_are_roots() {
+    let svg = out("reversed", &["flamegraph", "--reverse"]);
+    let leaf = height(&svg, "list::push::&lt;alloc::vec::Vec&lt;u8&gt;&gt; (2 samples");
+    assert!(leaf > height(&svg, "kmain (2 samples"), "{:?}", frames(&svg));
+    assert!(!frames(&svg).iter().any(|(_, title)| title.starts_with("kmain (4")), "{:?}", frames(&svg));
+}
+
+#[test]
+fn rough_places_stand_under_the_title() {
+    let text = format!("# kprof-profile 1\n# accel tcg\n{}", profile());
+    let (profile, syms) = (file("tcg.profile", &text), file("tcg.syms", SYMS));
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["flamegraph", "-q", &profile, &syms]).output().expect("kprof-fold runs");
+    assert!(String::from_utf8_lossy(&done.stdout).contains("places are rough (multi-threaded TCG)"));
+    assert!(!out("not-tcg", &["flamegraph"]).contains("places are rough"));
+}
