@@ -109,8 +109,7 @@ pub fn find(target: Target, choice: Choice, install: Install) -> Result<Way> {
     }
 }
 
-/// A cargo command that compiles for `target` in this way; the verb and its arguments are to be added, then
-/// [`finish`] is called.
+/// A cargo command that compiles for `target` in this way; the verb's arguments are to be added.
 pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
     let mut command = match way {
         Way::Toolchain => Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),

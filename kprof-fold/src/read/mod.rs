@@ -1,6 +1,6 @@
 //! Read: from bytes to samples, for every form that a profile can have. The first stage of the host end.
 //!
-//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`](ingest::Consumer), and a [`Reading`] with everything
+//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`], and a [`Reading`] with everything
 //! else. Every error has a place; a damaged piece costs only itself; memory is bounded by blocks and distinct stacks.
 
 pub mod batch;
