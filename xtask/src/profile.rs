@@ -61,10 +61,16 @@ pub struct Arguments {
     /// The way to compile for the kernel's target
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     toolchain: Choice,
+    /// Shows the busiest functions every two seconds while the machine runs (`kprof-fold top` on the growing file)
+    #[arg(long)]
+    live: bool,
     /// Opens the flame graph when it is drawn
     #[arg(long)]
     open: bool,
 }
+
+/// How often `--live` shows a table.
+const LIVE_EVERY: Duration = Duration::from_secs(2);
 
 /// How a core is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -222,13 +228,23 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         // Counted instructions run up to some ten times slower than time does.
         limit: Duration::from_secs(60 + 20 * u64::from(arguments.seconds)),
     };
-    let bar = ProgressBar::new_spinner();
+    let mut shown = Instant::now();
+    let bar = if arguments.live { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
     bar.set_message("booting");
     let start = Instant::now();
     let verdict = machine.run(&parts.qemu, || {
         let bytes = std::fs::metadata(&profile).map_or(0, |metadata| metadata.len());
         let last = qemu::last_lines(&serial, 1);
+        if arguments.live && bytes > 0 && shown.elapsed() > LIVE_EVERY {
+            shown = Instant::now();
+            let mut top = Command::new(&parts.fold);
+            top.args(["top", "--once", "--top", TOP]).arg(&profile).arg(folder.join("syms.txt"));
+            // A file whose first batch is not finished yet has nothing to show.
+            if let Ok(table) = run::output(&mut top) {
+                println!("{table}");
+            }
+        }
         bar.set_message(format!("{} KiB of samples | {last}", bytes / 1024));
         bar.tick();
     })?;

@@ -6,6 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +33,9 @@ pub fn folder() -> Arc<dyn Node> {
     let mut names: Vec<(String, Arc<dyn Node>)> = Vec::new();
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
-        names.push((String::from("profiling-meta"), Arc::new(Stream { cpu: None })));
+        names.push((String::from("profiling-meta"), Stream::new(None)));
         for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != cpu::sampler()) {
-            names.push((format!("profiling-{cpu}"), Arc::new(Stream { cpu: Some(cpu) })));
+            names.push((format!("profiling-{cpu}"), Stream::new(Some(cpu))));
         }
     }
     FixedFolder::new(names)
@@ -114,6 +115,14 @@ impl Node for ControlHandle {
 /// The records of one CPU, or the meta stream.
 struct Stream {
     cpu: Option<usize>,
+    /// Records on their way to user memory: kept, so that no read has to clear it.
+    buffer: Lock<Vec<u8>>,
+}
+
+impl Stream {
+    fn new(cpu: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { cpu, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })
+    }
 }
 
 impl Node for Stream {
@@ -123,10 +132,11 @@ impl Node for Stream {
 
     fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
         // Records go through kernel memory: a fault in user memory must not consume any.
-        let mut records = alloc::vec![0; buffer.bytes.min(STREAM_BUFFER_BYTES)];
+        let mut records = self.buffer.lock();
+        let records = &mut records[..buffer.bytes.min(STREAM_BUFFER_BYTES)];
         let read = match self.cpu {
-            Some(cpu) => PROFILER.read_stream(cpu, &mut records),
-            None => PROFILER.read_meta(&mut records),
+            Some(cpu) => PROFILER.read_stream(cpu, records),
+            None => PROFILER.read_meta(records),
         };
         let bytes = read.map_err(|error| {
             log!("profiling: stream {:?}: {error}", self.cpu);
