@@ -14,11 +14,12 @@ use crate::tally::{By, Count};
 use frames::{FrameId, Frames};
 use std::cmp::Ordering;
 
-/// A counted stack of names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A counted stack of names; [`Folded::frames_of`] has its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldedStack {
-    /// Frames, outermost first.
-    pub frames: Box<[FrameId]>,
+    /// Where its frames begin among those of all stacks, and how many there are.
+    start: usize,
+    len: u32,
     /// How many samples.
     pub samples: u64,
 }
@@ -30,9 +31,24 @@ pub struct Folded {
     pub frames: Frames,
     /// The stacks, sorted by bytes.
     pub stacks: Vec<FoldedStack>,
+    /// The frames of all stacks, one stack after the other: no memory of its own for each.
+    joined: Vec<FrameId>,
 }
 
 impl Folded {
+    /// Adds a stack, outermost frame first. The order of the stacks is up to [`sort`](Self::sort).
+    pub fn push(&mut self, frames: impl IntoIterator<Item = FrameId>, samples: u64) {
+        let start = self.joined.len();
+        self.joined.extend(frames);
+        self.stacks.push(FoldedStack { start, len: (self.joined.len() - start) as u32, samples });
+    }
+
+    /// The frames of a stack, outermost first.
+    #[inline]
+    pub fn frames_of(&self, stack: &FoldedStack) -> &[FrameId] {
+        &self.joined[stack.start..stack.start + stack.len as usize]
+    }
+
     /// All samples of all stacks.
     pub fn samples(&self) -> u64 {
         self.stacks.iter().map(|stack| stack.samples).sum()
@@ -40,7 +56,7 @@ impl Folded {
 
     /// Writes `frame;frame;frame` to `line`.
     pub fn write_stack(&self, stack: &FoldedStack, line: &mut String) {
-        for (number, frame) in stack.frames.iter().enumerate() {
+        for (number, frame) in self.frames_of(stack).iter().enumerate() {
             if number > 0 {
                 line.push(';');
             }
@@ -67,6 +83,7 @@ impl Folder<'_> {
     /// Adds up stacks with the same names.
     pub fn fold(&self, counts: &[Count]) -> Folded {
         let mut frames = Frames::default();
+        frames.reserve(self.stacks.len());
         let mut names = Stacks::new(Encoding::Words);
         let mut samples: Vec<u64> = Vec::new();
         let (mut words, mut ids, mut key) = (Vec::new(), Vec::new(), Vec::new());
@@ -92,14 +109,12 @@ impl Folder<'_> {
             }
             samples[at] += count.samples;
         }
-        let stack = |(id, samples): (usize, &u64)| {
-            let bytes = names.bytes(id as StackId);
-            FoldedStack {
-                frames: bytes.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)).collect(),
-                samples: *samples,
-            }
-        };
-        let mut folded = Folded { stacks: samples.iter().enumerate().map(stack).collect(), frames };
+        let mut folded = Folded { frames, stacks: Vec::with_capacity(samples.len()), joined: Vec::new() };
+        folded.joined.reserve(names.all_bytes() / size_of::<FrameId>());
+        for (id, samples) in samples.iter().enumerate() {
+            let frames = names.bytes(id as StackId).as_chunks().0;
+            folded.push(frames.iter().map(|id| u32::from_le_bytes(*id)), *samples);
+        }
         folded.sort();
         folded
     }
@@ -144,16 +159,15 @@ impl Folded {
         };
         let key = |frames: &[FrameId]| (0..packed).fold(0, |key, at| key << bits | u128::from(rank(frames, at)));
         let mut keyed: Vec<(u128, u32)> =
-            self.stacks.iter().zip(0..).map(|(stack, number)| (key(&stack.frames), number)).collect();
+            self.stacks.iter().zip(0..).map(|(stack, number)| (key(self.frames_of(stack)), number)).collect();
         keyed.sort_unstable_by(|(key_a, a), (key_b, b)| {
             key_a.cmp(key_b).then_with(|| {
-                let (a, b) = (&self.stacks[*a as usize].frames, &self.stacks[*b as usize].frames);
+                let [a, b] = [a, b].map(|number| self.frames_of(&self.stacks[*number as usize]));
                 let mut rest = (packed..a.len().max(b.len())).map(|at| rank(a, at).cmp(&rank(b, at)));
                 rest.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
             })
         });
-        let mut stacks: Vec<Option<FoldedStack>> = std::mem::take(&mut self.stacks).into_iter().map(Some).collect();
-        self.stacks = keyed.into_iter().filter_map(|(_, number)| stacks[number as usize].take()).collect();
+        self.stacks = keyed.into_iter().map(|(_, number)| self.stacks[number as usize]).collect();
     }
 }
 
@@ -167,10 +181,10 @@ mod tests {
         let mut folded = Folded::default();
         let ids: Vec<_> = names.iter().map(|name| folded.frames.named(name)).collect();
         for one in &ids {
-            folded.stacks.push(FoldedStack { frames: Box::from([*one]), samples: 1 });
+            folded.push([*one], 1);
             for two in &ids {
-                folded.stacks.push(FoldedStack { frames: Box::from([*one, *two]), samples: 1 });
-                folded.stacks.push(FoldedStack { frames: Box::from([*one, *two, ids[0]]), samples: 1 });
+                folded.push([*one, *two], 1);
+                folded.push([*one, *two, ids[0]], 1);
             }
         }
         folded.sort();

@@ -88,6 +88,9 @@ const HEADER_BYTES: usize = 12;
 /// Places are multiples of this, so that 32 bits reach 32 GiB.
 const UNIT_BYTES: usize = 8;
 
+/// Room for the first stacks, so that a common profile is not copied while the table grows.
+const FIRST_BYTES: usize = 1 << 20;
+
 /// The table.
 #[derive(Debug)]
 pub struct Stacks {
@@ -105,8 +108,9 @@ pub struct Stacks {
 impl Stacks {
     /// An empty table.
     pub fn new(encoding: Encoding) -> Self {
-        let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::new());
-        Self { encoding, slots, places, bytes, starts: Vec::new(), parsed: Vec::new() }
+        let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::with_capacity(FIRST_BYTES));
+        let parsed = if encoding == Encoding::Hex { FIRST_BYTES / size_of::<u64>() } else { 0 };
+        Self { encoding, slots, places, bytes, starts: Vec::new(), parsed: Vec::with_capacity(parsed) }
     }
 
     /// Adds a stack in hexadecimal of which the addresses are known already.
@@ -158,8 +162,11 @@ impl Stacks {
         for (place, hash) in places.iter_mut().zip(hashes) {
             *place = (self.slots[(*hash >> 32) as usize & mask] as u32).saturating_sub(1) as usize * UNIT_BYTES;
         }
-        let byte = |at: usize| u64::from(self.bytes.get(at).copied().unwrap_or(0));
-        places.iter().map(|place| byte(*place) + byte(place + 64) + byte(place + 128)).sum()
+        let lines = |place: &usize| match self.bytes.get(*place..place + 129) {
+            Some(bytes) => u64::from(bytes[0]) + u64::from(bytes[64]) + u64::from(bytes[128]),
+            None => 0,
+        };
+        places.iter().map(lines).sum()
     }
 
     /// Adds a stack that [`find`](Self::find) did not find.
@@ -170,11 +177,15 @@ impl Stacks {
         let place = u32::try_from(self.bytes.len() / UNIT_BYTES).ok().filter(|place| *place < u32::MAX);
         let place = place.expect("the stacks fit 32 GiB");
         let id = self.places.len() as StackId;
-        for number in [id, bytes.len() as u32, traits.0] {
-            self.bytes.extend_from_slice(&number.to_le_bytes());
-        }
+        let mut header = [0; HEADER_BYTES];
+        let numbers = [id, bytes.len() as u32, traits.0].map(u32::to_le_bytes);
+        header.as_chunks_mut().0.copy_from_slice(&numbers);
+        let length = HEADER_BYTES + bytes.len();
+        let padding = length.next_multiple_of(UNIT_BYTES) - length;
+        self.bytes.reserve(length + padding);
+        self.bytes.extend_from_slice(&header);
         self.bytes.extend_from_slice(bytes);
-        self.bytes.resize(self.bytes.len().next_multiple_of(UNIT_BYTES), 0);
+        self.bytes.extend_from_slice(&[0; UNIT_BYTES][..padding]);
         self.places.push(place);
         if self.places.len() * 4 > self.slots.len() * 3 {
             self.grow();
@@ -215,6 +226,11 @@ impl Stacks {
     /// The stack's bytes as they stood in the file.
     pub fn bytes(&self, id: StackId) -> &[u8] {
         self.record(self.places[id as usize]).2
+    }
+
+    /// Bytes of all stacks together, at most.
+    pub fn all_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// What is known of the stack without symbols.
@@ -273,8 +289,9 @@ pub fn hash(bytes: &[u8]) -> u64 {
     fold(one ^ len as u64, two ^ K[2])
 }
 
+/// The bytes as little-endian words.
 #[inline]
-fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
+pub(crate) fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
     const { assert!(BYTES == WORDS * 8, "whole words") };
     let (words, _) = bytes.as_chunks::<8>();
     std::array::from_fn(|at| u64::from_le_bytes(words[at]))

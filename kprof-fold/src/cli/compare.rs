@@ -7,7 +7,7 @@ use super::{load, talk, with_output, write_failed};
 use crate::account::Account;
 use crate::diff::{self, output};
 use crate::error::Error;
-use crate::fold::{Folded, FoldedStack};
+use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
 use std::io::Read;
@@ -89,8 +89,8 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
         if stack == folded::LOST {
             lost = lost.saturating_add(samples);
         } else {
-            let frames = stack.split(';').map(|name| folded.frames.named(name)).collect();
-            folded.stacks.push(FoldedStack { frames, samples });
+            let frames: Vec<_> = stack.split(';').map(|name| folded.frames.named(name)).collect();
+            folded.push(frames, samples);
         }
     }
     if folded.stacks.is_empty() {

@@ -134,7 +134,8 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
     let folded = Folder { symbols, stacks, select, by: By::None, groups: &[] }.fold(&consumer.counts());
     let all = folded.samples();
     let is_unknown = |frames: &[u32]| frames.last().is_some_and(|frame| folded.frames.name(*frame) == UNKNOWN);
-    let unknown: u64 = folded.stacks.iter().filter(|stack| is_unknown(&stack.frames)).map(|stack| stack.samples).sum();
+    let unknown: u64 =
+        folded.stacks.iter().filter(|stack| is_unknown(folded.frames_of(stack))).map(|stack| stack.samples).sum();
     if all == 0 {
         found.push("no kernel sample at all: did the recording run, and was there work in the kernel?".to_owned());
     } else if unknown * 5 > all {

@@ -92,7 +92,7 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     if subtrees {
         for stack in &folded.stacks {
             let mut path = String::new();
-            for frame in &stack.frames {
+            for frame in folded.frames_of(stack) {
                 if !path.is_empty() {
                     path.push(';');
                 }

@@ -14,6 +14,11 @@ pub type FrameId = u32;
 /// The frame for what no symbol covers.
 pub const UNKNOWN: &str = "[unknown]";
 
+/// Addresses that only one stack has, or few, as a rule.
+const ADDRESSES_PER_STACK: usize = 4;
+/// Addresses that room is made for at most before they are seen: one MiB.
+const MOST_RESERVED: usize = 1 << 16;
+
 /// Set in a frame's place of the map where an address has several frames.
 const MANY: u32 = 1 << 31;
 
@@ -42,7 +47,9 @@ pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 /// The names of all frames.
 #[derive(Debug)]
 pub struct Frames {
-    names: Vec<Box<str>>,
+    /// All names, one behind the other, and where each ends.
+    text: String,
+    ends: Vec<usize>,
     /// The same names, to find their numbers.
     numbers: Stacks,
     /// Symbol number to its frame, plus one; 0 where it was not needed yet.
@@ -56,7 +63,8 @@ pub struct Frames {
 impl Default for Frames {
     fn default() -> Self {
         Self {
-            names: Vec::new(),
+            text: String::new(),
+            ends: Vec::new(),
             numbers: Stacks::new(Encoding::Words),
             by_symbol: Vec::new(),
             by_address: ByAddress::default(),
@@ -66,6 +74,11 @@ impl Default for Frames {
 }
 
 impl Frames {
+    /// Makes room for the addresses of this many stacks.
+    pub fn reserve(&mut self, stacks: usize) {
+        self.by_address.reserve((ADDRESSES_PER_STACK * stacks).min(MOST_RESERVED));
+    }
+
     /// The number of the frame with this name.
     pub fn named(&mut self, name: &str) -> FrameId {
         let name = clean(name);
@@ -73,13 +86,15 @@ impl Frames {
         if let Some((number, _)) = self.numbers.find(name.as_bytes(), hash) {
             return number;
         }
-        self.names.push(name.as_ref().into());
+        self.text.push_str(&name);
+        self.ends.push(self.text.len());
         self.numbers.insert(name.as_bytes(), hash, Traits::default())
     }
 
     /// The name of a frame.
     pub fn name(&self, id: FrameId) -> &str {
-        &self.names[id as usize]
+        let start = (id as usize).checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[id as usize]]
     }
 
     /// The name of the function alone, without a mark for inlining.
@@ -90,12 +105,12 @@ impl Frames {
 
     /// How many frames there are.
     pub fn len(&self) -> usize {
-        self.names.len()
+        self.ends.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.ends.is_empty()
     }
 
     /// Appends the frames of a stack to `ids`, innermost first; `[unknown]` if it has none at all.
@@ -173,17 +188,30 @@ impl Frames {
     /// The numbers rank the texts `name;` and `name` followed by the end, which comes before every byte. No name has a
     /// `;`, so comparing two sequences of these numbers is comparing the bytes of the joined names.
     pub fn ranks(&self) -> Vec<Rank> {
-        let mut order: Vec<usize> = (0..self.names.len()).collect();
-        order.sort_unstable_by(|a, b| self.names[*a].as_bytes().cmp(self.names[*b].as_bytes()));
-        let mut ranks = vec![Rank::default(); self.names.len()];
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        let names: Vec<&[u8]> = (0..self.len()).map(|id| self.name(id as FrameId).as_bytes()).collect();
+        // What stands behind the beginning that all names share decides nearly every comparison.
+        let first = names.first().copied().unwrap_or_default();
+        let same = |name: &[u8]| name.iter().zip(first).take_while(|(a, b)| a == b).count();
+        let shared = names.iter().fold(first.len(), |shared, name| shared.min(same(name)));
+        let key = |name: &[u8]| {
+            let mut key = [0; 16];
+            let behind = &name[shared..];
+            let len = behind.len().min(key.len());
+            key[..len].copy_from_slice(&behind[..len]);
+            u128::from_be_bytes(key)
+        };
+        let keys: Vec<u128> = names.iter().map(|name| key(name)).collect();
+        order.sort_unstable_by(|a, b| keys[*a].cmp(&keys[*b]).then_with(|| names[*a].cmp(names[*b])));
+        let mut ranks = vec![Rank::default(); self.ends.len()];
         let mut next = 0..;
         let mut take = || next.next().unwrap_or(u32::MAX);
         // Names whose `name;` is still to come: each begins with the one before it.
         let mut open: Vec<usize> = Vec::new();
         for name in order {
-            let text = self.names[name].as_bytes();
+            let text = names[name];
             let before = |open: &usize| {
-                let behind = text.strip_prefix(self.names[*open].as_bytes());
+                let behind = text.strip_prefix(names[*open]);
                 behind.is_none_or(|behind| behind.first().is_some_and(|byte| *byte > b';'))
             };
             while let Some(done) = open.pop_if(|open| before(open)) {

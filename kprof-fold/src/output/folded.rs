@@ -26,9 +26,14 @@ pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> 
 pub fn write_with(folded: &Folded, beside: &[(&str, u64)], out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
     let mut numbers = itoa::Buffer::new();
+    let names: Vec<&str> = (0..folded.frames.len()).map(|frame| folded.frames.name(frame as u32)).collect();
     for stack in &folded.stacks {
         line.clear();
-        folded.write_stack(stack, &mut line);
+        for frame in folded.frames_of(stack) {
+            line.push_str(names[*frame as usize]);
+            line.push(';');
+        }
+        line.pop();
         line.push(' ');
         line.push_str(numbers.format(stack.samples));
         line.push('\n');

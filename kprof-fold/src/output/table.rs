@@ -22,12 +22,12 @@ pub fn rows(folded: &Folded) -> Vec<Row> {
     let mut rows: Vec<Row> = (0..folded.frames.len() as u32).map(|frame| Row { frame, own: 0, total: 0 }).collect();
     let mut last_stack = vec![usize::MAX; rows.len()];
     for (number, stack) in folded.stacks.iter().enumerate() {
-        for frame in &stack.frames {
+        for frame in folded.frames_of(stack) {
             if std::mem::replace(&mut last_stack[*frame as usize], number) != number {
                 rows[*frame as usize].total += stack.samples;
             }
         }
-        if let Some(innermost) = stack.frames.last() {
+        if let Some(innermost) = folded.frames_of(stack).last() {
             rows[*innermost as usize].own += stack.samples;
         }
     }
@@ -40,16 +40,13 @@ pub fn rows(folded: &Folded) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::FoldedStack;
 
     #[test]
     fn a_function_that_calls_itself_is_counted_once() {
         let mut folded = Folded::default();
         let [main, f] = ["main", "f"].map(|name| folded.frames.named(name));
-        folded.stacks = vec![
-            FoldedStack { frames: Box::from([main, f, f, f]), samples: 5 },
-            FoldedStack { frames: Box::from([main]), samples: 2 },
-        ];
+        folded.push([main, f, f, f], 5);
+        folded.push([main], 2);
         assert_eq!(rows(&folded), [Row { frame: f, own: 5, total: 5 }, Row { frame: main, own: 2, total: 7 }]);
     }
 }

@@ -26,7 +26,7 @@ struct Node {
 pub fn text(folded: &Folded, direction: Direction, limit: f64) -> String {
     let mut root = Node::default();
     for stack in &folded.stacks {
-        let mut frames = stack.frames.to_vec();
+        let mut frames = folded.frames_of(stack).to_vec();
         if direction == Direction::Callers {
             frames.reverse();
         }
@@ -71,14 +71,13 @@ fn write(folded: &Folded, node: &Node, whole: u64, least: u64, indent: &str, tex
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::FoldedStack;
 
     #[test]
     fn both_directions_account_for_every_sample() {
         let mut folded = Folded::default();
         let [a, b, c] = ["a", "b", "c"].map(|name| folded.frames.named(name));
         for (frames, samples) in [(vec![a, b], 6), (vec![a, c], 3), (vec![a], 1)] {
-            folded.stacks.push(FoldedStack { frames: frames.into(), samples });
+            folded.push(frames, samples);
         }
         let callees = text(&folded, Direction::Callees, 0.0);
         assert_eq!(callees, " 100.00 %        10  `-a\n  60.00 %         6    |-b\n  30.00 %         3    `-c\n");

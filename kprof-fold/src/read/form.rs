@@ -70,8 +70,16 @@ pub fn of(head: &[u8]) -> Form {
         () => {}
     }
     let (mut context_first, mut cpu_first) = (0, 0);
-    for line in head.split(|byte| *byte == b'\n').take(LINES) {
-        let fields: Vec<&[u8]> = line.strip_suffix(b"\r").unwrap_or(line).split(|byte| *byte == b' ').take(5).collect();
+    let mut from = 0;
+    for end in memchr::memchr_iter(b'\n', head).chain([head.len()]).take(LINES) {
+        let line = &head[from..end];
+        from = end + 1;
+        let (mut fields, mut count) = ([&[][..]; 5], 0);
+        for field in line.strip_suffix(b"\r").unwrap_or(line).split(|byte| *byte == b' ').take(fields.len()) {
+            fields[count] = field;
+            count += 1;
+        }
+        let fields = &fields[..count];
         let numbers = |from: usize| fields[from..].iter().all(|field| hex64(field).is_ok());
         // A kernel address where the CPU would stand is what tells them apart.
         let is_context_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);

@@ -76,9 +76,16 @@ fn hex64_long(field: &[u8]) -> Result<u64, BadNumber> {
 /// Sixteen digits, eight at a time in one register.
 #[inline]
 fn hex16(digits: &[u8; 16]) -> Option<u64> {
-    let (high, low) = digits.split_at(8);
-    let (high, bad_high) = hex8(u64::from_le_bytes(high.try_into().ok()?));
-    let (low, bad_low) = hex8(u64::from_le_bytes(low.try_into().ok()?));
+    const ONES: u64 = u64::from_le_bytes(*b"ffffffff");
+    const ZEROS: u64 = u64::from_le_bytes(*b"00000000");
+    let [high, low] = crate::stacks::words_of(digits);
+    let (low, bad_low) = hex8(low);
+    // The upper half of a kernel address, and of a size, is nearly always one of these.
+    let (high, bad_high) = match high {
+        ONES => (u32::MAX, 0),
+        ZEROS => (0, 0),
+        other => hex8(other),
+    };
     (bad_high | bad_low == 0).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
