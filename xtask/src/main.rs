@@ -1,7 +1,8 @@
-//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask test`.
+//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask sweep`,
+//! `cargo xtask test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `sweep`, `test`).
 
 mod build;
 mod initrd;
@@ -9,6 +10,7 @@ mod profile;
 mod qemu;
 mod run;
 mod storm;
+mod sweep;
 mod test;
 mod toolchain;
 mod tools;
@@ -30,6 +32,7 @@ struct Arguments {
 enum Verb {
     Profile(profile::Arguments),
     Storm(storm::Arguments),
+    Sweep(sweep::Arguments),
     Test(test::Arguments),
 }
 
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
+        Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
     };
     match result {
