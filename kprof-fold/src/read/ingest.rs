@@ -260,11 +260,14 @@ impl<C: Consumer> Ingest<C> {
     #[inline]
     fn book(&mut self, parts: &Parts<'_>, stack: StackId, traits: Traits) {
         let Parts { context, cpu, tsc, .. } = *parts;
-        self.consumer.sample(&Sample { boot: self.boot, context, cpu, tsc, stack, traits });
         let (kernel, idle) = (traits.is_kernel(), traits.is_idle());
+        let sample = Sample { boot: self.boot, context, cpu, tsc, stack, traits };
         match &mut self.region {
             Region::Batch(open) => {
                 open.lines += 1;
+                if open.cpu.is_none() {
+                    return self.sample_among_names();
+                }
                 open.seen.add(tsc, kernel, idle);
                 if open.cpu != Some(cpu) {
                     self.odd_cpu(cpu);
@@ -275,6 +278,14 @@ impl<C: Consumer> Ingest<C> {
                 None => self.first_on_cpu(cpu, tsc, kernel, idle),
             },
         }
+        self.consumer.sample(&sample);
+    }
+
+    /// A batch of names and marks has no CPU that it could be counted for, and may come again.
+    #[cold]
+    fn sample_among_names(&mut self) {
+        let (file, line) = (&self.file, self.line);
+        self.problems.add(Kind::Sample, || format!("{file}:{line}: a sample in the batch of meta; line skipped"));
     }
 
     #[cold]
