@@ -1,0 +1,20 @@
+//! Fuzz: any bytes as an ELF file with DWARF: an error or names, never a panic.
+//!
+//! `cargo +nightly fuzz run elf -- -max_total_time=60`
+#![no_main]
+
+mod shared;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let bytes = [kprof_fold::symbols::elf::MAGIC, bytes].concat();
+    let Some(symbols) = shared::symbols(&bytes) else { return };
+    for number in 0..symbols.len().min(64) {
+        let start = symbols.start(number);
+        let frames = symbols.inlined(start);
+        assert!(!frames.is_empty());
+        symbols.frames_at(start, |_| {});
+        let _ = symbols.lacks_frame(start);
+    }
+});
