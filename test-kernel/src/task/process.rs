@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::signal::{self, Signals};
-use super::thread::{self, Thread};
+use super::thread::{self, Next, Thread};
 use super::wait::{WaitQueue, Wakeup};
 use super::{exec, scheduler};
 use crate::cpu::entry::{self, TrapFrame};
@@ -144,7 +144,7 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
         Box::new(move || {
             let mut frame = TrapFrame::default();
             match exec::replace(&path, arguments, environment, &mut frame) {
-                Ok(()) => run_user(&frame),
+                Ok(()) => Next::User(frame),
                 Err(error) => panic!("init {path} cannot be started: {error:?}"),
             }
         }),
@@ -154,7 +154,8 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
     Ok(process)
 }
 
-fn run_user(frame: &TrapFrame) -> ! {
+/// Leaves to user mode for the first time. `frame` lies on the running stack.
+pub fn run_user(frame: &TrapFrame) -> ! {
     x86_64::instructions::interrupts::disable();
     profiling::leave(frame, profiling::Place::default());
     // SAFETY: the frame describes user code of the process whose space is loaded; interrupts are off.
@@ -207,7 +208,7 @@ pub fn fork(frame: &TrapFrame, how: &Fork) -> Result<u32> {
             // A bad address is the caller's own fault, as on Linux.
             let _ = crate::memory::user::write(child_tid, &pid.to_le_bytes());
         }
-        run_user(&child_frame)
+        Next::User(child_frame)
     });
     let thread = Thread::spawn(exec::short_name(&program), Some(child.clone()), body);
     thread.copy_user_state(thread::current().ok_or(Errno::ESRCH)?);

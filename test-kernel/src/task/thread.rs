@@ -13,8 +13,9 @@ use x86_64::VirtAddr;
 use x86_64::instructions::interrupts;
 use x86_64::registers::model_specific::FsBase;
 
-use super::process::Process;
+use super::process::{self, Process};
 use super::scheduler;
+use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, gdt};
 use crate::memory::{paging, stacks};
 use crate::profiling;
@@ -72,7 +73,18 @@ pub struct Thread {
     stack: u64,
     saved_rsp: UnsafeCell<u64>,
     fx: UnsafeCell<FxState>,
-    start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
+    start: UnsafeCell<Option<Body>>,
+}
+
+/// What a new thread does first, in the kernel.
+pub type Body = Box<dyn FnOnce() -> Next + Send>;
+
+/// What a thread does after its body.
+pub enum Next {
+    /// It ends.
+    End,
+    /// It goes to user mode with these registers. (They come back by value, so that they lie on its stack then.)
+    User(TrapFrame),
 }
 
 // SAFETY: the cells are touched only by the thread itself or by the CPU that switches to or from it, which holds the
@@ -105,7 +117,7 @@ impl Thread {
     }
 
     /// A thread that will run `body` on a stack of its own once the scheduler picks it.
-    pub fn spawn(name: &str, process: Option<Arc<Process>>, body: Box<dyn FnOnce() + Send>) -> Arc<Self> {
+    pub fn spawn(name: &str, process: Option<Arc<Process>>, body: Body) -> Arc<Self> {
         let stack = stacks::allocate();
         let mut thread = Self::new(process, stack, false);
         *thread.start.get_mut() = Some(body);
@@ -270,14 +282,19 @@ extern "C" fn thread_start() -> ! {
     scheduler::finish_switch();
     interrupts::enable();
     // SAFETY: taken once, by the thread itself.
-    if let Some(body) = unsafe { (*thread.start.get()).take() } {
-        body();
+    let body = unsafe { (*thread.start.get()).take() };
+    match body.map_or(Next::End, |body| body()) {
+        Next::End => scheduler::exit(),
+        Next::User(frame) => process::run_user(&frame),
     }
-    scheduler::exit()
 }
 
 /// Starts a kernel thread.
 pub fn spawn_kernel(name: &str, body: impl FnOnce() + Send + 'static) {
+    let body = || {
+        body();
+        Next::End
+    };
     scheduler::make_ready(Thread::spawn(name, None, Box::new(body)));
 }
 
