@@ -1,10 +1,13 @@
-//! The local APIC, in xAPIC mode through its registers in memory (no CPU of QEMU's TCG has x2APIC).
+//! The local APIC: in x2APIC mode through MSRs where the CPU has it (no CPU of QEMU's TCG does), else in xAPIC mode through
+//! its registers in memory. The registers are the same, but for the interrupt command.
 //!
 //! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU they run on.
 //! Source: Intel SDM volume 3A, chapter 11.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use x86_64::registers::model_specific::Msr;
 
 use crate::memory::phys_to_virt;
 
@@ -39,22 +42,51 @@ pub fn set_base(physical: u64) {
     BASE.store(physical, Ordering::Relaxed);
 }
 
+/// Whether the APICs are in x2APIC mode: all or none.
+static X2APIC: AtomicBool = AtomicBool::new(false);
+/// IA32_APIC_BASE: bit 10 turns x2APIC mode on, bit 11 the APIC.
+const APIC_BASE_MSR: u32 = 0x1b;
+/// The MSR of the register at offset 0; each further one is 16 bytes on.
+const FIRST_REGISTER_MSR: u32 = 0x800;
+
+fn x2apic() -> bool {
+    X2APIC.load(Ordering::Relaxed)
+}
+
+fn msr(offset: usize) -> Msr {
+    Msr::new(FIRST_REGISTER_MSR + (offset >> 4) as u32)
+}
+
 fn register(offset: usize) -> *mut u32 {
     (phys_to_virt(BASE.load(Ordering::Relaxed)) + offset as u64) as *mut u32
 }
 
 fn read(offset: usize) -> u32 {
+    if x2apic() {
+        // SAFETY: the register exists in this mode; reading it has no effect.
+        return unsafe { msr(offset).read() } as u32;
+    }
     // SAFETY: the direct map covers the APIC's page; the offsets are those of its 32-bit registers.
     unsafe { ptr::read_volatile(register(offset)) }
 }
 
 fn write(offset: usize, value: u32) {
+    if x2apic() {
+        // SAFETY: as below.
+        return unsafe { msr(offset).write(value.into()) };
+    }
     // SAFETY: as in `read`; what the registers do is described at the callers.
     unsafe { ptr::write_volatile(register(offset), value) }
 }
 
 /// Turns the local APIC of this CPU on; the timer is stopped, in one-shot mode, divided by one.
 pub fn enable() {
+    if raw_cpuid::CpuId::new().get_feature_info().is_some_and(|features| features.has_x2apic()) {
+        let mut base = Msr::new(APIC_BASE_MSR);
+        // SAFETY: the CPU has the mode; every CPU is switched to it before its APIC is used.
+        unsafe { base.write(base.read() | 3 << 10) };
+        X2APIC.store(true, Ordering::Relaxed);
+    }
     write(SPURIOUS_VECTOR, 0x100 | SPURIOUS as u32);
     write(TIMER_DIVIDE, 0b1011);
     write(TIMER_VECTOR, TIMER as u32);
@@ -63,7 +95,7 @@ pub fn enable() {
 
 /// This CPU's local APIC id.
 pub fn id() -> u32 {
-    read(ID) >> 24
+    if x2apic() { read(ID) } else { read(ID) >> 24 }
 }
 
 /// Acknowledges the interrupt being served.
@@ -88,6 +120,14 @@ pub fn timer_left() -> u32 {
 }
 
 fn send(apic_id: u32, low: u32) {
+    if x2apic() {
+        // One register, and nothing to wait for. What was written before must be seen by the CPU that is reached.
+        // SAFETY: the command is one of those below.
+        return unsafe {
+            core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
+            msr(COMMAND_LOW).write(u64::from(apic_id) << 32 | u64::from(low));
+        };
+    }
     while read(COMMAND_LOW) & DELIVERY_PENDING != 0 {
         core::hint::spin_loop();
     }

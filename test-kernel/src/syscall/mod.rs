@@ -174,12 +174,19 @@ fn dispatch(number: u64, frame: &mut TrapFrame) -> Result<u64> {
 
 static NAMED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
+static LAST_STRANGE: AtomicU64 = AtomicU64::new(0);
+
 fn unknown(number: u64) -> Result<u64> {
-    if let Some(word) = NAMED.get(number as usize / 64) {
-        let bit = 1 << (number % 64);
-        if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            log!("system call {number} is not known here: ENOSYS");
+    let is_new = match NAMED.get(number as usize / 64) {
+        Some(word) => {
+            let bit = 1 << (number % 64);
+            word.fetch_or(bit, Ordering::Relaxed) & bit == 0
         }
+        // No Linux has so many: one word is enough to name such a number when it changes.
+        None => LAST_STRANGE.swap(number, Ordering::Relaxed) != number,
+    };
+    if is_new {
+        log!("system call {number} is not known here: ENOSYS");
     }
     Err(Errno::ENOSYS)
 }

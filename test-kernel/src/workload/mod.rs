@@ -2,7 +2,7 @@
 //!
 //! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`,
-//! `/kernel/panic` any text; `/kernel/processes` lists the numbers of all processes.
+//! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/processes` lists the numbers of all processes.
 
 mod chains;
 mod heap;
@@ -37,6 +37,7 @@ pub fn folder() -> Arc<dyn Node> {
         (String::from("exit"), Arc::new(Exit)),
         (String::from("processes"), Arc::new(Processes)),
         (String::from("panic"), Arc::new(Panic)),
+        (String::from("overflow"), Arc::new(Overflow)),
     ];
     FixedFolder::new(names)
 }
@@ -76,6 +77,28 @@ impl Node for Processes {
         let bytes = rest.len().min(buffer.bytes);
         buffer.put(0, &rest[..bytes])?;
         Ok(bytes)
+    }
+}
+
+/// Uses up the kernel stack.
+struct Overflow;
+
+impl Node for Overflow {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(303))
+    }
+
+    fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        #[allow(unconditional_recursion, reason = "running out of stack is what it is for")]
+        #[inline(never)]
+        fn deeper() -> usize {
+            core::hint::black_box(deeper()) + 1
+        }
+        Ok(deeper() + buffer.bytes)
+    }
+
+    fn truncate(&self, _bytes: u64) -> Result<()> {
+        Ok(())
     }
 }
 
