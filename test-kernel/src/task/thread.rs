@@ -281,6 +281,12 @@ extern "C" fn thread_start() -> ! {
     cpu::this().stacks[0].store(thread.stack, Ordering::Relaxed);
     scheduler::finish_switch();
     interrupts::enable();
+    run(thread)
+}
+
+/// Runs the body of a new thread. Apart from `thread_start`, so that copies made here are never a sample's root.
+#[inline(never)]
+fn run(thread: &Thread) -> ! {
     // SAFETY: taken once, by the thread itself.
     let body = unsafe { (*thread.start.get()).take() };
     match body.map_or(Next::End, |body| body()) {
