@@ -236,8 +236,10 @@ pub fn exit(status: u32) -> ! {
             init.children.lock().extend(orphans);
             init.changed.wake();
         }
-        paging::load(paging::boot_tables());
+        // First a kernel thread, then the tables: in the other order a switch in between would load the old ones again,
+        // and they are about to be freed.
         thread::current().expect("a thread runs").leave_user();
+        paging::load(paging::boot_tables());
         let space = process.space.lock().take();
         drop(space);
         process.status.store(status, Ordering::Release);
