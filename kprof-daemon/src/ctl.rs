@@ -11,20 +11,6 @@ pub const HEADER_KEYS: [&str; 17] = [
     "mode", "build-id", "load", "text",
 ];
 
-/// The counters that stand in every batch line of a CPU.
-pub const BATCH_COUNTERS: [&str; 10] = [
-    "taken",
-    "merged",
-    "user",
-    "idle",
-    "lost-full",
-    "lost-large",
-    "lost-nested",
-    "lost-torn",
-    "recorded",
-    "overwritten",
-];
-
 /// One reading of the ctl file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ctl {

@@ -98,17 +98,3 @@ handler_counters! {
     /// How many were measured.
     own_samples "own-samples",
 }
-
-/// The counters that stand in every batch line.
-pub(crate) const BATCH_COUNTERS: [&str; 10] = [
-    "taken",
-    "merged",
-    "user",
-    "idle",
-    "lost-full",
-    "lost-large",
-    "lost-nested",
-    "lost-torn",
-    "recorded",
-    "overwritten",
-];

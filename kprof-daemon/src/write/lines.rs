@@ -4,12 +4,12 @@
 //! formatted by hand, nothing is allocated but the growing buffer. No `#` line has a hex number as its second word, so
 //! that Redox's old tool takes none for a sample.
 
-use crate::ctl::{BATCH_COUNTERS, Counters, Ctl, HEADER_KEYS};
+use crate::ctl::{Counters, Ctl, HEADER_KEYS};
 use crate::read::{Meta, Sample, Skipped, Stack};
 use crate::source::Stream;
 use kprof::format::marker::Marker;
 use kprof::format::record::Kind;
-use kprof::format::text::{Hex, eight_digits, escaped};
+use kprof::format::text::{BATCH_COUNTERS, Hex, eight_digits, escaped};
 use std::fmt::Display;
 use std::io::Write as _;
 

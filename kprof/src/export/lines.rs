@@ -3,11 +3,10 @@
 //! In: copies of records. Out: checked and numbered lines. Context: any, a panic handler too; no allocation. What can
 //! change between the two passes over a line (counters) goes through a small buffer first.
 
-use crate::account::BATCH_COUNTERS;
 use crate::format::checksum::Crc32;
 use crate::format::marker::{CutReason, Marker};
 use crate::format::record::{Header, Kind, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
-use crate::format::text::escaped;
+use crate::format::text::{BATCH_COUNTERS, escaped};
 use crate::ring::Ring;
 use crate::slot::CpuSlot;
 use core::fmt::{self, Display, Write};
