@@ -1,7 +1,6 @@
 //! The port taken out, for one comparison: a kernel built without the feature `profiling` is to be exactly as large as one
 //! that never heard of kprof. Chosen by `--cfg kprof_no_calls`; the names are those of `profiling`.
 
-use crate::boot::pvh::BootInfo;
 use crate::cpu::entry::TrapFrame;
 
 macro_rules! nothing {
@@ -11,7 +10,7 @@ macro_rules! nothing {
 }
 
 nothing! {
-    init(info: &BootInfo); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
+    init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
     name_context(id: u64, name: &str); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
     on_timer(frame: &TrapFrame); leave(frame: &TrapFrame, place: Place); publish_again(place: Place);
 }

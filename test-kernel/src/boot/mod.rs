@@ -86,7 +86,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
     }
     cpu::set_sampler(profiling::wants_sampler());
     turns::init(info.option("accel") == Some("icount"));
-    profiling::init(info);
+    profiling::init();
     scheduler::adopt(stacks::boot_stack(), "idle 0");
     CPUS[0].online.store(true, Ordering::Release);
     let others: Vec<u32> = platform.apic_ids.iter().copied().filter(|id| *id != boot_id).collect();

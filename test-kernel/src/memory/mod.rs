@@ -15,6 +15,9 @@ pub mod space;
 pub mod stacks;
 pub mod user;
 
+use core::mem::MaybeUninit;
+use core::slice;
+
 use crate::boot::pvh::BootInfo;
 
 /// Bytes in a page.
@@ -49,4 +52,14 @@ pub fn init(info: &BootInfo) {
     frames::init(info);
     paging::init(info.ram.1);
     heap::init();
+}
+
+/// Words that nobody else has, in the direct map, for ever; contents undefined.
+///
+/// # Panics
+/// When there is not that much memory in one piece.
+pub fn allocate_words(words: usize) -> &'static mut [MaybeUninit<u64>] {
+    let start = frames::allocate_contiguous((words as u64 * 8).div_ceil(PAGE)).expect("no memory for the profiler");
+    // SAFETY: frames that nobody else has, in the direct map, for ever.
+    unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) }
 }

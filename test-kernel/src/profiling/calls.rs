@@ -7,19 +7,37 @@ use core::sync::atomic::Ordering;
 use kprof::format::marker::Marker;
 use kprof::{Context, ENABLED, Event, Kernel, NmiToken, Published, Registers, Way};
 
-use super::{PROFILER, Port, way};
+use super::{PROFILER, Port, port};
 use crate::cpu::entry::TrapFrame;
-use crate::cpu::{self, clock};
+use crate::cpu::{self, CPUS, clock};
+
+/// How this kernel's CPUs are reached: `way=` on the command line.
+pub fn way() -> Way {
+    static WAY: spin::Once<Way> = spin::Once::new();
+    *WAY.call_once(|| match crate::boot::info().option("way") {
+        Some("ipi") => Way::Ipi,
+        Some("published") => Way::Published,
+        Some("self") => Way::Own,
+        _ => Way::Nmi,
+    })
+}
+
+/// Whether a CPU is to be set apart: not where each samples itself.
+pub fn wants_sampler() -> bool {
+    ENABLED && way() != Way::Own
+}
+
+/// On each CPU that is to be sampled, once it has loaded its tables.
+pub fn register(cpu: usize) {
+    port::register(cpu);
+    if ENABLED && way() == Way::Own {
+        CPUS[cpu].own_tick_ns.store(0, Ordering::Relaxed);
+    }
+}
 
 fn registers(frame: &TrapFrame) -> Registers {
     let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
     Registers { rip, cs, rflags, rsp, rbp, rcx }
-}
-
-/// In the handler of the NMI, or of the interrupt that stands for it.
-pub fn on_nmi(frame: &TrapFrame) {
-    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
-    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &registers(frame));
 }
 
 /// In the timer's handler: a CPU that samples itself does so here, and says when it will next.

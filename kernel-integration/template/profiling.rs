@@ -1,0 +1,147 @@
+//! The port of kprof: all that a kernel has to write. Copy this file and put your kernel's names for those of the `use`
+//! block below; docs/porting.md says how to see, step by step, that each is right.
+//!
+//! In: questions of the profiler. Out: facts about CPUs, stacks, text and contexts. The test kernel is built with this very
+//! file. What is marked NMI may be called between any two instructions: no lock, no allocation, no print, no page fault, no
+//! unbounded loop. Everything else is ordinary code. Without the feature `profiling` nothing of this is left in the kernel.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use kprof::{
+    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler,
+    Registers, Setup, Way,
+};
+
+// The kernel's own names.
+use super::{device::READERS, way};
+use crate::boot::info;
+use crate::cpu::entry::{self, TrapFrame};
+use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, turns};
+use crate::memory::{self, paging, stacks::STACK_BYTES};
+use crate::random;
+
+/// The profiler of this kernel.
+pub static PROFILER: Profiler<Port> = Profiler::new(Port);
+static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
+
+/// What kprof asks this kernel.
+pub struct Port;
+
+impl Kernel for Port {
+    /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it stands.
+    /// A lie mixes up the accounts and rings of two CPUs: records are torn.
+    fn cpu(&self) -> usize {
+        cpu::id()
+    }
+
+    /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
+    /// for ever; one that was not asked for counts a `repeat`.
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        for cpu in cpus.iter() {
+            match way() {
+                Way::Ipi => apic::send_ipi(CPUS[cpu].apic_id.load(Relaxed), apic::SAMPLE),
+                _ => apic::send_nmi(CPUS[cpu].apic_id.load(Relaxed)),
+            }
+        }
+    }
+
+    /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
+    /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[cut]`.
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        self.foreign_stack_range(cpu::id(), address)
+    }
+
+    /// The same for another CPU, on the sampler CPU: for the way `published` only. Leave it out for all other ways.
+    fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
+        // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
+        let base = address & !(STACK_BYTES - 1);
+        let cpu = &CPUS[cpu];
+        let is_in_use = cpu.stacks.iter().chain([&cpu.nmi_stack]).any(|stack| stack.load(Relaxed) == base);
+        (base != 0 && is_in_use).then_some(base..base + STACK_BYTES)
+    }
+
+    /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
+    fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+        // SAFETY: `foreign_stack_range` vouched for the address, and kernel stacks stay mapped for ever.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    }
+
+    /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and only
+    /// the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
+    fn context(&self) -> Context {
+        let cpu = cpu::this();
+        Context { id: cpu.context.load(Relaxed), idle: cpu.idle.load(Relaxed) }
+    }
+
+    /// NMI, for user frames (`keep user`). Walks the page tables by software; any address may come. A fault here is a fault
+    /// in the NMI. Without user space, or without user frames, leave it out.
+    fn read_user(&self, address: u64) -> Option<u64> {
+        paging::read_user_word(address)
+    }
+
+    /// NMI, once per sample, for the few instructions of entry stubs where the frame is not there yet. Compare RIP first.
+    /// Left out, such a sample lacks its callers; a wrong answer gives it wrong ones.
+    fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
+        entry::frame_at(at)
+    }
+
+    /// Sampler CPU, between ticks. Sleeps in `hlt` by a one-shot timer; may return early. If it spins, the other CPUs
+    /// of a virtual machine lose a third of their speed; if it comes back late, the rate is not reached.
+    fn sleep_ns(&self, ns: u64) {
+        turns::sleep_ns(ns);
+    }
+
+    /// Sampler CPU: somebody who waits in `wait MS` has something to read. Left out, the daemon polls.
+    fn wake_reader(&self) {
+        READERS.wake();
+    }
+}
+
+/// Once, on the boot CPU, as soon as memory and a calibrated clock are there. A wrong `tsc_hz` makes rate and times wrong,
+/// a wrong `text` cuts every stack, missing `anchors` let the symbols of another build go unnoticed.
+pub fn init() {
+    let (info, text) = (info(), paging::text_range());
+    PROFILER.init(|| Setup {
+        slots: &SLOTS[..cpu::count()],
+        meta: memory::allocate_words(DEFAULT_RING_WORDS / 4),
+        config: Config {
+            sampler_cpu: cpu::sampler(),
+            way: way(),
+            hz: info.number("hz", 1000) as u32,
+            seed: info.number("seed", 42),
+            boot: info.number("boot-id", random::next() | 1),
+            can_wait: true,
+            backoff_on_merged: info.option("accel") != Some("tcg"),
+            tsc_hz: clock::tsc_hz(),
+            clock: if info.option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
+            accel: info.option("accel").unwrap_or(""),
+            load: text.0,
+            text,
+            build_id: paging::build_id(),
+            anchors: paging::anchors(),
+            ..Config::new()
+        },
+    });
+    PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
+}
+
+/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry: it gets ticks from then on. Too early, the
+/// first tick is a triple fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two
+/// of words, mapped for ever, nobody else's; mapped lazily, it faults in the NMI.
+pub fn register(cpu: usize) {
+    let words = info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;
+    PROFILER.register(cpu, || memory::allocate_words(words));
+}
+
+/// On the sampler's CPU, in place of a scheduler, able to take its timer's interrupt; does not return there.
+pub fn run_sampler(cpu: usize) {
+    PROFILER.run_sampler(cpu);
+}
+
+/// In the NMI entry's Rust half, with what it interrupted. Called from elsewhere, the token's promise is broken.
+pub fn on_nmi(frame: &TrapFrame) {
+    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
+    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
+    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &Registers { rip, cs, rflags, rsp, rbp, rcx });
+}
