@@ -101,21 +101,21 @@ impl Kernel for Port {
 /// Once, on the boot CPU, as soon as memory and a calibrated clock are there. A wrong `tsc_hz` makes rate and times wrong,
 /// a wrong `text` cuts every stack, missing `anchors` let the symbols of another build go unnoticed.
 pub fn init() {
-    let (info, text) = (info(), paging::text_range());
+    let text = paging::text_range();
     PROFILER.init(|| Setup {
         slots: &SLOTS[..cpu::count()],
         meta: memory::allocate_words(DEFAULT_RING_WORDS / 4),
         config: Config {
             sampler_cpu: cpu::sampler(),
             way: way(),
-            hz: info.number("hz", 1000) as u32,
-            seed: info.number("seed", 42),
-            boot: info.number("boot-id", random::next() | 1),
+            hz: info().number("hz", 1000) as u32,
+            seed: info().number("seed", 42),
+            boot: info().number("boot-id", random::next() | 1),
             can_wait: true,
-            backoff_on_merged: info.option("accel") != Some("tcg"),
+            backoff_on_merged: info().option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),
-            clock: if info.option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
-            accel: info.option("accel").unwrap_or(""),
+            clock: if info().option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
+            accel: info().option("accel").unwrap_or(""),
             load: text.0,
             text,
             build_id: paging::build_id(),
@@ -130,8 +130,7 @@ pub fn init() {
 /// first tick is a triple fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two
 /// of words, mapped for ever, nobody else's; mapped lazily, it faults in the NMI.
 pub fn register(cpu: usize) {
-    let words = info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;
-    PROFILER.register(cpu, || memory::allocate_words(words));
+    PROFILER.register(cpu, || memory::allocate_words(info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
 }
 
 /// On the sampler's CPU, in place of a scheduler, able to take its timer's interrupt; does not return there.
