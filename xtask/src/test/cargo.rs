@@ -36,7 +36,7 @@ pub fn format(_: &mut Context) -> Result<Outcome> {
 }
 
 /// The packages that are compiled for the host.
-const HOST: [&str; 3] = ["--workspace", "--exclude", "test-kernel"];
+const HOST: [&str; 5] = ["--workspace", "--exclude", "test-kernel", "--exclude", "bare"];
 
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
@@ -56,6 +56,9 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         command.args(["--quiet", "--package", "test-kernel", "--features", features]).args(deny);
         outcome.check(&format!("test kernel, features: {features:?}"), must_succeed(&mut command).map(drop));
     }
+    let mut command = toolchain::cargo(way, "clippy", toolchain::KERNEL)?;
+    command.args(["--quiet", "--package", "bare"]).args(deny);
+    outcome.check("bare kernel", must_succeed(&mut command).map(drop));
     Ok(outcome)
 }
 

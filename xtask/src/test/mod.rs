@@ -5,6 +5,7 @@
 
 mod cargo;
 mod feature_off;
+mod integration;
 mod path;
 mod scenario;
 
@@ -85,7 +86,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 12] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -93,6 +94,7 @@ const GROUPS: [Group; 11] = [
     ("ring models", cargo::ring_models),
     ("redox", cargo::redox),
     ("feature off", feature_off::run),
+    ("integration", integration::run),
     ("scenarios", scenario::run),
     ("toolchains", scenario::toolchains),
     ("storm", path::storm),

@@ -1,0 +1,86 @@
+//! A whole kernel without user space: it works, samples itself, and writes its profile to the serial port.
+//!
+//! `boot`: to 64-bit mode, the second CPU. `machine`: tables, NMI, timer, clocks. `profiling`: the port of kprof. Here: the
+//! log, the order of things, the work. The serial log as it is becomes a graph: `kprof-fold serial.log bare`.
+#![no_std]
+#![no_main]
+
+mod boot;
+mod machine;
+mod profiling;
+
+use core::fmt::{self, Write};
+use core::hint::black_box;
+use profiling::PROFILER;
+use x86_64::instructions::{interrupts, port::Port};
+
+/// The log: COM1, as the firmware has left it.
+struct Log;
+
+impl Write for Log {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // SAFETY: COM1's ports on every PC: wait until it takes a byte, write it.
+        text.bytes().for_each(|byte| unsafe {
+            while Port::<u8>::new(0x3fd).read() & 1 << 5 == 0 {}
+            Port::new(0x3f8).write(byte);
+        });
+        Ok(())
+    }
+}
+
+/// Each CPU comes here from `boot`, on a stack of its own, interrupts off. Of two, the first samples and the second works.
+#[unsafe(no_mangle)]
+extern "C" fn kmain(cpu: usize) -> ! {
+    machine::set_up(cpu);
+    if cpu == 0 {
+        machine::CLOCK.call_once(|| machine::measure((machine::measure(1_200_000).timer_hz / 50) as u32));
+        profiling::init(boot::start_second());
+        PROFILER.run_sampler(0);
+    }
+    profiling::register(cpu);
+    interrupts::enable();
+    for round in 0..40 {
+        work(round);
+        // No new line here: the profile begins in the middle of a line of the log.
+        let _ = write!(Log, "bare: round {round} on CPU {cpu} ");
+        PROFILER.export(&mut Log).expect("nobody else reads the rings");
+    }
+    PROFILER.stop().unwrap_or_else(|error| panic!("{error}"));
+    PROFILER.export(&mut Log).expect("nobody else reads the rings");
+    let _ = writeln!(Log, "bare: the end");
+    power_off(0x10)
+}
+
+/// Ends the machine; QEMU's exit code is `2 * value + 1` (isa-debug-exit).
+fn power_off(value: u32) -> ! {
+    loop {
+        // SAFETY: port 0xf4 is isa-debug-exit; on a machine without one nothing happens.
+        unsafe { Port::new(0xf4).write(value) };
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let _ = writeln!(Log, "bare: {info}");
+    power_off(0x12)
+}
+
+/// What there is to see: sorting, counting primes, and a checksum with interrupts off.
+#[inline(never)]
+fn work(seed: u64) {
+    let mut numbers: [u64; 1024] =
+        core::array::from_fn(|index| (index as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    numbers.sort_unstable();
+    black_box((2..30_000).filter(|number| is_prime(*number)).count());
+    interrupts::without_interrupts(|| black_box(checksum(&numbers)));
+}
+
+#[inline(never)]
+fn is_prime(number: u32) -> bool {
+    (2..number).take_while(|divisor| divisor * divisor <= number).all(|divisor| !number.is_multiple_of(divisor))
+}
+
+#[inline(never)]
+fn checksum(numbers: &[u64]) -> u64 {
+    (0..400).fold(0, |sum, turn| numbers.iter().fold(sum, |sum: u64, number| sum.rotate_left(turn) ^ number))
+}

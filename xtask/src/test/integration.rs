@@ -1,0 +1,162 @@
+//! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
+//!
+//! The template is built with the test kernel, which uses it; here its length is counted. The bare kernel is built, booted
+//! with one CPU (which samples itself) and with two (NMIs), and its serial log folded as it is, other lines in between. The
+//! Redox drop-in is compiled and tested against its stand-in, with the profiler on and off. Where a nightly toolchain with
+//! `rust-src` is installed, the bare kernel is built with that too, core from source.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Context, Outcome};
+use crate::build;
+use crate::run;
+use crate::toolchain::{self, KERNEL};
+
+/// A port is one file of at most so many lines.
+const TEMPLATE_LINES: usize = 150;
+/// The bare kernel, all of its files.
+const BARE_LINES: usize = 400;
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let folder = run::root().join("kernel-integration");
+    let template = lines(&folder.join("template"))?;
+    outcome.check("the template is small", at_most(template, TEMPLATE_LINES));
+    outcome.check("the bare kernel is small", at_most(lines(&folder.join("examples/bare"))?, BARE_LINES));
+
+    let (qemu, fold, way) = {
+        let parts = context.parts()?;
+        (parts.qemu.clone(), parts.fold.clone(), parts.way)
+    };
+    let output = run::root().join("target/bare");
+    std::fs::create_dir_all(&output)?;
+    let elf = bare(toolchain::cargo(way, "build", KERNEL)?, toolchain::target_folder(way))?;
+    let symbols = output.join("syms.txt");
+    std::fs::write(&symbols, build::symbols_of(&elf)?)?;
+    let machines = [
+        ("one CPU samples itself", "1", ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"], "self"),
+        ("two CPUs", "2", ["-accel", "tcg,thread=multi", "-rtc", "base=utc"], "nmi"),
+    ];
+    for (name, cpus, accel, sampled_by) in machines {
+        let serial = output.join(format!("serial-{cpus}.log"));
+        let booted = boot(&qemu, &elf, cpus, &accel, &serial);
+        outcome.check(name, booted.and_then(|()| look(&fold, &serial, &symbols, sampled_by)));
+    }
+
+    match nightly() {
+        Err(why) => outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}")),
+        Ok(version) => {
+            eprintln!("toolchain: {version}");
+            let mut command = Command::new("cargo");
+            command.args(["+nightly", "build", "--target", KERNEL.triple, "-Z", "build-std=core,alloc"]);
+            command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN").current_dir(run::root());
+            let target = run::root().join("target/nightly");
+            command.arg("-Zbuild-std-features=compiler-builtins-mem").arg("--target-dir").arg(&target);
+            let serial = output.join("serial-nightly.log");
+            let result = bare(command, target).and_then(|elf| {
+                let symbols = output.join("syms-nightly.txt");
+                std::fs::write(&symbols, build::symbols_of(&elf)?)?;
+                boot(&qemu, &elf, "2", &machines[1].2, &serial)?;
+                look(&fold, &serial, &symbols, "nmi")
+            });
+            outcome.check("the bare kernel by a nightly toolchain", result);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Builds the bare kernel with a cargo command that only lacks the package, and gives its ELF file.
+fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
+    command.args(["--quiet", "--release", "--package", "bare"]);
+    let line = format!("{command:?}");
+    let finished = run::caught(&mut command, BUILD_LIMIT)?;
+    if !finished.status.is_some_and(|status| status.success()) {
+        bail!("{line} failed:\n{}", finished.text);
+    }
+    Ok(target.join(KERNEL.triple).join("release/bare"))
+}
+
+/// Boots it; it ends by itself.
+fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> Result<()> {
+    let mut command = run::bound(qemu);
+    command.args(["-M", "q35", "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot", "-cpu", "max"]);
+    command.args(["-smp", cpus]).args(accel).arg("-kernel").arg(elf);
+    command.arg("-serial").arg(format!("file:{}", serial.display()));
+    command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+    let finished = run::caught(&mut command, BOOT_LIMIT)?;
+    match finished.status.map(|status| status.code()) {
+        Some(Some(33)) => Ok(()),
+        other => bail!("QEMU ended with {other:?}: {}\n{}", finished.text, crate::qemu::last_lines(serial, 20)),
+    }
+}
+
+/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account balanced.
+fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<()> {
+    let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
+    if !log.contains("bare: round 0 on CPU") || !log.contains("bare: the end") {
+        bail!("the log has no lines of the kernel itself");
+    }
+    let is_in_mid_line = |line: &str| line.starts_with("bare: ") && line.contains("~kprof ");
+    if !log.lines().any(is_in_mid_line) {
+        bail!("no line of the profile is in the middle of one of the log: then this shows nothing");
+    }
+    let way = format!("way {sampled_by}");
+    if !log.contains(&way) {
+        bail!("the samples are not from {way}");
+    }
+    // --strict: a damaged line or an account that does not balance is an error.
+    let folded = run::output(Command::new(fold).arg("--strict").arg(serial).arg(symbols))?;
+    let count_of = |stack: &str| -> u64 {
+        let counts =
+            folded.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(frames, _)| frames.contains(stack));
+        counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+    };
+    let (work, primes) = (count_of("kmain;bare::work"), count_of("kmain;bare::work;bare::is_prime"));
+    if work < 100 || primes * 4 < work {
+        bail!("{primes} of {work} samples of the work are in is_prime:\n{folded}");
+    }
+    if let Some(strange) = folded.lines().find(|line| !line.starts_with("kmain") || line.contains(";[")) {
+        bail!("a strange stack: {strange}");
+    }
+    // With interrupts off only an NMI sees what runs.
+    let blind = count_of("bare::checksum") == 0;
+    if blind != (sampled_by == "self") {
+        bail!("checksum (interrupts off) has {} samples, by {sampled_by}", count_of("bare::checksum"));
+    }
+    Ok(())
+}
+
+fn at_most(lines: usize, most: usize) -> Result<()> {
+    if lines > most { bail!("{lines} lines, {most} are allowed") } else { Ok(()) }
+}
+
+/// The lines of all files under a folder.
+fn lines(folder: &Path) -> Result<usize> {
+    let mut all = 0;
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        all += if path.is_dir() { lines(&path)? } else { std::fs::read_to_string(&path)?.lines().count() };
+    }
+    Ok(all)
+}
+
+/// The nightly toolchain's version, if it is there with the library's source.
+fn nightly() -> Result<String> {
+    let rustc = |arguments: &[&str]| {
+        let mut command = Command::new("rustc");
+        run::output(command.arg("+nightly").args(arguments).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN"))
+    };
+    let version = rustc(&["--version"]).context("rustup has none")?;
+    let source = Path::new(rustc(&["--print", "sysroot"])?.trim()).join("lib/rustlib/src/rust/library");
+    if !source.is_dir() {
+        bail!("it lacks the component rust-src");
+    }
+    Ok(version.trim().to_owned())
+}
