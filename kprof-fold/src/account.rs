@@ -61,7 +61,7 @@ impl Account {
                 if counters.is_empty() {
                     continue;
                 }
-                let in_file = cpu.seen.samples;
+                let in_file = cpu.seen.samples();
                 let mut one =
                     CpuAccount { boot: boot_index, cpu: *number, counters, in_file, is_final, faults: vec![] };
                 if is_final {
@@ -145,6 +145,7 @@ impl fmt::Display for Account {
 mod tests {
     use super::*;
     use crate::profile::{Boot, Cpu};
+    use crate::stacks::Traits;
 
     fn profile(change: Option<(&str, u64)>) -> Profile {
         let counters = [("sent", 10), ("taken", 9), ("merged", 1), ("user", 2), ("idle", 1), ("lost-full", 1)];
@@ -152,7 +153,7 @@ mod tests {
         let mut account: Counters =
             counters.iter().chain(&more).map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let mut cpu = Cpu::default();
-        cpu.seen.samples = 4;
+        (0..4).for_each(|tsc| cpu.seen.add(tsc, Traits::of(&[1 << 63])));
         if let Some((name, value)) = change {
             account.insert(name.to_owned(), value);
         }

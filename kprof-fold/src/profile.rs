@@ -3,6 +3,7 @@
 //! In: metadata that the readers have taken apart. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
 //! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
 
+use crate::stacks::Traits;
 use std::collections::BTreeMap;
 
 /// The counters of one CPU by the names that ctl gives them, cumulative since boot.
@@ -17,38 +18,58 @@ pub fn lost(counters: &Counters) -> u64 {
 }
 
 /// Samples of one CPU that are in the file, by what they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// All that count: well-formed, in a complete batch or outside any.
-    pub samples: u64,
-    /// Of these, with a first address in the kernel.
-    pub kernel: u64,
-    /// Of these, idle ones that were kept.
-    pub idle: u64,
-    /// Smallest TSC.
-    pub tsc_min: Option<u64>,
-    /// Largest TSC.
-    pub tsc_max: Option<u64>,
+    /// All that count, well-formed, in a complete batch or outside any: of the user, of the kernel, and both again for
+    /// idle ones that were kept.
+    kinds: [u64; 4],
+    /// Smallest and largest TSC; the other way round where there is none.
+    tsc: (u64, u64),
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { kinds: [0; 4], tsc: (u64::MAX, 0) }
+    }
 }
 
 impl Seen {
     /// Counts one sample.
-    #[inline]
-    pub fn add(&mut self, tsc: u64, kernel: bool, idle: bool) {
-        self.samples += 1;
-        self.kernel += u64::from(kernel);
-        self.idle += u64::from(idle);
-        self.tsc_min = Some(self.tsc_min.map_or(tsc, |min| min.min(tsc)));
-        self.tsc_max = Some(self.tsc_max.map_or(tsc, |max| max.max(tsc)));
+    #[inline(always)]
+    pub fn add(&mut self, tsc: u64, traits: Traits) {
+        self.kinds[usize::from(traits.is_kernel()) + 2 * usize::from(traits.is_idle())] += 1;
+        self.tsc = (self.tsc.0.min(tsc), self.tsc.1.max(tsc));
     }
 
     /// Adds what was counted elsewhere.
     pub fn merge(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.kernel += other.kernel;
-        self.idle += other.idle;
-        self.tsc_min = [self.tsc_min, other.tsc_min].into_iter().flatten().min();
-        self.tsc_max = [self.tsc_max, other.tsc_max].into_iter().flatten().max();
+        self.kinds.iter_mut().zip(other.kinds).for_each(|(kind, more)| *kind += more);
+        self.tsc = (self.tsc.0.min(other.tsc.0), self.tsc.1.max(other.tsc.1));
+    }
+
+    /// All samples.
+    pub fn samples(&self) -> u64 {
+        self.kinds.iter().sum()
+    }
+
+    /// Those with a first address in the kernel.
+    pub fn kernel(&self) -> u64 {
+        self.kinds[1] + self.kinds[3]
+    }
+
+    /// Idle ones that were kept.
+    pub fn idle(&self) -> u64 {
+        self.kinds[2] + self.kinds[3]
+    }
+
+    /// Smallest TSC.
+    pub fn tsc_min(&self) -> Option<u64> {
+        (self.samples() > 0).then_some(self.tsc.0)
+    }
+
+    /// Largest TSC.
+    pub fn tsc_max(&self) -> Option<u64> {
+        (self.samples() > 0).then_some(self.tsc.1)
     }
 }
 
@@ -172,7 +193,7 @@ pub struct Profile {
 impl Profile {
     /// Samples that count, all CPUs and boots.
     pub fn samples(&self) -> u64 {
-        self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples).sum()
+        self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples()).sum()
     }
 
     /// Samples lost, all CPUs and boots.

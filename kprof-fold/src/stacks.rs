@@ -19,7 +19,11 @@ pub enum Encoding {
     Words,
 }
 
-/// Hashes that [`Stacks::touch`] looks at in one call.
+/// A place that may be that of a stack: the one behind it, or 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate(u32);
+
+/// Hashes that [`Stacks::candidates`] looks for in one call, at most.
 pub const TOUCHED: usize = 32;
 
 /// What is known of a stack without symbols.
@@ -30,6 +34,7 @@ impl Traits {
     const KERNEL: u32 = 1 << 8;
     const BORDER: u32 = 1 << 9;
     const MARKED: u32 = 1 << 10;
+    const RESTING: u32 = 1 << 11;
 
     /// Derives the traits from the words of a stack, innermost first.
     pub fn of(words: &[u64]) -> Self {
@@ -48,6 +53,9 @@ impl Traits {
                 Some(Marker::Interrupt(_) | Marker::Exception(_)) => bits |= Self::BORDER,
                 _ => {}
             }
+        }
+        if bits & u32::from(Facts::IDLE) != 0 && bits & Self::BORDER == 0 {
+            bits |= Self::RESTING;
         }
         Self(bits)
     }
@@ -69,7 +77,7 @@ impl Traits {
 
     /// The idle context was running and no interrupt or exception was being served.
     pub fn is_idle(self) -> bool {
-        self.0 & u32::from(Facts::IDLE) != 0 && !self.in_interrupt()
+        self.0 & Self::RESTING != 0
     }
 
     /// An interrupt or exception entry is on the stack.
@@ -145,7 +153,7 @@ impl Stacks {
     }
 
     /// Number, traits and bytes of the stack at a place.
-    #[inline]
+    #[inline(always)]
     fn record(&self, place: u32) -> (StackId, Traits, &[u8]) {
         let record = &self.bytes[place as usize * UNIT_BYTES..];
         let (header, bytes) = record.split_at(HEADER_BYTES);
@@ -153,20 +161,38 @@ impl Stacks {
         (number(0), Traits(number(8)), &bytes[..number(4) as usize])
     }
 
-    /// Brings what [`find`](Self::find) will read for these hashes into the caches: the loads of one step do not wait for
-    /// each other, as those of one search do. The result means nothing; it keeps the loads alive.
+    /// Where the stacks with these hashes are, or 0 where there is none; each is to be made sure of by
+    /// [`confirm`](Self::confirm). The loads of one step do not wait for each other, as those of one search do.
     #[inline]
-    pub fn touch(&self, hashes: &[u64]) -> u64 {
+    pub fn candidates(&self, hashes: &[u64; TOUCHED]) -> [Candidate; TOUCHED] {
+        let mut found = [Candidate(0); TOUCHED];
         let mask = self.slots.len() - 1;
-        let mut places = [0; TOUCHED];
-        for (place, hash) in places.iter_mut().zip(hashes) {
-            *place = (self.slots[(*hash >> 32) as usize & mask] as u32).saturating_sub(1) as usize * UNIT_BYTES;
+        for (found, hash) in found.iter_mut().zip(hashes) {
+            let mut at = (*hash >> 32) as usize & mask;
+            let mut slot = self.slots[at];
+            while slot != 0 && slot >> 32 != *hash >> 32 {
+                at = (at + 1) & mask;
+                slot = self.slots[at];
+            }
+            *found = Candidate(slot as u32);
         }
-        let lines = |place: &usize| match self.bytes.get(*place..place + 129) {
-            Some(bytes) => u64::from(bytes[0]) + u64::from(bytes[64]) + u64::from(bytes[128]),
-            None => 0,
-        };
-        places.iter().map(lines).sum()
+        // Brings the bytes that will be compared into the caches. The sum means nothing; it keeps the loads alive.
+        let mut sum = 0u64;
+        for found in &found {
+            let place = (found.0 as usize).saturating_sub(1) * UNIT_BYTES;
+            if let Some(lines) = self.bytes.get(place..place + 129) {
+                sum += u64::from(lines[0]) + u64::from(lines[64]) + u64::from(lines[128]);
+            }
+        }
+        std::hint::black_box(sum);
+        found
+    }
+
+    /// The number and traits of the candidate, if it is the stack with exactly these bytes.
+    #[inline(always)]
+    pub fn confirm(&self, candidate: Candidate, bytes: &[u8]) -> Option<(StackId, Traits)> {
+        let (id, traits, known) = self.record(candidate.0.checked_sub(1)?);
+        (known == bytes).then_some((id, traits))
     }
 
     /// Adds a stack that [`find`](Self::find) did not find.
@@ -261,32 +287,35 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 /// Hash of a stack's bytes: two lanes of 16 bytes, each folded by a 64 x 64 bit multiplication.
-#[inline]
+#[inline(always)]
 pub fn hash(bytes: &[u8]) -> u64 {
-    let len = bytes.len();
-    let (mut one, mut two) = (K[0], K[1]);
-    let (blocks, rest) = bytes.as_chunks::<32>();
-    for block in blocks {
+    let mut lanes = (K[0], K[1]);
+    let step = |(one, two): (u64, u64), block: &[u8; 32]| {
         let [a, b, c, d] = words_of(block);
-        one = fold(a ^ one, b ^ K[2]);
-        two = fold(c ^ two, d ^ K[3]);
+        (fold(a ^ one, b ^ K[2]), fold(c ^ two, d ^ K[3]))
+    };
+    // The last step reaches back into the one before it.
+    let Some(last) = bytes.last_chunk::<32>() else { return hash_short(bytes) };
+    for block in bytes[..bytes.len() - 1].as_chunks::<32>().0 {
+        lanes = step(lanes, block);
     }
-    let (rest16, _) = rest.as_chunks::<16>();
-    if let Some(half) = rest16.first() {
-        let [a, b] = words_of(half);
-        one = fold(a ^ one, b ^ K[2]);
-    }
-    // The last 16 bytes, whether or not they were part of a full step.
-    if let Some(last) = bytes.last_chunk::<16>() {
-        let [a, b] = words_of(last);
-        two = fold(a ^ two, b ^ K[3]);
-    } else {
-        let mut padded = [0u8; 16];
-        padded[..len].copy_from_slice(bytes);
-        let [a, b] = words_of(&padded);
-        two = fold(a ^ two, b ^ K[3]);
-    }
-    fold(one ^ len as u64, two ^ K[2])
+    let (one, two) = step(lanes, last);
+    fold(one ^ bytes.len() as u64, two ^ K[2])
+}
+
+/// Hash of fewer than 32 bytes.
+fn hash_short(bytes: &[u8]) -> u64 {
+    let (first, last) = match (bytes.first_chunk::<16>(), bytes.last_chunk::<16>()) {
+        (Some(first), Some(last)) => (*first, *last),
+        _ => {
+            let mut padded = [0; 16];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            (padded, [0; 16])
+        }
+    };
+    let ([a, b], [c, d]) = (words_of(&first), words_of(&last));
+    let (one, two) = (fold(a ^ K[0], b ^ K[2]), fold(c ^ K[1], d ^ K[3]));
+    fold(one ^ bytes.len() as u64, two ^ K[2])
 }
 
 /// The bytes as little-endian words.

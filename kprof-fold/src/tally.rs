@@ -133,18 +133,23 @@ impl Tally {
         plain.chain(grouped).filter(|count| count.samples > 0).collect()
     }
 
-    #[inline]
+    #[inline(always)]
     fn count(&mut self, stack: StackId) {
-        let at = stack as usize;
-        if at >= self.cells.len() {
-            self.cells.resize(at + 1, Cell::default());
-        }
-        self.cells[at].add(&self.outcomes);
         self.touched = true;
+        match self.cells.get_mut(stack as usize) {
+            Some(cell) => cell.add(&self.outcomes),
+            None => self.first(stack),
+        }
     }
 
-    fn chosen(&mut self, sample: &Sample<'_>) {
-        if !self.select.admits_sample(sample) {
+    #[cold]
+    fn first(&mut self, stack: StackId) {
+        self.cells.resize(stack as usize + 1, Cell::default());
+        self.cells[stack as usize].add(&self.outcomes);
+    }
+
+    fn chosen(&mut self, sample: Sample<'_>) {
+        if !self.select.admits_sample(&sample) {
             return;
         }
         let group = match self.by {
@@ -174,9 +179,9 @@ impl Tally {
 }
 
 impl Consumer for Tally {
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, sample: &Sample<'_>) {
-        if self.takes_all { self.count(sample.stack) } else { self.chosen(sample) }
+        if self.takes_all { self.count(sample.stack) } else { self.chosen(*sample) }
     }
 
     fn commit(&mut self) {

@@ -39,7 +39,7 @@ pub fn resolve(input: &Input, from: &str, to: &str, tsc_hz: Option<f64>) -> Resu
 
 fn time(profile: &Profile, text: &str, tsc_hz: Option<f64>) -> Result<u64, Error> {
     let boot = &profile.boots[0];
-    let first = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min).min().unwrap_or(0);
+    let first = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min().unwrap_or(0);
     let hz = || {
         let hz = tsc_hz.or(boot.tsc_hz().map(|hz| hz as f64));
         hz.ok_or_else(|| Error::Usage("--between: seconds need a clock; the header has none, so give GHZ".to_owned()))

@@ -71,7 +71,7 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
         let get = |name: &str| counters.and_then(|cpu| cpu.account.as_ref().unwrap_or(&cpu.batch).get(name).copied());
         match (get("sent"), get("taken")) {
             _ if Some(cpu) == sampler => {}
-            (None, _) if counters.is_none_or(|cpu| cpu.seen.samples == 0) => {
+            (None, _) if counters.is_none_or(|cpu| cpu.seen.samples() == 0) => {
                 found.push(format!(
                     "no samples from CPU {cpu}: is it registered with the profiler after its IDT is loaded?"
                 ));
@@ -101,8 +101,8 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     else {
         return;
     };
-    let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min).min();
-    let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max).max();
+    let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
+    let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
     let seconds = from.zip(to).map_or(0.0, |(from, to)| (to - from) as f64 / hz);
     let reached = most as f64 / seconds;
     if seconds > 0.1 && reached < 0.8 * rate as f64 {

@@ -15,7 +15,7 @@ pub type FrameId = u32;
 pub const UNKNOWN: &str = "[unknown]";
 
 /// Addresses that only one stack has, or few, as a rule.
-const ADDRESSES_PER_STACK: usize = 4;
+const ADDRESSES_PER_STACK: usize = 1;
 /// Addresses that room is made for at most before they are seen: one MiB.
 const MOST_RESERVED: usize = 1 << 16;
 

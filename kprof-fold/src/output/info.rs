@@ -34,15 +34,17 @@ pub fn text(profile: &Profile, timeline: &Timeline, account: &Account, form: &st
         }
         for (number, cpu) in &boot.cpus {
             let (seen, repeated) = (&cpu.seen, cpu.repeated_batches);
-            let span = seen.tsc_min.zip(seen.tsc_max).map_or(0, |(from, to)| to - from);
+            let span = seen.tsc_min().zip(seen.tsc_max()).map_or(0, |(from, to)| to - from);
             let _ = write!(
                 text,
                 "  CPU {number}: {} samples, {} in the kernel, {} idle",
-                seen.samples, seen.kernel, seen.idle
+                seen.samples(),
+                seen.kernel(),
+                seen.idle()
             );
             if let Some(hz) = tsc_hz.filter(|_| span > 0) {
                 let seconds = span as f64 / hz;
-                let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples - 1) as f64 / seconds);
+                let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
             }
             let _ = writeln!(
                 text,

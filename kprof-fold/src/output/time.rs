@@ -28,8 +28,8 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     let (kinds, recorded) = (sum("irq-on") + sum("irq-off") + sum("interrupt"), sum("recorded"));
     // Kept user and idle samples are recorded and of none of the three kinds.
     let other = recorded.saturating_sub(kinds);
-    let kept_user = other.min(seen().map(|seen| seen.samples - seen.kernel).sum());
-    let kept_idle = (other - kept_user).min(seen().map(|seen| seen.idle).sum());
+    let kept_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
+    let kept_idle = (other - kept_user).min(seen().map(|seen| seen.idle()).sum());
     let pending = sum("sent").saturating_sub(sum("taken") + sum("merged"));
     let ticks = [
         ("kernel, interrupts on", sum("irq-on")),
@@ -62,8 +62,8 @@ pub fn own_share(profile: &Profile, account: &Account) -> f64 {
             (Some(tsc_hz), Some(hz)) if hz > 0 => cpu.get("sent") as f64 * tsc_hz as f64 / hz as f64,
             _ => 0.0,
         };
-        let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min).min();
-        let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max).max();
+        let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
+        let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
         let span = from.zip(to).map_or(0, |(from, to)| to - from) as f64;
         own += cpu.get("own-tsc") as f64;
         elapsed += f64::max(ticks, span);

@@ -68,13 +68,13 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open) -> Option<Gap> {
     let cpu = boot.cpus.entry(number).or_default();
     cpu.seen.merge(&open.seen);
     remember(&mut cpu.positions, open.positions);
-    let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max);
+    let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max());
     for (name, value) in &open.counters {
         // Counters only grow; a smaller one is damage, and must not make the next one count twice.
         let known = cpu.batch.entry(name.clone()).or_default();
         *known = value.max(known).to_owned();
     }
-    cpu.batch_tsc = open.seen.tsc_max.or(cpu.batch_tsc);
+    cpu.batch_tsc = open.seen.tsc_max().or(cpu.batch_tsc);
     gap
 }
 

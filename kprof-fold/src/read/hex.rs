@@ -3,6 +3,8 @@
 //! In: the bytes of a field. Out: the number, or why it is none. Plain means `0-9a-fA-F` only: no sign, no `0x`, no
 //! underscore. Any number of leading zeros is fine; what counts is whether the value fits.
 
+use wide::{bytemuck, i16x8, u8x16, u16x8};
+
 /// Why a field is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadNumber {
@@ -73,37 +75,28 @@ fn hex64_long(field: &[u8]) -> Result<u64, BadNumber> {
     hex64_padded(field)
 }
 
-/// Sixteen digits, eight at a time in one register.
-#[inline]
-fn hex16(digits: &[u8; 16]) -> Option<u64> {
-    const ONES: u64 = u64::from_le_bytes(*b"ffffffff");
-    const ZEROS: u64 = u64::from_le_bytes(*b"00000000");
-    let [high, low] = crate::stacks::words_of(digits);
-    let (low, bad_low) = hex8(low);
-    // The upper half of a kernel address, and of a size, is nearly always one of these.
-    let (high, bad_high) = match high {
-        ONES => (u32::MAX, 0),
-        ZEROS => (0, 0),
-        other => hex8(other),
-    };
-    (bad_high | bad_low == 0).then_some(u64::from(high) << 32 | u64::from(low))
+/// Sixteen bytes as digits, all at once: their value where all are, and a bit for each that is none.
+#[inline(always)]
+fn sixteen(bytes: &[u8; 16]) -> (u64, u32) {
+    let text = u8x16::new(*bytes);
+    let (number, letter) = (text - u8x16::splat(b'0'), (text | u8x16::splat(0x20)) - u8x16::splat(b'a'));
+    let is_number = number.simd_eq(number.min(u8x16::splat(9)));
+    let is_letter = letter.simd_eq(letter.min(u8x16::splat(5)));
+    let nibbles = (number & is_number) | ((letter + u8x16::splat(10)) & is_letter);
+    // Two digits become a byte, then the eight bytes a word; the first digit is the highest.
+    let pairs: u16x8 = bytemuck::cast(nibbles);
+    let pairs = if cfg!(target_endian = "little") { pairs << 4 | pairs >> 8 } else { pairs >> 4 | pairs };
+    let pairs: i16x8 = bytemuck::cast(pairs & u16x8::splat(0xff));
+    let value = u8x16::narrow_i16x8(pairs, pairs).to_array();
+    let [value, _] = value.as_chunks::<8>().0 else { unreachable!("twice eight bytes") };
+    (u64::from_be_bytes(*value), !(is_number | is_letter).to_bitmask() & 0xffff)
 }
 
-/// Eight digits, the first in the lowest byte: their value, and not 0 in the second place if one is no digit.
+/// Sixteen digits.
 #[inline]
-fn hex8(text: u64) -> (u32, u64) {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let letter = text >> 6 & ONES;
-    let nibbles = (text & (0x0f * ONES)) + letter * 9;
-    // Above 9 exactly where a letter stands, and never above 15.
-    let above_nine = (nibbles + 0x76 * ONES) >> 7 & ONES;
-    let bad_value = (above_nine ^ letter) | nibbles & (0xf0 * ONES);
-    // Upper half of the byte: 3 for a digit; 4 or 6 for a letter.
-    let bad_upper = text & (0x80 * ONES) | (text >> 4 ^ text >> 6 ^ ONES) & ONES | (text >> 5 | letter) & ONES ^ ONES;
-    let pairs = (nibbles << 4 | nibbles >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
-    // The first digit is the highest.
-    (((fours | fours >> 16) as u32).swap_bytes(), bad_value | bad_upper)
+fn hex16(digits: &[u8; 16]) -> Option<u64> {
+    let (value, bad) = sixteen(digits);
+    (bad == 0).then_some(value)
 }
 
 #[cold]
@@ -125,6 +118,18 @@ fn hex64_padded(field: &[u8]) -> Result<u64, BadNumber> {
 pub fn sixteen_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
     let (sixteen, behind) = text.split_first_chunk::<16>()?;
     Some((hex16(sixteen)?, behind.strip_prefix(b" ")?))
+}
+
+/// A number of up to 16 digits and what is behind the one space that follows it; `None` for anything else, which
+/// [`hex64`] may still read.
+#[inline(always)]
+pub fn number_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (value, bad) = sixteen(text.first_chunk()?);
+    let digits = (bad | 1 << 16).trailing_zeros() as usize;
+    if digits == 0 || text.get(digits) != Some(&b' ') {
+        return None;
+    }
+    Some((value >> (64 - 4 * digits), &text[digits + 1..]))
 }
 
 /// The addresses of a stack with one space between, each checked.
@@ -202,6 +207,29 @@ mod tests {
                 let text = std::str::from_utf8(&digits).ok().filter(|text| !text.starts_with('+'));
                 let expected = text.and_then(|text| u64::from_str_radix(text, 16).ok());
                 assert_eq!(hex64(&digits).ok(), expected, "{byte} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_before_a_space_are_read_like_others() {
+        let texts =
+            ["", "0", "f", "1234567", "12345678", "123456789", "abcdef012345", "fedcba987654321", "fedcba9876543210"];
+        for text in texts {
+            for (at, byte) in (0..text.len()).flat_map(|at| (0..=255).map(move |byte: u8| (at, byte))).chain([(99, 0)])
+            {
+                let mut digits = text.as_bytes().to_vec();
+                digits.iter_mut().skip(at).take(1).for_each(|digit| *digit = byte);
+                for behind in [&b"x"[..], b"12345678 and more"] {
+                    let line = [&digits[..], b" ", behind].concat();
+                    let space = line.iter().position(|byte| *byte == b' ').expect("there is one");
+                    let (number, rest) = (hex64(&line[..space]), &line[space + 1..]);
+                    if let Some(found) = number_and_space(&line) {
+                        assert_eq!((Ok(found.0), found.1), (number, rest), "{line:?}");
+                    } else if behind.len() > 8 && space <= 16 {
+                        assert!(number.is_err(), "{line:?}");
+                    }
+                }
             }
         }
     }

@@ -7,10 +7,11 @@
 use super::batch::Open;
 use super::blocks::MAX_LINE_BYTES;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
-use super::split::{BadField, Group, Parts, split};
+use super::lines::Lines;
+use super::split::{BadField, Filled, Group, Parts, split};
 use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
-use crate::stacks::{self, Encoding, StackId, Stacks, TOUCHED, Traits};
+use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
 
 /// CPUs below this number are counted in a plain table.
 const FEW_CPUS: usize = 1024;
@@ -103,7 +104,6 @@ impl<C: Consumer> Ingest<C> {
     }
 
     /// Takes one line without its LF.
-    #[inline]
     pub fn line(&mut self, line: &[u8]) {
         if line.len() > MAX_LINE_BYTES {
             return self.too_long(line.len() as u64);
@@ -139,7 +139,7 @@ impl<C: Consumer> Ingest<C> {
             let traits = Traits::of(words);
             (self.stacks.insert(&bytes, hash, traits), traits)
         });
-        self.book(&Parts { context, cpu, tsc, stack: &bytes, hash }, stack, traits);
+        self.book(Parts { context, cpu, tsc, stack: &bytes, hash }, stack, traits);
         self.joined = bytes;
     }
 
@@ -167,60 +167,55 @@ impl<C: Consumer> Ingest<C> {
         !(matches!(cpu, Some(Ok(_))) && rest_is_hex)
     }
 
-    /// Takes whole lines, each with its LF.
-    ///
-    /// Well-formed sample lines are collected in groups, so that the loads for their stacks can overlap.
+    /// Takes whole lines, each with its LF. Common sample lines are taken in groups.
     pub fn lines(&mut self, block: &[u8]) {
         let mut group = Group::default();
-        let mut from = 0;
-        for end in memchr::memchr_iter(b'\n', block) {
-            let line = &block[from..end];
-            from = end + 1;
-            if self.fields == Fields::ContextFirst
-                && line.first() != Some(&b'#')
-                && matches!(self.region, Region::Free | Region::Batch(_))
-                && line.len() <= MAX_LINE_BYTES
-                && let Ok(parts) = split(line.strip_suffix(b"\r").unwrap_or(line))
-            {
-                if group.push(parts) {
-                    self.group(&mut group);
+        let mut lines = Lines::of(block);
+        loop {
+            let samples_count = matches!(self.region, Region::Free | Region::Batch(_));
+            if self.fields == Fields::ContextFirst && samples_count {
+                let filled = group.fill(&mut lines);
+                self.group(&group);
+                match filled {
+                    Filled::Full => {}
+                    Filled::End => return,
+                    Filled::Odd(line) => self.line(line),
                 }
             } else {
-                self.group(&mut group);
-                self.line(line);
-            }
-        }
-        self.group(&mut group);
-    }
-
-    /// Counts the lines of a group and empties it. Each step goes through the whole group before the next begins: the
-    /// loads of one step do not depend on each other and overlap.
-    fn group(&mut self, group: &mut Group<'_>) {
-        std::hint::black_box(self.stacks.touch(group.hashes()));
-        let mut found = [None; TOUCHED];
-        for (found, parts) in found.iter_mut().zip(group.parts()) {
-            *found = self.stacks.find(parts.stack, parts.hash);
-        }
-        for (found, parts) in found.into_iter().zip(group.parts()) {
-            self.line += 1;
-            match found {
-                Some((stack, traits)) => self.book(parts, stack, traits),
-                None => {
-                    if let Err((field, bad)) = self.parts(parts) {
-                        self.malformed(parts.stack, field, bad);
-                    }
+                match lines.next() {
+                    Some(line) => self.line(line),
+                    None => return,
                 }
             }
         }
-        group.clear();
+    }
+
+    /// Counts the lines of a group. The searches go through the whole group before anything is counted: their loads do not
+    /// depend on each other and overlap.
+    fn group(&mut self, group: &Group<'_>) {
+        let candidates = self.stacks.candidates(group.hashes());
+        for (at, candidate) in candidates.into_iter().enumerate().take(group.taken()) {
+            self.line += 1;
+            match self.stacks.confirm(candidate, group.stack(at)) {
+                Some((stack, traits)) => self.book(group.parts(at), stack, traits),
+                None => self.unconfirmed(group, at),
+            }
+        }
+    }
+
+    /// The candidate was another stack with the same hash, or this one is new.
+    #[cold]
+    fn unconfirmed(&mut self, group: &Group<'_>, at: usize) {
+        if let Err((field, bad)) = self.parts(group.parts(at)) {
+            self.malformed(group.line(at), field, bad);
+        }
     }
 
     fn sample(&mut self, line: &[u8]) -> Result<(), BadField> {
-        self.parts(&split(line)?)
+        self.parts(split(line)?)
     }
 
-    #[inline]
-    fn parts(&mut self, parts: &Parts<'_>) -> Result<(), BadField> {
+    fn parts(&mut self, parts: Parts<'_>) -> Result<(), BadField> {
         let (id, traits) = match self.stacks.find(parts.stack, parts.hash) {
             Some(found) => found,
             None => self.new_stack(parts.stack, parts.hash)?,
@@ -243,7 +238,7 @@ impl<C: Consumer> Ingest<C> {
             joined.extend_from_slice(callers);
         }
         let parts = Parts { context: b"-", cpu, tsc, stack: &joined, hash: stacks::hash(&joined) };
-        let result = self.parts(&parts);
+        let result = self.parts(parts);
         self.joined = joined;
         result
     }
@@ -257,28 +252,26 @@ impl<C: Consumer> Ingest<C> {
         Ok(self.stacks.insert_parsed(stack, hash, &self.words))
     }
 
-    #[inline]
-    fn book(&mut self, parts: &Parts<'_>, stack: StackId, traits: Traits) {
-        let Parts { context, cpu, tsc, .. } = *parts;
-        let (kernel, idle) = (traits.is_kernel(), traits.is_idle());
-        let sample = Sample { boot: self.boot, context, cpu, tsc, stack, traits };
+    #[inline(always)]
+    fn book(&mut self, parts: Parts<'_>, stack: StackId, traits: Traits) {
+        let Parts { context, cpu, tsc, .. } = parts;
         match &mut self.region {
             Region::Batch(open) => {
                 open.lines += 1;
                 if open.cpu.is_none() {
                     return self.sample_among_names();
                 }
-                open.seen.add(tsc, kernel, idle);
+                open.seen.add(tsc, traits);
                 if open.cpu != Some(cpu) {
                     self.odd_cpu(cpu);
                 }
             }
             _ => match self.free.get_mut(cpu as usize) {
-                Some(seen) => seen.add(tsc, kernel, idle),
-                None => self.first_on_cpu(cpu, tsc, kernel, idle),
+                Some(seen) => seen.add(tsc, traits),
+                None => self.first_on_cpu(cpu, tsc, traits),
             },
         }
-        self.consumer.sample(&sample);
+        self.consumer.sample(&Sample { boot: self.boot, context, cpu, tsc, stack, traits });
     }
 
     /// A batch of names and marks has no CPU that it could be counted for, and may come again.
@@ -296,12 +289,12 @@ impl<C: Consumer> Ingest<C> {
     }
 
     #[cold]
-    fn first_on_cpu(&mut self, cpu: u32, tsc: u64, kernel: bool, idle: bool) {
+    fn first_on_cpu(&mut self, cpu: u32, tsc: u64, traits: Traits) {
         if (cpu as usize) < FEW_CPUS {
             self.free.resize(cpu as usize + 1, Seen::default());
-            self.free[cpu as usize].add(tsc, kernel, idle);
+            self.free[cpu as usize].add(tsc, traits);
         } else {
-            self.present_boot().cpus.entry(cpu).or_default().seen.add(tsc, kernel, idle);
+            self.present_boot().cpus.entry(cpu).or_default().seen.add(tsc, traits);
         }
     }
 
@@ -326,7 +319,7 @@ impl<C: Consumer> Ingest<C> {
     pub(super) fn flush_free(&mut self) {
         self.consumer.commit();
         for (cpu, seen) in std::mem::take(&mut self.free).into_iter().enumerate() {
-            if seen.samples > 0 {
+            if seen.samples() > 0 {
                 self.present_boot().cpus.entry(cpu as u32).or_default().seen.merge(&seen);
             }
         }

@@ -11,6 +11,7 @@ pub mod form;
 pub mod header;
 pub mod hex;
 pub mod ingest;
+pub mod lines;
 pub mod metadata;
 pub mod serial;
 pub mod split;

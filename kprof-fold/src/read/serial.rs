@@ -5,6 +5,7 @@
 
 use super::blocks::{Block, Blocks};
 use super::ingest::{Consumer, Ingest};
+use super::lines::Lines;
 use crate::problems::Kind;
 use kprof::format::serial;
 use std::io::{self, Read};
@@ -21,13 +22,7 @@ pub fn read<C: Consumer>(
     let mut log = Log { line: 0, next: 0 };
     loop {
         match blocks.next_block()? {
-            Block::Lines(lines) => {
-                let mut from = 0;
-                for end in memchr::memchr_iter(b'\n', lines) {
-                    log.line(ingest, &lines[from..end]);
-                    from = end + 1;
-                }
-            }
+            Block::Lines(lines) => Lines::of(lines).for_each(|line| log.line(ingest, line)),
             Block::Unfinished(line) => log.line(ingest, line),
             Block::TooLong(_) => log.line += 1,
             Block::End => break,

@@ -3,7 +3,9 @@
 //! In: a line `<context> <cpu> <tsc> <rip> <caller>...`. Out: its fields; the stack stays text, with its hash. Whether
 //! the addresses are well-formed is decided where the stack is new.
 
-use super::hex::{BadNumber, digit, hex64};
+use super::blocks::MAX_LINE_BYTES;
+use super::hex::{BadNumber, digit, hex64, number_and_space};
+use super::lines::Lines;
 use crate::stacks::{self, TOUCHED};
 
 /// A field that is not as it must be.
@@ -28,102 +30,152 @@ pub struct Parts<'a> {
 ///
 /// # Errors
 /// The first of context, cpu and tsc that is missing or malformed.
-#[inline]
 pub fn split(line: &[u8]) -> Result<Parts<'_>, BadField> {
+    quick(line).map_or_else(|| thorough(line), Ok)
+}
+
+/// Cuts what nearly every line is like: a sample of which no field is long, with addresses behind the time stamp and no CR
+/// at the end.
+#[inline(always)]
+fn quick(line: &[u8]) -> Option<Parts<'_>> {
+    if line.first() == Some(&b'#') || line.last() == Some(&b'\r') || line.len() > MAX_LINE_BYTES {
+        return None;
+    }
+    let space = short_context(line)?;
+    let (context, rest) = (&line[..space], &line[space + 1..]);
+    let (cpu, rest) = match rest {
+        // CPUs are below 16 on most machines.
+        [one, b' ', rest @ ..] if digit(*one) < 16 => (u32::from(digit(*one)), rest),
+        _ => {
+            let (cpu, rest) = number_and_space(rest)?;
+            (u32::try_from(cpu).ok()?, rest)
+        }
+    };
+    let (tsc, stack) = number_and_space(rest)?;
+    Some(Parts { context, cpu, tsc, stack, hash: stacks::hash(stack) })
+}
+
+/// Cuts any line.
+#[cold]
+fn thorough(line: &[u8]) -> Result<Parts<'_>, BadField> {
     let missing = |field| (field, BadNumber::Empty);
-    let space = find_space(line).ok_or(missing("cpu"))?;
+    let space = memchr::memchr(b' ', line).ok_or(missing("cpu"))?;
     let (context, rest) = (&line[..space], &line[space + 1..]);
     if context.is_empty() {
         return Err(missing("context"));
     }
+    let number = |text, name, next| -> Result<_, BadField> {
+        let space = memchr::memchr(b' ', text);
+        let value = hex64(&text[..space.unwrap_or(text.len())]).map_err(|bad| (name, bad))?;
+        let space = space.ok_or((next, BadNumber::Empty))?;
+        Ok((value, &text[space + 1..]))
+    };
     let (cpu, rest) = number(rest, "cpu", "tsc")?;
     let cpu = u32::try_from(cpu).map_err(|_| ("cpu", BadNumber::TooLarge))?;
     let (tsc, stack) = number(rest, "tsc", "first address")?;
     Ok(Parts { context, cpu, tsc, stack, hash: stacks::hash(stack) })
 }
 
-/// The number up to the next space, and what is behind it: in one pass where it has up to 16 digits.
-#[inline]
-fn number<'a>(text: &'a [u8], name: &'static str, next: &'static str) -> Result<(u64, &'a [u8]), BadField> {
-    // CPUs are below 16 on most machines.
-    if let [one, b' ', rest @ ..] = text
-        && digit(*one) < 16
-    {
-        return Ok((u64::from(digit(*one)), rest));
+/// Place of the first space, eight bytes at a time, if it is among the first 64 bytes and not the first of them.
+#[inline(always)]
+fn short_context(line: &[u8]) -> Option<usize> {
+    match first_space(line.first_chunk::<8>()?) {
+        None => longer_context(line),
+        space => space.filter(|space| *space > 0),
     }
-    let mut value = 0;
-    for (at, byte) in text.iter().take(17).enumerate() {
-        let digit = digit(*byte);
-        if digit > 15 {
-            if *byte == b' ' && at > 0 {
-                return Ok((value, &text[at + 1..]));
-            }
-            break;
-        }
-        value = value << 4 | u64::from(digit);
-    }
-    slow_number(text, name, next)
 }
 
-#[cold]
-fn slow_number<'a>(text: &'a [u8], name: &'static str, next: &'static str) -> Result<(u64, &'a [u8]), BadField> {
-    let space = memchr::memchr(b' ', text);
-    let value = hex64(&text[..space.unwrap_or(text.len())]).map_err(|bad| (name, bad))?;
-    let space = space.ok_or((next, BadNumber::Empty))?;
-    Ok((value, &text[space + 1..]))
+fn longer_context(line: &[u8]) -> Option<usize> {
+    let eights = line.as_chunks::<8>().0.iter().take(8).enumerate();
+    eights.skip(1).find_map(|(number, eight)| first_space(eight).map(|space| 8 * number + space))
 }
 
-/// A few lines that have been cut and not yet counted.
+#[inline(always)]
+fn first_space(eight: &[u8; 8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let differs = u64::from_le_bytes(*eight) ^ (ONES * b' ' as u64);
+    let zero_byte = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+    (zero_byte != 0).then(|| zero_byte.trailing_zeros() as usize / 8)
+}
+
+/// Why a group takes no more.
+pub enum Filled<'a> {
+    /// It has as many lines as it can.
+    Full,
+    /// No line is left.
+    End,
+    /// This line has to be looked at thoroughly; it is not in the group.
+    Odd(&'a [u8]),
+}
+
+/// A few lines that have been cut and not yet counted; a column for each part, so that each is stored once.
 #[derive(Default)]
 pub struct Group<'a> {
-    parts: [Parts<'a>; TOUCHED],
+    lines: [&'a [u8]; TOUCHED],
+    context_bytes: [usize; TOUCHED],
+    cpus: [u32; TOUCHED],
+    tscs: [u64; TOUCHED],
+    stacks: [&'a [u8]; TOUCHED],
     hashes: [u64; TOUCHED],
     len: usize,
 }
 
 impl<'a> Group<'a> {
-    /// Adds a line; true if the group is full then.
-    #[inline]
-    pub fn push(&mut self, parts: Parts<'a>) -> bool {
-        self.hashes[self.len] = parts.hash;
-        self.parts[self.len] = parts;
-        self.len += 1;
-        self.len == TOUCHED
+    /// Takes lines until the group is full, the lines are at their end, or one is not what nearly every line is like, which
+    /// is given back.
+    #[inline(never)]
+    pub fn fill(&mut self, lines: &mut Lines<'a>) -> Filled<'a> {
+        // A copy that stays in registers.
+        let mut ahead = lines.clone();
+        let (mut len, mut filled) = (0, Filled::Full);
+        while len < TOUCHED {
+            let Some(line) = ahead.next() else {
+                filled = Filled::End;
+                break;
+            };
+            let Some(Parts { context, cpu, tsc, stack, hash }) = quick(line) else {
+                filled = Filled::Odd(line);
+                break;
+            };
+            (self.lines[len], self.context_bytes[len]) = (line, context.len());
+            self.cpus[len] = cpu;
+            self.tscs[len] = tsc;
+            self.stacks[len] = stack;
+            self.hashes[len] = hash;
+            len += 1;
+        }
+        (self.len, *lines) = (len, ahead);
+        filled
     }
 
     /// The hashes of the stacks.
-    pub fn hashes(&self) -> &[u64] {
-        &self.hashes[..self.len]
+    pub fn hashes(&self) -> &[u64; TOUCHED] {
+        &self.hashes
     }
 
-    /// The lines.
-    pub fn parts(&self) -> &[Parts<'a>] {
-        &self.parts[..self.len]
+    /// How many lines there are.
+    pub fn taken(&self) -> usize {
+        self.len
     }
 
-    /// Empties the group.
-    pub fn clear(&mut self) {
-        self.len = 0;
+    /// The stack of one of the lines.
+    #[inline(always)]
+    pub fn stack(&self, at: usize) -> &'a [u8] {
+        self.stacks[at % TOUCHED]
     }
-}
 
-/// Place of the first space; fields are short, so eight bytes at a time without a call.
-#[inline]
-fn find_space(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let mut at = 0;
-    while let Some(eight) = bytes[at..].first_chunk::<8>() {
-        let differs = u64::from_le_bytes(*eight) ^ (ONES * b' ' as u64);
-        let zero_byte = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
-        if zero_byte != 0 {
-            return Some(at + zero_byte.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-        if at >= 64 {
-            return memchr::memchr(b' ', &bytes[at..]).map(|found| at + found);
-        }
+    /// One of the lines, whole.
+    pub fn line(&self, at: usize) -> &'a [u8] {
+        self.lines[at % TOUCHED]
     }
-    bytes[at..].iter().position(|byte| *byte == b' ').map(|found| at + found)
+
+    /// One of the lines, cut.
+    #[inline(always)]
+    pub fn parts(&self, at: usize) -> Parts<'a> {
+        let at = at % TOUCHED;
+        let (context, cpu, tsc) = (&self.lines[at][..self.context_bytes[at]], self.cpus[at], self.tscs[at]);
+        Parts { context, cpu, tsc, stack: self.stacks[at], hash: self.hashes[at] }
+    }
 }
 
 #[cfg(test)]
@@ -146,14 +198,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_space_is_found_at_every_place() {
-        for len in 0..150 {
-            for at in 0..=len {
-                let mut bytes = vec![b'!'; len];
-                bytes[at..].fill(b' ');
-                assert_eq!(find_space(&bytes), (at < len).then_some(at), "{len} {at}");
+    fn the_quick_way_finds_what_the_thorough_way_finds() {
+        let parts = |parts: Parts<'_>| (parts.context.to_vec(), parts.cpu, parts.tsc, parts.stack.to_vec(), parts.hash);
+        let (mut quick_ones, fields) =
+            (0, ["", "c", "12345678", "a b", "\x1f", "fedcba9876543210", "10000000000000000", "g"]);
+        for context in [&fields[..], &["123456789012345678901234567890", "\u{a0}!"]].concat() {
+            for (cpu, tsc) in fields.iter().flat_map(|cpu| fields.iter().map(move |tsc| (cpu, tsc))) {
+                for stack in ["", "1", "ffffffff80201000 ffffffff80202000", " ", "no number at all"] {
+                    let line = format!("{context} {cpu} {tsc} {stack}");
+                    for line in [&line[..], line.trim_end(), &line[..line.len() / 2]] {
+                        let Some(quick) = quick(line.as_bytes()) else { continue };
+                        quick_ones += 1;
+                        assert_eq!(Ok(parts(quick)), thorough(line.as_bytes()).map(parts), "{line:?}");
+                    }
+                }
             }
         }
-        assert_eq!(find_space(b"\x1f\x21\xa0\x00\x20"), Some(4));
+        assert!(quick_ones > 100, "{quick_ones}");
     }
 }

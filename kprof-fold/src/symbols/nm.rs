@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::problems::{Kind, Problems, shown};
 use crate::read::blocks::{Block, Blocks};
 use crate::read::hex::{hex64, sixteen_and_space};
+use crate::read::lines::Lines;
 use std::io::Read;
 
 /// Reads the whole text; `head` are bytes already taken from `reader`.
@@ -26,13 +27,7 @@ pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problem
     let mut blocks = Blocks::new(head, reader);
     loop {
         match blocks.next_block().map_err(|error| Error::io(file, "read", error))? {
-            Block::Lines(lines) => {
-                let mut from = 0;
-                for end in memchr::memchr_iter(b'\n', lines) {
-                    take(&lines[from..end], problems);
-                    from = end + 1;
-                }
-            }
+            Block::Lines(lines) => Lines::of(lines).for_each(|line| take(line, problems)),
             Block::Unfinished(line) => take(line, problems),
             Block::TooLong(_) => take(b"(a line longer than 4 MiB)", problems),
             Block::End => break,
