@@ -1,9 +1,10 @@
-//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask sweep`,
+//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask sweep`, `cargo xtask bench`,
 //! `cargo xtask test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `sweep`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `sweep`, `bench`, `test`).
 
+mod bench;
 mod build;
 mod initrd;
 mod profile;
@@ -33,6 +34,7 @@ enum Verb {
     Profile(profile::Arguments),
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
+    Bench(bench::Arguments),
     Test(test::Arguments),
 }
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
+        Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
     };
     match result {

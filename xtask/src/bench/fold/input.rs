@@ -1,4 +1,4 @@
-//! Inputs for the bench: symbols and profiles of any size, the same in every run.
+//! Inputs for the bench of the fold: symbols and profiles of any size, the same in every run.
 //!
 //! In: a shape. Out: a file under target/, made once. Lines are those of a Redox kernel in size: a context of six bytes,
 //! 5 to 9 addresses of 16 digits. Stacks are drawn evenly, the worst case for caches, or with skew (the n-th stack with a
@@ -8,6 +8,10 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::run;
 
 /// Bytes between two functions.
 const FUNCTION_BYTES: u64 = 512;
@@ -34,34 +38,41 @@ impl Random {
 }
 
 /// `nm -CS` of a kernel with this many functions.
-pub fn symbols(folder: &Path, functions: u64) -> PathBuf {
+///
+/// # Errors
+/// If it cannot be written.
+pub fn symbols(folder: &Path, functions: u64) -> Result<PathBuf> {
     let path = folder.join(format!("syms-{functions}.txt"));
     if !path.exists() {
-        let mut out = BufWriter::new(File::create(&path).expect("target is writable"));
+        let mut text = String::new();
         for number in 0..functions {
-            let start = TEXT + number * FUNCTION_BYTES;
-            let module = number % 37;
-            writeln!(out, "{start:016x} {FUNCTION_BYTES:016x} t <kernel::part_{module}::Type{number} as kernel::traits::Act>::act_on_{number}")
-                .expect("target is writable");
+            let (start, module) = (TEXT + number * FUNCTION_BYTES, number % 37);
+            writeln!(
+                text,
+                "{start:016x} {FUNCTION_BYTES:016x} t <kernel::part_{module}::Type{number} as kernel::traits::Act>::act_on_{number}"
+            )?;
         }
-        out.flush().expect("target is writable");
+        std::fs::write(&path, text)?;
     }
-    path
+    Ok(path)
 }
 
 /// The real profile of the Redox kernel from the tests, repeated up to a size, and its symbols.
-pub fn real(folder: &Path, megabytes: u64) -> (PathBuf, PathBuf) {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox");
+///
+/// # Errors
+/// If it cannot be written.
+pub fn real(folder: &Path, megabytes: u64) -> Result<(PathBuf, PathBuf)> {
+    let data = run::root().join("kprof-fold/tests/data/redox");
     let path = folder.join(format!("real-{megabytes}.txt"));
     if !path.exists() {
-        let once = std::fs::read(data.join("profiling.txt")).expect("the test data is there");
-        let mut out = BufWriter::new(File::create(&path).expect("target is writable"));
+        let once = std::fs::read(data.join("profiling.txt"))?;
+        let mut out = BufWriter::new(File::create(&path)?);
         for _ in 0..(megabytes * 1_000_000).div_ceil(once.len() as u64) {
-            out.write_all(&once).expect("target is writable");
+            out.write_all(&once)?;
         }
-        out.flush().expect("target is writable");
+        out.flush()?;
     }
-    (path, data.join("syms.txt"))
+    Ok((path, data.join("syms.txt")))
 }
 
 /// What a profile is like.
@@ -79,16 +90,19 @@ pub struct Shape {
 
 impl Shape {
     /// Makes the file, once.
-    pub fn make(self, folder: &Path) -> PathBuf {
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn make(self, folder: &Path) -> Result<PathBuf> {
         let path =
             folder.join(format!("profile-{}-{}-{}-{}.txt", self.megabytes, self.stacks, self.functions, self.skewed));
         if path.exists() {
-            return path;
+            return Ok(path);
         }
         let mut random = Random(1);
         let stacks: Vec<String> = (0..self.stacks).map(|_| stack(&mut random, self.functions)).collect();
         let part = path.with_extension("part");
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&part).expect("target is writable"));
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&part)?);
         let (mut bytes, mut tsc, mut line) = (0, 0x1_8d32_50e4_u64, String::new());
         while bytes == 0 || bytes < self.megabytes * 1_000_000 {
             line.clear();
@@ -96,13 +110,13 @@ impl Shape {
             let (context, cpu) = (random.below(40), random.below(4));
             let drawn = if self.skewed { random.skewed(self.stacks) } else { random.below(self.stacks) };
             let stack = &stacks[drawn as usize];
-            writeln!(line, "ctx-{context:02} {cpu} {tsc:x} {stack}").expect("a string takes everything");
-            out.write_all(line.as_bytes()).expect("target is writable");
+            writeln!(line, "ctx-{context:02} {cpu} {tsc:x} {stack}")?;
+            out.write_all(line.as_bytes())?;
             bytes += line.len() as u64;
         }
-        out.flush().expect("target is writable");
-        std::fs::rename(&part, &path).expect("target is writable");
-        path
+        out.flush()?;
+        std::fs::rename(&part, &path)?;
+        Ok(path)
     }
 }
 

@@ -1,0 +1,248 @@
+//! `cargo xtask bench fold`: the fold against the reference pipeline and against `wc -l`.
+//!
+//! In: nothing; inputs are made, the peers installed, both under target/. Out: a line per goal, with the figure, what it
+//! must be, and the verdict. Runs are paired: ours, then the other, then again; what counts is the median of the ratios.
+
+mod image;
+mod input;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::measure::{self, Run, median};
+use crate::run;
+use crate::tools::{self, Install};
+use input::Shape;
+
+/// The fold against redox-kprofiling | inferno-collapse-perf and against wc -l.
+#[derive(Args)]
+#[command(after_help = "Example: everything but the file of 1 GB:
+  cargo xtask bench fold --no-large")]
+pub struct Arguments {
+    /// Pairs of runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pairs: u32,
+    /// Leaves out the file of 1 GB
+    #[arg(long)]
+    no_large: bool,
+    /// Only goals whose name has this in it
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Installs nothing: says what is missing instead
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// The peers: crate, version, program.
+const PEERS: [(&str, &str, &str); 2] =
+    [("redox-kprofiling", "=0.2.2", "redox-kprofiling"), ("inferno", "=0.12.8", "inferno-collapse-perf")];
+
+/// What must be.
+enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// What is measured with, and how it went.
+struct Bench {
+    ours: PathBuf,
+    peers: PathBuf,
+    folder: PathBuf,
+    pairs: u32,
+    filter: String,
+    missed: usize,
+    met: usize,
+    skipped: usize,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// If something cannot be built, installed or run.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let root = run::root();
+    let cargo = || Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    run::output(cargo().args(["build", "--quiet", "--release", "--package", "kprof-fold"]).current_dir(&root))?;
+    let peers = root.join("target/peers");
+    for (name, version, program) in PEERS {
+        if !peers.join("bin").join(program).exists() {
+            ensure!(
+                !arguments.no_install,
+                "{name} is missing and --no-install forbids installing it under target/peers"
+            );
+            eprintln!("installing {name} {version} under target/peers");
+            let mut install = cargo();
+            install.args(["install", "--quiet", "--locked", "--version", version, name, "--root"]).arg(&peers);
+            run::output(install.env("CARGO_TARGET_DIR", root.join("target/peers-build")).current_dir(&root))?;
+        }
+    }
+    let folder = root.join("target/bench-fold");
+    std::fs::create_dir_all(&folder)?;
+    let (pairs, filter) = (arguments.pairs, arguments.filter.clone());
+    let ours = root.join("target/release/kprof-fold");
+    let mut bench = Bench { ours, peers, folder, pairs, filter, missed: 0, met: 0, skipped: 0 };
+    bench.all(arguments)?;
+    println!("{} goals met, {} missed, {} skipped", bench.met, bench.missed, bench.skipped);
+    Ok(if bench.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Bench {
+    fn all(&mut self, arguments: &Arguments) -> Result<()> {
+        let folder = self.folder.clone();
+        let shape = |megabytes, stacks, functions, skewed| Shape { megabytes, stacks, functions, skewed }.make(&folder);
+        let (few, many) = (input::symbols(&folder, 3_000)?, input::symbols(&folder, 50_000)?);
+        let (one, ten) = (shape(0, 1, 3_000, false)?, shape(10, 20_000, 3_000, true)?);
+        let hundred = shape(100, 20_000, 3_000, false)?;
+
+        self.against_the_peer("100 MB", &hundred, &few, &[(Figure::Cpu, 100.0), (Figure::Wall, 60.0)])?;
+        self.against_the_peer("100 MB, drawn with skew", &shape(100, 20_000, 3_000, true)?, &few, &[])?;
+        let (real, real_syms) = input::real(&folder, 100)?;
+        self.against_the_peer("100 MB of real Redox lines", &real, &real_syms, &[])?;
+        self.against_the_peer("10 MB", &ten, &few, &[(Figure::Cpu, 40.0)])?;
+        self.against_the_peer("one line, 50 000 symbols", &one, &many, &[(Figure::Cpu, 2.0), (Figure::Wall, 2.0)])?;
+        self.instructions("10 MB", &ten, &few, 100.0, arguments)?;
+        self.instructions("10 MB, 50 000 symbols", &shape(10, 20_000, 50_000, true)?, &many, 150.0, arguments)?;
+        self.alone("100 MB, 284 000 distinct stacks", &shape(100, 284_000, 3_000, false)?, &few, 1.0)?;
+        if self.is_wanted("100 000 samples of a 20 MB image, inlined frames") {
+            let (image, profile) = image::make(&folder)?;
+            self.alone("100 000 samples of a 20 MB image, inlined frames", &profile, &image, 2.0)?;
+        }
+        if arguments.no_large {
+            self.skip("1 GB", "--no-large");
+        } else if self.is_wanted("1 GB") {
+            self.against_wc("1 GB", &shape(1000, 20_000, 3_000, false)?, &few)?;
+        }
+        Ok(())
+    }
+
+    fn fold(&self, file: &Path, syms: &Path) -> String {
+        format!("'{}' -q '{}' '{}' 2.2", self.ours.display(), file.display(), syms.display())
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        name.contains(&self.filter)
+    }
+
+    fn pairs(&self, ours: &str, other: &str) -> Result<Vec<(Run, Run)>> {
+        (0..self.pairs).map(|_| Ok((measure::run(ours)?, measure::run(other)?))).collect()
+    }
+
+    /// Ours and the reference pipeline; both must fold the same number of samples.
+    fn against_the_peer(&mut self, name: &str, file: &Path, syms: &Path, goals: &[(Figure, f64)]) -> Result<()> {
+        if !self.is_wanted(name) {
+            return Ok(());
+        }
+        let (bin, file_name, syms_name) = (self.peers.join("bin"), file.display(), syms.display());
+        let bin = bin.display();
+        let peer =
+            format!("'{bin}/redox-kprofiling' '{file_name}' '{syms_name}' _ 2.2 | '{bin}/inferno-collapse-perf'");
+        let ours = self.fold(file, syms);
+        let (our_samples, peer_samples) = (samples(&ours)?, samples(&peer)?);
+        ensure!(our_samples == peer_samples, "{name}: {our_samples} samples folded, by the peer {peer_samples}");
+        let pairs = self.pairs(&ours, &peer)?;
+        println!("{name}: {our_samples} samples; ours {}; peer {}", figures(&pairs, |p| p.0), figures(&pairs, |p| p.1));
+        for figure in [Figure::Cpu, Figure::Wall] {
+            let ratio = median(pairs.iter().map(|(ours, peer)| figure.of(peer) / figure.of(ours)));
+            let what = format!("{name}: {} times less than the peer", figure.word());
+            match goals.iter().find(|(one, _)| *one == figure) {
+                Some((_, least)) => self.judge(&what, ratio, Goal::AtLeast(*least)),
+                None => println!("       {what}: {ratio:.1}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn against_wc(&mut self, name: &str, file: &Path, syms: &Path) -> Result<()> {
+        let pairs = self.pairs(&self.fold(file, syms), &format!("wc -l '{}'", file.display()))?;
+        println!("{name}: ours {}; wc -l {}", figures(&pairs, |p| p.0), figures(&pairs, |p| p.1));
+        let ratio = median(pairs.iter().map(|(ours, wc)| ours.cpu_s / wc.cpu_s));
+        self.judge(&format!("{name}: CPU time beside that of wc -l"), ratio, Goal::AtMost(6.0));
+        let peak = pairs.iter().map(|(ours, _)| ours.peak_mib).fold(0.0, f64::max);
+        self.judge(&format!("{name}: peak memory in MiB"), peak, Goal::AtMost(32.0));
+        Ok(())
+    }
+
+    fn alone(&mut self, name: &str, file: &Path, syms: &Path, most_s: f64) -> Result<()> {
+        if self.is_wanted(name) {
+            let fold = self.fold(file, syms);
+            let runs = (0..self.pairs).map(|_| measure::run(&fold)).collect::<Result<Vec<Run>>>()?;
+            self.judge(&format!("{name}: CPU s"), median(runs.iter().map(|run| run.cpu_s)), Goal::AtMost(most_s));
+        }
+        Ok(())
+    }
+
+    fn instructions(&mut self, name: &str, file: &Path, syms: &Path, most_m: f64, arguments: &Arguments) -> Result<()> {
+        let name = format!("{name}: millions of instructions (callgrind)");
+        if !self.is_wanted(&name) {
+            return Ok(());
+        }
+        if let Err(error) = tools::program("valgrind", "valgrind", Install(!arguments.no_install)) {
+            self.skip(&name, &format!("{error:#}"));
+            return Ok(());
+        }
+        let [file, syms] = [file, syms].map(|path| path.display().to_string());
+        let count = measure::instructions(&self.ours, &["-q", &file, &syms, "2.2"], &self.folder)?;
+        self.judge(&name, count as f64 / 1e6, Goal::AtMost(most_m));
+        Ok(())
+    }
+
+    fn judge(&mut self, what: &str, is: f64, goal: Goal) {
+        let (met, must) = match goal {
+            Goal::AtLeast(least) => (is >= least, format!("at least {least}")),
+            Goal::AtMost(most) => (is <= most, format!("at most {most}")),
+        };
+        if met {
+            self.met += 1;
+        } else {
+            self.missed += 1;
+        }
+        println!("{} {what}: {is:.2} ({must})", if met { "ok    " } else { "MISSED" });
+    }
+
+    fn skip(&mut self, what: &str, why: &str) {
+        self.skipped += 1;
+        println!("skipped {what}: {why}");
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Figure {
+    Cpu,
+    Wall,
+}
+
+impl Figure {
+    fn of(self, run: &Run) -> f64 {
+        match self {
+            Self::Cpu => run.cpu_s,
+            Self::Wall => run.wall_s,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU time",
+            Self::Wall => "wall time",
+        }
+    }
+}
+
+fn figures(pairs: &[(Run, Run)], side: impl Fn(&(Run, Run)) -> Run) -> String {
+    let of = |value: &dyn Fn(Run) -> f64| median(pairs.iter().map(|pair| value(side(pair))));
+    format!(
+        "CPU {:.3} s, wall {:.3} s, {:.1} MiB",
+        of(&|run| run.cpu_s),
+        of(&|run| run.wall_s),
+        of(&|run| run.peak_mib)
+    )
+}
+
+/// How many samples a command folds: the sum of its counts.
+fn samples(command: &str) -> Result<u64> {
+    let text = run::output(Command::new("bash").args(["-o", "pipefail", "-c", &format!("{command} 2>/dev/null")]))?;
+    let count = |line: &str| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
+    text.lines().map(|line| count(line).with_context(|| format!("`{line}` has no count"))).sum()
+}

@@ -1,0 +1,104 @@
+//! An image of 20 MB with DWARF for the bench of the fold, and a profile of it.
+//!
+//! In: nothing. Out: an ELF file that rustc compiled with full debug information from generated functions, each with
+//! several levels of inlined ones, as kernels have; and 100 000 samples anywhere in its code. The header puts the image
+//! where kernels lie.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::input::Random;
+use crate::run;
+
+/// Where the profile says that the image runs.
+const LOAD: u64 = 0xffff_ffff_8000_0000;
+/// The least size of the image.
+pub const LEAST_BYTES: u64 = 20_000_000;
+/// Samples in the profile.
+pub const SAMPLES: u64 = 100_000;
+/// Generated functions.
+const FUNCTIONS: usize = 9_000;
+/// Files that they are spread over.
+const MODULES: usize = 30;
+
+/// Makes the image and its profile, once.
+///
+/// # Errors
+/// If rustc fails, or the image is smaller than it must be.
+pub fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let (image, profile) = (folder.join("image"), folder.join("image-profile.txt"));
+    if !profile.exists() {
+        let sources = folder.join("image-sources");
+        std::fs::create_dir_all(&sources)?;
+        let mut main = String::new();
+        for module in 0..MODULES {
+            writeln!(main, "mod part_{module};")?;
+            std::fs::write(sources.join(format!("part_{module}.rs")), source(module)?)?;
+        }
+        main.push_str("fn main() {\n    let mut sum = std::env::args().count() as u64;\n");
+        (0..MODULES).try_for_each(|module| writeln!(main, "    sum += part_{module}::all(sum);"))?;
+        main.push_str("    println!(\"{sum}\");\n}\n");
+        std::fs::write(sources.join("main.rs"), main)?;
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        rustc.args(["--edition=2024", "-g", "-Copt-level=2", "-Ccodegen-units=8", "main.rs", "-o"]).arg(&image);
+        run::output(rustc.current_dir(&sources))?;
+        std::fs::write(&profile, samples(&image)?)?;
+    }
+    let bytes = std::fs::metadata(&image)?.len();
+    ensure!(bytes >= LEAST_BYTES, "{} has {bytes} bytes only", image.display());
+    Ok((image, profile))
+}
+
+/// Functions that are not inlined, each with three levels of inlined ones and generic instances.
+fn source(module: usize) -> Result<String> {
+    let mut text = String::from(
+        "use std::hint::black_box;\n\
+         #[inline(always)]\nfn bit(value: u64, at: u64) -> u64 {\n    black_box(value) >> (at & 63) & 1\n}\n\
+         #[inline(always)]\nfn mix<const N: u64>(value: u64) -> u64 {\n    (value ^ bit(value, N)).rotate_left(N as u32) + bit(value, N + 1)\n}\n",
+    );
+    let numbers = (module..FUNCTIONS).step_by(MODULES);
+    for number in numbers.clone() {
+        let (a, b) = (number % 61, number * 7 % 59);
+        writeln!(
+            text,
+            "#[inline(always)]\nfn step_{number}(value: u64) -> u64 {{\n    mix::<{a}>(value)\n        + mix::<{b}>(value / 3)\n}}\n\
+             #[inline(never)]\npub fn act_{number}(value: u64) -> u64 {{\n    let first = step_{number}(value);\n    \
+             let second = if first & 1 == 0 {{\n        step_{number}(first)\n    }} else {{\n        bit(first, {a})\n    }};\n    \
+             first ^ second\n}}"
+        )?;
+    }
+    text.push_str("pub fn all(value: u64) -> u64 {\n    let mut sum = value;\n");
+    numbers.into_iter().try_for_each(|number| writeln!(text, "    sum = sum.wrapping_add(act_{number}(sum));"))?;
+    text.push_str("    sum\n}\n");
+    Ok(text)
+}
+
+/// Samples anywhere in the code of the generated functions: leaves at any byte, callers at one of four places each.
+fn samples(image: &Path) -> Result<String> {
+    let bytes = std::fs::read(image)?;
+    let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(&bytes)?;
+    let (table, names) = file.symbol_table()?.context("the image has no symbols")?;
+    let base =
+        file.segments().context("the image has no segments")?.iter().filter(|one| one.p_type == elf::abi::PT_LOAD);
+    let base = base.map(|one| one.p_vaddr).min().context("the image loads nothing")?;
+    let acts = table.iter().filter(|symbol| names.get(symbol.st_name as usize).is_ok_and(|name| name.contains("act_")));
+    let mut functions: Vec<(u64, u64)> =
+        acts.filter(|symbol| symbol.st_size > 8).map(|symbol| (symbol.st_value, symbol.st_size)).collect();
+    functions.sort_unstable();
+    ensure!(functions.len() > FUNCTIONS / 2, "only {} functions are in the image", functions.len());
+    let mut random = Random(3);
+    let mut text = format!("# kprof-profile 1\n# tsc-hz 2200000000\n# load {LOAD:x}\n");
+    for sample in 0..SAMPLES {
+        write!(text, "work {} {:x}", random.below(4), 1_000_000 * (sample + 1))?;
+        for level in 0..6 + random.below(3) {
+            let (start, size) = functions[random.skewed(functions.len() as u64) as usize];
+            let offset = if level == 0 { random.below(size) } else { 1 + random.below(4) * (size - 1) / 4 };
+            write!(text, " {:x}", LOAD - base + start + offset)?;
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
