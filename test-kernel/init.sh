@@ -1,5 +1,6 @@
 #!/bin/sh
-# The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `plain=`).
+# The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`: options
+# of profiled, `keep=`: idle, user; commas for spaces).
 # Starts profiled as a service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
 
 fail() {
@@ -13,11 +14,16 @@ if [ -n "$scenario" ]; then
     echo success > /kernel/exit
 fi
 
-options=""
-[ "$plain" = 1 ] && options="--plain"
-. /etc/profiled.sh
-profiled_start $options || fail "profiled has ended"
+words() {
+    echo "$1" | tr , ' '
+}
 
+. /etc/profiled.sh
+profiled_start $(words "$daemon") || fail "profiled has ended"
+
+for who in $(words "$keep"); do
+    echo "keep $who" > /scheme/debug/ctl-profiling || fail "keep $who is refused"
+done
 echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
 echo "init: workload $workload runs"
 timeout "$seconds" sh "/workloads/$workload.sh"

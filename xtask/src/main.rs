@@ -7,6 +7,7 @@
 mod bench;
 mod build;
 mod initrd;
+mod parts;
 mod profile;
 mod qemu;
 mod run;

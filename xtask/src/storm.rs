@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::build::{self, Kernel};
-use crate::profile::Parts;
+use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
 use crate::toolchain::Choice;

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::profile::Parts;
+use crate::parts::Parts;
 use crate::toolchain::Choice;
 use crate::tools::Install;
 

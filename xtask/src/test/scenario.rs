@@ -15,7 +15,7 @@ use clap::ValueEnum;
 
 use super::{Context, Outcome};
 use crate::build::{self, Kernel};
-use crate::profile::Parts;
+use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
 use crate::toolchain::{self, Choice};

@@ -1,0 +1,73 @@
+//! What every run of the test kernel needs, found or built: QEMU, busybox, the static programs, the host tool.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::build;
+use crate::initrd::Initrd;
+use crate::qemu;
+use crate::run;
+use crate::toolchain::{self, Choice};
+use crate::tools::{self, Install};
+
+/// What is built and found before anything runs.
+pub struct Parts {
+    /// QEMU.
+    pub qemu: PathBuf,
+    /// Busybox.
+    pub busybox: PathBuf,
+    /// The folder of the daemon's binaries.
+    pub daemon: PathBuf,
+    /// The folder of the test kernel's programs.
+    pub programs: PathBuf,
+    /// The host tool.
+    pub fold: PathBuf,
+    /// How the kernel is compiled.
+    pub way: toolchain::Way,
+}
+
+impl Parts {
+    /// Finds tools and builds what every kernel run needs.
+    ///
+    /// # Errors
+    /// With what to type where a tool is missing.
+    pub fn prepare(choice: Choice, install: Install) -> Result<Self> {
+        let qemu = qemu::find(install)?;
+        if run::find_program("nm").is_none() && run::find_program("llvm-nm").is_none() {
+            tools::install_packages(&["binutils"], install)?;
+        }
+        let busybox = tools::busybox(install)?;
+        let way = toolchain::find(toolchain::KERNEL, choice, install)?;
+        let musl = match choice {
+            Choice::Distro => None,
+            _ => toolchain::find(toolchain::MUSL, choice, install).ok().filter(|way| *way == toolchain::Way::Toolchain),
+        };
+        if musl.is_none() {
+            eprintln!("toolchain: static programs are linked with glibc");
+        }
+        let daemon = build::static_programs(musl, "kprof-daemon")?;
+        let programs = build::static_programs(musl, "test-programs")?;
+        let fold = build::host("kprof-fold")?.join("kprof-fold");
+        Ok(Self { qemu, busybox, daemon, programs, fold, way })
+    }
+
+    /// An initrd with all programs and the symbols of `kernel`.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn write_initrd(&self, kernel: &build::Kernel, path: &Path) -> Result<()> {
+        let mut initrd = Initrd::new(&self.busybox)?;
+        for name in ["profiled", "kprof-record"] {
+            let program = self.daemon.join(name);
+            if program.is_file() {
+                initrd.file(&format!("bin/{name}"), &program)?;
+            }
+        }
+        for name in ["touch-pages", "syscall-check"] {
+            initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
+        }
+        initrd.text("boot/syms.txt", &kernel.symbols);
+        initrd.write(path)
+    }
+}
