@@ -36,6 +36,15 @@ impl Hasher for IdHasher {
     }
 }
 
+/// What a context is called at some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    /// The name in its escaped form.
+    pub text: &'a [u8],
+    /// Whether it holds for every sample of the round.
+    pub is_the_only_one: bool,
+}
+
 #[derive(Debug, Default)]
 struct Known {
     /// From which TSC on, and the name; the newest last. More than one only while older samples may still come.
@@ -63,27 +72,24 @@ impl Names {
         known.names.push((tsc, name));
     }
 
-    /// The name of context `id` at `tsc`: the last one given by then, else the first one given.
-    pub fn get(&mut self, id: u64, tsc: u64) -> Option<&[u8]> {
-        let known = self.known.get_mut(&id)?;
-        known.last_used = self.round;
-        let at = known.names.iter().rposition(|(from, _)| *from <= tsc).unwrap_or(0);
-        known.names.get(at).map(|(_, name)| &**name)
-    }
-
-    /// The same; where there is none, the one that `make` gives, and that from now on, or `id<hex>`.
+    /// The name of context `id` at `tsc`: the last one given by then, else the first one given. Where there is none, the
+    /// one that `make` gives, and that from now on, or `id<hex>`.
     #[inline]
-    pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> &[u8] {
+    pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> Name<'_> {
         if !self.known.contains_key(&id) {
             let Some(name) = make() else {
                 self.made_up.clear();
                 self.made_up.extend_from_slice(b"id");
                 self.made_up.extend_from_slice(Hex::new(id).as_bytes());
-                return &self.made_up;
+                return Name { text: &self.made_up, is_the_only_one: false };
             };
             self.set(id, 0, &name);
         }
-        self.get(id, tsc).unwrap_or_default()
+        let known = self.known.entry(id).or_default();
+        known.last_used = self.round;
+        let at = known.names.iter().rposition(|(from, _)| *from <= tsc).unwrap_or(0);
+        let text = known.names.get(at).map_or(&[][..], |(_, name)| name);
+        Name { text, is_the_only_one: known.names.len() == 1 }
     }
 
     /// All samples up to now have been written: older names of renamed contexts are not needed any more.
@@ -130,7 +136,7 @@ mod tests {
     use super::*;
 
     fn name(names: &mut Names, id: u64, tsc: u64) -> String {
-        String::from_utf8(names.get_or_make(id, tsc, || None).to_vec()).unwrap()
+        String::from_utf8(names.get_or_make(id, tsc, || None).text.to_vec()).unwrap()
     }
 
     #[test]

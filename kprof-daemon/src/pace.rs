@@ -1,4 +1,4 @@
-//! How long to pause between two rounds, while sampling goes on.
+//! How long to pause between two rounds, while sampling goes on and the kernel cannot call for one.
 //!
 //! In: how full the fullest ring was. Out: a pause. Context: user process, pure. Aims at rings a quarter full: rare
 //! enough to be cheap, early enough that a burst of four times the rate loses nothing.
@@ -20,8 +20,8 @@ impl Default for Pace {
 impl Pace {
     /// The shortest pause.
     pub const SHORTEST: Duration = Duration::from_millis(1);
-    /// The longest pause; also the longest time until a signal or a new sample is noticed.
-    pub const LONGEST: Duration = Duration::from_millis(250);
+    /// The longest pause; also the longest time until a new sample is noticed.
+    pub const LONGEST: Duration = Duration::from_millis(500);
     /// The fill level aimed at.
     const AIM: f64 = 0.25;
 

@@ -89,8 +89,35 @@ pub(crate) fn alone<T>(reader: &ReaderPart, work: impl FnOnce() -> Result<T, Rea
     result
 }
 
-/// Copies whole framed records from the reader's position on. In a running recorder each is marked as part of a snapshot.
+/// Copies whole framed records from the reader's position on.
 fn framed(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8], recording: bool) -> Result<usize, ReadError> {
+    if recording {
+        return snapshot(ring, reader, buffer);
+    }
+    let from = reader.position.load(Ordering::Relaxed).max(ring.tail());
+    let mut to = from;
+    while let Ok(Some(length)) = ring.record_at(to) {
+        let needed = (to + length - from) as usize * 8;
+        if needed > buffer.len() {
+            if to == from {
+                return Err(ReadError::TooSmall(needed));
+            }
+            break;
+        }
+        to += length;
+    }
+    let bytes = (to - from) as usize * 8;
+    if ring.copy(from, &mut buffer[..bytes]).is_err() {
+        // Given up meanwhile: it has just become a running recorder. The next read begins with what is left.
+        return Ok(0);
+    }
+    reader.position.store(to, Ordering::Relaxed);
+    Ok(bytes)
+}
+
+/// The same from a running recorder: each record is marked as part of a snapshot, and one that is overwritten while it is
+/// copied is left out.
+fn snapshot(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8]) -> Result<usize, ReadError> {
     let (mut bytes, mut overtaken) = (0, 0);
     while overtaken < MOST_OVERTAKEN {
         let at = reader.position.load(Ordering::Relaxed).max(ring.tail());
@@ -111,10 +138,8 @@ fn framed(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8], recording: bool) 
             overtaken += 1;
             continue;
         }
-        if recording {
-            let header = Header { kind: Kind::SnapshotSample, words: length as u16 };
-            place[..8].copy_from_slice(&header.encode().to_le_bytes());
-        }
+        let header = Header { kind: Kind::SnapshotSample, words: length as u16 };
+        place[..8].copy_from_slice(&header.encode().to_le_bytes());
         bytes += needed;
         reader.position.store(at + length, Ordering::Relaxed);
     }

@@ -88,7 +88,7 @@ pub trait Kernel: Sync + 'static {
     /// Context: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
-    /// A ring is a quarter full or the meta stream has a new record: wake those who wait in `wait MS`.
+    /// A ring is a quarter full: wake those who wait in `wait MS`.
     ///
     /// Context: the sampler CPU, ordinary code. The default does nothing: the daemon polls.
     fn wake_reader(&self) {}

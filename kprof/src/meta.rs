@@ -5,6 +5,7 @@
 //! is lost and counted.
 
 use crate::format::record::{Kind, META_HEADER_WORDS};
+use crate::format::text::eight_digits;
 use crate::hooks::{Image, Kernel};
 use crate::profiler::Profiler;
 use crate::ring::{Ring, Words};
@@ -13,6 +14,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::x86_64::{interrupts, tsc};
 use core::fmt::Write;
 use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicBool;
 
 /// Longest text of a meta record in bytes; a longer one is cut at a character.
 pub(crate) const MOST_TEXT: usize = 1024;
@@ -22,7 +24,8 @@ pub(crate) struct Meta {
     ring: spin::Once<Ring>,
     lock: spin::Mutex<()>,
     lost: AtomicU64,
-    woken_at: AtomicU64,
+    /// A quarter of the ring is unread and the reader has been told.
+    pub(crate) woken: AtomicBool,
     pub(crate) reader: ReaderPart,
 }
 
@@ -32,7 +35,7 @@ impl Meta {
             ring: spin::Once::new(),
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
-            woken_at: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
             reader: ReaderPart::new(),
         }
     }
@@ -46,11 +49,6 @@ impl Meta {
 
     pub(crate) fn ring(&self) -> Option<&Ring> {
         self.ring.get()
-    }
-
-    /// Whether the reader is to be woken for what is unread up to this head; once for each head.
-    pub(crate) fn woken(&self, head: Option<u64>) -> bool {
-        head.is_some_and(|head| self.woken_at.swap(head, Ordering::Relaxed) != head)
     }
 
     pub(crate) fn lost(&self) -> u64 {
@@ -124,6 +122,10 @@ impl core::fmt::Display for Hex<'_> {
         if self.0.is_empty() {
             return f.write_char('-');
         }
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.iter().try_for_each(|byte| {
+            let [.., high, low] = eight_digits(u32::from(*byte));
+            f.write_char(char::from(high))?;
+            f.write_char(char::from(low))
+        })
     }
 }

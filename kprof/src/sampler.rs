@@ -14,7 +14,7 @@ use crate::settings::State;
 use crate::slot::{CpuSlot, ReaderPart};
 use crate::x86_64::tsc;
 use crate::{clock, ring::Ring};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the sampler sleeps while nothing is to be sampled.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
@@ -68,10 +68,15 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Whether a reader that waits has something to read: a ring a quarter full, or a meta record.
+    /// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full.
     pub fn reader_due(&self) -> bool {
-        let meta = self.meta.ring().is_some_and(|ring| unread(ring, &self.meta.reader) > 0);
-        meta || self.slots().iter().any(quarter_full)
+        self.streams().any(|(ring, reader, _)| quarter_full(ring, reader))
+    }
+
+    /// Every ring with its reader, and whether that one has been told of it.
+    fn streams(&self) -> impl Iterator<Item = (&Ring, &ReaderPart, &AtomicBool)> {
+        let cpus = self.slots().iter().filter_map(|slot| Some((slot.ring.get()?, &slot.reader, &slot.sampler.woken)));
+        cpus.chain(self.meta.ring().map(|ring| (ring, &self.meta.reader, &self.meta.woken)))
     }
 
     /// Numbers a tick for every CPU that takes ticks, and signals them.
@@ -155,14 +160,14 @@ impl<K: Kernel> Profiler<K> {
         gaps.next((tsc_hz / self.hz_now()).max(1), self.live.random_gaps.load(Ordering::Relaxed))
     }
 
-    /// Tells the kernel once when a ring passes a quarter, and when a meta record has come.
+    /// Tells the kernel once when a ring passes a quarter.
     fn wake_if_due(&self) {
-        let mut wake = self.meta.woken(unread_meta(&self.meta));
-        for slot in self.slots() {
-            let full = quarter_full(slot);
-            wake |= full && !slot.sampler.woken.swap(full, Ordering::Relaxed);
+        let mut wake = false;
+        for (ring, reader, woken) in self.streams() {
+            let full = quarter_full(ring, reader);
+            wake |= full && !woken.swap(full, Ordering::Relaxed);
             if !full {
-                slot.sampler.woken.store(false, Ordering::Relaxed);
+                woken.store(false, Ordering::Relaxed);
             }
         }
         if wake {
@@ -183,19 +188,10 @@ pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     if next > now { next } else { now + gap }
 }
 
-fn quarter_full(slot: &CpuSlot) -> bool {
-    slot.ring.get().is_some_and(|ring| unread(ring, &slot.reader) >= ring.capacity() / 4)
-}
-
-/// Words that are neither read nor given up.
-fn unread(ring: &Ring, reader: &ReaderPart) -> u64 {
+/// Whether a quarter of the ring is neither read nor given up.
+fn quarter_full(ring: &Ring, reader: &ReaderPart) -> bool {
     let from = reader.position.load(Ordering::Relaxed).max(ring.tail());
-    ring.head().saturating_sub(from)
-}
-
-/// The head of the meta stream, if something in it is unread.
-fn unread_meta(meta: &crate::meta::Meta) -> Option<u64> {
-    meta.ring().filter(|ring| unread(ring, &meta.reader) > 0).map(Ring::head)
+    ring.head().saturating_sub(from) >= ring.capacity() / 4
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ use std::time::Duration;
 
 /// Rounds after the end was asked for, for sources that do not say how far they have got.
 const LAST_ROUNDS: usize = 64;
-/// The longest pause between two rounds in which the kernel cannot call for one.
-const REST: Duration = Duration::from_millis(200);
+/// The pause between two looks at a stopped kernel that cannot call for one.
+const REST: Duration = Duration::from_millis(50);
 /// Rounds between two looks whether the file is still there.
 const LOOK_ROUNDS: u64 = 16;
 
@@ -211,20 +211,17 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             return Ok(());
         }
         let before = self.system.now();
-        if self.ctl.is_running() {
-            // The kernel also wakes its reader for every new name; a round for each would cost more than it brings.
-            let pause = self.pace.next(self.ctl.fill()).min(REST);
-            // A signal that cuts the sleep short is as good as the end of it.
-            let _ = self.system.sleep(pause);
-        } else {
+        let waited = self.source.wait(self.system, Pace::LONGEST)?;
+        // A kernel that returns at once and has nothing must not make a busy loop of this one.
+        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
+        if !self.ctl.is_running() {
             // Whatever rate begins next, it is met with short pauses.
             self.pace = Pace::default();
         }
-        let waited = self.source.wait(self.system, Pace::LONGEST - REST)?;
-        // A kernel that returns at once and has nothing must not make a busy loop of this one.
-        let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
-        if !self.ctl.is_running() && (waited == Waited::CannotWait || in_vain) {
-            let _ = self.system.sleep(Pace::LONGEST - REST);
+        if waited == Waited::CannotWait || in_vain {
+            let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
+            // A signal that cuts the sleep short is as good as the end of it.
+            let _ = self.system.sleep(pause);
         }
         Ok(())
     }

@@ -38,7 +38,13 @@ impl<'a> Words<'a> {
     /// One after the other.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
-        self.0.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes))
+        self.whole().iter().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// All of them as they lie there.
+    #[inline]
+    pub fn whole(self) -> &'a [[u8; 8]] {
+        self.0.as_chunks().0
     }
 
     /// The first `length` bytes.

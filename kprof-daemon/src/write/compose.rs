@@ -4,6 +4,7 @@
 //! buffers are kept from round to round; they grow to the size of the greatest round and no further.
 
 use super::lines::{self, Batch};
+use super::sample_line::{self, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
@@ -36,6 +37,10 @@ pub struct Composer {
     /// Lines inside the open batch that are no samples, in the binary form.
     notes: Vec<u8>,
     stack: Vec<u64>,
+    sample_lines: SampleLines,
+    /// What a line begins with, and for which context and upper half of the TSC.
+    prefix: Vec<u8>,
+    prefix_of: Option<(u64, u64)>,
 }
 
 impl Composer {
@@ -78,6 +83,8 @@ impl Composer {
         self.has_begun = false;
         self.notes.clear();
         self.delta.reset();
+        self.sample_lines.begin();
+        self.prefix_of = None;
     }
 
     /// One sample of the open batch. `make_name` is asked for a name that the table does not have.
@@ -102,8 +109,18 @@ impl Composer {
             let times = Times { tick: sample.tick, tsc: sample.tsc, context: sample.context };
             self.delta.write(times, &self.stack, |bytes| self.body.extend_from_slice(bytes));
         } else {
-            self.body.extend_from_slice(names.get_or_make(sample.context, sample.tsc, make_name));
-            lines::sample(&mut self.body, cpu, sample, self.form == Form::Plain);
+            let key = (sample.context, sample.tsc >> 32);
+            if self.prefix_of != Some(key) {
+                let name = names.get_or_make(sample.context, sample.tsc, make_name);
+                self.prefix.clear();
+                sample_line::prefix(&mut self.prefix, name.text, cpu, sample.tsc);
+                self.prefix_of = name.is_the_only_one.then_some(key);
+            }
+            self.body.extend_from_slice(&self.prefix);
+            match self.form {
+                Form::Plain => sample_line::plain(&mut self.body, sample),
+                _ => self.sample_lines.put(&mut self.body, sample),
+            }
         }
     }
 

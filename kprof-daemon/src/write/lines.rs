@@ -1,15 +1,13 @@
-//! The lines of the text form.
+//! The `#` lines of the text form.
 //!
-//! In: typed facts. Out: bytes of whole lines, appended. Context: user process, the hot path of the daemon: numbers are
-//! formatted by hand, nothing is allocated but the growing buffer. No `#` line has a hex number as its second word, so
+//! In: typed facts. Out: bytes of whole lines, appended. Context: user process, a few times in a round. No `#` line has a hex number as its second word, so
 //! that Redox's old tool takes none for a sample.
 
 use crate::ctl::{Counters, Ctl, HEADER_KEYS};
-use crate::read::{Meta, Sample, Skipped, Stack};
+use crate::read::{Meta, Skipped};
 use crate::source::Stream;
-use kprof::format::marker::Marker;
 use kprof::format::record::Kind;
-use kprof::format::text::{BATCH_COUNTERS, Hex, eight_digits, escaped};
+use kprof::format::text::{BATCH_COUNTERS, escaped};
 use std::fmt::Display;
 use std::io::Write as _;
 
@@ -124,64 +122,4 @@ fn put_text(out: &mut Vec<u8>, before: impl Display, text: &[u8]) {
 
 fn printable(byte: u8) -> Option<u8> {
     byte.is_ascii_alphanumeric().then_some(byte)
-}
-
-/// One sample of a context whose name stands in the line already.
-#[inline]
-pub fn sample(out: &mut Vec<u8>, cpu: u32, sample: &Sample<'_>, plain: bool) {
-    // Room for all of it at once; what is not needed is given back below.
-    let mut at = out.len();
-    out.resize(at + (3 + sample.stack.callers.count()) * WORD_BYTES + 1, 0);
-    let mut put = |number: u64| {
-        if number >> 32 == 0xffff_ffff {
-            // Nearly every word is an address of the kernel.
-            out[at..at + 9].copy_from_slice(b" ffffffff");
-            out[at + 9..at + WORD_BYTES].copy_from_slice(&eight_digits(number as u32));
-            at += WORD_BYTES;
-            return;
-        }
-        let hex = Hex::new(number);
-        out[at] = b' ';
-        // All sixteen digits from the first that counts on; the next word overwrites what hangs over.
-        let digits = u128::from_be_bytes(*hex.all()) << (8 * hex.leading_zeros());
-        out[at + 1..at + WORD_BYTES].copy_from_slice(&digits.to_be_bytes());
-        at += WORD_BYTES - hex.leading_zeros();
-    };
-    put(u64::from(cpu));
-    put(sample.tsc);
-    if plain {
-        without_markers(sample.stack).for_each(put);
-    } else {
-        sample.stack.iter().for_each(put);
-    }
-    out[at] = b'\n';
-    out.truncate(at + 1);
-}
-
-/// A space and sixteen digits.
-const WORD_BYTES: usize = 17;
-
-/// A stack as Redox's tools know it: no markers, no candidates (nobody there could decide about them).
-pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
-    let mut is_candidate = false;
-    stack.iter().filter(move |word| {
-        let marker = Marker::decode(*word);
-        let keep = marker.is_none() && !is_candidate;
-        is_candidate = marker == Some(Marker::Candidate);
-        keep
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::read::Words;
-
-    #[test]
-    fn without_markers_no_candidate_is_left_either() {
-        let callers =
-            [Marker::Facts(Default::default()).encode(), 2, Marker::Candidate.encode(), 3, 4].map(u64::to_le_bytes);
-        let stack = Stack { first: 1, callers: Words::new(callers.as_flattened()) };
-        assert_eq!(without_markers(stack).collect::<Vec<_>>(), [1, 2, 4]);
-    }
 }

@@ -8,3 +8,4 @@ pub mod lines;
 pub mod live;
 pub mod resume;
 pub mod sample_file;
+pub mod sample_line;

@@ -44,6 +44,15 @@ impl Kind {
     /// All kinds of this version.
     pub const ALL: [Self; 6] =
         [Self::Sample, Self::SnapshotSample, Self::ContextName, Self::Image, Self::Mark, Self::Setting];
+
+    /// The kind with this number. Nearly all records are samples, so these are asked for first.
+    #[inline]
+    fn of(number: u8) -> Option<Self> {
+        if number == Self::Sample as u8 {
+            return Some(Self::Sample);
+        }
+        Self::ALL.into_iter().find(|known| *known as u8 == number)
+    }
 }
 
 /// The first word of a record, checked.
@@ -78,6 +87,7 @@ impl Header {
     ///
     /// # Errors
     /// [`BadHeader`] says which part does not fit.
+    #[inline]
     pub fn decode(word: u64) -> Result<Self, BadHeader> {
         let magic = (word >> 32) as u32;
         if magic != MAGIC {
@@ -87,9 +97,7 @@ impl Header {
         if version != VERSION {
             return Err(BadHeader::Version(version));
         }
-        let Some(kind) = Kind::ALL.into_iter().find(|known| *known as u8 == kind) else {
-            return Err(BadHeader::Kind { kind, words });
-        };
+        let Some(kind) = Kind::of(kind) else { return Err(BadHeader::Kind { kind, words }) };
         let least = match kind {
             Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
             _ => META_HEADER_WORDS,

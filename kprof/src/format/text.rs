@@ -1,4 +1,4 @@
-//! The smallest pieces of the text form: hex numbers, escaped names, the counters of a batch.
+//! The smallest pieces of the text form: numbers, escaped names, the counters of a batch.
 //!
 //! In: numbers and foreign bytes. Out: bytes that stand in a line of `profiling.txt` and are read back the same.
 //! Context: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte above
@@ -82,6 +82,42 @@ const fn spread(value: u64) -> u64 {
     let digits = (bytes << 4 | bytes) & 0x0f0f_0f0f_0f0f_0f0f;
     let above_nine = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
     digits + 0x3030_3030_3030_3030 + above_nine * 39
+}
+
+/// A number in decimal, in a buffer of its own: what stands behind every counter, without the machinery of `core::fmt`.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    digits: [u8; 20],
+    start: u8,
+}
+
+impl Decimal {
+    /// The digits of `value`; zero is `0`.
+    ///
+    /// ```
+    /// use kprof::format::text::Decimal;
+    /// assert_eq!(Decimal::new(u64::MAX).as_str(), "18446744073709551615");
+    /// assert_eq!(Decimal::new(100).as_str(), "100");
+    /// assert_eq!(Decimal::new(0).as_str(), "0");
+    /// ```
+    pub fn new(mut value: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut start = 20;
+        for place in digits.iter_mut().rev() {
+            *place = b'0' + (value % 10) as u8;
+            start -= 1;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        Self { digits, start }
+    }
+
+    /// One to twenty digits.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.digits[usize::from(self.start)..]).unwrap_or_default()
+    }
 }
 
 /// Reads plain hex: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.

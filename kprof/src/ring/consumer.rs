@@ -5,7 +5,7 @@
 //! record that was overwritten while it was copied is [`Torn`] and no word of it may be used.
 
 use super::{Ring, position};
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The producer took the place of the record while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,11 @@ impl Ring {
 
     /// Copies the words from `at` on as bytes, little endian.
     pub(crate) fn copy(&self, at: u64, to: &mut [u8]) -> Result<(), Torn> {
-        for (bytes, position) in to.chunks_exact_mut(8).zip(at..) {
-            bytes.copy_from_slice(&self.word(position).to_le_bytes());
-        }
+        let straight = self.words.from(at);
+        let to = to.as_chunks_mut().0;
+        let (before_the_end, after_it) = to.split_at_mut(to.len().min(straight.len()));
+        copy_words(straight, before_the_end);
+        copy_words(self.words.all(), after_it);
         self.still_there(at)
     }
 
@@ -39,11 +41,13 @@ impl Ring {
     /// How many whole records lie from `from` up to `to`; `None` when `to` is not where a record ends.
     pub(crate) fn count(&self, from: u64, to: u64) -> Option<u64> {
         let (mut at, mut count) = (from, 0);
-        while at < to {
-            at += self.record_at(at).ok()??;
+        let head = self.head();
+        while at < to.min(head) {
+            at += position::record_words(self.word(at), head - at)?;
             count += 1;
         }
-        (at == to).then_some(count)
+        // What was given up meanwhile made the way here a guess.
+        self.still_there(from).ok().filter(|()| at == to).map(|()| count)
     }
 
     /// How many records lie in the ring now. Beside a running recorder: counted again where it was overtaken.
@@ -71,4 +75,15 @@ impl Ring {
         fence(Ordering::Acquire);
         if self.tail.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
     }
+}
+
+/// As many words as `to` has room for; four at a time, since nothing else makes a loop over atomics shorter.
+fn copy_words(words: &[AtomicU64], to: &mut [[u8; 8]]) {
+    let (fours, rest) = to.as_chunks_mut::<4>();
+    let (words, last) = words.split_at((fours.len() * 4).min(words.len()));
+    let copy = |(to, word): (&mut [u8; 8], &AtomicU64)| *to = word.load(Ordering::Relaxed).to_le_bytes();
+    for (to, words) in fours.iter_mut().zip(words.as_chunks::<4>().0) {
+        to.iter_mut().zip(words).for_each(copy);
+    }
+    rest.iter_mut().zip(last).for_each(copy);
 }
