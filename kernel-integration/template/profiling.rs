@@ -31,8 +31,9 @@ pub struct Port;
 impl Kernel for Port {
     /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it stands.
     /// A lie mixes up the accounts and rings of two CPUs: records are torn.
+    #[inline]
     fn cpu(&self) -> usize {
-        cpu::id()
+        cpu::id_in_handler()
     }
 
     /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
@@ -48,17 +49,20 @@ impl Kernel for Port {
 
     /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
     /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[cut]`.
+    #[inline(always)]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        self.foreign_stack_range(cpu::id(), address)
+        self.foreign_stack_range(cpu::id_in_handler(), address)
     }
 
     /// The same for another CPU, on the sampler CPU: for the way `published` only. Leave it out for all other ways.
+    #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
         let base = address & !(STACK_BYTES - 1);
         let cpu = &CPUS[cpu];
-        let is_in_use = cpu.stacks.iter().chain([&cpu.nmi_stack]).any(|stack| stack.load(Relaxed) == base);
-        (base != 0 && is_in_use).then_some(base..base + STACK_BYTES)
+        let [running, other] = &cpu.stacks;
+        let is_in_use = [running, other, &cpu.nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
+        (is_in_use && base != 0).then_some(base..base + STACK_BYTES)
     }
 
     /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
@@ -70,7 +74,7 @@ impl Kernel for Port {
     /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and only
     /// the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
     fn context(&self) -> Context {
-        let cpu = cpu::this();
+        let cpu = cpu::this_in_handler();
         Context { id: cpu.context.load(Relaxed), idle: cpu.idle.load(Relaxed) }
     }
 
@@ -82,6 +86,7 @@ impl Kernel for Port {
 
     /// NMI, once per sample, for the few instructions of entry stubs where the frame is not there yet. Compare RIP first.
     /// Left out, such a sample lacks its callers; a wrong answer gives it wrong ones.
+    #[inline(always)]
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         entry::frame_at(at)
     }

@@ -27,6 +27,17 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
+    /// Adds; who sees the sum with Acquire sees what came before. Only the one writer may.
+    #[inline(always)]
+    pub(crate) fn add_release(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_acquire(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Sets; only the one writer may.
     #[inline(always)]
     pub(crate) fn set(&self, value: u64) {
@@ -43,20 +54,24 @@ macro_rules! handler_counters {
     ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
         /// What the handler counts.
         #[derive(Debug)]
-        pub(crate) struct HandlerCounters { $($(#[$doc])* pub(crate) $name: Counter,)* }
+        pub(crate) struct HandlerCounters {
+            /// Recorded kernel samples outside of interrupts: with interrupts on, with interrupts off.
+            pub(crate) irq: [Counter; 2],
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+        }
 
         impl HandlerCounters {
             pub(crate) const fn new() -> Self {
-                Self { $($name: Counter::new(),)* }
+                Self { irq: [const { Counter::new() }; 2], $($name: Counter::new(),)* }
             }
 
             /// The values by their ctl names, in the order of the contract.
             pub(crate) fn read(&self) -> [(&'static str, u64); HANDLER_COUNTERS] {
-                [$(($text, self.$name.get()),)*]
+                [("irq-on", self.irq[0].get()), ("irq-off", self.irq[1].get()), $(($text, self.$name.get()),)*]
             }
         }
 
-        const HANDLER_COUNTERS: usize = [$($text),*].len();
+        const HANDLER_COUNTERS: usize = 2 + [$($text),*].len();
     };
 }
 
@@ -83,10 +98,6 @@ handler_counters! {
     recorded "recorded",
     /// Recorded samples that made room for newer ones.
     overwritten "overwritten",
-    /// Recorded kernel samples with interrupts on.
-    irq_on "irq-on",
-    /// Recorded kernel samples with interrupts off.
-    irq_off "irq-off",
     /// Recorded kernel samples inside an interrupt or exception.
     interrupt "interrupt",
     /// Recorded samples of user code.

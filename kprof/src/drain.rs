@@ -183,10 +183,10 @@ fn callers(word: impl Fn(usize) -> u64, length: usize) -> impl Iterator<Item = u
 mod tests {
     use super::*;
     use crate::format::record::MAX_WORDS;
-    use crate::ring::{Words, tests::memory};
+    use crate::ring::tests::ring_of;
 
     fn read_raw(callers: &[u64]) -> Vec<u64> {
-        let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+        let ring = ring_of(MAX_WORDS);
         let mut sink = ring.room();
         for word in [0, 0, 3, 0x75c, 8, 0xa0].iter().chain(callers) {
             sink.push(*word).unwrap();

@@ -38,6 +38,8 @@ mod profiler;
 #[cfg(feature = "profiling")]
 mod published;
 #[cfg(feature = "profiling")]
+mod ready;
+#[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
 mod sampler;

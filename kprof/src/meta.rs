@@ -8,7 +8,7 @@ use crate::format::record::{Kind, META_HEADER_WORDS};
 use crate::format::text::eight_digits;
 use crate::hooks::{Image, Kernel};
 use crate::profiler::Profiler;
-use crate::ring::{Ring, Words};
+use crate::ring::Ring;
 use crate::slot::ReaderPart;
 use crate::sync::{AtomicU64, Ordering};
 use crate::x86_64::{interrupts, tsc};
@@ -21,7 +21,7 @@ pub(crate) const MOST_TEXT: usize = 1024;
 
 /// The meta stream.
 pub(crate) struct Meta {
-    ring: spin::Once<Ring>,
+    ring: Ring,
     lock: spin::Mutex<()>,
     lost: AtomicU64,
     /// A quarter of the ring is unread and the reader has been told.
@@ -32,7 +32,7 @@ pub(crate) struct Meta {
 impl Meta {
     pub(crate) const fn new() -> Self {
         Self {
-            ring: spin::Once::new(),
+            ring: Ring::none(),
             lock: spin::Mutex::new(()),
             lost: AtomicU64::new(0),
             woken: AtomicBool::new(false),
@@ -41,10 +41,9 @@ impl Meta {
     }
 
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) {
-        match Words::new(memory) {
-            Ok(words) => self.ring.call_once(|| Ring::new(words)),
-            Err(reason) => panic!("kprof: meta memory: {reason:?}"),
-        };
+        if let Err(reason) = self.ring.install(memory) {
+            panic!("kprof: meta memory: {reason:?}");
+        }
     }
 
     pub(crate) fn ring(&self) -> Option<&Ring> {

@@ -7,6 +7,7 @@ use crate::config::{Config, Mode, Setup, Way};
 use crate::control::ControlState;
 use crate::hooks::{Event, Kernel};
 use crate::meta::Meta;
+use crate::ready::Ready;
 use crate::settings::{MOST_DEPTH, Settings, State};
 use crate::slot::CpuSlot;
 use crate::x86_64::tsc;
@@ -22,7 +23,7 @@ pub const DEFAULT_RING_WORDS: usize = 32 * 1024;
 /// The profiler of a kernel. Make it in a `static`.
 pub struct Profiler<K: Kernel> {
     kernel: K,
-    ready: spin::Once<Ready>,
+    pub(crate) ready: Ready,
     pub(crate) live: Live,
     pub(crate) meta: Meta,
     pub(crate) control: ControlState,
@@ -30,15 +31,11 @@ pub struct Profiler<K: Kernel> {
     pub(crate) export_sequence: AtomicU64,
 }
 
-/// What `init` has set up.
-pub(crate) struct Ready {
-    pub(crate) slots: &'static [CpuSlot],
-    pub(crate) config: Config,
-}
-
 /// What can change while running.
 pub(crate) struct Live {
     settings: AtomicU64,
+    /// What follows from them for the plain walk.
+    pub(crate) plain_places: AtomicU32,
     state: AtomicU8,
     /// The sampler is between its look at `state` and the end of its signals.
     pub(crate) sending: AtomicBool,
@@ -76,9 +73,10 @@ impl<K: Kernel> Profiler<K> {
     pub const fn new(kernel: K) -> Self {
         Self {
             kernel,
-            ready: spin::Once::new(),
+            ready: Ready::new(),
             live: Live {
                 settings: AtomicU64::new(1 << 16),
+                plain_places: AtomicU32::new(u32::MAX),
                 state: AtomicU8::new(State::Stopped as u8),
                 sending: AtomicBool::new(false),
                 way: AtomicU8::new(Way::Own as u8),
@@ -100,7 +98,7 @@ impl<K: Kernel> Profiler<K> {
     /// # Panics
     /// When the meta memory is not a power of two of at least 1024 words, or a choice is out of its range.
     pub fn init(&'static self, setup: impl FnOnce() -> Setup) {
-        self.ready.call_once(|| {
+        self.ready.once(|| {
             let Setup { slots, meta, config } = setup();
             assert!((1..=MOST_DEPTH).contains(&config.depth), "kprof: depth must be 1 to 250, is {}", config.depth);
             assert!((1..=100_000).contains(&config.hz), "kprof: hz must be 1 to 100000, is {}", config.hz);
@@ -117,12 +115,12 @@ impl<K: Kernel> Profiler<K> {
             self.live.backoff.store(config.backoff, Ordering::Relaxed);
             let state = if config.running { State::Running } else { State::Stopped };
             self.live.state.store(state as u8, Ordering::SeqCst);
-            Ready { slots, config }
+            (slots, config)
         });
     }
 
     /// Gives a CPU its ring; from now on it gets ticks. Context: that CPU, after it has loaded an IDT with an NMI entry.
-    /// `ring` (a power of two of at least 1024 words) is not called with the feature off.
+    /// `ring` (a power of two of at least 1024 words) is not called with the feature off, nor the second time.
     ///
     /// # Panics
     /// When the CPU has no slot or the memory is no ring.
@@ -130,6 +128,9 @@ impl<K: Kernel> Profiler<K> {
         let Some(slot) = self.slots().get(cpu) else {
             panic!("kprof: cpu {cpu} has no slot (init gave {})", self.slots().len());
         };
+        if slot.ring.get().is_some() {
+            return;
+        }
         if let Err(reason) = slot.install(ring()) {
             panic!("kprof: ring memory of cpu {cpu}: {reason:?}");
         }
@@ -153,7 +154,7 @@ impl<K: Kernel> Profiler<K> {
     /// Counts an event on the CPU that runs this. Context: any but NMI.
     #[inline]
     pub fn count(&self, event: Event) {
-        if let Some(slot) = self.slots().get(self.kernel.cpu()) {
+        if let Some(slot) = self.ready.slot(self.kernel.cpu()) {
             slot.events[event as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -183,17 +184,12 @@ impl<K: Kernel> Profiler<K> {
 
     #[inline(always)]
     pub(crate) fn slots(&self) -> &'static [CpuSlot] {
-        self.ready.get().map_or(&[], |ready| ready.slots)
+        self.ready.slots()
     }
 
     #[inline(always)]
     pub(crate) fn config(&self) -> Option<&Config> {
-        self.ready.get().map(|ready| &ready.config)
-    }
-
-    #[inline(always)]
-    pub(crate) fn ready(&self) -> Option<&Ready> {
-        self.ready.get()
+        self.ready.config()
     }
 
     #[inline(always)]
@@ -203,6 +199,7 @@ impl<K: Kernel> Profiler<K> {
 
     pub(crate) fn set_settings(&self, settings: Settings) {
         self.live.settings.store(settings.bits(), Ordering::Relaxed);
+        self.live.plain_places.store(settings.plain_places(), Ordering::Relaxed);
     }
 
     pub(crate) fn state(&self) -> State {

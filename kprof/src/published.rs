@@ -8,6 +8,7 @@
 
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
+use crate::handler::leave;
 use crate::hooks::{Context, Kernel, Outcome, Published, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Full;
@@ -115,6 +116,11 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
         word.unwrap_or(0)
     }
 
+    unsafe fn stack_unaligned(&self, address: u64) -> u64 {
+        // SAFETY: the aligned word before it lies in the same range. What is published has no misaligned stack pointer.
+        unsafe { self.stack(address & !7) }
+    }
+
     unsafe fn code(&self, address: u64) -> u64 {
         // SAFETY: passed on: the caller vouches for kernel text, which is the same on every core.
         unsafe { crate::x86_64::memory::Direct.code(address) }
@@ -135,59 +141,64 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Looks at one core, whose tick has been numbered. Context: the sampler core.
-    pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot, text: (u64, u64)) -> Outcome {
-        self.enter(cpu, |_, _| {
-            let counters = &slot.handler.counters;
-            let number = slot.sampler.tick.load(Ordering::Relaxed);
-            counters.taken.add(1);
-            counters.merged.add(number - slot.handler.seen.get() - 1);
-            slot.handler.seen.set(number);
-            let torn = || {
-                counters.lost_torn.add(1);
-                Outcome::Lost
-            };
-            let Some((now, sequence)) = slot.published.read() else { return torn() };
-            let settings = self.settings();
-            let idle = now.context.idle && !now.user && !now.in_interrupt();
-            if now.user && !settings.keep_user() || idle && !settings.keep_idle() {
-                let left_out = if now.user { &counters.user } else { &counters.idle };
-                left_out.add(1);
-                return Outcome::LeftOut;
-            }
-            let Some(ring) = slot.ring.get() else { return torn() };
-            let (sink, overwritten) =
-                if settings.overwrites() { ring.room_by_force(settings.most_words()) } else { (ring.room(), 0) };
-            counters.overwritten.add(overwritten);
-            let (foreign, is_torn) = (Foreign { kernel: self.kernel(), cpu }, Cell::new(false));
-            let mut walk = Walk {
-                kernel: &foreign,
-                memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
-                text,
-                sink,
-                frames_left: settings.depth() - 1,
-                stacks: Stacks::new(),
-                user_frames: false,
-                in_interrupt: false,
-            };
-            let header = [0, ring.head(), number, tsc::read(), now.context.id];
-            if walk_published(&mut walk, &header, &now).is_err() {
-                counters.lost_full.add(1);
-                return Outcome::Lost;
-            }
-            if is_torn.get() || !slot.published.still(sequence) {
-                return torn();
-            }
-            ring.publish(Kind::Sample, walk.sink.words());
-            counters.recorded.add(1);
-            let kind = match (now.user, now.in_interrupt() || walk.in_interrupt, idle) {
-                (true, ..) => &counters.kept_user,
-                (_, true, _) => &counters.interrupt,
-                (.., true) => &counters.kept_idle,
-                _ => &counters.irq_on,
-            };
-            kind.add(1);
-            Outcome::Sampled
-        })
+    pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+        match self.begin(cpu) {
+            Ok(_) => leave(slot, self.look_inside(cpu, slot)),
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+        let counters = &slot.handler.counters;
+        let number = slot.sampler.tick.load(Ordering::Relaxed);
+        counters.taken.add(1);
+        counters.merged.add(number - slot.handler.seen.get() - 1);
+        slot.handler.seen.set(number);
+        let torn = || {
+            counters.lost_torn.add(1);
+            Outcome::Lost
+        };
+        let Some((now, sequence)) = slot.published.read() else { return torn() };
+        let settings = self.settings();
+        let idle = now.context.idle && !now.user && !now.in_interrupt();
+        if now.user && !settings.keep_user() || idle && !settings.keep_idle() {
+            let left_out = if now.user { &counters.user } else { &counters.idle };
+            left_out.add(1);
+            return Outcome::LeftOut;
+        }
+        let Some(ring) = slot.ring.get() else { return torn() };
+        let (sink, overwritten) =
+            if settings.overwrites() { ring.room_by_force(settings.most_words()) } else { (ring.room(), 0) };
+        counters.overwritten.add(overwritten);
+        let (foreign, is_torn) = (Foreign { kernel: self.kernel(), cpu }, Cell::new(false));
+        let mut walk = Walk {
+            kernel: &foreign,
+            memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
+            text: self.ready.text(),
+            sink,
+            frames_left: settings.depth() - 1,
+            stacks: Stacks::new(),
+            user_frames: false,
+            in_interrupt: false,
+        };
+        let header = [0, ring.head(), number, tsc::read(), now.context.id];
+        if walk_published(&mut walk, &header, &now).is_err() {
+            counters.lost_full.add(1);
+            return Outcome::Lost;
+        }
+        if is_torn.get() || !slot.published.still(sequence) {
+            return torn();
+        }
+        ring.publish(Kind::Sample, walk.sink.words());
+        counters.recorded.add(1);
+        let kind = match (now.user, now.in_interrupt() || walk.in_interrupt, idle) {
+            (true, ..) => &counters.kept_user,
+            (_, true, _) => &counters.interrupt,
+            (.., true) => &counters.kept_idle,
+            _ => &counters.irq[0],
+        };
+        kind.add(1);
+        Outcome::Sampled
     }
 }
 

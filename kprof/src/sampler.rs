@@ -117,9 +117,8 @@ impl<K: Kernel> Profiler<K> {
         if self.way() != Way::Published {
             return self.kernel().signal(&CpuSet::due(self.slots(), all_others));
         }
-        let text = self.config().map_or((0, 0), |config| config.text);
         for (cpu, slot) in self.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
-            self.look(cpu, slot, text);
+            self.look(cpu, slot);
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) enum State {
 }
 
 bitflags::bitflags! {
-    /// What the handler needs to know, in one load. Bits 16 to 31: the depth; from 32: the rounds of the plain walk in it.
+    /// What the handler needs to know, in one load. Bits 16 to 31: the depth.
     #[derive(Clone, Copy)]
     pub(crate) struct Settings: u64 {
         const KEEP_IDLE = 1 << 0;
@@ -41,14 +41,14 @@ impl Settings {
     }
 
     pub(crate) fn with_depth(self, depth: u16) -> Self {
-        let rounds = (u64::from(depth) - 1) / ROUND as u64;
-        Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16 | rounds << 32)
+        Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// Rounds of the plain walk that stay below the depth.
-    #[inline(always)]
-    pub(crate) fn rounds(self) -> usize {
-        (self.bits() >> 32) as usize
+    /// Places for the rounds of the plain walk that stay below the depth, less one round; where there is none (overwrite
+    /// mode, a small depth), more than there are anywhere.
+    pub(crate) fn plain_places(self) -> u32 {
+        let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
+        rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)
     }
 
     /// The most words a sample can have: header, facts, cut; a marker or two before each frame.

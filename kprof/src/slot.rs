@@ -5,7 +5,7 @@
 
 use crate::account::{Counter, HandlerCounters};
 use crate::published::PublishedCell;
-use crate::ring::{BadMemory, Ring, Words};
+use crate::ring::{BadMemory, Ring};
 use crate::sync::{AtomicU64, Ordering};
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
@@ -15,8 +15,8 @@ pub struct CpuSlot {
     pub(crate) sampler: SamplerPart,
     pub(crate) handler: HandlerPart,
     pub(crate) reader: ReaderPart,
-    /// Set once, by `register`.
-    pub(crate) ring: spin::Once<Ring>,
+    /// Gets its memory once, by `register`.
+    pub(crate) ring: Ring,
     pub(crate) events: [AtomicU64; 3],
     pub(crate) published: PublishedCell,
 }
@@ -41,13 +41,11 @@ pub(crate) struct SamplerPart {
 #[repr(align(128))]
 pub(crate) struct HandlerPart {
     /// Odd while the handler is at work.
-    pub(crate) sequence: AtomicU64,
-    /// Set by a nested NMI, cleared by the handler that it interrupted.
-    pub(crate) nested: AtomicBool,
+    pub(crate) sequence: Counter,
+    /// Not 0: a nested NMI has come; cleared by the handler that it interrupted.
+    pub(crate) nested: Counter,
     /// The last tick number seen.
     pub(crate) seen: Counter,
-    /// When the handler at work, or the last one, began.
-    pub(crate) started_tsc: Counter,
     pub(crate) counters: HandlerCounters,
     /// Words of an idle walk, which nobody reads.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
@@ -87,15 +85,14 @@ impl CpuSlot {
                 own_gaps: AtomicU64::new(0),
             },
             handler: HandlerPart {
-                sequence: AtomicU64::new(0),
-                nested: AtomicBool::new(false),
+                sequence: Counter::new(),
+                nested: Counter::new(),
                 seen: Counter::new(),
-                started_tsc: Counter::new(),
                 counters: HandlerCounters::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
             },
             reader: ReaderPart::new(),
-            ring: spin::Once::new(),
+            ring: Ring::none(),
             events: [const { AtomicU64::new(0) }; 3],
             published: PublishedCell::new(),
         }
@@ -110,9 +107,7 @@ impl CpuSlot {
 
     /// Gives the CPU its ring; from now on it gets ticks.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
-        let words = Words::new(memory)?;
-        self.ring.call_once(|| Ring::new(words));
-        Ok(())
+        self.ring.install(memory)
     }
 
     /// Whether it gets ticks.
@@ -122,7 +117,7 @@ impl CpuSlot {
 
     /// Whether its handler is at work.
     pub(crate) fn in_handler(&self) -> bool {
-        self.handler.sequence.load(Ordering::Acquire) & 1 == 1
+        self.handler.sequence.get_acquire() & 1 == 1
     }
 
     /// Ticks sent that the handler has not seen.

@@ -7,7 +7,7 @@
 use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup};
 use std::hint::black_box;
 
@@ -16,10 +16,15 @@ const RING_WORDS: usize = 32 * 1024;
 /// Words between two frames of the stack.
 const FRAME_WORDS: usize = 6;
 const STACK_WORDS: usize = 4096;
+const STACK_BYTES: u64 = 8 * STACK_WORDS as u64;
+
+/// A stack, aligned to its size.
+#[repr(align(32768))]
+struct Stack([u64; STACK_WORDS]);
 
 /// The stack, and the text that its return addresses lie in.
 pub struct World {
-    stack: Box<[u64]>,
+    stack: Box<Stack>,
     pub registers: Registers,
 }
 
@@ -30,23 +35,24 @@ pub fn text() -> (u64, u64) {
     (start, start + TEXT.len() as u64)
 }
 
-/// Where the stack in use lies, for the hooks.
-static STACK: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+/// Where the stack in use lies, and what runs, for the hooks.
+static STACK: AtomicU64 = AtomicU64::new(0);
+static CONTEXT: AtomicU64 = AtomicU64::new(7);
 
 impl World {
     /// A stack of `frames` return addresses below the root.
     pub fn new(frames: usize) -> Self {
-        let mut stack = vec![1_u64; STACK_WORDS].into_boxed_slice();
-        let base = stack.as_ptr() as u64;
+        let mut stack = Box::new(Stack([1; STACK_WORDS]));
+        let base = stack.0.as_ptr() as u64;
         let first = 8;
         for frame in 0..frames {
             let at = first + frame * FRAME_WORDS;
             let next = at + FRAME_WORDS;
-            stack[at] = if frame + 1 == frames { 0 } else { base + 8 * next as u64 };
-            stack[at + 1] = text().0 + 100 + 16 * frame as u64;
+            stack.0[at] = if frame + 1 == frames { 0 } else { base + 8 * next as u64 };
+            stack.0[at + 1] = text().0 + 100 + 16 * frame as u64;
         }
-        STACK.0.store(base as usize, Ordering::Relaxed);
-        STACK.1.store(base as usize + 8 * STACK_WORDS, Ordering::Relaxed);
+        STACK.store(base, Ordering::Relaxed);
+        CONTEXT.store(black_box(7), Ordering::Relaxed);
         let registers = Registers {
             rip: text().0 + 50,
             cs: 8,
@@ -55,7 +61,6 @@ impl World {
             rbp: base + 8 * first as u64,
             rcx: 0,
         };
-        assert_eq!(stack.len(), STACK_WORDS);
         Self { stack, registers }
     }
 
@@ -63,10 +68,11 @@ impl World {
     #[allow(dead_code, reason = "one of the two benches counts it")]
     pub fn end_in_syscall(&mut self, frames: usize) {
         let at = 8 + frames * FRAME_WORDS;
-        self.stack[at - FRAME_WORDS] = self.stack.as_ptr() as u64 + 8 * at as u64;
-        self.stack[at] = 0x7fff_0000;
-        self.stack[at + 1] = kprof::format::marker::Marker::Syscall.encode();
-        self.stack[at + 2..at + 7].copy_from_slice(&[0x40_0000, 0x33, 0x202, 0x7fff_0000, 0x2b]);
+        let stack = &mut self.stack.0;
+        stack[at - FRAME_WORDS] = stack.as_ptr() as u64 + 8 * at as u64;
+        stack[at] = 0x7fff_0000;
+        stack[at + 1] = kprof::format::marker::Marker::Syscall.encode();
+        stack[at + 2..at + 7].copy_from_slice(&[0x40_0000, 0x33, 0x202, 0x7fff_0000, 0x2b]);
     }
 
     /// Keeps the stack alive and its contents unknown to the compiler.
@@ -86,12 +92,14 @@ impl Kernel for BenchKernel {
     fn signal(&self, _cpus: &CpuSet<'_>) {}
     #[inline]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        let range = STACK.0.load(Ordering::Relaxed) as u64..STACK.1.load(Ordering::Relaxed) as u64;
-        range.contains(&address).then_some(range)
+        // Stacks are aligned to their size.
+        let base = address & !(STACK_BYTES - 1);
+        (base == STACK.load(Ordering::Relaxed)).then_some(base..base + STACK_BYTES)
     }
     #[inline]
     fn context(&self) -> Context {
-        Context { id: STACK.1.load(Ordering::Relaxed) as u64, idle: false }
+        let id = CONTEXT.load(Ordering::Relaxed);
+        Context { id, idle: id == 0 }
     }
     fn sleep_ns(&self, _ns: u64) {}
 }
@@ -121,12 +129,17 @@ impl Ours {
         Self { token: unsafe { NmiToken::new() }, buffer: vec![0; 8 * RING_WORDS] }
     }
 
-    /// One tick.
-    #[inline(never)]
+    /// One tick, as the sampler numbers it and the handler takes it.
+    #[inline(always)]
     pub fn tick(&mut self, registers: &Registers) {
         SLOTS[0].raise_tick();
-        let outcome = PROFILER.on_nmi(&self.token, registers);
-        assert!(outcome == Outcome::Sampled);
+        assert!(self.handler(registers) == Outcome::Sampled);
+    }
+
+    /// The whole handler.
+    #[inline(never)]
+    fn handler(&mut self, registers: &Registers) -> Outcome {
+        PROFILER.on_nmi(&self.token, registers)
     }
 
     /// What a reader does, outside of the measurement.
@@ -239,7 +252,8 @@ pub fn reference(registers: &Registers, ring: &mut PlainRing) {
 #[inline(never)]
 #[allow(dead_code, reason = "one of the two benches times it")]
 pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
-    let range = STACK.0.load(Ordering::Relaxed) as u64..STACK.1.load(Ordering::Relaxed) as u64;
+    let base = STACK.load(Ordering::Relaxed);
+    let range = base..base + STACK_BYTES;
     let at = ring.tail.load(Ordering::Relaxed) % RING_WORDS;
     let Some(words) = ring.words.get_mut(at..at + 66) else {
         ring.tail.store(ring.tail.load(Ordering::Relaxed).next_multiple_of(RING_WORDS), Ordering::Release);

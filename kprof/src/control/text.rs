@@ -107,11 +107,11 @@ pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -
 fn consistent(slot: &CpuSlot) -> (u64, impl IntoIterator<Item = (&'static str, u64)> + use<>) {
     let mut counters = slot.handler.counters.read();
     for _ in 0..MOST_TRIES {
-        let before = slot.handler.sequence.load(Ordering::Acquire);
+        let before = slot.handler.sequence.get_acquire();
         counters = slot.handler.counters.read();
         // Pairs with the handler's Release: a counter read above that is newer than `before` shows in `after`.
         fence(Ordering::Acquire);
-        let after = slot.handler.sequence.load(Ordering::Relaxed);
+        let after = slot.handler.sequence.get();
         if before == after && before & 1 == 0 {
             break;
         }

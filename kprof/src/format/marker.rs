@@ -42,6 +42,8 @@ impl CutReason {
 pub struct Facts(pub u8);
 
 impl Facts {
+    /// No fact is set.
+    pub const NONE: Self = Self(0);
     /// Interrupts were off in the sampled code.
     pub const INTERRUPTS_OFF: u8 = 1 << 0;
     /// The running context was the idle one of its CPU.

@@ -15,6 +15,7 @@ use crate::settings::State;
 use crate::slot::CpuSlot;
 use crate::unwind::Memory;
 use crate::x86_64::{memory::Direct, tsc};
+use core::hint;
 use core::sync::atomic::{Ordering, compiler_fence, fence};
 use sample::Tick;
 
@@ -36,87 +37,95 @@ impl<K: Kernel> Profiler<K> {
     /// The same for any CPU number and memory.
     #[inline(always)]
     pub(crate) fn tick_on<M: Memory>(&self, cpu: usize, at: &Registers, memory: M) -> Outcome {
-        self.enter(cpu, |slot, text| self.tick(slot, text, at, memory))
+        match self.begin(cpu) {
+            Ok(slot) => self.tick(slot, at, memory),
+            Err(outcome) => outcome,
+        }
     }
 
     /// A tick that the CPU gives itself: numbered inside the handler, where `stop` waits for it.
     pub(crate) fn own_tick_on<M: Memory>(&self, cpu: usize, at: &Registers, memory: M) -> Outcome {
-        self.enter(cpu, |slot, text| {
-            fence(Ordering::SeqCst);
-            if self.state() != State::Running {
-                return Outcome::Foreign;
-            }
-            slot.sampler.tick.fetch_add(1, Ordering::Relaxed);
-            self.tick(slot, text, at, memory)
-        })
+        let slot = match self.begin(cpu) {
+            Ok(slot) => slot,
+            Err(outcome) => return outcome,
+        };
+        fence(Ordering::SeqCst);
+        if self.state() != State::Running {
+            return leave(slot, Outcome::Foreign);
+        }
+        slot.sampler.tick.fetch_add(1, Ordering::Relaxed);
+        self.tick(slot, at, memory)
     }
 
-    /// Lets one level of handler in.
+    /// Lets one level of handler in; it must `leave`.
     #[inline(always)]
-    pub(crate) fn enter(&self, cpu: usize, work: impl FnOnce(&CpuSlot, (u64, u64)) -> Outcome) -> Outcome {
-        let Some(ready) = self.ready() else { return Outcome::Foreign };
-        let Some(slot) = ready.slots.get(cpu) else { return Outcome::Foreign };
+    pub(crate) fn begin(&self, cpu: usize) -> Result<&'static CpuSlot, Outcome> {
+        let Some(slot) = self.ready.slot(cpu) else { return Err(Outcome::Foreign) };
         let part = &slot.handler;
-        let sequence = part.sequence.load(Ordering::Relaxed);
-        if sequence & 1 == 1 {
-            part.nested.store(true, Ordering::Relaxed);
-            return Outcome::Lost;
+        if part.sequence.get() & 1 == 1 {
+            part.nested.set(1);
+            return Err(Outcome::Lost);
         }
-        part.sequence.store(sequence + 1, Ordering::Relaxed);
+        part.sequence.add(1);
         fence(Ordering::Release);
-        let outcome = work(slot, ready.config.text);
-        part.sequence.store(part.sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
-        compiler_fence(Ordering::SeqCst);
-        if part.nested.load(Ordering::Relaxed) {
-            settle_nested(slot);
-        }
-        outcome
+        Ok(slot)
     }
 
+    /// Takes the tick, and leaves.
     #[inline(always)]
-    fn tick<M: Memory>(&self, slot: &CpuSlot, text: (u64, u64), at: &Registers, memory: M) -> Outcome {
-        let counters = &slot.handler.counters;
+    fn tick<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
+        let part = &slot.handler;
         // Acquire: what the sampler set up before it raised the number is seen.
         let number = slot.sampler.tick.load(Ordering::Acquire);
-        let seen = slot.handler.seen.get();
-        if number == seen {
-            counters.repeat.add(1);
-            return Outcome::Foreign;
+        let seen = part.seen.get();
+        if number != seen + 1 {
+            hint::cold_path();
+            if number == seen {
+                part.counters.repeat.add(1);
+                return leave(slot, Outcome::Foreign);
+            }
+            part.counters.merged.add(number - seen - 1);
         }
-        slot.handler.started_tsc.set(tsc::read());
-        slot.handler.seen.set(number);
-        counters.taken.add(1);
-        if number - seen > 1 {
-            counters.merged.add(number - seen - 1);
-        }
-        let outcome = Tick { profiler: self, slot, text, memory }.sample(at);
-        if slot.handler.seen.get().is_multiple_of(MEASURED) {
-            measure(slot);
-        }
-        outcome
+        part.seen.set(number);
+        part.counters.taken.add(1);
+        let tick = Tick { profiler: self, slot, memory };
+        if number.is_multiple_of(MEASURED) { measured(tick, number, at) } else { tick.sample(number, at, leave) }
     }
 }
 
-/// Adds the time since the handler began to its own cost, for this tick and those that are not measured.
-#[cold]
-fn measure(slot: &CpuSlot) {
-    let spent = tsc::read().wrapping_sub(slot.handler.started_tsc.get());
-    slot.handler.counters.own_tsc.add(spent.wrapping_mul(MEASURED));
-    slot.handler.counters.own_samples.add(1);
+/// A tick whose time is added to the handler's own cost, for itself and those that are not measured.
+#[inline(never)]
+fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &Registers) -> Outcome {
+    let start = tsc::read();
+    tick.sample(number, at, move |slot, outcome| {
+        let counters = &slot.handler.counters;
+        counters.own_tsc.add(tsc::read().wrapping_sub(start).wrapping_mul(MEASURED));
+        counters.own_samples.add(1);
+        leave(slot, outcome)
+    })
+}
+
+/// The end of every handler that `begin` let in.
+#[inline(always)]
+pub(crate) fn leave(slot: &CpuSlot, outcome: Outcome) -> Outcome {
+    let part = &slot.handler;
+    // Release: who sees the even number sees all that was counted.
+    part.sequence.add_release(1);
+    compiler_fence(Ordering::SeqCst);
+    if part.nested.get() != 0 { settle_nested(slot, outcome) } else { outcome }
 }
 
 /// Counts the ticks of NMIs that came inside the handler. Runs as a handler of its own, so that what nests in it waits.
 #[cold]
-fn settle_nested(slot: &CpuSlot) {
+fn settle_nested(slot: &CpuSlot, outcome: Outcome) -> Outcome {
     let part = &slot.handler;
     for _ in 0..NESTED_ROUNDS {
-        if !part.nested.load(Ordering::Relaxed) {
-            return;
+        if part.nested.get() == 0 {
+            break;
         }
-        let sequence = part.sequence.load(Ordering::Relaxed);
-        part.sequence.store(sequence + 1, Ordering::Relaxed);
+        part.sequence.add(1);
         fence(Ordering::Release);
-        part.nested.store(false, Ordering::Relaxed);
+        part.nested.set(0);
         compiler_fence(Ordering::SeqCst);
         let (newest, seen) = (slot.sampler.tick.load(Ordering::Acquire), part.seen.get());
         if newest != seen {
@@ -125,7 +134,8 @@ fn settle_nested(slot: &CpuSlot) {
             part.counters.merged.add(newest - seen - 1);
             part.counters.lost_nested.add(1);
         }
-        part.sequence.store(sequence + 2, Ordering::Release);
+        part.sequence.add_release(1);
         compiler_fence(Ordering::SeqCst);
     }
+    outcome
 }

@@ -6,12 +6,12 @@
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
-use crate::hooks::{Context, Kernel, Outcome, Registers};
+use crate::hooks::{Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::{Ring, Sink};
 use crate::slot::CpuSlot;
-use crate::unwind::{self, Memory, ROUND, Run, Stacks, Walk};
-use core::ops::Range;
+use crate::unwind::{self, Memory, ROUND, Stacks, Stand, Walk};
+use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
 /// Bit 9 of RFLAGS: interrupts are on.
@@ -19,92 +19,113 @@ const INTERRUPT_FLAG: u64 = 1 << 9;
 /// Places before the first caller: header, first address, facts.
 const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 
-/// One tick being handled. Number and TSC stand in the slot, not here: what is live during the walk would cost the hot
-/// path its registers.
+/// What ends a handler.
+pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
+impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
+
+/// One tick being handled; its number is the slot's `seen`.
 pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) profiler: &'a Profiler<K>,
     pub(super) slot: &'a CpuSlot,
-    pub(super) text: (u64, u64),
     pub(super) memory: M,
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes. What is rare goes to `careful`; both come to the same record.
+    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out ends
+    /// with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
-    pub(super) fn sample(self, at: &Registers) -> Outcome {
-        let context = self.profiler.kernel().context();
-        if at.cs & 3 == 3 {
-            return self.user(at, context);
+    pub(super) fn sample(self, number: u64, at: &Registers, leave: impl Leave) -> Outcome {
+        if at.cs & 3 != 0 {
+            return Self::user_out(at, self, leave);
         }
-        let (Some(ring), settings) = (self.slot.ring.get(), self.profiler.settings()) else {
-            return lost(self.slot, None);
+        // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
+        // mode there is none.
+        let more = self.profiler.live.plain_places.load(Ordering::Relaxed);
+        let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
+            return Self::careful_out(at, self, leave);
         };
-        // Room for everything a walk can have here, side by side: nothing needs to be checked on the way.
-        let rounds = settings.rounds();
-        let (head, Some(places)) = ring.places(HEADER_PLACES + rounds * ROUND) else {
-            return self.careful(at, context);
-        };
-        if context.idle | settings.overwrites() {
-            return self.careful(at, context);
+        let context = self.profiler.kernel().context();
+        if context.idle {
+            return Self::careful_out(at, self, leave);
         }
         let facts = interrupts_off(at);
-        let part = &self.slot.handler;
-        let facts_word = Marker::Facts(Facts(facts)).encode();
-        let words = [head, part.seen.get(), part.started_tsc.get(), context.id, at.rip, facts_word];
-        for (place, word) in places[1..HEADER_PLACES].iter().zip(words) {
-            place.store(word, Ordering::Relaxed);
-        }
+        let facts_word = Marker::Facts(Facts::NONE).encode() + facts;
+        let header = places.header();
+        header[1].store(head, Ordering::Relaxed);
+        header[2].store(number, Ordering::Relaxed);
+        header[3].store(tsc::read(), Ordering::Relaxed);
+        header[4].store(context.id, Ordering::Relaxed);
+        header[5].store(at.rip, Ordering::Relaxed);
+        header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
-        let length = HEADER_PLACES - 1 + usize::from(facts);
-        let frames = &places[length..];
-        let plain = unwind::innermost(self.profiler.kernel(), self.memory, self.text, at, frames.as_chunks().0);
-        let Some((run, range)) = plain else { return self.careful(at, context) };
-        if !run.at_root(self.memory) {
-            return self.finish(at, length, (run, range));
+        let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
+        let text = self.profiler.ready.text();
+        let plain = unwind::innermost(self.profiler.kernel(), self.memory, text, at, frames);
+        let Some(run) = plain else { return Self::careful_out(at, self, leave) };
+        if !run.at_root() {
+            return Self::finish_out(at, self, places.before(run.end), run.stand, leave);
         }
-        ring.publish_at(head, &places[0], Kind::Sample, length + run.taken);
-        self.recorded(at, false, false)
+        self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
+        let counters = &self.slot.handler.counters;
+        counters.recorded.add(1);
+        counters.irq[facts as usize].add(1);
+        leave(self.slot, Outcome::Sampled)
+    }
+
+    #[inline(never)]
+    fn user_out(at: &Registers, tick: Self, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.user(at))
+    }
+
+    #[inline(never)]
+    fn careful_out(at: &Registers, tick: Self, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.careful(at))
+    }
+
+    #[inline(never)]
+    fn finish_out(at: &Registers, tick: Self, words: usize, stand: Stand, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.finish(at, words, stand))
     }
 
     /// A walk that began plainly and met a border or something special.
-    #[inline(never)]
-    fn finish(self, at: &Registers, length: usize, (run, range): (Run, Range<u64>)) -> Outcome {
-        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
-        let settings = self.profiler.settings();
+    fn finish(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
+        let (ring, settings) = (&self.slot.ring, self.profiler.settings());
+        let Some(range) = self.profiler.kernel().stack_range(at.rsp) else { return self.careful(at) };
+        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
         if !settings.keep_user()
-            && run.taken + 1 < settings.depth()
-            && let Some((marker, rip, is_interrupt)) = run.entry_from_user(self.memory, &range)
-            && let words = length + run.taken + 3
-            && let (head, Some(places)) = ring.places(words)
+            && frames < settings.depth()
+            && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, &range)
+            && let Some((_, places)) = ring.places::<3, 1>(words as u32)
         {
-            for (place, word) in places[words - 3..].iter().zip([marker, Marker::User.encode(), rip]) {
+            for ([place], word) in places.rounds(2)[words - 2..].iter().zip([marker, Marker::User.encode(), rip]) {
                 place.store(word, Ordering::Relaxed);
             }
-            ring.publish_at(head, &places[0], Kind::Sample, words);
+            ring.publish(Kind::Sample, words + 3);
             return self.recorded(at, is_interrupt, false);
         }
         let mut walk = self.walk(ring.room());
-        walk.sink.advance(length);
-        if walk.finish(&run, range).is_err() {
+        walk.sink.advance(words);
+        walk.frames_left = walk.frames_left.saturating_sub(frames - 1);
+        if walk.finish(stand, range).is_err() {
             return lost(self.slot, Some(ring));
         }
         ring.publish(Kind::Sample, walk.sink.words());
         self.recorded(at, walk.in_interrupt, false)
     }
 
-    #[inline(never)]
-    fn user(self, at: &Registers, context: Context) -> Outcome {
+    fn user(&self, at: &Registers) -> Outcome {
         if !self.profiler.settings().keep_user() {
             self.slot.handler.counters.user.add(1);
             return Outcome::LeftOut;
         }
-        self.careful(at, context)
+        self.careful(at)
     }
 
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
-    fn careful(self, at: &Registers, context: Context) -> Outcome {
+    fn careful(&self, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.settings());
+        let context = self.profiler.kernel().context();
         let idle = context.idle && at.cs & 3 == 0;
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
@@ -120,20 +141,21 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) | (u8::from(context.idle) * Facts::IDLE));
-        let part = &self.slot.handler;
-        let header = [0, ring.head(), part.seen.get(), part.started_tsc.get(), context.id, at.rip];
+        let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
+        let header = [0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, at.rip];
         let facts = (facts.0 != 0).then_some(Marker::Facts(facts).encode());
         let begun = header.into_iter().chain(facts).try_for_each(|word| walk.sink.push(word));
         if begun.and_then(|()| walk.run(at)).is_err() {
             return lost(self.slot, Some(ring));
         }
         ring.publish(Kind::Sample, walk.sink.words());
+        if !settings.overwrites() {
+            ring.look_ahead();
+        }
         self.recorded(at, walk.in_interrupt, idle)
     }
 
     /// Counts a published sample, by kind.
-    #[inline(always)]
     fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
@@ -141,8 +163,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             (3, ..) => &counters.kept_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.kept_idle,
-            (.., 0) => &counters.irq_on,
-            _ => &counters.irq_off,
+            (.., off) => &counters.irq[off as usize],
         };
         kind.add(1);
         Outcome::Sampled
@@ -159,7 +180,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         Walk {
             kernel: self.profiler.kernel(),
             memory: self.memory,
-            text: self.text,
+            text: self.profiler.ready.text(),
             sink,
             // The interrupted instruction is the first frame.
             frames_left: settings.depth() - 1,
@@ -172,8 +193,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
 /// Bit 0 of the sample's facts.
 #[inline(always)]
-fn interrupts_off(at: &Registers) -> u8 {
-    u8::from(at.rflags & INTERRUPT_FLAG == 0) * Facts::INTERRUPTS_OFF
+fn interrupts_off(at: &Registers) -> u64 {
+    (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)
 }
 
 /// The ring had no room: by its fill, or because it could never hold that much.

@@ -22,6 +22,7 @@ mod storage;
 pub(crate) mod tests;
 
 use crate::sync::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicPtr;
 
 pub(crate) use consumer::Torn;
 pub(crate) use producer::{Full, Sink};
@@ -32,15 +33,53 @@ pub(crate) struct Ring {
     words: Words,
     head: AtomicU64,
     tail: AtomicU64,
+    /// The producer's own: a record that begins below has the least room behind it: places that are free and lie side by
+    /// side. What was free once stays free, so it is looked at again only when `head` has reached it.
+    limit: AtomicU64,
+    /// Where position 0 would lie, were there as many words before those of `limit` as there are positions.
+    origin: AtomicPtr<AtomicU64>,
 }
 
 impl Ring {
+    /// A ring without memory, which takes nothing.
+    #[cfg(not(kprof_loom))]
+    pub(crate) const fn none() -> Self {
+        Self {
+            words: Words::none(),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            origin: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
     /// An empty ring over `words`.
+    #[cfg(kprof_loom)]
     pub(crate) fn new(words: Words) -> Self {
-        Self { words, head: AtomicU64::new(0), tail: AtomicU64::new(0) }
+        Self {
+            words,
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            origin: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Gives it its memory.
+    #[cfg(not(kprof_loom))]
+    pub(crate) fn install(&self, memory: &'static mut [core::mem::MaybeUninit<u64>]) -> Result<(), BadMemory> {
+        self.words.install(memory)
+    }
+
+    /// This ring, if it has memory.
+    #[cfg(not(kprof_loom))]
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&Self> {
+        (self.capacity() > 1).then_some(self)
     }
 
     /// Words it can hold.
+    #[inline(always)]
     pub(crate) fn capacity(&self) -> u64 {
         self.words.capacity()
     }

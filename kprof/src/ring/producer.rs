@@ -7,6 +7,8 @@
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};
 use crate::sync::{AtomicU64, Ordering, fence};
+use core::num::NonZero;
+use core::{hint, ptr, slice};
 
 /// The record does not fit into the room that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +24,45 @@ pub(crate) struct Sink<'r> {
     written: usize,
 }
 
+/// So many places there are at least from just before the limit on.
+const LEAST_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
+
+/// Free places from the ring's head on, side by side: a header, then rounds.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'r, const H: usize, const R: usize> {
+    header: &'r [AtomicU64; H],
+    rounds: NonZero<usize>,
+}
+
 impl Ring {
-    /// Where the next record begins, and `words` places for it side by side, if there are that many. Drop mode.
+    /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words' worth
+    /// of further rounds behind it, side by side, if it is known that there are as many.
     #[inline(always)]
-    pub(crate) fn places(&self, words: usize) -> (u64, Option<&[AtomicU64]>) {
+    pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Places<'_, H, R>)> {
+        const { assert!(H + R <= LEAST_ROOM) };
+        let head = self.head.load(Ordering::Relaxed);
+        if head + u64::from(more) >= self.limit.load(Ordering::Relaxed) {
+            return None;
+        }
+        let first = self.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
+        // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places, side
+        // by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not null,
+        // which saves the caller a look.
+        let header = unsafe {
+            hint::assert_unchecked(!first.is_null());
+            &*first.cast()
+        };
+        Some((head, Places { header, rounds: NonZero::<usize>::MIN.saturating_add(more as usize / R) }))
+    }
+
+    /// Looks how far the free places that lie side by side reach now. Drop mode, between two records.
+    pub(crate) fn look_ahead(&self) {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: what the reader has copied before it moved the tail was read before we write over it.
-        let tail = self.tail.load(Ordering::Acquire);
-        let fits = position::room(self.capacity(), head, tail) >= words as u64;
-        (head, if fits { self.words.from(head).get(..words) } else { None })
+        let free = self.tail.load(Ordering::Acquire) + self.capacity();
+        let physical_end = (head | (self.capacity() - 1)) + 1;
+        self.limit.store((free.min(physical_end) + 1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
+        self.origin.store(self.words.before(head), Ordering::Relaxed);
     }
 
     /// Room for one record, as much as there is. Drop mode.
@@ -69,16 +101,40 @@ impl Ring {
     /// Writes the first word and publishes what was put into the sink, whose first word was a placeholder.
     #[inline(always)]
     pub(crate) fn publish(&self, kind: Kind, words: usize) {
-        let head = self.head.load(Ordering::Relaxed);
-        self.publish_at(head, self.words.at(head), kind, words);
+        self.publish_at(self.words.at(self.head.load(Ordering::Relaxed)), kind, words);
     }
 
-    /// The same for who knows the head and its place already.
+    /// The same for who knows the head's place already.
     #[inline(always)]
-    pub(crate) fn publish_at(&self, head: u64, place: &AtomicU64, kind: Kind, words: usize) {
-        place.store(Header { kind, words: words as u16 }.encode(), Ordering::Relaxed);
+    pub(crate) fn publish_at(&self, place: &AtomicU64, kind: Kind, words: usize) {
+        // A sum, so that the length needs no masking: it has 16 bits.
+        place.store(Header { kind, words: 0 }.encode() + words as u64, Ordering::Relaxed);
         // Release: who sees the new head sees every word of the record.
-        self.head.store(head + words as u64, Ordering::Release);
+        self.head.store(self.head.load(Ordering::Relaxed) + words as u64, Ordering::Release);
+    }
+}
+
+impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
+    /// The first places.
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
+        self.header
+    }
+
+    /// The rounds, which begin behind the first `skip` places of the header.
+    #[inline(always)]
+    pub(crate) fn rounds(&self, skip: usize) -> &'r [[AtomicU64; R]] {
+        let skip = skip.min(H);
+        // SAFETY: `places` made sure of `H + rounds * R` words, side by side; `skip` places and the rounds are no more.
+        unsafe {
+            slice::from_raw_parts(ptr::from_ref(self.header).cast::<AtomicU64>().add(skip).cast(), self.rounds.get())
+        }
+    }
+
+    /// How many places lie before this address, which is one of theirs or just behind the last.
+    #[inline(always)]
+    pub(crate) fn before(&self, address: usize) -> usize {
+        (address - ptr::from_ref(self.header).addr()) / size_of::<AtomicU64>()
     }
 }
 

@@ -7,6 +7,8 @@
 use crate::sync::AtomicU64;
 #[cfg(not(kprof_loom))]
 use core::mem::MaybeUninit;
+// Where the words are is set once and not part of any model.
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The least capacity: a record of the greatest length fits.
 pub(crate) const MIN_WORDS: usize = crate::format::record::MAX_WORDS;
@@ -18,18 +20,32 @@ pub(crate) enum BadMemory {
     NotPowerOfTwo(usize),
     /// Fewer than 1024 words.
     TooSmall(usize),
+    /// There is memory already.
+    Twice,
 }
 
-/// The words of a ring.
-#[derive(Clone, Copy)]
+/// The words of a ring: where they are and how many, as atomics, because they come when the CPU registers.
 pub(crate) struct Words {
-    words: &'static [AtomicU64],
+    start: AtomicPtr<AtomicU64>,
+    /// The number of words, a power of two, minus 1.
+    mask: AtomicUsize,
 }
 
 impl Words {
-    /// Takes the memory over and writes every word once: afterwards all pages are there, and the handler cannot fault.
+    /// No memory yet: one word that everybody shares, so that every position has a word; no record fits into it.
     #[cfg(not(kprof_loom))]
-    pub(crate) fn new(memory: &'static mut [MaybeUninit<u64>]) -> Result<Self, BadMemory> {
+    pub(crate) const fn none() -> Self {
+        static NOWHERE: AtomicU64 = AtomicU64::new(0);
+        Self { start: AtomicPtr::new((&raw const NOWHERE).cast_mut()), mask: AtomicUsize::new(0) }
+    }
+
+    /// Takes the memory over and writes every word once: afterwards all pages are there, and the handler cannot fault.
+    /// Only once, and before anybody else asks: the ring's CPU registers itself.
+    #[cfg(not(kprof_loom))]
+    pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
+        if self.mask.load(Ordering::Relaxed) != 0 {
+            return Err(BadMemory::Twice);
+        }
         if !memory.len().is_power_of_two() {
             return Err(BadMemory::NotPowerOfTwo(memory.len()));
         }
@@ -37,37 +53,46 @@ impl Words {
             return Err(BadMemory::TooSmall(memory.len()));
         }
         memory.fill(MaybeUninit::new(0));
-        // SAFETY: the exclusive borrow lasts for ever and ends here, so nobody else has the memory; every word was just
-        // initialised; AtomicU64 has the size and, on x86_64, the alignment of u64.
-        let words = unsafe { core::slice::from_raw_parts(memory.as_mut_ptr().cast::<AtomicU64>(), memory.len()) };
-        Ok(Self { words })
+        // An initialised u64 is an AtomicU64 (see the assertions below), and the exclusive borrow never ends.
+        self.start.store(memory.as_mut_ptr().cast::<AtomicU64>(), Ordering::Relaxed);
+        // Release: who sees the number sees the place.
+        self.mask.store(memory.len() - 1, Ordering::Release);
+        Ok(())
     }
 
-    /// The number of words.
+    /// The number of words; 1 while there is no memory.
     #[inline(always)]
-    pub(crate) fn capacity(self) -> u64 {
-        self.words.len() as u64
+    pub(crate) fn capacity(&self) -> u64 {
+        self.mask.load(Ordering::Acquire) as u64 + 1
     }
 
     /// The word of this position.
     #[inline(always)]
-    pub(crate) fn at(self, position: u64) -> &'static AtomicU64 {
-        let index = position & (self.capacity() - 1);
-        // SAFETY: the length is a power of two (checked in `new`), so the mask keeps the index below it.
-        unsafe { self.words.get_unchecked(index as usize) }
+    pub(crate) fn at(&self, position: u64) -> &'static AtomicU64 {
+        let (mask, start) = (self.mask.load(Ordering::Acquire), self.start.load(Ordering::Relaxed));
+        // SAFETY: `start` points to `mask + 1` words that live for ever (`install`, which stores it before the number; or
+        // the one static word), a power of two, so the mask keeps the index below it.
+        unsafe { &*start.add(position as usize & mask) }
     }
 
     /// The words from `position` to the physical end.
     #[inline(always)]
-    pub(crate) fn from(self, position: u64) -> &'static [AtomicU64] {
-        let index = position & (self.capacity() - 1);
-        // SAFETY: as in `at`.
-        unsafe { self.words.get_unchecked(index as usize..) }
+    pub(crate) fn from(&self, position: u64) -> &'static [AtomicU64] {
+        let mask = self.mask.load(Ordering::Acquire);
+        let index = position as usize & mask;
+        // SAFETY: as in `at`; from the index on there are `mask + 1 - index` words.
+        unsafe { core::slice::from_raw_parts(self.start.load(Ordering::Relaxed).add(index), mask + 1 - index) }
+    }
+
+    /// Where position 0 would lie if the words of `position`'s lap followed each other back to it. Only to be added to.
+    pub(crate) fn before(&self, position: u64) -> *mut AtomicU64 {
+        let lap = position & !(self.capacity() - 1);
+        self.start.load(Ordering::Relaxed).wrapping_sub(lap as usize)
     }
 
     /// All words, in their physical order.
-    pub(crate) fn all(self) -> &'static [AtomicU64] {
-        self.words
+    pub(crate) fn all(&self) -> &'static [AtomicU64] {
+        self.from(0)
     }
 }
 
@@ -77,7 +102,8 @@ impl Words {
     pub(crate) fn for_model(count: usize) -> Self {
         assert!(count.is_power_of_two());
         let words: std::vec::Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Self { words: std::boxed::Box::leak(words.into_boxed_slice()) }
+        let words = std::boxed::Box::leak(words.into_boxed_slice());
+        Self { start: AtomicPtr::new(words.as_mut_ptr()), mask: AtomicUsize::new(count - 1) }
     }
 }
 

@@ -13,6 +13,13 @@ pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     memory
 }
 
+/// A ring of so many words.
+pub(crate) fn ring_of(words: usize) -> Ring {
+    let ring = Ring::none();
+    ring.install(memory(words)).expect("ring memory");
+    ring
+}
+
 fn put(ring: &Ring, words: u64) -> bool {
     let mut sink = ring.room();
     let fits = (0..words).all(|word| sink.push(word).is_ok());
@@ -24,14 +31,14 @@ fn put(ring: &Ring, words: u64) -> bool {
 
 #[test]
 fn memory_that_is_no_ring_is_refused() {
-    assert!(matches!(Words::new(memory(1000)), Err(BadMemory::NotPowerOfTwo(1000))));
-    assert!(matches!(Words::new(memory(512)), Err(BadMemory::TooSmall(512))));
-    assert!(matches!(Words::new(memory(0)), Err(BadMemory::NotPowerOfTwo(0))));
+    assert!(matches!(Ring::none().install(memory(1000)), Err(BadMemory::NotPowerOfTwo(1000))));
+    assert!(matches!(Ring::none().install(memory(512)), Err(BadMemory::TooSmall(512))));
+    assert!(matches!(Ring::none().install(memory(0)), Err(BadMemory::NotPowerOfTwo(0))));
 }
 
 #[test]
 fn a_full_ring_takes_nothing_and_loses_nothing() {
-    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let ring = ring_of(MAX_WORDS);
     let mut records = 0;
     while put(&ring, 10) {
         records += 1;
@@ -48,7 +55,7 @@ fn a_full_ring_takes_nothing_and_loses_nothing() {
 
 #[test]
 fn records_are_whole_across_the_physical_end_at_every_offset() {
-    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let ring = ring_of(MAX_WORDS);
     let mut copy = [0; 88];
     for _ in 0..if cfg!(miri) { MAX_WORDS / 4 } else { 3 * MAX_WORDS } {
         let at = ring.head();
@@ -64,7 +71,7 @@ fn records_are_whole_across_the_physical_end_at_every_offset() {
 
 #[test]
 fn overwriting_gives_up_whole_old_records_and_counts_them() {
-    let ring = Ring::new(Words::new(memory(MAX_WORDS)).unwrap());
+    let ring = ring_of(MAX_WORDS);
     let (mut recorded, mut overwritten) = (0, 0);
     for length in (6..40).cycle().take(if cfg!(miri) { 300 } else { 5000 }) {
         let (mut sink, gone) = ring.room_by_force(64);

@@ -12,11 +12,12 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::plain::{self, ROUND, Run};
+use super::plain::{self, SHORT_ROUND};
 use super::{Memory, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
 use crate::hooks::Kernel;
 use crate::ring::Full;
+use crate::sync::AtomicU64;
 use core::ops::Range;
 
 /// Where the chain goes after a frame.
@@ -75,10 +76,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     ) -> Result<Stop, Full> {
         loop {
             match judge(frame, above, &range) {
-                Next::Here if fresh && self.frames_left >= ROUND => {
+                Next::Here if fresh && self.frames_left >= SHORT_ROUND => {
                     let places = self.sink.contiguous(self.frames_left);
                     let run = plain::run(self.kernel, self.memory, self.text, frame, &range, places);
-                    (frame, above) = self.take(&run);
+                    let taken = (run.end - places.as_ptr().addr()) / size_of::<AtomicU64>();
+                    self.sink.advance(taken);
+                    self.frames_left -= taken;
+                    (frame, above) = run.stand.next(self.memory);
                     fresh = false;
                 }
                 Next::Here => {
@@ -104,13 +108,6 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 }
             }
         }
-    }
-
-    /// Books what a plain run has put into the sink; where to go on.
-    pub(super) fn take(&mut self, run: &Run) -> (u64, u64) {
-        self.sink.advance(run.taken);
-        self.frames_left -= run.taken;
-        run.next(self.memory)
     }
 
     /// Takes one return address: pushes it, or says why the run of frames ends here.

@@ -19,15 +19,17 @@ mod stacks;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod text;
 mod user;
 
 use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Kernel, Registers};
 use crate::ring::{Full, Sink};
 use core::ops::Range;
-pub(crate) use plain::{ROUND, Run, innermost};
+pub(crate) use plain::{ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
+pub(crate) use text::Text;
 
 /// Reads of memory whose addresses the unwinder has checked.
 pub(crate) trait Memory: Copy {
@@ -36,6 +38,12 @@ pub(crate) trait Memory: Copy {
     /// # Safety
     /// `address` is a multiple of 8 and the word lies in a range that [`Kernel::stack_range`] declared.
     unsafe fn stack(&self, address: u64) -> u64;
+
+    /// The eight bytes of a stack from `address`.
+    ///
+    /// # Safety
+    /// They lie in a range that [`Kernel::stack_range`] declared.
+    unsafe fn stack_unaligned(&self, address: u64) -> u64;
 
     /// Eight bytes of code from `address`, little endian.
     ///
@@ -49,7 +57,7 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) kernel: &'a K,
     pub(crate) memory: M,
     /// The main text range.
-    pub(crate) text: (u64, u64),
+    pub(crate) text: Text,
     pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
     /// The stacks left behind.
@@ -78,9 +86,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     }
 
     /// The rest of a walk whose plain beginning, on the stack `range`, is in the sink already.
-    pub(crate) fn finish(&mut self, run: &Run, range: Range<u64>) -> Result<(), Full> {
-        let from = self.take(run);
-        let stop = self.frames(from, range, false)?;
+    pub(crate) fn finish(&mut self, stand: Stand, range: Range<u64>) -> Result<(), Full> {
+        let stop = self.frames(stand.next(self.memory), range, false)?;
         self.go_on(stop, 0)
     }
 
@@ -125,7 +132,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Whether `address` is kernel code.
     #[inline(always)]
     fn is_text(&self, address: u64) -> bool {
-        address.wrapping_sub(self.text.0) < self.text.1.wrapping_sub(self.text.0) || self.kernel.is_text(address)
+        self.text.contains(address) || self.kernel.is_text(address)
     }
 
     /// The declared range around `address`.
@@ -149,7 +156,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     /// Eight bytes of code from `address`; behind the end of the main text they are 0, which is no instruction looked for.
     fn code(&self, address: u64) -> Option<[u8; 8]> {
-        let missing = (address.checked_add(8)?).saturating_sub(self.text.1);
+        let missing = (address.checked_add(8)?).saturating_sub(self.text.end());
         let from = if (1..8).contains(&missing) { address - missing } else { address };
         if !self.is_text(address) || !self.is_text(from) || !self.is_text(from.checked_add(7)?) {
             return None;

@@ -5,17 +5,18 @@
 //! plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where this
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
-use super::Memory;
 use super::frame_pointer::bound;
+use super::{Memory, Text};
 use crate::format::marker::Marker;
 use crate::hooks::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
+use core::{hint, ptr};
 
-/// Frames taken by one round of the loop.
-pub(crate) const ROUND: usize = 4;
-/// A distance of this many words or more is none: the address lies outside, or is misaligned.
-const NO_DISTANCE: u64 = 1 << 60;
+/// Frames taken by one round of the loop at the beginning of a sample.
+pub(crate) const ROUND: usize = 16;
+/// The same for the runs further out.
+pub(super) const SHORT_ROUND: usize = 4;
 
 /// The markers of entries lie side by side: interrupts, exceptions, syscall.
 const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
@@ -25,26 +26,41 @@ const _: () = assert!(SYSCALL - FIRST_ENTRY == 0x200, "256 interrupts, 256 excep
 /// A run of plain frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// How many places were filled.
-    pub(crate) taken: usize,
-    /// The last good frame; bit 0 is set if its return address was taken, so that only its saved rbp is left to judge.
-    last: u64,
+    /// The address behind the last place that was filled.
+    pub(crate) end: usize,
+    /// Where it ended.
+    pub(crate) stand: Stand,
+    /// What ended it, if the return address of the last frame was taken: its saved rbp.
+    next: Option<u64>,
 }
 
 impl Run {
+    /// Whether the run has come to the root: the last frame was taken, and its saved rbp is 0.
+    #[inline(always)]
+    pub(crate) fn at_root(&self) -> bool {
+        self.next == Some(0)
+    }
+}
+
+/// Where a run ended: the address of its last good frame; bit 0 is set if that one's return address was taken, so that
+/// only its saved rbp is left to judge.
+#[derive(Clone, Copy)]
+pub(crate) struct Stand(u64);
+
+impl Stand {
     /// The frame to go on with and what it must not lie below.
     #[inline(always)]
-    pub(super) fn next<M: Memory>(&self, memory: M) -> (u64, u64) {
-        let last = self.last & !1;
+    pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
+        let last = self.0 & !1;
         // SAFETY: `last` is a judged frame.
-        if self.last & 1 == 1 { (unsafe { memory.stack(last) }, last + 8) } else { (last, last) }
+        if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last + 8) } else { (last, last) }
     }
 
     /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
     /// instruction, and whether it was an interrupt or exception. Most samples end so.
     #[inline(always)]
-    pub(crate) fn entry_from_user<M: Memory>(&self, memory: M, range: &Range<u64>) -> Option<(u64, u64, bool)> {
-        let frame = self.last;
+    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, range: &Range<u64>) -> Option<(u64, u64, bool)> {
+        let frame = self.0;
         // The two words of the frame, the five of the hardware's above.
         if frame & 1 == 1 || range.end - frame < 8 * 7 {
             return None;
@@ -54,98 +70,113 @@ impl Run {
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
         (is_entry && cs & 3 == 3 && rip != 0).then_some((marker, rip, marker < SYSCALL))
     }
+}
 
-    /// Whether the run has come to the root: the last frame was taken, and its saved rbp is 0.
+/// Where a frame lies in a stack, as a number of which one comparison says all.
+///
+/// The topmost place that a frame can have is at [`u64::MAX`], each word below it is one less. What lies above the range,
+/// or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the next frame
+/// is good if and only if it is higher than the one before.
+#[derive(Clone, Copy)]
+struct Heights {
+    origin: u64,
+}
+
+/// No frame of a stack of up to 16 GiB is lower.
+const LOWEST: u64 = !0 << 31;
+
+impl Heights {
     #[inline(always)]
-    pub(crate) fn at_root<M: Memory>(&self, memory: M) -> bool {
-        self.next(memory).0 == 0
+    fn of(range: &Range<u64>) -> Self {
+        Self { origin: !bound(range) }
+    }
+
+    #[inline(always)]
+    fn height(self, frame: u64) -> u64 {
+        self.origin.wrapping_add(frame).rotate_right(3)
     }
 }
 
-/// The distance of a frame from the topmost place that one can have, in words.
-///
-/// One comparison of it stands for three: a frame that does not rise has no smaller distance, one above the range has
-/// wrapped around to a huge one, a misaligned one has its low bits turned to the top.
-#[inline(always)]
-fn distance(top: u64, frame: u64) -> u64 {
-    top.wrapping_sub(frame).rotate_right(3)
-}
-
-/// The innermost frames of interrupted kernel code and the stack they are on; `None` if the very beginning is special.
+/// The innermost frames of interrupted kernel code, on the stack that rsp is in; `None` if the very beginning is special.
 #[inline(always)]
 pub(crate) fn innermost<K: Kernel, M: Memory>(
     kernel: &K,
     memory: M,
-    text: (u64, u64),
+    text: Text,
     at: &Registers,
     places: &[[AtomicU64; ROUND]],
-) -> Option<(Run, Range<u64>)> {
+) -> Option<Run> {
     if kernel.entry_frame(at).is_some() {
         return None;
     }
     let range = kernel.stack_range(at.rsp)?;
-    let top = bound(&range);
-    let lowest = distance(top, at.rsp);
-    let words_left = distance(top, at.rbp);
-    // rbp must not lie below rsp, and rsp must be good itself.
-    if words_left > lowest || lowest >= NO_DISTANCE || at.rsp < range.start {
+    let heights = Heights::of(&range);
+    // rbp must be good, and not below rsp.
+    if heights.height(at.rbp) < LOWEST || at.rbp < at.rsp || at.rsp < range.start {
+        hint::cold_path();
         return None;
     }
-    // SAFETY: aligned, not below the range, and at least 16 bytes below its end.
-    let word = unsafe { memory.stack(at.rsp) };
+    // SAFETY: rsp is not below the range and not above rbp, which is at least 16 bytes below its end.
+    let word = unsafe { memory.stack_unaligned(at.rsp) };
     // In a prologue or epilogue, perhaps: the careful walk looks closer.
-    if word == at.rbp || word.wrapping_sub(text.0) < text.1.wrapping_sub(text.0) || kernel.is_text(word) {
+    if text.contains(word) || kernel.is_text(word) {
+        hint::cold_path();
         return None;
     }
-    // SAFETY: `words_left` is the distance of a frame that is aligned and in the range: it is not above that of rsp.
-    let run = unsafe { run_from(kernel, memory, at.rbp, top, text, places) };
-    Some((run, range))
+    if word == at.rbp {
+        hint::cold_path();
+        return None;
+    }
+    // SAFETY: rbp is aligned, not below the range, and at least 16 bytes below its end.
+    Some(unsafe { run_from(kernel, memory, at.rbp, heights, text, places) })
 }
 
 /// Goes on from a frame that `judge` has found good in `range`.
+#[inline(never)]
 pub(super) fn run<K: Kernel, M: Memory>(
     kernel: &K,
     memory: M,
-    text: (u64, u64),
+    text: Text,
     frame: u64,
     range: &Range<u64>,
     places: &[AtomicU64],
 ) -> Run {
     // SAFETY: `frame` was judged.
-    unsafe { run_from(kernel, memory, frame, bound(range), text, places.as_chunks().0) }
+    unsafe { run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, Heights::of(range), text, places.as_chunks().0) }
 }
 
-/// The loop: twelve instructions a frame. A function of its own, so that all it needs stays in registers.
+/// The loop: ten instructions a frame, and three a round.
 ///
 /// # Safety
-/// Both words of `frame` are aligned words of a declared stack range whose topmost frame place is `top`.
-#[inline(never)]
-unsafe fn run_from<K: Kernel, M: Memory>(
+/// Both words of `frame` are aligned words of the declared stack range that `heights` are of.
+#[inline(always)]
+unsafe fn run_from<K: Kernel, M: Memory, const R: usize>(
     kernel: &K,
     memory: M,
     mut frame: u64,
-    top: u64,
-    (text_start, text_end): (u64, u64),
-    rounds: &[[AtomicU64; ROUND]],
+    heights: Heights,
+    text: Text,
+    rounds: &[[AtomicU64; R]],
 ) -> Run {
-    let text_bytes = text_end.wrapping_sub(text_start);
-    let mut words_left = distance(top, frame);
-    for (round, places) in rounds.iter().enumerate() {
-        for (index, place) in places.iter().enumerate() {
-            // SAFETY: by the caller's word for the first; each further one is as close to the top as the comparison
-            // below demands, so aligned, in the range and above the one before.
+    let mut height = heights.height(frame);
+    // The end is said by its address: a count would take another register.
+    let address_of = |place: &AtomicU64| ptr::from_ref(place).addr();
+    for places in rounds {
+        for place in places {
+            // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned, in
+            // the range and above it.
             let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame + 8)) };
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);
-            if address.wrapping_sub(text_start) >= text_bytes || kernel.border(address, frame).is_some() {
-                return Run { taken: round * ROUND + index, last: frame };
+            if !text.contains(address) || kernel.border(address, frame).is_some() {
+                return Run { end: address_of(place), stand: Stand(frame), next: None };
             }
-            let left = distance(top, next);
-            if left >= words_left {
-                return Run { taken: round * ROUND + index + 1, last: frame | 1 };
+            let next_height = heights.height(next);
+            if next_height <= height {
+                return Run { end: address_of(place) + size_of_val(place), stand: Stand(frame | 1), next: Some(next) };
             }
-            (frame, words_left) = (next, left);
+            (frame, height) = (next, next_height);
         }
     }
-    Run { taken: rounds.len() * ROUND, last: frame }
+    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), next: None }
 }

@@ -18,6 +18,12 @@ impl Memory for Direct {
     }
 
     #[inline(always)]
+    unsafe fn stack_unaligned(&self, address: u64) -> u64 {
+        // SAFETY: as in `stack`, but for the alignment.
+        unsafe { (address as *const u64).read_unaligned() }
+    }
+
+    #[inline(always)]
     unsafe fn code(&self, address: u64) -> u64 {
         // SAFETY: the caller vouches that these eight bytes are kernel text, which is mapped and readable.
         unsafe { (address as *const u64).read_unaligned() }

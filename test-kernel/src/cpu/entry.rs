@@ -261,14 +261,19 @@ const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15
 
 /// Where the border is when the profiler interrupts a stub while rbp is not the stub's own (see [`EntryFrame`]).
 /// Callable in an NMI.
+#[inline(always)]
 pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
+    // SAFETY: constant data of the assembly above.
+    let [start, end, ..] = unsafe { &entry_places };
+    if at.rip.wrapping_sub(*start) < end - start { frame_in_stub(at) } else { None }
+}
+
+#[cold]
+fn frame_in_stub(at: &Registers) -> Option<EntryFrame> {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
     // SAFETY: constant data of the assembly above.
-    let [start, end, trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
-    if !(start..end).contains(&rip) {
-        return None;
-    }
+    let [_, _, trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
     let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
     // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.

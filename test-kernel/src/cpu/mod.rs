@@ -97,6 +97,22 @@ pub fn id() -> usize {
     (selector.saturating_sub(gdt::FIRST_TSS) / 16) as usize
 }
 
+/// The same where nothing can move the caller to another CPU, in a handler: the compiler asks once for several calls.
+#[inline(always)]
+pub fn id_in_handler() -> usize {
+    let selector: u32;
+    // SAFETY: `str` reads the task register, which is loaded before interrupts are, and has no effect. In a handler it says
+    // the same each time.
+    unsafe { asm!("str {0:e}", out(reg) selector, options(pure, nomem, nostack, preserves_flags)) };
+    (selector.wrapping_sub(gdt::FIRST_TSS as u32) / 16) as usize % MAX_CPUS
+}
+
+/// The block of this CPU, in a handler.
+#[inline(always)]
+pub fn this_in_handler() -> &'static Cpu {
+    &CPUS[id_in_handler()]
+}
+
 /// The block of this CPU.
 #[inline(always)]
 pub fn this() -> &'static Cpu {

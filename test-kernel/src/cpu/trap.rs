@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
+use super::apic;
 use super::entry::TrapFrame;
-use super::{CPUS, apic};
 use crate::memory::{fault, stacks};
 use crate::task::{preempt, scheduler, signal};
 use crate::{boot, profiling, syscall};
@@ -78,7 +78,7 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
 /// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
 #[unsafe(no_mangle)]
 extern "C" fn nmi_enter(frame: &TrapFrame) {
-    if CPUS[super::id()].stop.load(Ordering::Relaxed) {
+    if super::this_in_handler().stop.load(Ordering::Relaxed) {
         loop {
             x86_64::instructions::hlt();
         }

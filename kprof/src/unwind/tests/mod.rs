@@ -6,7 +6,7 @@ mod edges;
 mod single_step;
 mod wild;
 
-use super::{Memory, Stacks, Walk, innermost};
+use super::{Memory, Stacks, Text, Walk, innermost};
 use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Border, Context, EntryFrame, Kernel, Registers};
 use crate::ring::Sink;
@@ -77,7 +77,7 @@ impl Machine {
         let mut walk = Walk {
             kernel: self,
             memory: self,
-            text: (TEXT, TEXT + TEXT_BYTES as u64),
+            text: Text::new((TEXT, TEXT + TEXT_BYTES as u64)),
             sink: Sink::over(&places),
             frames_left: self.depth - 1,
             stacks: Stacks::new(),
@@ -91,20 +91,22 @@ impl Machine {
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             let room = walk.sink.contiguous(walk.frames_left);
-            if let Some((run, range)) = innermost(self, walk.memory, walk.text, at, room.as_chunks().0) {
-                let from_user = run.entry_from_user(self, &range);
-                if run.at_root(self) {
-                    walk.take(&run);
+            if let Some(run) = innermost(self, walk.memory, walk.text, at, room.as_chunks().0) {
+                let range = self.stack_range(at.rsp).expect("a stack");
+                let from_user = run.stand.entry_from_user(self, &range);
+                let taken = (run.end - room.as_ptr().addr()) / 8;
+                walk.sink.advance(taken);
+                walk.frames_left -= taken;
+                if run.at_root() {
                 } else if let (Some((marker, rip, is_interrupt)), false) = (from_user, self.user_frames)
-                    && run.taken + 1 < self.depth
+                    && taken + 1 < self.depth
                 {
-                    walk.take(&run);
                     for word in [marker, Marker::User.encode(), rip] {
                         walk.sink.push(word).expect("room for every walk");
                     }
                     walk.in_interrupt = is_interrupt;
                 } else {
-                    walk.finish(&run, range).expect("room for every walk");
+                    walk.finish(run.stand, range).expect("room for every walk");
                 }
                 assert_eq!((words(&places, walk.sink.words()), walk.in_interrupt), careful, "plain and careful differ");
             }
@@ -151,6 +153,12 @@ impl Memory for &Machine {
         let (_, words) = self.stacks.iter().find(|(base, _)| *base == range.start).expect("the range is a stack");
         self.read.lock().unwrap().push(address);
         words[(address - range.start) as usize / 8]
+    }
+    unsafe fn stack_unaligned(&self, address: u64) -> u64 {
+        let (low, shift) = (address & !7, 8 * (address & 7) as u32);
+        // SAFETY: a machine's reads are checked.
+        let (first, second) = unsafe { (self.stack(low), if shift == 0 { 0 } else { self.stack(low + 8) }) };
+        ((u128::from(second) << 64 | u128::from(first)) >> shift) as u64
     }
     unsafe fn code(&self, address: u64) -> u64 {
         let offset = address.checked_sub(TEXT).expect("read below the text") as usize;

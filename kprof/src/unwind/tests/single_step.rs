@@ -187,7 +187,7 @@ impl Steps {
         let mut walk = Walk {
             kernel: &Host,
             memory: Direct,
-            text: text(),
+            text: Text::new(text()),
             sink: Sink::over(&places),
             frames_left: 63,
             stacks: Stacks::new(),

@@ -1,0 +1,74 @@
+//! What `init` has set up, found by the handler with one comparison.
+//!
+//! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Context: set in ordinary code on the
+//! boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
+
+use crate::config::Config;
+use crate::slot::CpuSlot;
+use crate::unwind::Text;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// Slots and choices.
+pub(crate) struct Ready {
+    slots: AtomicPtr<CpuSlot>,
+    count: AtomicUsize,
+    text: [AtomicU64; 2],
+    config: spin::Once<Config>,
+}
+
+impl Ready {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: AtomicPtr::new(ptr::dangling_mut()),
+            count: AtomicUsize::new(0),
+            text: [const { AtomicU64::new(0) }; 2],
+            config: spin::Once::new(),
+        }
+    }
+
+    /// Sets up, the first time that it is called.
+    pub(crate) fn once(&self, set_up: impl FnOnce() -> (&'static [CpuSlot], Config)) {
+        self.config.call_once(|| {
+            let (slots, config) = set_up();
+            let text = Text::new(config.text);
+            self.text[0].store(text.start, Ordering::Relaxed);
+            self.text[1].store(text.bytes, Ordering::Relaxed);
+            self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
+            // Release: who sees the number sees all of the above, and what `set_up` has done.
+            self.count.store(slots.len(), Ordering::Release);
+            config
+        });
+    }
+
+    /// The slot of this CPU; `None` before `once`.
+    #[inline(always)]
+    pub(crate) fn slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
+        if cpu >= self.count.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: `once` stores the slots before their number, of which `cpu` is less; they live for ever and are only
+        // ever shared.
+        Some(unsafe { &*self.slots.load(Ordering::Relaxed).add(cpu) })
+    }
+
+    /// All slots; none before `once`.
+    pub(crate) fn slots(&self) -> &'static [CpuSlot] {
+        let count = self.count.load(Ordering::Acquire);
+        // SAFETY: as in `slot`; with no slots the pointer is not null and aligned, which is all that is asked of it.
+        unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
+    }
+
+    /// The main text range; empty before `once`.
+    #[inline(always)]
+    pub(crate) fn text(&self) -> Text {
+        let [start, bytes] = &self.text;
+        Text { start: start.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
+    }
+
+    /// The choices.
+    #[inline(always)]
+    pub(crate) fn config(&self) -> Option<&Config> {
+        self.config.get()
+    }
+}
