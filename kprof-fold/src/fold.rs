@@ -8,7 +8,7 @@ pub mod frames;
 pub mod walk;
 
 use crate::select::Select;
-use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
+use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tally::{By, Count};
 use frames::{FrameId, Frames};
@@ -82,11 +82,10 @@ pub struct Folder<'a> {
 impl Folder<'_> {
     /// Adds up stacks with the same names.
     pub fn fold(&self, counts: &[Count]) -> Folded {
-        let mut frames = Frames::default();
-        frames.reserve(self.stacks.len());
-        let mut names = Stacks::new(Encoding::Words);
-        let mut samples: Vec<u64> = Vec::new();
-        let (mut words, mut ids, mut key) = (Vec::new(), Vec::new(), Vec::new());
+        let mut folded = Folded::default();
+        folded.frames.reserve(self.stacks.len());
+        folded.stacks.reserve(counts.len());
+        let (mut words, mut ids) = (Vec::new(), Vec::new());
         for count in counts {
             let traits = self.stacks.traits(count.stack);
             if !self.select.admits_traits(traits) {
@@ -94,28 +93,17 @@ impl Folder<'_> {
             }
             self.stacks.words(count.stack, &mut words);
             ids.clear();
-            frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);
-            if !self.cut(&frames, &mut ids) {
+            folded.frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);
+            if !self.cut(&folded.frames, &mut ids) {
                 continue;
             }
             if self.by != By::None {
-                ids.push(frames.named(&self.groups[count.group as usize]));
+                ids.push(folded.frames.named(&self.groups[count.group as usize]));
             }
-            key.clear();
-            ids.iter().rev().for_each(|id| key.extend_from_slice(&id.to_le_bytes()));
-            let at = intern(&mut names, &key) as usize;
-            if at == samples.len() {
-                samples.push(0);
-            }
-            samples[at] += count.samples;
-        }
-        let mut folded = Folded { frames, stacks: Vec::with_capacity(samples.len()), joined: Vec::new() };
-        folded.joined.reserve(names.all_bytes() / size_of::<FrameId>());
-        for (id, samples) in samples.iter().enumerate() {
-            let frames = names.bytes(id as StackId).as_chunks().0;
-            folded.push(frames.iter().map(|id| u32::from_le_bytes(*id)), *samples);
+            folded.push(ids.iter().rev().copied(), count.samples);
         }
         folded.sort();
+        folded.join_equal();
         folded
     }
 
@@ -134,12 +122,6 @@ impl Folder<'_> {
         }
         true
     }
-}
-
-fn intern(table: &mut Stacks, bytes: &[u8]) -> StackId {
-    let hash = stacks::hash(bytes);
-    let found = table.find(bytes, hash).map(|(id, _)| id);
-    found.unwrap_or_else(|| table.insert(bytes, hash, Traits::default()))
 }
 
 impl Folded {
@@ -168,6 +150,17 @@ impl Folded {
             })
         });
         self.stacks = keyed.into_iter().map(|(_, number)| self.stacks[number as usize]).collect();
+    }
+
+    /// Adds up sorted stacks with the same frames.
+    fn join_equal(&mut self) {
+        let Self { stacks, joined, .. } = self;
+        let frames = |stack: &FoldedStack| &joined[stack.start..stack.start + stack.len as usize];
+        stacks.dedup_by(|next, one| {
+            let same = frames(next) == frames(one);
+            one.samples += if same { next.samples } else { 0 };
+            same
+        });
     }
 }
 

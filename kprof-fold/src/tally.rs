@@ -130,7 +130,9 @@ impl Tally {
             stack: *stack,
             samples: settled(*cell),
         });
-        plain.chain(grouped).filter(|count| count.samples > 0).collect()
+        let mut counts = Vec::with_capacity(self.cells.len() + self.grouped.len());
+        counts.extend(plain.chain(grouped).filter(|count| count.samples > 0));
+        counts
     }
 
     #[inline(always)]
