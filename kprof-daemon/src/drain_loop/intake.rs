@@ -88,7 +88,12 @@ impl Intake {
     pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
         let (mut pieces, mut failed) = (Vec::new(), None);
         let mut used = 0;
-        // Rings of a running flight recorder are read once it is frozen or stopped.
+        // Rings of a running flight recorder are read once it is frozen or stopped. It may have been started just now.
+        if ctl.overwrites()
+            && let Err(error) = source.observe(system, ctl)
+        {
+            failed = Some(error);
+        }
         let is_recorder = ctl.overwrites() && ctl.is_running();
         let mut cpus: Vec<u32> = ctl.cpus().map(|(cpu, _)| cpu).filter(|_| !is_recorder).collect();
         // Not always the same one first: under a flood the round may end before the last one's turn.
