@@ -45,6 +45,8 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
     let on = ["--package", "kprof", "--features", "profiling"];
+    let off = ["--package", "redox-check", "--no-default-features"];
+    outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
     let way = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if way == toolchain::Way::Distro {

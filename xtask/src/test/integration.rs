@@ -1,9 +1,9 @@
 //! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
 //!
 //! The template is built with the test kernel, which uses it; here its length is counted. The bare kernel is built, booted
-//! with one CPU (which samples itself) and with two (NMIs), and its serial log folded as it is, other lines in between. The
-//! Redox drop-in is compiled and tested against its stand-in, with the profiler on and off. Where a nightly toolchain with
-//! `rust-src` is installed, the bare kernel is built with that too, core from source.
+//! with one CPU (which samples itself) and with two (NMIs), and its serial log folded as it is, other lines in between. Where
+//! a nightly toolchain with `rust-src` is installed, the bare kernel is built with that too, core from source. (The tests of
+//! the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,0 +1,93 @@
+//! The crates that the kernel depends on, as far as the drop-in names them: rmm, x86, hashbrown, arrayvec.
+
+use core::marker::PhantomData;
+
+use crate::arch::CurrentRmmArch;
+use crate::machine;
+use crate::memory::{PhysicalAddress, RmmArch, TableKind, VirtualAddress};
+
+/// rmm's walk through the tables in force.
+pub struct PageMapper<A, F>(PhantomData<(A, F)>);
+
+pub struct PageFlags {
+    user: bool,
+}
+
+impl PageFlags {
+    pub fn has_user(&self) -> bool {
+        self.user
+    }
+}
+
+impl<A, F> PageMapper<A, F> {
+    /// # Safety
+    /// None needed here.
+    pub unsafe fn current(_kind: TableKind, _allocator: F) -> Self {
+        Self(PhantomData)
+    }
+
+    /// The frame of a page: the user's as the tests map them; in the linear map, itself.
+    pub fn translate(&self, page: VirtualAddress) -> Option<(PhysicalAddress, PageFlags)> {
+        assert_eq!(page.data() % 4096, 0);
+        if page.data() >= CurrentRmmArch::PHYS_OFFSET {
+            return Some((PhysicalAddress(page.data()), PageFlags { user: false }));
+        }
+        let frame = *machine::user_pages().lock().unwrap().get(&page.data())?;
+        Some((PhysicalAddress(frame), PageFlags { user: true }))
+    }
+}
+
+/// x86's `sidt`, its ports.
+pub mod dtables {
+    use std::sync::OnceLock;
+
+    #[repr(C, packed)]
+    pub struct DescriptorTablePointer<Entry> {
+        pub limit: u16,
+        pub base: *const Entry,
+    }
+
+    impl<Entry> Default for DescriptorTablePointer<Entry> {
+        fn default() -> Self {
+            Self { limit: 0, base: core::ptr::null() }
+        }
+    }
+
+    /// The gates of all CPUs: a page fault stub, and whatever stands there by the tests.
+    pub fn gates() -> *mut u128 {
+        static GATES: OnceLock<usize> = OnceLock::new();
+        *GATES.get_or_init(|| {
+            let mut gates = vec![0u128; 256];
+            let stub = crate::arch::interrupt::syscall::redox_check_page_stub as *const () as u128;
+            gates[14] = stub & 0xffff | (stub >> 16 & 0xffff) << 48 | (stub >> 32) << 64;
+            Box::leak(gates.into_boxed_slice()).as_mut_ptr() as usize
+        }) as *mut u128
+    }
+
+    /// # Safety
+    /// None needed here.
+    pub unsafe fn sidt<T>(idt: &mut DescriptorTablePointer<T>) {
+        idt.base = gates().cast_const().cast();
+    }
+}
+
+pub mod io {
+    /// # Safety
+    /// None needed here.
+    pub unsafe fn inb(_port: u16) -> u8 {
+        0
+    }
+
+    /// # Safety
+    /// None needed here.
+    pub unsafe fn outb(_port: u16, _value: u8) {}
+}
+
+pub type HashMap<K, V> = std::collections::HashMap<K, V, hash_map::DefaultHashBuilder>;
+
+pub mod hash_map {
+    pub type DefaultHashBuilder = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+}
+
+#[derive(Clone, Copy)]
+pub struct ArrayString<const N: usize>(pub [u8; N]);

@@ -1,0 +1,309 @@
+//! The kernel's other modules, as far as the drop-in names them.
+
+pub mod acpi {
+    use std::time::Instant;
+
+    /// An HPET of 100 MHz that counts the host's time.
+    pub struct Hpet(pub Instant);
+
+    impl Hpet {
+        /// # Safety
+        /// None needed here.
+        pub unsafe fn read_u64(&self, offset: usize) -> u64 {
+            match offset {
+                0 => 10_000_000 << 32 | 1 << 13,
+                0xf0 => (self.0.elapsed().as_nanos() / 10) as u64,
+                other => panic!("register {other:#x}"),
+            }
+        }
+    }
+
+    /// As the kernel's spin lock.
+    pub struct HpetLock(std::sync::OnceLock<Option<Hpet>>);
+
+    impl HpetLock {
+        pub fn read(&self) -> &Option<Hpet> {
+            self.0.get_or_init(|| Some(Hpet(Instant::now())))
+        }
+    }
+
+    pub struct Acpi {
+        pub hpet: HpetLock,
+    }
+
+    pub static ACPI_TABLE: Acpi = Acpi { hpet: HpetLock(std::sync::OnceLock::new()) };
+}
+
+pub mod context {
+    use std::sync::Arc;
+
+    use crate::sync::{L1, LockToken, RwLock};
+
+    pub struct Context {
+        pub debug_id: u32,
+    }
+
+    /// The idle context of the CPU: the tests give it this id.
+    pub fn current() -> Arc<RwLock<L1, Context>> {
+        Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()) }))
+    }
+
+    pub fn idle_id(cpu: usize) -> u32 {
+        1000 + cpu as u32
+    }
+
+    pub type Token<'a> = LockToken<'a>;
+}
+
+pub mod cpu_set {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct LogicalCpuId(u32);
+
+    impl LogicalCpuId {
+        pub const fn new(inner: u32) -> Self {
+            Self(inner)
+        }
+
+        pub const fn get(self) -> u32 {
+            self.0
+        }
+    }
+}
+
+pub mod ipi {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Clone, Copy)]
+    #[repr(u8)]
+    pub enum IpiKind {
+        Wakeup = 0x40,
+        Tlb = 0x41,
+        Profile = 0x44,
+    }
+
+    #[derive(Clone, Copy)]
+    #[repr(u8)]
+    pub enum IpiTarget {
+        Other = 3,
+    }
+
+    /// How often the shorthand was used.
+    pub static TO_ALL_OTHERS: AtomicUsize = AtomicUsize::new(0);
+
+    pub fn ipi(kind: IpiKind, _target: IpiTarget) {
+        assert_eq!(kind as u8, IpiKind::Profile as u8);
+        TO_ALL_OTHERS.fetch_add(1, Ordering::SeqCst);
+        (0..8).filter(|cpu| *cpu != crate::machine::cpu()).for_each(crate::machine::nmi);
+    }
+}
+
+#[allow(non_snake_case)]
+pub mod kernel_executable_offsets {
+    use crate::arch::interrupt::syscall::{redox_check_text_end, redox_check_text_start};
+
+    pub fn KERNEL_OFFSET() -> usize {
+        __text_start()
+    }
+
+    pub fn __text_start() -> usize {
+        redox_check_text_start as *const () as usize
+    }
+
+    pub fn __text_end() -> usize {
+        redox_check_text_end as *const () as usize
+    }
+}
+
+pub mod memory {
+    pub use crate::arch::CurrentRmmArch as RmmA;
+
+    pub const PAGE_SIZE: usize = 4096;
+
+    #[derive(Clone, Copy)]
+    pub struct VirtualAddress(pub usize);
+
+    #[derive(Clone, Copy)]
+    pub struct PhysicalAddress(pub usize);
+
+    impl VirtualAddress {
+        pub const fn new(address: usize) -> Self {
+            Self(address)
+        }
+
+        pub fn data(&self) -> usize {
+            self.0
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    pub enum TableKind {
+        User,
+        Kernel,
+    }
+
+    /// rmm's `Arch`.
+    pub trait RmmArch {
+        const PHYS_OFFSET: usize;
+        fn phys_to_virt(physical: PhysicalAddress) -> VirtualAddress;
+    }
+
+    impl RmmArch for RmmA {
+        const PHYS_OFFSET: usize = crate::USER_END_OFFSET;
+
+        fn phys_to_virt(physical: PhysicalAddress) -> VirtualAddress {
+            VirtualAddress(physical.0)
+        }
+    }
+}
+
+pub mod percpu {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+    use crate::arch::device::local_apic::ApicId;
+    use crate::cpu_set::LogicalCpuId;
+
+    pub struct ContextSwitchPercpu {
+        pub current_dbg_id: AtomicU32,
+    }
+
+    pub struct ArchPercpuMisc {
+        pub apic_id_opt: Cell<Option<ApicId>>,
+    }
+
+    pub struct PercpuBlock {
+        pub cpu_id: LogicalCpuId,
+        pub switch_internals: ContextSwitchPercpu,
+        pub profiling: Option<&'static crate::profiling::RingBuffer>,
+        pub misc_arch_info: ArchPercpuMisc,
+    }
+
+    pub static ALL_PERCPU_BLOCKS: [AtomicPtr<PercpuBlock>; 8] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 8];
+
+    impl PercpuBlock {
+        /// A CPU whose APIC id is its number, in the form of its register in xAPIC mode.
+        pub fn new(cpu_id: LogicalCpuId) -> Self {
+            let apic_id_opt = Cell::new(Some(ApicId(cpu_id.get() << 24)));
+            Self {
+                cpu_id,
+                switch_internals: ContextSwitchPercpu { current_dbg_id: AtomicU32::new(u32::MAX) },
+                profiling: None,
+                misc_arch_info: ArchPercpuMisc { apic_id_opt },
+            }
+        }
+
+        pub fn current() -> &'static Self {
+            let block = ALL_PERCPU_BLOCKS[crate::machine::cpu()].load(Ordering::SeqCst);
+            // SAFETY: leaked by `power_on`.
+            unsafe { block.as_ref() }.expect("power_on has made this CPU")
+        }
+    }
+}
+
+pub mod startup {
+    use std::sync::OnceLock;
+
+    /// The kernel's environment; a test sets it before anything else.
+    pub static ENV: OnceLock<&'static str> = OnceLock::new();
+
+    pub fn init_env() -> &'static [u8] {
+        ENV.get().copied().unwrap_or_default().as_bytes()
+    }
+}
+
+pub mod sync {
+    use std::marker::PhantomData;
+    use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+    pub struct CleanLockToken(());
+    pub struct LockToken<'a>(PhantomData<&'a ()>);
+    pub struct L1;
+
+    impl CleanLockToken {
+        /// # Safety
+        /// No lock is held.
+        #[allow(clippy::new_without_default)]
+        pub unsafe fn new() -> Self {
+            Self(())
+        }
+
+        pub fn token(&mut self) -> LockToken<'_> {
+            LockToken(PhantomData)
+        }
+    }
+
+    pub struct RwLock<L, T>(std::sync::RwLock<T>, PhantomData<fn(L)>);
+
+    impl<L, T> RwLock<L, T> {
+        pub const fn new(value: T) -> Self {
+            Self(std::sync::RwLock::new(value), PhantomData)
+        }
+
+        pub fn read<'a>(&'a self, _token: LockToken<'a>) -> RwLockReadGuard<'a, T> {
+            self.0.read().unwrap()
+        }
+
+        pub fn write<'a>(&'a self, _token: LockToken<'a>) -> RwLockWriteGuard<'a, T> {
+            self.0.write().unwrap()
+        }
+    }
+}
+
+pub mod syscall {
+    pub mod error {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Error(pub i32);
+        pub type Result<T, E = Error> = core::result::Result<T, E>;
+        pub const EFAULT: i32 = 14;
+        pub const EBUSY: i32 = 16;
+        pub const EINVAL: i32 = 22;
+        pub const EBADFD: i32 = 77;
+
+        impl Error {
+            pub fn new(number: i32) -> Self {
+                Self(number)
+            }
+        }
+    }
+
+    pub mod usercopy {
+        use super::error::{EFAULT, Error, Result};
+
+        /// A user's buffer: host memory; at null, a copy fails.
+        #[derive(Clone, Copy)]
+        pub struct UserSliceWo {
+            base: *mut u8,
+            len: usize,
+        }
+
+        impl UserSliceWo {
+            pub fn of(buffer: &mut [u8]) -> Self {
+                Self { base: buffer.as_mut_ptr(), len: buffer.len() }
+            }
+
+            pub fn unmapped(len: usize) -> Self {
+                Self { base: core::ptr::null_mut(), len }
+            }
+
+            #[allow(clippy::len_without_is_empty)]
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            pub fn advance(self, by: usize) -> Option<Self> {
+                let len = self.len.checked_sub(by)?;
+                Some(Self { base: if self.base.is_null() { self.base } else { self.base.wrapping_add(by) }, len })
+            }
+
+            pub fn copy_common_bytes_from_slice(self, slice: &[u8]) -> Result<usize> {
+                if self.base.is_null() {
+                    return Err(Error::new(EFAULT));
+                }
+                let bytes = slice.len().min(self.len);
+                // SAFETY: the buffer of `of`, which the test still has.
+                unsafe { self.base.copy_from_nonoverlapping(slice.as_ptr(), bytes) };
+                Ok(bytes)
+            }
+        }
+    }
+}
