@@ -7,6 +7,7 @@ mod cargo;
 mod feature_off;
 mod integration;
 mod path;
+mod readers;
 mod scenario;
 
 use std::process::ExitCode;
@@ -86,13 +87,14 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 13] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
     ("host tests", cargo::host_tests),
     ("ring models", cargo::ring_models),
     ("redox", cargo::redox),
+    ("readers", readers::run),
     ("feature off", feature_off::run),
     ("integration", integration::run),
     ("scenarios", scenario::run),

@@ -15,7 +15,7 @@ pub fn document(input: &Input<'_>) -> Profile {
     let start = Timestamp::from_nanos_since_reference(0);
     let process = profile.add_process("kernel", 0, start);
     for cpu in input.cpus() {
-        let thread = profile.add_thread(process, cpu, start, cpu == 0);
+        let thread = profile.add_thread(process, cpu, start, false);
         profile.set_thread_name(thread, &format!("CPU {cpu}"));
         for event in input.timeline.events.iter().filter(|event| event.cpu == cpu) {
             let frames: Vec<FrameInfo> = input.stacks[&event.stack]

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 const MICROS: f64 = 1e6;
+/// A tenth of a nanosecond, in microseconds: between an end and the next begin, for readers that sort by time.
+const GAP: f64 = 0.0001;
 
 /// Writes the document.
 ///
@@ -40,20 +42,22 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             "args": { "name": format!("boot {pid} of {}", input.name) } }))?;
         event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name",
             "args": { "name": format!("CPU {cpu}") } }))?;
-        let at = |number: usize| (events[number].tsc - starts[boot]) as f64 / input.tsc_hz * MICROS;
+        let at = |number: &usize| (events[*number].tsc - starts[boot]) as f64 / input.tsc_hz * MICROS;
+        // No sample is without length.
+        let mut times: Vec<f64> = samples.iter().map(at).collect();
+        (1..times.len()).for_each(|place| times[place] = times[place].max(times[place - 1] + 2.0 * GAP));
         for (place, number) in samples.iter().enumerate() {
-            let (sample, from) = (events[*number], at(*number));
-            let next = samples.get(place + 1).map_or(f64::INFINITY, |next| at(*next));
-            let to = next.min(from + period);
+            let (sample, from) = (events[*number], times[place]);
+            let to = times.get(place + 1).map_or(f64::INFINITY, |next| next - GAP).min(from + period);
             let frames = &input.stacks[&sample.stack];
             let context = &input.timeline.contexts[sample.context as usize];
-            for frame in frames {
+            // Some readers match an end to its begin by name. The context is the category: an argument would make every
+            // context's function one of its own to them.
+            let edges =
+                frames.iter().map(|frame| ("B", from, frame)).chain(frames.iter().rev().map(|frame| ("E", to, frame)));
+            for (phase, ts, frame) in edges {
                 let name = input.frames.name(*frame);
-                event(json!({ "ph": "B", "pid": pid, "tid": tid, "ts": from, "name": name, "cat": "sample",
-                    "args": { "context": context } }))?;
-            }
-            for _ in frames {
-                event(json!({ "ph": "E", "pid": pid, "tid": tid, "ts": to }))?;
+                event(json!({ "ph": phase, "pid": pid, "tid": tid, "ts": ts, "name": name, "cat": context }))?;
             }
         }
     }

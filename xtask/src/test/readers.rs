@@ -1,0 +1,94 @@
+//! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
+//! schema and page, a decoder of pprof's protocol buffers. They come from npm into a folder under target/.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Context, Outcome};
+use crate::run;
+
+/// Nothing here takes longer, whatever happens.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Browsers that speedscope's page is opened in.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+/// CPUs in the profile that is exported.
+const CPUS: [u32; 3] = [0, 1, 2];
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (Some(npm), Some(node)) = (run::find_program("npm"), run::find_program("node")) else {
+        outcome.skipped.push("no npm: the exported files were opened by no reader".into());
+        return Ok(outcome);
+    };
+    let readers = run::root().join("target/readers");
+    std::fs::create_dir_all(&readers)?;
+    let sources = run::root().join("xtask/readers");
+    let wanted = std::fs::read_to_string(sources.join("package.json"))?;
+    let installed = readers.join("installed.json");
+    if !std::fs::read_to_string(&installed).is_ok_and(|kept| kept == wanted) {
+        if !context.install.0 {
+            outcome.skipped.push("--no-install: the readers are not under target/readers".into());
+            return Ok(outcome);
+        }
+        std::fs::write(readers.join("package.json"), &wanted)?;
+        let mut install = Command::new(npm);
+        install.args(["install", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&readers);
+        let done = run::caught(&mut install, LIMIT)?;
+        if !done.status.is_some_and(|status| status.success()) {
+            let last = done.text.lines().last().unwrap_or_default();
+            outcome.skipped.push(format!("npm could not install the readers: {last}"));
+            return Ok(outcome);
+        }
+        std::fs::write(&installed, &wanted)?;
+    }
+    let exports = readers.join("exports");
+    export(&exports)?;
+    let mut script = Command::new(node);
+    script.arg(sources.join("readers.mjs")).arg(&exports).current_dir(&readers);
+    if let Some(browser) = BROWSERS.iter().find_map(|name| run::find_program(name)) {
+        script.arg(browser);
+    }
+    let done = run::caught(&mut script, LIMIT)?;
+    for line in done.text.lines() {
+        if let Some(name) = line.strip_prefix("ok ") {
+            outcome.check(name, Ok(()));
+        } else if let Some(failure) = line.strip_prefix("FAILED ") {
+            outcome.failures.push(failure.to_owned());
+        } else if let Some(reason) = line.strip_prefix("skipped ") {
+            outcome.skipped.push(reason.to_owned());
+        }
+    }
+    if !done.status.is_some_and(|status| status.success()) || outcome.passed + outcome.failures.len() == 0 {
+        bail!("the readers did not come to their end:\n{}", done.text);
+    }
+    Ok(outcome)
+}
+
+/// Exports the real Redox profile in every form, and folds it by CPU.
+fn export(folder: &Path) -> Result<()> {
+    // What an earlier run left would be compared too.
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::create_dir_all(folder)?;
+    let root = run::root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run::output(Command::new(cargo).args(["build", "--quiet", "--package", "kprof-fold"]).current_dir(&root))?;
+    let data = root.join("kprof-fold/tests/data/redox");
+    let fold = |words: &[&str], output: &str| {
+        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        fold.args(words).arg("-q").arg(data.join("profiling.txt")).arg(data.join("syms.txt")).arg("2.2");
+        run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
+    };
+    for form in ["firefox", "speedscope", "pprof", "perfetto"] {
+        fold(&["export", "--to", form], form)?;
+    }
+    for cpu in CPUS {
+        fold(&["folded", "--cpu", &cpu.to_string()], &format!("folded-{cpu}"))?;
+    }
+    Ok(())
+}
