@@ -9,8 +9,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler,
-    Registers, Setup, Way,
+    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Interrupted, Kernel, NmiToken,
+    Profiler, Registers, Setup, Way,
 };
 
 // The kernel's own names.
@@ -62,7 +62,7 @@ impl Kernel for Port {
         let cpu = &CPUS[cpu];
         let [running, other] = &cpu.stacks;
         let is_in_use = [running, other, &cpu.nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
-        (is_in_use && base != 0).then_some(base..base + STACK_BYTES)
+        is_in_use.then_some(base..base + STACK_BYTES)
     }
 
     /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
@@ -145,7 +145,15 @@ pub fn run_sampler(cpu: usize) {
 
 /// In the NMI entry's Rust half, with what it interrupted. Called from elsewhere, the token's promise is broken.
 pub fn on_nmi(frame: &TrapFrame) {
-    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
     // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
-    PROFILER.on_nmi(&unsafe { NmiToken::new() }, &Registers { rip, cs, rflags, rsp, rbp, rcx });
+    PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
+}
+
+/// What the NMI stub saved, in the profiler's words.
+impl Interrupted for TrapFrame {
+    #[inline(always)]
+    fn registers(&self) -> Registers {
+        let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = self;
+        Registers { rip, cs, rflags, rsp, rbp, rcx }
+    }
 }

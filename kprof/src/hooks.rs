@@ -121,6 +121,20 @@ pub struct Registers {
     pub rcx: u64,
 }
 
+/// What an entry stub saved, in the kernel's own form: the usual sample needs four of the registers, and only these are
+/// read then.
+pub trait Interrupted {
+    /// The registers. Context: NMI; to be inlined.
+    fn registers(&self) -> Registers;
+}
+
+impl Interrupted for Registers {
+    #[inline(always)]
+    fn registers(&self) -> Registers {
+        *self
+    }
+}
+
 /// Where the interrupted state is while an entry stub is between its first instruction and `mov rbp, rsp`, or between
 /// `pop rbp` and the return. In all of these rbp is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

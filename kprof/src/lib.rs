@@ -60,7 +60,9 @@ mod off;
 pub mod format;
 
 pub use config::{Clock, Config, Mode, Setup, Way};
-pub use hooks::{Border, Context, EntryFrame, Event, Image, Kernel, NmiToken, Outcome, Published, Registers};
+pub use hooks::{
+    Border, Context, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers,
+};
 
 #[cfg(not(feature = "profiling"))]
 pub use off::{

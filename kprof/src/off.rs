@@ -4,7 +4,7 @@
 //! closures that would fetch memory are not called, so that neither a symbol nor a byte is left in the kernel.
 
 use crate::config::Setup;
-use crate::hooks::{Event, Image, Kernel, NmiToken, Outcome, Published, Registers};
+use crate::hooks::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers};
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -111,7 +111,7 @@ impl<K: Kernel> Profiler<K> {
 
     /// Always [`Outcome::Foreign`].
     #[inline(always)]
-    pub fn on_nmi(&self, _token: &NmiToken, _at: &Registers) -> Outcome {
+    pub fn on_nmi(&self, _token: &NmiToken, _at: &impl Interrupted) -> Outcome {
         Outcome::Foreign
     }
 

@@ -159,6 +159,14 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
+    /// Numbers a tick of this CPU without sending anything: for benches, which then call the handler.
+    #[doc(hidden)]
+    pub fn raise_tick(&self, cpu: usize) {
+        if let Some(slot) = self.ready.slot(cpu) {
+            slot.raise_tick();
+        }
+    }
+
     /// Waits until no tick is on its way.
     pub(crate) fn settle(&self) -> Result<(), StopError> {
         fence(Ordering::SeqCst);

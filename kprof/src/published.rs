@@ -174,7 +174,7 @@ impl<K: Kernel> Profiler<K> {
         let mut walk = Walk {
             kernel: &foreign,
             memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
-            text: self.ready.text(),
+            text: self.ready.text.get(),
             sink,
             frames_left: settings.depth() - 1,
             stacks: Stacks::new(),

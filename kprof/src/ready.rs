@@ -5,15 +5,16 @@
 
 use crate::config::Config;
 use crate::slot::CpuSlot;
-use crate::unwind::Text;
+use crate::unwind::{Text, TextCell};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Slots and choices.
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
-    text: [AtomicU64; 2],
+    /// The main text range; empty before `once`.
+    pub(crate) text: TextCell,
     config: spin::Once<Config>,
 }
 
@@ -22,7 +23,7 @@ impl Ready {
         Self {
             slots: AtomicPtr::new(ptr::dangling_mut()),
             count: AtomicUsize::new(0),
-            text: [const { AtomicU64::new(0) }; 2],
+            text: TextCell::new(),
             config: spin::Once::new(),
         }
     }
@@ -31,9 +32,7 @@ impl Ready {
     pub(crate) fn once(&self, set_up: impl FnOnce() -> (&'static [CpuSlot], Config)) {
         self.config.call_once(|| {
             let (slots, config) = set_up();
-            let text = Text::new(config.text);
-            self.text[0].store(text.start, Ordering::Relaxed);
-            self.text[1].store(text.bytes, Ordering::Relaxed);
+            self.text.set(Text::new(config.text));
             self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
             // Release: who sees the number sees all of the above, and what `set_up` has done.
             self.count.store(slots.len(), Ordering::Release);
@@ -57,13 +56,6 @@ impl Ready {
         let count = self.count.load(Ordering::Acquire);
         // SAFETY: as in `slot`; with no slots the pointer is not null and aligned, which is all that is asked of it.
         unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
-    }
-
-    /// The main text range; empty before `once`.
-    #[inline(always)]
-    pub(crate) fn text(&self) -> Text {
-        let [start, bytes] = &self.text;
-        Text { start: start.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
     /// The choices.

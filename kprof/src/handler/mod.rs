@@ -9,7 +9,7 @@
 
 mod sample;
 
-use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
+use crate::hooks::{Interrupted, Kernel, NmiToken, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::settings::State;
 use crate::slot::CpuSlot;
@@ -30,13 +30,13 @@ impl<K: Kernel> Profiler<K> {
     ///
     /// [`Outcome::Foreign`] means that no tick was waiting: the NMI came from somebody else.
     #[inline]
-    pub fn on_nmi(&self, _token: &NmiToken, at: &Registers) -> Outcome {
+    pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
         self.tick_on(self.kernel().cpu(), at, Direct)
     }
 
     /// The same for any CPU number and memory.
     #[inline(always)]
-    pub(crate) fn tick_on<M: Memory>(&self, cpu: usize, at: &Registers, memory: M) -> Outcome {
+    pub(crate) fn tick_on<M: Memory>(&self, cpu: usize, at: &impl Interrupted, memory: M) -> Outcome {
         match self.begin(cpu) {
             Ok(slot) => self.tick(slot, at, memory),
             Err(outcome) => outcome,
@@ -60,11 +60,10 @@ impl<K: Kernel> Profiler<K> {
     /// Lets one level of handler in; it must `leave`.
     #[inline(always)]
     pub(crate) fn begin(&self, cpu: usize) -> Result<&'static CpuSlot, Outcome> {
-        let Some(slot) = self.ready.slot(cpu) else { return Err(Outcome::Foreign) };
+        let Some(slot) = self.ready.slot(cpu) else { return Err(unknown_cpu()) };
         let part = &slot.handler;
         if part.sequence.get() & 1 == 1 {
-            part.nested.set(1);
-            return Err(Outcome::Lost);
+            return Err(nested_in(slot));
         }
         part.sequence.add(1);
         fence(Ordering::Release);
@@ -73,7 +72,7 @@ impl<K: Kernel> Profiler<K> {
 
     /// Takes the tick, and leaves.
     #[inline(always)]
-    fn tick<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
+    fn tick<M: Memory>(&self, slot: &'static CpuSlot, at: &impl Interrupted, memory: M) -> Outcome {
         let part = &slot.handler;
         // Acquire: what the sampler set up before it raised the number is seen.
         let number = slot.sampler.tick.load(Ordering::Acquire);
@@ -95,7 +94,7 @@ impl<K: Kernel> Profiler<K> {
 
 /// A tick whose time is added to the handler's own cost, for itself and those that are not measured.
 #[inline(never)]
-fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &Registers) -> Outcome {
+fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
     let start = tsc::read();
     tick.sample(number, at, move |slot, outcome| {
         let counters = &slot.handler.counters;
@@ -103,6 +102,21 @@ fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &Regist
         counters.own_samples.add(1);
         leave(slot, outcome)
     })
+}
+
+/// Before `init`, or a CPU that it did not hear of. (Apart, so that the usual way has no result to prepare.)
+#[cold]
+#[inline(never)]
+fn unknown_cpu() -> Outcome {
+    Outcome::Foreign
+}
+
+/// Leaves a note for the handler that was interrupted.
+#[cold]
+#[inline(never)]
+fn nested_in(slot: &CpuSlot) -> Outcome {
+    slot.handler.nested.set(1);
+    Outcome::Lost
 }
 
 /// The end of every handler that `begin` let in.

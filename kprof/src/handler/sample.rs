@@ -6,7 +6,7 @@
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
-use crate::hooks::{Kernel, Outcome, Registers};
+use crate::hooks::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::{Ring, Sink};
 use crate::slot::CpuSlot;
@@ -34,36 +34,37 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out ends
     /// with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
-    pub(super) fn sample(self, number: u64, at: &Registers, leave: impl Leave) -> Outcome {
-        if at.cs & 3 != 0 {
-            return Self::user_out(at, self, leave);
+    pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
+        // Asked for each by itself: what is kept over the walk would cost it its registers.
+        if interrupted.registers().cs & 3 != 0 {
+            return Self::user_out(interrupted, self, leave);
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
         // mode there is none.
         let more = self.profiler.live.plain_places.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
-            return Self::careful_out(at, self, leave);
+            return Self::careful_out(interrupted, self, leave);
         };
         let context = self.profiler.kernel().context();
         if context.idle {
-            return Self::careful_out(at, self, leave);
+            return Self::careful_out(interrupted, self, leave);
         }
-        let facts = interrupts_off(at);
+        let facts = interrupts_off(&interrupted.registers());
         let facts_word = Marker::Facts(Facts::NONE).encode() + facts;
         let header = places.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
         header[3].store(tsc::read(), Ordering::Relaxed);
         header[4].store(context.id, Ordering::Relaxed);
-        header[5].store(at.rip, Ordering::Relaxed);
+        header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
         let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
-        let text = self.profiler.ready.text();
-        let plain = unwind::innermost(self.profiler.kernel(), self.memory, text, at, frames);
-        let Some(run) = plain else { return Self::careful_out(at, self, leave) };
+        let text = &self.profiler.ready.text;
+        let plain = unwind::innermost(self.profiler.kernel(), self.memory, text, &interrupted.registers(), frames);
+        let Some(run) = plain else { return Self::careful_out(interrupted, self, leave) };
         if !run.at_root() {
-            return Self::finish_out(at, self, places.before(run.end), run.stand, leave);
+            return Self::finish_out(interrupted, self, places.before(run.end), run.stand, leave);
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
         let counters = &self.slot.handler.counters;
@@ -73,18 +74,24 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     #[inline(never)]
-    fn user_out(at: &Registers, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.user(at))
+    fn user_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.user(&interrupted.registers()))
     }
 
     #[inline(never)]
-    fn careful_out(at: &Registers, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.careful(at))
+    fn careful_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.careful(&interrupted.registers()))
     }
 
     #[inline(never)]
-    fn finish_out(at: &Registers, tick: Self, words: usize, stand: Stand, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.finish(at, words, stand))
+    fn finish_out(
+        interrupted: &impl Interrupted,
+        tick: Self,
+        words: usize,
+        stand: Stand,
+        leave: impl Leave,
+    ) -> Outcome {
+        leave(tick.slot, tick.finish(&interrupted.registers(), words, stand))
     }
 
     /// A walk that began plainly and met a border or something special.
@@ -180,7 +187,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         Walk {
             kernel: self.profiler.kernel(),
             memory: self.memory,
-            text: self.profiler.ready.text(),
+            text: self.profiler.ready.text.get(),
             sink,
             // The interrupted instruction is the first frame.
             frames_left: settings.depth() - 1,

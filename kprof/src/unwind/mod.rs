@@ -29,7 +29,7 @@ use core::ops::Range;
 pub(crate) use plain::{ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
-pub(crate) use text::Text;
+pub(crate) use text::{Text, TextCell};
 
 /// Reads of memory whose addresses the unwinder has checked.
 pub(crate) trait Memory: Copy {

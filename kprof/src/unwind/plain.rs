@@ -6,12 +6,12 @@
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
 use super::frame_pointer::bound;
-use super::{Memory, Text};
+use super::{Memory, Text, TextCell};
 use crate::format::marker::Marker;
 use crate::hooks::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
-use core::{hint, ptr};
+use core::ptr;
 
 /// Frames taken by one round of the loop at the beginning of a sample.
 pub(crate) const ROUND: usize = 16;
@@ -30,15 +30,15 @@ pub(crate) struct Run {
     pub(crate) end: usize,
     /// Where it ended.
     pub(crate) stand: Stand,
-    /// What ended it, if the return address of the last frame was taken: its saved rbp.
-    next: Option<u64>,
+    /// The word that ended it: a saved rbp, or one in the place of a return address.
+    last: u64,
 }
 
 impl Run {
-    /// Whether the run has come to the root: the last frame was taken, and its saved rbp is 0.
+    /// Whether the run has come to the root: no frame pointer, or no return address.
     #[inline(always)]
     pub(crate) fn at_root(&self) -> bool {
-        self.next == Some(0)
+        self.last == 0
     }
 }
 
@@ -102,7 +102,7 @@ impl Heights {
 pub(crate) fn innermost<K: Kernel, M: Memory>(
     kernel: &K,
     memory: M,
-    text: Text,
+    text: &TextCell,
     at: &Registers,
     places: &[[AtomicU64; ROUND]],
 ) -> Option<Run> {
@@ -112,19 +112,22 @@ pub(crate) fn innermost<K: Kernel, M: Memory>(
     let range = kernel.stack_range(at.rsp)?;
     let heights = Heights::of(&range);
     // rbp must be good, and not below rsp.
-    if heights.height(at.rbp) < LOWEST || at.rbp < at.rsp || at.rsp < range.start {
-        hint::cold_path();
+    if at.rbp < at.rsp || at.rsp < range.start {
+        return None;
+    }
+    // Loads between the conditions keep them apart, so that each is one branch.
+    let start = text.start();
+    if heights.height(at.rbp) < LOWEST {
         return None;
     }
     // SAFETY: rsp is not below the range and not above rbp, which is at least 16 bytes below its end.
     let word = unsafe { memory.stack_unaligned(at.rsp) };
     // In a prologue or epilogue, perhaps: the careful walk looks closer.
-    if text.contains(word) || kernel.is_text(word) {
-        hint::cold_path();
+    if word == at.rbp {
         return None;
     }
-    if word == at.rbp {
-        hint::cold_path();
+    let text = Text { start, bytes: text.bytes() };
+    if text.contains(word) || kernel.is_text(word) {
         return None;
     }
     // SAFETY: rbp is aligned, not below the range, and at least 16 bytes below its end.
@@ -169,14 +172,16 @@ unsafe fn run_from<K: Kernel, M: Memory, const R: usize>(
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);
             if !text.contains(address) || kernel.border(address, frame).is_some() {
-                return Run { end: address_of(place), stand: Stand(frame), next: None };
+                // SAFETY: as above. Read again: to keep it would take another register.
+                let last = unsafe { memory.stack(frame + 8) };
+                return Run { end: address_of(place), stand: Stand(frame), last };
             }
             let next_height = heights.height(next);
             if next_height <= height {
-                return Run { end: address_of(place) + size_of_val(place), stand: Stand(frame | 1), next: Some(next) };
+                return Run { end: address_of(place) + size_of_val(place), stand: Stand(frame | 1), last: next };
             }
             (frame, height) = (next, next_height);
         }
     }
-    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), next: None }
+    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), last: frame }
 }

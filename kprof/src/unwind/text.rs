@@ -1,5 +1,7 @@
 //! Where kernel code lies. In: the kernel's choice. Out: one comparison. Context: any, NMI included.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 /// The main range of kernel code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
@@ -20,5 +22,37 @@ impl Text {
 
     pub(crate) const fn end(self) -> u64 {
         self.start.wrapping_add(self.bytes)
+    }
+}
+
+/// The same, set once and read by all.
+pub(crate) struct TextCell {
+    start: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl TextCell {
+    pub(crate) const fn new() -> Self {
+        Self { start: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn set(&self, text: Text) {
+        self.start.store(text.start, Ordering::Relaxed);
+        self.bytes.store(text.bytes, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Text {
+        Text { start: self.start(), bytes: self.bytes() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn start(&self) -> u64 {
+        self.start.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }

@@ -177,7 +177,7 @@ nmi_entry:
 // The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
 .global entry_places
 entry_places:
-    .quad trap_stub_0, .Lentry_stubs_end, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
+    .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -264,12 +264,12 @@ const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15
 #[inline(always)]
 pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     // SAFETY: constant data of the assembly above.
-    let [start, end, ..] = unsafe { &entry_places };
-    if at.rip.wrapping_sub(*start) < end - start { frame_in_stub(at) } else { None }
+    let [start, bytes, ..] = unsafe { &entry_places };
+    if at.rip.wrapping_sub(*start) < *bytes { frame_in_stub(*at) } else { None }
 }
 
 #[cold]
-fn frame_in_stub(at: &Registers) -> Option<EntryFrame> {
+fn frame_in_stub(at: Registers) -> Option<EntryFrame> {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
     // SAFETY: constant data of the assembly above.

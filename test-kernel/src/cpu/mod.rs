@@ -20,6 +20,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// The greatest number of CPUs this kernel runs.
 pub const MAX_CPUS: usize = 16;
 
+/// In the place of a stack's base where there is none yet: no base has a low bit.
+const NO_STACK: u64 = 1;
+
 /// What a CPU keeps for itself. The first two fields are used by the system call stub through GS.
 #[repr(C, align(128))]
 pub struct Cpu {
@@ -65,10 +68,10 @@ impl Cpu {
             online: AtomicBool::new(false),
             need_resched: AtomicBool::new(false),
             halted: AtomicBool::new(false),
-            stacks: [const { AtomicU64::new(0) }; 2],
+            stacks: [const { AtomicU64::new(NO_STACK) }; 2],
             context: AtomicU64::new(0),
             idle: AtomicBool::new(true),
-            nmi_stack: AtomicU64::new(0),
+            nmi_stack: AtomicU64::new(NO_STACK),
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
             own_tick_ns: AtomicU64::new(u64::MAX),

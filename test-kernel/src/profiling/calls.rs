@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use kprof::format::marker::Marker;
-use kprof::{Context, ENABLED, Event, Kernel, NmiToken, Published, Registers, Way};
+use kprof::{Context, ENABLED, Event, Interrupted, Kernel, NmiToken, Published, Registers, Way};
 
 use super::{PROFILER, Port, port};
 use crate::cpu::entry::TrapFrame;
@@ -35,15 +35,10 @@ pub fn register(cpu: usize) {
     }
 }
 
-fn registers(frame: &TrapFrame) -> Registers {
-    let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = frame;
-    Registers { rip, cs, rflags, rsp, rbp, rcx }
-}
-
 /// In the timer's handler: a CPU that samples itself does so here, and says when it will next.
 pub fn on_timer(frame: &TrapFrame) {
     if ENABLED && way() == Way::Own {
-        let at = registers(frame);
+        let at = frame.registers();
         // SAFETY: the timer's stub calls this with the registers it interrupted, interrupts off.
         let next_ns = PROFILER.on_timer(&unsafe { NmiToken::new() }, &at).next_ns;
         cpu::this().own_tick_ns.store(clock::now_ns() + next_ns, Ordering::Relaxed);
@@ -97,7 +92,7 @@ pub fn enter(frame: &TrapFrame) -> Place {
         entry: Marker::decode(frame.marker),
         user: false,
         context: Port.context(),
-        interrupted: registers(frame),
+        interrupted: frame.registers(),
     };
     Place(Some(PROFILER.publish(cpu::id(), &now)))
 }
@@ -109,7 +104,7 @@ pub fn leave(frame: &TrapFrame, place: Place) {
         return;
     }
     if frame.is_user() {
-        let now = Published { entry: None, user: true, context: Port.context(), interrupted: registers(frame) };
+        let now = Published { entry: None, user: true, context: Port.context(), interrupted: frame.registers() };
         PROFILER.publish(cpu::id(), &now);
     } else {
         publish_again(place);

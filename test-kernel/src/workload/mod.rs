@@ -5,6 +5,8 @@
 //! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/processes` lists the numbers of all processes.
 
 mod chains;
+#[cfg(feature = "profiling")]
+mod handler;
 mod heap;
 mod pages;
 mod switch;
@@ -34,6 +36,8 @@ pub fn folder() -> Arc<dyn Node> {
         (String::from("heap"), workload(200, heap::sort_and_count)),
         (String::from("pages"), workload(201, pages::fill_and_release)),
         (String::from("switch"), workload(202, switch::ping_pong)),
+        #[cfg(feature = "profiling")]
+        (String::from("handler"), workload(204, handler::measure)),
         (String::from("exit"), Arc::new(Exit)),
         (String::from("processes"), Arc::new(Processes)),
         (String::from("panic"), Arc::new(Panic)),

@@ -6,7 +6,7 @@ mod edges;
 mod single_step;
 mod wild;
 
-use super::{Memory, Stacks, Text, Walk, innermost};
+use super::{Memory, Stacks, Text, TextCell, Walk, innermost};
 use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Border, Context, EntryFrame, Kernel, Registers};
 use crate::ring::Sink;
@@ -91,7 +91,9 @@ impl Machine {
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             let room = walk.sink.contiguous(walk.frames_left);
-            if let Some(run) = innermost(self, walk.memory, walk.text, at, room.as_chunks().0) {
+            let text = TextCell::new();
+            text.set(walk.text);
+            if let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0) {
                 let range = self.stack_range(at.rsp).expect("a stack");
                 let from_user = run.stand.entry_from_user(self, &range);
                 let taken = (run.end - room.as_ptr().addr()) / 8;

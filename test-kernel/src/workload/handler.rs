@@ -1,0 +1,86 @@
+//! What the profiler's handler costs: ticks that a kernel thread gives itself at a known depth, between two looks at the
+//! TSC. On counted instructions the difference is the number of instructions.
+//!
+//! Sampling must be stopped. The figures go to the log, one line for each depth: `handler: 16 frames, 280.5 instructions`.
+
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use alloc::sync::Arc;
+use alloc::vec;
+
+use crate::cpu::entry::TrapFrame;
+use crate::task::thread;
+use crate::task::wait::WaitQueue;
+use crate::{cpu, log, profiling};
+
+/// Callers below the thread's own ones, for each line.
+const DEPTHS: [u32; 4] = [2, 12, 24, 40];
+
+/// What is measured at one depth.
+struct Sum {
+    ticks: u64,
+    spent: u64,
+    frames: u64,
+}
+
+/// Measures `rounds` ticks at each depth.
+pub fn measure(rounds: u64) {
+    let done = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+    let finished = done.clone();
+    thread::spawn_kernel("handler", move || {
+        for depth in DEPTHS {
+            let mut sum = Sum { ticks: 0, spent: 0, frames: 0 };
+            (0..rounds).for_each(|_| deeper(depth, &mut sum));
+            let tenths = sum.spent * 10 / sum.ticks.max(1);
+            log!("handler: {} frames, {}.{} instructions", sum.frames / sum.ticks.max(1), tenths / 10, tenths % 10);
+        }
+        finished.0.store(true, Ordering::Release);
+        finished.1.wake();
+    });
+    done.1.wait(|| done.0.load(Ordering::Acquire));
+}
+
+#[inline(never)]
+fn deeper(left: u32, sum: &mut Sum) {
+    if left == 0 {
+        x86_64::instructions::interrupts::without_interrupts(|| tick(sum));
+    } else {
+        deeper(left - 1, black_box(sum));
+        // Not a tail call: each level has a frame.
+        black_box(left);
+    }
+}
+
+/// One tick, as if an NMI had interrupted this function after its first instructions.
+#[inline(never)]
+fn tick(sum: &mut Sum) {
+    let (rsp, rbp): (u64, u64);
+    // SAFETY: registers are read, nothing else.
+    unsafe { core::arch::asm!("mov {}, rsp", "mov {}, rbp", out(reg) rsp, out(reg) rbp, options(nomem, nostack)) };
+    // What lies lowest on the stack must not look like a caller.
+    let quiet = [0u64; 2];
+    let rsp = rsp.min(black_box(&quiet).as_ptr() as u64);
+    let here = tick as *const () as u64 + 16;
+    let frame = TrapFrame { rip: here, cs: 8, rflags: 0x202, rsp, rbp, ..TrapFrame::default() };
+    profiling::PROFILER.raise_tick(cpu::id());
+    // SAFETY: RDTSC has no effect.
+    let look = || unsafe { core::arch::x86_64::_rdtsc() };
+    // The call itself is not the handler's.
+    let start = look();
+    no_handler(black_box(&frame));
+    let begun = look();
+    profiling::on_nmi(black_box(&frame));
+    let end = look();
+    sum.spent += (end - begun) - (begun - start);
+    sum.ticks += 1;
+    // A raw record: its length is in the low byte of the first word, four words are no callers.
+    let mut record = vec![0; 4096];
+    let bytes = profiling::PROFILER.read_stream(cpu::id(), &mut record).unwrap_or(0);
+    sum.frames += if bytes > 0 { u64::from(record[0]) - 4 } else { 0 };
+}
+
+#[inline(never)]
+fn no_handler(_frame: &TrapFrame) {
+    black_box(());
+}
