@@ -8,6 +8,7 @@
 pub mod error;
 pub mod problems;
 
+pub mod eras;
 pub mod profile;
 pub mod read;
 pub mod stacks;

@@ -5,6 +5,7 @@
 //! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
 //! distinct stacks only.
 
+use crate::eras::{Eras, Move};
 use kprof::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 
 /// Number of a distinct stack within one profile.
@@ -111,6 +112,7 @@ pub struct Stacks {
     /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for [`Encoding::Words`].
     starts: Vec<usize>,
     parsed: Vec<u64>,
+    eras: Eras,
 }
 
 impl Stacks {
@@ -118,7 +120,8 @@ impl Stacks {
     pub fn new(encoding: Encoding) -> Self {
         let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::with_capacity(FIRST_BYTES));
         let parsed = if encoding == Encoding::Hex { FIRST_BYTES / size_of::<u64>() } else { 0 };
-        Self { encoding, slots, places, bytes, starts: Vec::new(), parsed: Vec::with_capacity(parsed) }
+        let (starts, parsed) = (Vec::new(), Vec::with_capacity(parsed));
+        Self { encoding, slots, places, bytes, starts, parsed, eras: Eras::default() }
     }
 
     /// Adds a stack in hexadecimal of which the addresses are known already.
@@ -239,6 +242,17 @@ impl Stacks {
         }
     }
 
+    /// From here on the same addresses are other code: no stack that was added before is found again.
+    pub fn begin_era(&mut self, boot: usize) {
+        self.eras.begin(self.places.len() as StackId, boot);
+        self.slots.fill(0);
+    }
+
+    /// Code of this boot lay elsewhere than in the first one; see [`words`](Self::words).
+    pub fn moved(&mut self, boot: usize, change: Move) {
+        self.eras.moved(boot, change);
+    }
+
     /// How many distinct stacks there are.
     pub fn len(&self) -> usize {
         self.places.len()
@@ -264,7 +278,7 @@ impl Stacks {
         self.record(self.places[id as usize]).1
     }
 
-    /// Writes the addresses and markers of a stack to `words`, innermost first.
+    /// Writes the addresses and markers of a stack to `words`, innermost first; addresses as the first boot had its code.
     #[inline]
     pub fn words(&self, id: StackId, words: &mut Vec<u64>) {
         words.clear();
@@ -275,6 +289,7 @@ impl Stacks {
             }
             Encoding::Words => words.extend(self.bytes(id).as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))),
         }
+        self.eras.settle(id, words);
     }
 }
 

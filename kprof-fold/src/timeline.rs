@@ -7,7 +7,7 @@ use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// One sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,39 @@ impl Timeline {
     /// The samples by boot and time.
     pub fn sort_by_time(&mut self) {
         self.events.sort_by_key(|event| (event.boot, event.tsc, event.cpu));
+    }
+}
+
+/// From time stamps to seconds. Each boot has its own clock and follows the one before.
+pub struct Clock {
+    tsc_hz: f64,
+    /// The first TSC of each boot, and the seconds that all boots before it took.
+    zeros: BTreeMap<u32, (u64, f64)>,
+}
+
+impl Clock {
+    /// Seconds since the first sample.
+    pub fn seconds(&self, event: &Event) -> f64 {
+        let (first, before) = self.zeros.get(&event.boot).copied().unwrap_or_default();
+        before + event.tsc.saturating_sub(first) as f64 / self.tsc_hz
+    }
+}
+
+impl Timeline {
+    /// The clock of these samples, with this many TSC ticks in a second.
+    pub fn clock(&self, tsc_hz: f64) -> Clock {
+        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for event in &self.events {
+            let span = spans.entry(event.boot).or_insert((event.tsc, event.tsc));
+            *span = (span.0.min(event.tsc), span.1.max(event.tsc));
+        }
+        let mut before = 0.0;
+        let zero = |(boot, (first, last)): (u32, (u64, u64))| {
+            let zero = (boot, (first, before));
+            before += (last - first) as f64 / tsc_hz;
+            zero
+        };
+        Clock { tsc_hz, zeros: spans.into_iter().map(zero).collect() }
     }
 }
 

@@ -203,3 +203,14 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
     assert!(said.contains("the image init 1") && said.contains("build id"), "{said}");
     assert_eq!(run("1234abcd", &["--force"]).0, Some(0));
 }
+
+/// Found by fuzzing: the reader of DWARF adds one to the address it is asked for.
+#[test]
+fn a_symbol_at_the_last_address_has_frames() {
+    let found = include_bytes!("../fuzz/corpus/elf/symbol-at-the-last-address");
+    let image = [kprof_fold::symbols::elf::MAGIC, found].concat();
+    let symbols = Symbols::read("found", image, std::io::empty(), &mut Problems::default()).expect("is an ELF file");
+    let last = symbols.table.len() - 1;
+    assert_eq!(symbols.start(last), u64::MAX);
+    assert_eq!(symbols.inlined(u64::MAX).len(), 1);
+}

@@ -2,7 +2,7 @@
 //!
 //! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 where a claim holds.
 
-use super::args::{Diff, DiffFormat, Input};
+use super::args::{Diff, DiffFormat, ImageFile, Input};
 use super::{load, talk, with_output, write_failed};
 use crate::account::Account;
 use crate::diff::{self, output};
@@ -17,9 +17,13 @@ pub const CLAIM_HOLDS: u8 = 4;
 
 /// `diff`.
 pub fn run(args: &Diff) -> Result<u8, Error> {
-    let side = |file: &str, syms: &Option<String>| {
-        let input = input(args, file, syms.as_deref().or(args.syms.as_deref()).unwrap_or_default());
+    let side = |file: &str, syms: &Option<String>, images: &[ImageFile]| {
+        let images = [&args.image, images].concat();
+        let input = input(args, file, syms.as_deref().or(args.syms.as_deref()).unwrap_or_default(), images);
         if input.syms.is_empty() {
+            if !input.image.is_empty() {
+                return Err(Error::Usage("--image belongs to profiles; give --syms with them".to_owned()));
+            }
             let (folded, lost) = folded_file(file)?;
             let kept = (folded.samples(), lost);
             return Ok((folded, load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)));
@@ -28,10 +32,11 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         let code = loaded.exit_code(args.limits);
         Ok((loaded.folded, code))
     };
-    let ((old, old_code), (new, new_code)) = (side(&args.old, &args.old_syms)?, side(&args.new, &args.new_syms)?);
+    let ((old, old_code), (new, new_code)) =
+        (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
     let compared = diff::compare(&old, &new, args.confidence, args.subtrees);
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
-    let place = input(args, &args.new, "");
+    let place = input(args, &args.new, "", Vec::new());
     with_output(&place, |out| {
         let bytes = match args.format {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
@@ -59,14 +64,14 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
     Ok(code)
 }
 
-fn input(args: &Diff, file: &str, syms: &str) -> Input {
+fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
     Input {
         file: file.to_owned(),
         syms: syms.to_owned(),
         rest: Vec::new(),
         form: None,
-        force: false,
-        image: Vec::new(),
+        force: args.force,
+        image,
         strict: args.limits.strict,
         max_loss: args.limits.max_loss,
         quiet: args.quiet,

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::profile::Boot;
-use crate::symbols::{Symbols, check};
+use crate::symbols::Symbols;
 use crate::tally::{By, Tally};
 
 /// Exit code: something is wrong.
@@ -31,14 +31,16 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
         found.iter().map(|line| format!("- {line}\n")).collect()
     };
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
-    Ok(if found.is_empty() { 0 } else { ILL })
+    // A limit that was asked for and is passed says more than that something was found.
+    let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();
+    let limited = opened.exit_code(input.limits(), samples);
+    Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
 }
 
 fn findings(opened: &Opened<Tally>) -> Vec<String> {
     let mut found = Vec::new();
     for boot in &opened.profile.boots {
-        let same = opened.symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf));
-        if let Err(why) = same.and_then(|()| check::anchors(boot, &opened.symbols.table, opened.symbols.slide)) {
+        if let Err(why) = load::fits(&opened.profile, boot, &opened.symbols) {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
         }
         cpus(boot, &mut found);

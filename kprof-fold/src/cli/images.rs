@@ -5,6 +5,7 @@
 //! build, and two images in the same place are refused.
 
 use super::args::{ImageFile, Input};
+use super::places;
 use super::talk::Talk;
 use crate::error::Error;
 use crate::problems::Problems;
@@ -25,7 +26,7 @@ pub fn open(
 ) -> Result<(), Error> {
     for given in &input.image {
         let mut places: Vec<&Image> = Vec::new();
-        for image in all(profile).filter(|image| image.name == given.name.as_bytes()) {
+        for image in first_places(profile).filter(|image| image.name == given.name.as_bytes()) {
             if !places.iter().any(|place| (place.load, place.text) == (image.load, image.text)) {
                 places.push(image);
             }
@@ -37,7 +38,23 @@ pub fn open(
             add(input, place, given, symbols, problems, talk)?;
         }
     }
+    let has_file = |image: &Image| input.image.iter().any(|given| given.name.as_bytes() == image.name);
+    let is_kernel =
+        |image: &Image| symbols.kernel_text.is_some_and(|text| text.0 < image.text.1 && image.text.0 < text.1);
+    let nameless: Vec<_> =
+        first_places(profile).filter(|image| !has_file(image) && !is_kernel(image)).map(|image| image.text).collect();
+    nameless.into_iter().for_each(|range| symbols.add_nameless(range));
     Ok(())
+}
+
+/// Each image where the first boot had it that had it at all: the stacks of later boots are moved there.
+fn first_places(profile: &Profile) -> impl Iterator<Item = &Image> {
+    let all = profile
+        .boots
+        .iter()
+        .enumerate()
+        .flat_map(|(number, boot)| boot.images.iter().map(move |image| (number, image)));
+    all.filter(|(number, image)| places::earlier(profile, *number, image).is_none()).map(|(_, image)| image)
 }
 
 fn all(profile: &Profile) -> impl Iterator<Item = &Image> {

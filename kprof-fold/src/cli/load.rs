@@ -6,6 +6,7 @@
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
 use super::images;
+use super::places;
 use super::progress::Progress;
 use super::talk::Talk;
 use super::values::{self, Rest};
@@ -14,7 +15,6 @@ use crate::error::Error;
 use crate::fold::{Folded, Folder};
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
-use crate::read::hex::hex64;
 use crate::read::ingest::Consumer;
 use crate::read::{self, Source};
 use crate::select::Select;
@@ -124,9 +124,10 @@ pub fn open<C: Consumer>(
     }
     let mut bar = Progress::new(&input.file, input.quiet);
     let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
-    let reading = read::read(source, consumer(&select))?;
+    let mut reading = read::read(source, consumer(&select))?;
     bar.end();
     problems.append(reading.problems);
+    places::settle(&reading.profile, &mut reading.stacks);
     place_symbols(input, &reading.profile, &mut symbols, talk)?;
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
     let account = Account::of(&reading.profile);
@@ -157,23 +158,35 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let folded = folder.fold(&tally.counts());
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.contexts.is_empty();
-    let shown = Shows { lost: choice.show.contains(&Beside::Lost), merged: choice.show.contains(&Beside::Merged) };
+    let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
+    let shown = Shows { lost: lost_is_shown, merged: choice.show.contains(&Beside::Merged) };
     let merged = merged(&profile, &select);
     let loaded = Loaded { merged, shown, folded, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
 
-/// Puts the symbols where the kernel ran, and refuses those of another build, unless forced.
+/// Whether the symbols are those of the kernel that ran in this boot.
+///
+/// # Errors
+/// What does not fit, in words.
+pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
+    symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf))?;
+    let first = profile.boots.iter().find_map(places::load);
+    let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
+    check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
+}
+
+/// Puts the symbols where the first boot had the kernel, and refuses those of another build, unless forced.
 fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: Talk) -> Result<(), Error> {
+    let first = profile.boots.iter().find_map(places::load);
+    if let (Some(first), Some(elf)) = (first, &symbols.elf) {
+        symbols.slide = first.wrapping_sub(elf.base);
+    }
+    symbols.kernel_text = profile.boots.iter().find_map(places::text);
+    symbols.user_is_foreign = true;
     for boot in &profile.boots {
-        let load = boot.header.get("load").and_then(|load| hex64(load.as_bytes()).ok()).filter(|load| *load > 0);
-        if let (Some(load), Some(elf)) = (load, &symbols.elf) {
-            symbols.slide = load.wrapping_sub(elf.base);
-        }
-        let same_build = symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf));
-        let fits = same_build.and_then(|()| check::anchors(boot, &symbols.table, symbols.slide));
-        let Err(why) = fits else { continue };
+        let Err(why) = fits(profile, boot, symbols) else { continue };
         let text = format!("does not belong to {}: {why}", input.file);
         if !input.force {
             return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));

@@ -9,6 +9,7 @@ pub mod compare;
 pub mod doctor;
 pub mod images;
 pub mod load;
+pub mod places;
 pub mod progress;
 pub mod single;
 pub mod spool;

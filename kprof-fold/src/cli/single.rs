@@ -11,13 +11,14 @@ use crate::output::{annotate as lines, export, heatmap as map, info as facts, re
 use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::select::Select;
+use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
 use std::io::Write;
 
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
-    refuse_names(&args.choice)?;
+    refuse_folding(&args.choice)?;
     let mut opened = load::open(&args.input, &args.choice, Letters::Taken, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let has = |letter: char| opened.letters.contains(letter);
@@ -54,7 +55,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
 
 /// `export`.
 pub fn export(args: &Export) -> Result<u8, Error> {
-    refuse_names(&args.choice)?;
+    refuse_folding(&args.choice)?;
     let mut opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
@@ -77,7 +78,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
 
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
-    refuse_names(&args.choice)?;
+    refuse_folding(&args.choice)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     if !opened.symbols.has_lines() {
         return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
@@ -97,7 +98,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
 
 /// `heatmap`.
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
-    refuse_names(&args.choice)?;
+    refuse_folding(&args.choice)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
@@ -105,13 +106,18 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
-/// Single samples are chosen before names are known; a choice by name must not be passed over in silence.
-fn refuse_names(choice: &Choice) -> Result<(), Error> {
-    if choice.under.is_empty() && choice.not.is_empty() {
-        return Ok(());
-    }
-    let todo = "they work with folded, flamegraph, report, top and diff";
-    Err(Error::Usage(format!("--under and --not choose among folded stacks, which are not made here; {todo}")))
+/// Single samples are chosen before names are known, and nothing stands beside or above them: what shapes folded stacks
+/// must not be passed over in silence.
+fn refuse_folding(choice: &Choice) -> Result<(), Error> {
+    let given = [
+        ("--under", !choice.under.is_empty()),
+        ("--not", !choice.not.is_empty()),
+        ("--by", choice.by != By::None),
+        ("--show", !choice.show.is_empty()),
+    ];
+    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let todo = "it works with folded, flamegraph, report, top and diff";
+    Err(Error::Usage(format!("{option} shapes folded stacks, which are not made here; {todo}")))
 }
 
 fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {

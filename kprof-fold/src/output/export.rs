@@ -12,7 +12,7 @@ use crate::fold::frames::{FrameId, Frames};
 use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
-use crate::timeline::Timeline;
+use crate::timeline::{Clock, Timeline};
 use std::collections::HashMap;
 
 /// What all exporters need.
@@ -29,6 +29,8 @@ pub struct Input<'a> {
     pub rate_hz: Option<u64>,
     /// What the profile is called.
     pub name: String,
+    /// Times of the samples.
+    pub clock: Clock,
 }
 
 impl<'a> Input<'a> {
@@ -50,13 +52,8 @@ impl<'a> Input<'a> {
                 ids
             });
         }
-        Self { timeline, stacks: named, frames, tsc_hz, rate_hz, name: name.to_owned() }
-    }
-
-    /// Seconds since the first sample.
-    pub fn seconds(&self, tsc: u64) -> f64 {
-        let first = self.timeline.events.first().map_or(0, |event| event.tsc);
-        tsc.saturating_sub(first) as f64 / self.tsc_hz
+        let clock = timeline.clock(tsc_hz);
+        Self { timeline, stacks: named, frames, tsc_hz, rate_hz, name: name.to_owned(), clock }
     }
 
     /// CPUs with samples, ascending.

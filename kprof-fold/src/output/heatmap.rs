@@ -16,14 +16,13 @@ const MOST_COLUMNS: usize = 1800;
 
 /// The SVG.
 pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
-    let first = timeline.events.iter().map(|event| event.tsc).min().unwrap_or(0);
-    let seconds = |tsc: u64| (tsc - first) as f64 / tsc_hz;
-    let last = timeline.events.iter().map(|event| seconds(event.tsc)).fold(0.0, f64::max);
+    let clock = timeline.clock(tsc_hz);
+    let last = timeline.events.iter().map(|event| clock.seconds(event)).fold(0.0, f64::max);
     let per_column = (last as usize / MOST_COLUMNS) + 1;
     let columns = last as usize / per_column + 1;
     let mut cells = vec![[0u64; ROWS]; columns];
     for event in &timeline.events {
-        let at = seconds(event.tsc);
+        let at = clock.seconds(event);
         let row = ((at.fract() * ROWS as f64) as usize).min(ROWS - 1);
         cells[(at as usize / per_column).min(columns - 1)][row] += 1;
     }

@@ -75,6 +75,8 @@ pub struct Ingest<C> {
     pub(super) problems: Problems,
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
+    /// The boot whose code the stacks speak of.
+    era: usize,
     pub(super) region: Region,
     pub(super) line: u64,
     /// Samples outside any batch, by CPU, not yet in the profile.
@@ -94,6 +96,7 @@ impl<C: Consumer> Ingest<C> {
             problems: Problems::default(),
             stacks: Stacks::new(encoding),
             boot: 0,
+            era: 0,
             region: Region::Free,
             line: 0,
             free: Vec::new(),
@@ -131,6 +134,7 @@ impl<C: Consumer> Ingest<C> {
         if matches!(self.region, Region::Repeated | Region::Damaged) {
             return;
         }
+        self.check_era();
         let mut bytes = std::mem::take(&mut self.joined);
         bytes.clear();
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
@@ -193,6 +197,10 @@ impl<C: Consumer> Ingest<C> {
     /// Counts the lines of a group. The searches go through the whole group before anything is counted: their loads do not
     /// depend on each other and overlap.
     fn group(&mut self, group: &Group<'_>) {
+        if group.taken() == 0 {
+            return;
+        }
+        self.check_era();
         let candidates = self.stacks.candidates(group.hashes());
         for (at, candidate) in candidates.into_iter().enumerate().take(group.taken()) {
             self.line += 1;
@@ -216,6 +224,7 @@ impl<C: Consumer> Ingest<C> {
     }
 
     fn parts(&mut self, parts: Parts<'_>) -> Result<(), BadField> {
+        self.check_era();
         let (id, traits) = match self.stacks.find(parts.stack, parts.hash) {
             Some(found) => found,
             None => self.new_stack(parts.stack, parts.hash)?,
@@ -241,6 +250,24 @@ impl<C: Consumer> Ingest<C> {
         let result = self.parts(parts);
         self.joined = joined;
         result
+    }
+
+    /// A boot with its code elsewhere has stacks of its own.
+    #[inline]
+    fn check_era(&mut self) {
+        if self.boot != self.era {
+            self.change_era();
+        }
+    }
+
+    #[cold]
+    fn change_era(&mut self) {
+        let boots = &self.profile.boots;
+        let place = |boot: usize| boots.get(boot).map(|boot| (boot.header.get("load"), &boot.images));
+        if place(self.boot) != place(self.era) {
+            self.stacks.begin_era(self.boot);
+        }
+        self.era = self.boot;
     }
 
     #[cold]

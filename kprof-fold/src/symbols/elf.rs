@@ -101,6 +101,10 @@ fn is_executable(flags: SectionFlags) -> bool {
 impl Elf {
     /// The frames at an address of the file, innermost first; the last one is the function whose code it is.
     pub fn frames(&self, address: u64) -> Vec<Inlined> {
+        // addr2line asks for what is before the next address; behind the last one there is none, and no code either.
+        if address == u64::MAX {
+            return Vec::new();
+        }
         let Ok(mut found) = self.dwarf.find_frames(address).skip_all_loads() else { return Vec::new() };
         let mut frames = Vec::new();
         while let Ok(Some(frame)) = found.next() {

@@ -10,6 +10,7 @@ pub mod name;
 pub mod nm;
 pub mod table;
 
+use crate::eras::NOWHERE;
 use crate::error::Error;
 use crate::problems::Problems;
 use elf::{Elf, Inlined};
@@ -42,8 +43,14 @@ pub struct Symbols {
     pub with_lines: bool,
     /// One name for all instances of a generic function.
     pub merge_generics: bool,
+    /// Addresses of the user's half are nobody's, unless they are the kernel's own code or an image's.
+    pub user_is_foreign: bool,
+    /// The range of the kernel's code, where the profile says it.
+    pub kernel_text: Option<(u64, u64)>,
     /// Programs and modules.
     images: Images,
+    /// Ranges of those that no symbols were given for.
+    nameless: Vec<(u64, u64)>,
 }
 
 impl Symbols {
@@ -72,7 +79,20 @@ impl Symbols {
             (nm::read(file, head, reader, problems)?, None)
         };
         let (without_inlined, with_lines, merge_generics) = (false, false, false);
-        Ok(Self { table, elf, slide: 0, without_inlined, with_lines, merge_generics, images: Images::default() })
+        let (images, nameless, kernel_text) = (Images::default(), Vec::new(), None);
+        let (slide, user_is_foreign) = (0, false);
+        Ok(Self {
+            table,
+            elf,
+            slide,
+            without_inlined,
+            with_lines,
+            merge_generics,
+            user_is_foreign,
+            kernel_text,
+            images,
+            nameless,
+        })
     }
 
     /// The number of the symbol that an address of the running kernel belongs to.
@@ -80,8 +100,21 @@ impl Symbols {
     pub fn find(&self, address: u64) -> Option<usize> {
         match self.images.at(address) {
             Some((first, image)) => image.symbols.find(address).map(|number| first + number),
+            None if self.is_foreign(address) => None,
             None => self.table.find(address.wrapping_sub(self.slide)),
         }
+    }
+
+    /// Whether an address is surely not the kernel's: then it must not take the name of the kernel's nearest symbol.
+    fn is_foreign(&self, address: u64) -> bool {
+        let within = |range: &(u64, u64)| range.0 <= address && address < range.1;
+        let is_user = self.user_is_foreign && address >> 63 == 0 && !self.kernel_text.as_ref().is_some_and(within);
+        is_user || self.nameless.iter().any(within) || address.wrapping_sub(NOWHERE) < 2
+    }
+
+    /// The profile names an image in this range, and there are no symbols for it.
+    pub fn add_nameless(&mut self, range: (u64, u64)) {
+        self.nameless.push(range);
     }
 
     /// Adds an image beside the kernel.

@@ -5,6 +5,7 @@
 
 mod cargo;
 mod feature_off;
+mod fuzz;
 mod integration;
 mod path;
 mod readers;
@@ -31,6 +32,9 @@ pub struct Arguments {
     /// Only scenarios whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    fuzz_seconds: u64,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -68,6 +72,8 @@ pub struct Context {
     pub toolchain: Choice,
     /// Part of the names of scenarios to run.
     pub filter: String,
+    /// Seconds for each fuzz target.
+    pub fuzz_seconds: u64,
     parts: Option<Parts>,
 }
 
@@ -87,7 +93,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 13] = [
+const GROUPS: [Group; 14] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -95,6 +101,7 @@ const GROUPS: [Group; 13] = [
     ("ring models", cargo::ring_models),
     ("redox", cargo::redox),
     ("readers", readers::run),
+    ("fuzz", fuzz::run),
     ("feature off", feature_off::run),
     ("integration", integration::run),
     ("scenarios", scenario::run),
@@ -112,6 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         install: Install(!arguments.no_install),
         toolchain: arguments.toolchain,
         filter: arguments.filter.clone(),
+        fuzz_seconds: arguments.fuzz_seconds,
         parts: None,
     };
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);

@@ -27,7 +27,7 @@ pub fn document(input: &Input<'_>) -> Profile {
                 })
                 .collect();
             let stack = profile.intern_stack_frames(thread, frames.into_iter());
-            let at = Timestamp::from_nanos_since_reference((input.seconds(event.tsc) * 1e9) as u64);
+            let at = Timestamp::from_nanos_since_reference((input.clock.seconds(event) * 1e9) as u64);
             profile.add_sample(thread, at, stack, CpuDelta::ZERO, 1);
         }
     }

@@ -94,7 +94,7 @@ pub fn document(input: &Input<'_>) -> Vec<u8> {
         function.number(1, frame + 1).number(2, name).number(3, name);
         profile.bytes(5, &function.0);
     }
-    let last = input.timeline.events.last().map_or(0.0, |event| input.seconds(event.tsc));
+    let last = input.timeline.events.last().map_or(0.0, |event| input.clock.seconds(event));
     profile.number(10, (last * 1e9) as u64);
     if let Some(rate) = input.rate_hz.filter(|rate| *rate > 0) {
         let kind = value_type(&mut texts, "time", "nanoseconds");

@@ -1,0 +1,66 @@
+//! Arguments that say what to read, and what is no success. Stage: command line.
+
+use crate::read::form::Form;
+use clap::Args;
+
+/// Symbols of an image beside the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFile {
+    /// Its name in the profile.
+    pub name: String,
+    /// Its ELF file, or what nm prints of it.
+    pub file: String,
+}
+
+/// What makes an exit code although there is output.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    #[arg(long)]
+    pub strict: bool,
+    /// Exit code 3 if more than this part of the samples was lost, such as 1%
+    #[arg(long, value_name = "PART", value_parser = crate::cli::values::part)]
+    pub max_loss: Option<f64>,
+}
+
+/// What to read, and what of it.
+#[derive(Args, Clone, Debug)]
+pub struct Input {
+    /// Profile (profiling.txt, Redox's older texts); `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// Symbols: the kernel's ELF file, or what `nm -CS`, `nm` or `llvm-nm` prints of it
+    #[arg(value_name = "SYMS")]
+    pub syms: String,
+    /// TSC clock in GHz where the header has none or is to be overridden (also: LETTERS GHZ as of redox-kprofiling)
+    #[arg(value_name = "GHZ", num_args = 0..=3)]
+    pub rest: Vec<String>,
+    /// The form of FILE, where it is not recognised
+    #[arg(long, value_name = "FORM")]
+    pub form: Option<Form>,
+    /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
+    #[arg(long, value_name = "NAME=FILE", value_parser = crate::cli::values::image)]
+    pub image: Vec<ImageFile>,
+    /// Fold although the symbols do not belong to the profile
+    #[arg(long)]
+    pub force: bool,
+    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    #[arg(long)]
+    pub strict: bool,
+    /// Exit code 3 if more than this part of the samples was lost, such as 1%
+    #[arg(long, value_name = "PART", value_parser = crate::cli::values::part)]
+    pub max_loss: Option<f64>,
+    /// No talk on standard error but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where to write instead of standard output; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+}
+
+impl Input {
+    /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another inside.)
+    pub fn limits(&self) -> Limits {
+        Limits { strict: self.strict, max_loss: self.max_loss }
+    }
+}

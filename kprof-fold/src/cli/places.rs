@@ -1,0 +1,53 @@
+//! Where each boot had its code, beside where the first one had it. Stage: command line, between read and symbolize.
+//!
+//! In: headers and `# image` lines of all boots. Out: moves for the stacks of later boots, so that the symbols stand where
+//! the first boot had the kernel and each image.
+
+use crate::eras::Move;
+use crate::profile::{Boot, Image, Profile};
+use crate::read::hex::hex64;
+use crate::stacks::Stacks;
+
+/// Kernels are linked into the last two GiB; where the header does not say how long one is, it is at most half of that.
+const MOST_KERNEL_BYTES: u64 = 1 << 30;
+
+/// Where the kernel's image lies, if the header says so.
+pub fn load(boot: &Boot) -> Option<u64> {
+    hex64(boot.header.get("load")?.as_bytes()).ok().filter(|load| *load > 0)
+}
+
+/// The range of the kernel's code, if the header says so.
+pub fn text(boot: &Boot) -> Option<(u64, u64)> {
+    let (from, to) = boot.header.get("text")?.split_once('-')?;
+    Some((hex64(from.as_bytes()).ok()?, hex64(to.as_bytes()).ok()?)).filter(|(from, to)| from < to)
+}
+
+/// Tells the stacks of later boots how far their code lies from where it lay first.
+pub fn settle(profile: &Profile, stacks: &mut Stacks) {
+    let first = profile.boots.iter().find_map(load);
+    for (number, boot) in profile.boots.iter().enumerate() {
+        if let (Some(first), Some(here)) = (first, load(boot)) {
+            let range = text(boot).unwrap_or((here, here.saturating_add(MOST_KERNEL_BYTES)));
+            moved(stacks, number, range, first, here);
+        }
+        for image in &boot.images {
+            if let Some(known) = earlier(profile, number, image) {
+                moved(stacks, number, image.text, known.load, image.load);
+            }
+        }
+    }
+}
+
+fn moved(stacks: &mut Stacks, boot: usize, range: (u64, u64), first: u64, here: u64) {
+    if first != here {
+        stacks.moved(boot, Move { range, by: first.wrapping_sub(here) });
+    }
+}
+
+/// The same image in the first boot that had it, if that was before this boot.
+pub fn earlier<'a>(profile: &'a Profile, boot: usize, image: &Image) -> Option<&'a Image> {
+    let length = |image: &Image| image.text.1.wrapping_sub(image.text.0);
+    let key = |image: &Image| (length(image), image.text.0.wrapping_sub(image.load));
+    let same = |one: &&Image| one.name == image.name && one.build_id == image.build_id && key(one) == key(image);
+    profile.boots[..boot].iter().flat_map(|boot| &boot.images).find(same)
+}
