@@ -1,8 +1,9 @@
 //! The device files of an unmodified Redox kernel: raw words, consumed when read.
 //!
 //! In: the folder (`/scheme/debug`). Out: raw words of every CPU that has a stream. Context: user process, root. This
-//! kernel's ctl file takes one byte, `1` or `0`, and cannot be read; there are no positions, no acknowledgements, no names
-//! of contexts and no counters, so what a killed reader had in its hands is lost and contexts are `id<hex>`.
+//! kernel's ctl file takes one byte, `1` or `0`, and cannot be read; there are no positions, no acknowledgements and no
+//! counters, so what a killed reader had in its hands is lost. Names of contexts are asked for one by one, by a call on an
+//! open stream; a context that has none is `id<hex>`.
 //! (Redox kernel, `src/scheme/debug.rs` and `src/profiling.rs`.)
 
 use super::{Layout, Source, Stream, Waited};
@@ -99,5 +100,10 @@ impl<S: System> Source<S> for RedoxDevice<S> {
 
     fn wait(&mut self, _system: &mut S, _limit: Duration) -> Result<Waited, Error> {
         Ok(Waited::CannotWait)
+    }
+
+    fn context_name(&mut self, system: &mut S, context: u64) -> Option<Vec<u8>> {
+        let file = self.streams.values_mut().next()?;
+        system.redox_context_name(file, context)
     }
 }

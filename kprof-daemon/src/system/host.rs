@@ -110,6 +110,16 @@ impl System for Host {
     fn now(&mut self) -> Duration {
         self.began.elapsed()
     }
+
+    #[cfg(target_os = "redox")]
+    fn redox_context_name(&mut self, stream: &mut File, context: u64) -> Option<Vec<u8>> {
+        use std::os::fd::AsRawFd;
+        let file = usize::try_from(stream.as_raw_fd()).ok()?;
+        // A name there has at most 32 bytes.
+        let mut name = [0; 64];
+        let bytes = libredox::call::call_ro(file, &mut name, syscall::CallFlags::empty(), &[context]).ok()?;
+        Some(name.get(..bytes)?.to_vec()).filter(|name| !name.is_empty())
+    }
 }
 
 /// Kernel addresses are nobody else's business, also in a file that was there before.

@@ -63,6 +63,8 @@ pub struct World {
     pub receiver: Receiver,
     /// An unmodified Redox kernel instead: the bytes that its streams will give.
     pub redox: Option<std::collections::BTreeMap<u32, Vec<u8>>>,
+    /// Names that this kernel gives when asked.
+    pub redox_names: std::collections::BTreeMap<u64, Vec<u8>>,
     pub on_sleep: OnSleep,
     pub on_call: OnCall,
     /// Somebody renames a file when this is set: from, to.
@@ -120,6 +122,7 @@ impl Simulated {
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
             redox: None,
+            redox_names: std::collections::BTreeMap::new(),
             on_sleep: Box::new(|_| {}),
             on_call: Box::new(|_, _| {}),
             rename_when: None,
@@ -381,5 +384,9 @@ impl System for Simulated {
 
     fn now(&mut self) -> Duration {
         self.0.borrow().clock
+    }
+
+    fn redox_context_name(&mut self, _stream: &mut Self::File, context: u64) -> Option<Vec<u8>> {
+        self.0.borrow().redox_names.get(&context).cloned()
     }
 }

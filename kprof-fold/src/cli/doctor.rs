@@ -9,6 +9,7 @@ use super::{with_output, write_failed};
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
+use crate::problems::Problems;
 use crate::profile::Boot;
 use crate::symbols::Symbols;
 use crate::tally::{By, Tally};
@@ -23,8 +24,19 @@ const LARGE_BYTES: u64 = 64;
 /// `doctor`.
 pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let forced = Input { force: true, quiet: true, ..input.clone() };
-    let opened = load::open(&forced, choice, load::Letters::Refused, |select| Tally::new(select.clone(), By::None))?;
-    let found = findings(&opened);
+    let opened = load::open(&forced, choice, load::Letters::Refused, |select| Tally::new(select.clone(), By::None));
+    let found = match opened {
+        Ok(opened) => findings(&opened),
+        // What is of no use is what is asked for here; the image is looked at all the same.
+        Err(Error::Unusable { file, why }) => {
+            let mut found = vec![format!("{file}: {why}")];
+            if let (true, Ok(symbols)) = (file != input.syms, Symbols::open(&input.syms, &mut Problems::default())) {
+                frame_pointers(&symbols, &mut found);
+            }
+            found
+        }
+        Err(error) => return Err(error),
+    };
     let text = if found.is_empty() {
         "nothing is wrong\n".to_owned()
     } else {
@@ -46,14 +58,12 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         cpus(boot, &mut found);
         clock(boot, opened.tsc_hz, &mut found);
     }
-    found.extend(
-        opened
-            .account
-            .cpus
-            .iter()
-            .flat_map(|cpu| &cpu.faults)
-            .map(|fault| format!("the account does not balance: {fault}")),
-    );
+    for cpu in &opened.account.cpus {
+        // What was sent to an entry that is not reached is pending for ever; that has been said.
+        if cpu.counters.get("taken") != Some(&0) {
+            found.extend(cpu.faults.iter().map(|fault| format!("the account does not balance: {fault}")));
+        }
+    }
     frame_pointers(&opened.symbols, &mut found);
     unknown(opened, &mut found);
     losses(opened, &mut found);
