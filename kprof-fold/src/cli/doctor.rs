@@ -25,15 +25,18 @@ const LARGE_BYTES: u64 = 64;
 pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let forced = Input { force: true, quiet: true, ..input.clone() };
     let opened = load::open(&forced, choice, load::Letters::Refused, |select| Tally::new(select.clone(), By::None));
-    let found = match opened {
-        Ok(opened) => findings(&opened),
+    let (found, limited) = match opened {
+        Ok(opened) => {
+            let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();
+            (findings(&opened), opened.exit_code(input.limits(), samples))
+        }
         // What is of no use is what is asked for here; the image is looked at all the same.
         Err(Error::Unusable { file, why }) => {
             let mut found = vec![format!("{file}: {why}")];
             if let (true, Ok(symbols)) = (file != input.syms, Symbols::open(&input.syms, &mut Problems::default())) {
                 frame_pointers(&symbols, &mut found);
             }
-            found
+            (found, 0)
         }
         Err(error) => return Err(error),
     };
@@ -44,8 +47,6 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     };
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
     // A limit that was asked for and is passed says more than that something was found.
-    let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();
-    let limited = opened.exit_code(input.limits(), samples);
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
 }
 
