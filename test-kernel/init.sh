@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`: options
-# of profiled, `keep=`: idle, user; commas for spaces).
+# of profiled, `keep=`: idle, user; commas for spaces; `late=`: a file for the shared folder, which is mounted only then).
 # Starts profiled as a service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
 
 fail() {
@@ -35,4 +35,7 @@ echo "init: workload $workload has ended with exit code $?"
 echo stop > /scheme/debug/ctl-profiling || fail "sampling cannot be stopped"
 
 profiled_stop || fail "profiled has ended with exit code $?"
+if [ -n "$late" ]; then
+    echo mount > /kernel/share && cp "$late" /root || fail "$late cannot be copied to the shared folder"
+fi
 echo success > /kernel/exit

@@ -32,17 +32,26 @@ fn cargo_build(mut command: Command, what: &str) -> Result<()> {
 /// # Errors
 /// If it does not build.
 pub fn kernel(way: Way, features: &str, flags: &[&str]) -> Result<Kernel> {
+    kernel_in(&run::root(), way, features, flags)
+}
+
+/// The same from another checkout. The same source gives the same file wherever it lies: no path is in it.
+///
+/// # Errors
+/// If it does not build.
+pub fn kernel_in(tree: &Path, way: Way, features: &str, flags: &[&str]) -> Result<Kernel> {
     let mut command = toolchain::cargo(way, "build", toolchain::KERNEL)?;
-    command.args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
-    let mut folder = toolchain::target_folder(way);
+    command.current_dir(tree).args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
+    // Other flags are another kernel: kept apart, so that neither is built again and again.
+    let mut folder = toolchain::target_folder(tree, way);
     if !flags.is_empty() {
-        // Other flags are another kernel: kept apart, so that neither is built again and again.
-        folder = run::root().join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-        command.arg("--target-dir").arg(&folder);
-        let list: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
-        command.arg("--config");
-        command.arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
+        folder = tree.join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     }
+    command.arg("--target-dir").arg(&folder);
+    let mut list = toolchain::without_paths(way, tree)?;
+    list.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
+    command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
     cargo_build(
         command,
         &format!("the test kernel (features: {})", if features.is_empty() { "none" } else { features }),
@@ -69,13 +78,16 @@ pub fn static_programs(way: Option<Way>, package: &str) -> Result<PathBuf> {
     if let Some(way @ Way::Toolchain) = way {
         let mut command = toolchain::cargo(way, "build", toolchain::MUSL)?;
         command.args(["--quiet", "--release", "--bins", "--package", package]);
+        command.env("CARGO_ENCODED_RUSTFLAGS", toolchain::without_paths(way, &run::root())?.join("\x1f"));
         cargo_build(command, &format!("{package} (static, musl)"))?;
         return Ok(run::root().join("target").join(toolchain::MUSL.triple).join("release"));
     }
     let target = Target { triple: "x86_64-unknown-linux-gnu", build_std: "" };
     let mut command = toolchain::cargo(Way::Toolchain, "build", target)?;
     command.args(["--quiet", "--release", "--bins", "--package", package]);
-    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    let mut flags = toolchain::without_paths(Way::Toolchain, &run::root())?;
+    flags.extend(["-C".to_owned(), "target-feature=+crt-static".to_owned()]);
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     cargo_build(command, &format!("{package} (static, glibc)"))?;
     Ok(run::root().join("target").join(target.triple).join("release"))
 }

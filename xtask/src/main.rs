@@ -1,8 +1,7 @@
-//! The verbs of this repository: `cargo xtask profile`, `cargo xtask storm`, `cargo xtask sweep`, `cargo xtask bench`,
-//! `cargo xtask test`.
+//! The verbs of this repository: `cargo xtask profile`, `repeat`, `storm`, `sweep`, `bench`, `test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `storm`, `sweep`, `bench`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `storm`, `sweep`, `bench`, `test`).
 
 mod bench;
 mod build;
@@ -10,6 +9,7 @@ mod initrd;
 mod parts;
 mod profile;
 mod qemu;
+mod repeat;
 mod run;
 mod storm;
 mod sweep;
@@ -33,6 +33,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Profile(profile::Arguments),
+    Repeat(repeat::Arguments),
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
@@ -42,6 +43,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Profile(arguments) => profile::run(&arguments),
+        Verb::Repeat(arguments) => repeat::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),

@@ -58,6 +58,12 @@ pub struct Arguments {
     /// Samples that are left out otherwise: while a CPU is idle, while it runs user code
     #[arg(long, value_enum, value_delimiter = ',')]
     keep: Vec<Keep>,
+    /// The seed of the gaps between ticks
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// The same kernel, workload and seed give the same files to the byte (see docs/repeatable.md)
+    #[arg(long)]
+    repeatable: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/kprof")]
     output: PathBuf,
@@ -128,12 +134,29 @@ impl Arguments {
     }
 
     /// What init gives to profiled, with commas for spaces.
-    fn daemon_options(&self) -> &'static str {
-        match (self.plain, self.binary) {
-            (true, _) => "--plain",
-            (_, true) => "--binary,-o,/root/profiling.bin",
+    fn daemon_options(&self) -> String {
+        let form = match (self.plain, self.binary) {
+            (true, _) => "--plain,",
+            (_, true) => "--binary,",
             _ => "",
+        };
+        let folder = if self.repeatable { "" } else { "/root" };
+        format!("{form}-o,{folder}/{}", self.profile_name())
+    }
+
+    /// What the command line of the kernel says about time and chance. Repeatable: nothing of this run but its seed, and no
+    /// device before the samples are taken.
+    fn origin(&self) -> Result<String> {
+        let seed = self.seed;
+        if self.repeatable {
+            return Ok(format!(
+                "seed={seed} random-seed={seed} boot-id={} share=late late=/{}",
+                seed.max(1),
+                self.profile_name()
+            ));
         }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        Ok(format!("seed={seed} epoch={}", now.as_secs()))
     }
 }
 
@@ -155,7 +178,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(arguments.toolchain, install)?;
     let kernel = build::kernel(parts.way, "profiling", &[])?;
-    let accel = qemu::resolve(arguments.accel, &parts.qemu);
+    let accel = match (arguments.repeatable, arguments.accel) {
+        (true, Accel::Auto | Accel::Icount) => Accel::Icount,
+        (true, other) => bail!("--repeatable needs --accel icount: nothing is repeatable under {}", other.name()),
+        (false, other) => qemu::resolve(other, &parts.qemu),
+    };
 
     let folder = &arguments.output;
     clear(folder)?;
@@ -186,7 +213,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(
-        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} epoch={}",
+        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} {}",
         accel.name(),
         arguments.way.name(),
         arguments.hz,
@@ -194,7 +221,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         arguments.workload,
         arguments.daemon_options(),
         arguments.keep.iter().map(|keep| keep.name()).collect::<Vec<_>>().join(","),
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs(),
+        arguments.origin()?,
     );
     let machine = Machine {
         kernel: &folder.join("kernel"),
@@ -202,6 +229,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         share: folder,
         serial: &serial,
         second_serial: None,
+        seed: arguments.repeatable.then_some(arguments.seed),
         accel,
         cpus: arguments.cpus,
         append,

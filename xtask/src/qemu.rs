@@ -74,6 +74,8 @@ pub struct Machine<'a> {
     pub serial: &'a Path,
     /// The file that the second serial port writes to, if the machine is to have one.
     pub second_serial: Option<&'a Path>,
+    /// The seed of QEMU's own chance; with one, the machine's clock is that of its instructions from a fixed date on.
+    pub seed: Option<u64>,
     /// How it runs; not `Auto`.
     pub accel: Accel,
     /// CPUs.
@@ -191,6 +193,9 @@ impl Machine<'_> {
         command.arg("-serial").arg(format!("file:{}", escaped(self.serial)));
         if let Some(second) = self.second_serial {
             command.arg("-serial").arg(format!("file:{}", escaped(second)));
+        }
+        if let Some(seed) = self.seed {
+            command.args(["-seed", &seed.to_string(), "-rtc", "base=2000-01-01T00:00:00,clock=vm"]);
         }
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         command.arg("-fsdev").arg(format!("local,id=share,path={},security_model=none", escaped(self.share)));

@@ -96,6 +96,7 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
         share: &share,
         serial: &folder.join("serial.log"),
         second_serial: None,
+        seed: None,
         accel: Accel::Tcg,
         cpus: 4,
         append: format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz),

@@ -1,7 +1,7 @@
 //! Ways to compile for targets that are not the host: the target is installed, rustup adds it, or Debian's rustc builds
 //! its standard library from source (design: section 9).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -128,19 +128,39 @@ pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
         if target.triple == KERNEL.triple {
             command.arg("-Zbuild-std-features=compiler-builtins-mem");
         }
-        command.arg("--target-dir").arg(target_folder(way));
+        command.env("CARGO_TARGET_DIR", target_folder(&run::root(), way));
     }
     // Set by `cargo xtask` for its own build; it must not leak into others.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     Ok(command)
 }
 
-/// Where cargo puts what it compiles in this way.
-pub fn target_folder(way: Way) -> PathBuf {
+/// Where cargo puts what it compiles in this way, in a checkout: two compilers do not share a folder.
+pub fn target_folder(tree: &Path, way: Way) -> PathBuf {
     match way {
-        Way::Toolchain => run::root().join("target"),
-        Way::Distro => run::root().join("target/distro"),
+        Way::Toolchain => tree.join("target"),
+        Way::Distro => tree.join("target/distro"),
     }
+}
+
+/// Flags that keep the paths of this machine out of what is compiled in `tree`.
+///
+/// # Errors
+/// If rustc does not say where it lives.
+pub fn without_paths(way: Way, tree: &Path) -> Result<Vec<String>> {
+    let rustc = if way == Way::Distro { "/usr/bin/rustc" } else { "rustc" };
+    let sysroot = run::output(Command::new(rustc).args(["--print", "sysroot"]))?;
+    let version = run::output(Command::new(rustc).arg("-vV"))?;
+    let hash = version.lines().find_map(|line| line.strip_prefix("commit-hash: ")).unwrap_or("unknown");
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let mut places = vec![
+        // What the library's own paths are where its source is not installed.
+        (Path::new(sysroot.trim()).join("lib/rustlib/src/rust"), format!("/rustc/{hash}")),
+        (tree.to_owned(), ".".to_owned()),
+    ];
+    places.extend(cargo_home.map(|home| (home, "/cargo".to_owned())));
+    Ok(places.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect())
 }
 
 /// The linker that comes with rustup's toolchain.

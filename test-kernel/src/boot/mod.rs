@@ -7,7 +7,7 @@ pub mod pvh;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use virtio_drivers::transport::{DeviceType, Transport};
 use x86_64::instructions::port::Port;
@@ -148,8 +148,10 @@ fn start(pci_config: Option<u64>) {
     fs::mount("/dev", device::dev_folder());
     fs::mount("/scheme", device::scheme_folder(profiling::device::folder()));
     fs::mount("/kernel", workload::folder());
-    if let Some(config) = pci_config {
-        find_devices(config);
+    PCI_CONFIG.call_once(|| pci_config);
+    // A device answers after a time that is not the same in every run: nothing of that in a run that is to be repeatable.
+    if info.option("share") != Some("late") {
+        mount_share();
     }
     log!("boot: {} ms, starting init", clock::now_ns() / 1_000_000);
     let environment: Vec<String> = ["PATH=/bin", "HOME=/root"]
@@ -161,6 +163,19 @@ fn start(pci_config: Option<u64>) {
     if let Err(error) = process::spawn_init(init, alloc::vec![String::from(init)], environment) {
         panic!("init {init} cannot be started: {error:?}");
     }
+}
+
+static PCI_CONFIG: spin::Once<Option<u64>> = spin::Once::new();
+
+/// Mounts the host's folder as /root, once; `None` if it has been tried before or there is no device.
+#[inline(never)]
+pub fn mount_share() -> Option<()> {
+    static TRIED: AtomicBool = AtomicBool::new(false);
+    if TRIED.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    find_devices((*PCI_CONFIG.get()?)?);
+    NINEP_DEVICE.get().map(|_| ())
 }
 
 #[inline(never)]

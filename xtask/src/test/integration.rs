@@ -37,7 +37,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     };
     let output = run::root().join("target/bare");
     std::fs::create_dir_all(&output)?;
-    let elf = bare(toolchain::cargo(way, "build", KERNEL)?, toolchain::target_folder(way))?;
+    let elf = bare(toolchain::cargo(way, "build", KERNEL)?, toolchain::target_folder(&run::root(), way))?;
     let symbols = output.join("syms.txt");
     std::fs::write(&symbols, build::symbols_of(&elf)?)?;
     let machines = [

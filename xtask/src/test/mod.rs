@@ -93,7 +93,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 15] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -108,6 +108,7 @@ const GROUPS: [Group; 14] = [
     ("toolchains", scenario::toolchains),
     ("storm", path::storm),
     ("path", path::run),
+    ("repeatable", path::repeatable),
 ];
 
 /// Runs the verb.

@@ -7,6 +7,7 @@ use clap::Parser;
 
 use super::{Context, Outcome};
 use crate::profile;
+use crate::repeat;
 use crate::run;
 use crate::storm;
 
@@ -51,6 +52,15 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     let line = ["storm", "--seconds", "8", "--least-percent", "1", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds", storm::run(&line.storm).map(drop));
+    Ok(outcome)
+}
+
+/// Two runs with one seed, one with another, a kernel built elsewhere. The twenty-fold run is `cargo xtask repeat --runs 20`.
+pub fn repeatable(_: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let output = run::root().join("target/path/repeat");
+    let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, output };
+    outcome.check("two runs with one seed", repeat::run(&arguments).map(drop));
     Ok(outcome)
 }
 

@@ -118,6 +118,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
         share: &share,
         serial: &serial,
         second_serial: Some(&second_serial),
+        seed: None,
         accel,
         cpus: scenario.number("cpus", 4)?,
         append: format!("scenario={} accel={} {more}", scenario.name, accel.name()),
