@@ -19,6 +19,7 @@ pub mod tally;
 pub mod timeline;
 
 pub mod account;
+pub mod aliasing;
 pub mod fold;
 
 pub mod diff;

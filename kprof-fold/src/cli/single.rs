@@ -6,14 +6,17 @@ use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer
 use super::load::{self, Letters, Opened};
 use super::{values, with_output, write_failed};
 use crate::account::Account;
+use crate::aliasing::{self, Verdict};
 use crate::error::Error;
 use crate::output::{annotate as lines, export, heatmap as map, info as facts, report, script as perf};
 use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::select::Select;
+use crate::stacks::Stacks;
 use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 /// `script`.
@@ -46,11 +49,25 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let tsc_hz = tsc_hz.or(reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64));
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let text = facts::text(&reading.profile, &reading.consumer, &account, &form, tsc_hz);
+    let aliasing = aliasing::check(&places(&reading.consumer, &reading.stacks));
+    let text = facts::text(&reading.profile, &reading.consumer, (&account, &aliasing), &form, tsc_hz);
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
     let kept = (reading.profile.samples(), reading.profile.lost());
-    Ok(load::exit_code(args.limits, &reading.problems, &account, kept))
+    let code = load::exit_code(args.limits, &reading.problems, &account, kept);
+    let in_step = matches!(aliasing, Verdict::InStep { .. } | Verdict::FixedGaps { .. });
+    Ok(if code == 0 && args.limits.strict && in_step { load::SKIPPED } else { code })
+}
+
+/// Time and innermost address of the kernel's samples, by boot and CPU.
+fn places(timeline: &Timeline, stacks: &Stacks) -> Vec<Vec<(u64, u64)>> {
+    let (mut cpus, mut words) = (BTreeMap::<_, Vec<(u64, u64)>>::new(), Vec::new());
+    for event in timeline.events.iter().filter(|event| stacks.traits(event.stack).is_kernel()) {
+        stacks.words(event.stack, &mut words);
+        cpus.entry((event.boot, event.cpu)).or_default().push((event.tsc, words.first().copied().unwrap_or(0)));
+    }
+    cpus.values_mut().for_each(|samples| samples.sort_unstable());
+    cpus.into_values().collect()
 }
 
 /// `export`.

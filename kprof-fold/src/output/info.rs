@@ -1,9 +1,10 @@
 //! What a profile is: header, account, rate reached, gaps, contexts, losses. Stage: output.
 //!
-//! In: a profile and its timeline. Out: text. The gap histogram shows whether ticks fall in step with something: random
-//! gaps spread around the period; a single bar means that periodic work is seen too often or never (aliasing).
+//! In: a profile, its timeline, the verdict on aliasing. Out: text. The gap histogram shows how ticks fall: random gaps
+//! spread around the period, fixed ones are a single bar.
 
 use crate::account::Account;
+use crate::aliasing::Verdict;
 use crate::profile::Profile;
 use crate::timeline::Timeline;
 use std::fmt::Write as _;
@@ -12,11 +13,15 @@ use std::fmt::Write as _;
 const BARS: usize = 20;
 /// Characters of the longest bar.
 const WIDTH: u64 = 50;
-/// From this part of all gaps in one bar on, the ticks are called in step.
-const IN_STEP: f64 = 0.9;
 
 /// The text.
-pub fn text(profile: &Profile, timeline: &Timeline, account: &Account, form: &str, tsc_hz: Option<f64>) -> String {
+pub fn text(
+    profile: &Profile,
+    timeline: &Timeline,
+    (account, aliasing): (&Account, &Verdict),
+    form: &str,
+    tsc_hz: Option<f64>,
+) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "form: {form}; {} lines, {} bytes", profile.lines, profile.bytes);
     for (number, boot) in profile.boots.iter().enumerate() {
@@ -45,6 +50,13 @@ pub fn text(profile: &Profile, timeline: &Timeline, account: &Account, form: &st
             if let Some(hz) = tsc_hz.filter(|_| span > 0) {
                 let seconds = span as f64 / hz;
                 let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
+                // Ticks are more than samples: those left out at the source were sent too.
+                if let Some(sent) = cpu.account.as_ref().and_then(|account| account.get("sent")) {
+                    let _ = write!(text, ", {:.1} ticks/s", *sent as f64 / seconds);
+                }
+                if let Some(asked) = boot.number("hz") {
+                    let _ = write!(text, " of {asked} asked for");
+                }
             }
             let _ = writeln!(
                 text,
@@ -55,6 +67,7 @@ pub fn text(profile: &Profile, timeline: &Timeline, account: &Account, form: &st
     }
     contexts(timeline, &mut text);
     gaps(timeline, tsc_hz, &mut text);
+    let _ = writeln!(text, "aliasing: {aliasing}");
     let lost = profile.lost();
     let _ = writeln!(text, "lost: {lost}");
     let _ = writeln!(text, "{account}");
@@ -108,12 +121,4 @@ fn gaps(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
         let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
         let _ = writeln!(text, "  {}{from:>12} {count:>8} {bar}", if number == BARS { ">" } else { " " });
     }
-    let narrow = gaps.iter().filter(|gap| gap.abs_diff(middle) <= middle / 50).count();
-    let part = narrow as f64 / gaps.len() as f64;
-    let verdict = if part >= IN_STEP {
-        "ticks come in step: work with the same period is seen too often or never (gaps random helps)"
-    } else {
-        "gaps vary: no aliasing to be feared"
-    };
-    let _ = writeln!(text, "  {:.0} % of the gaps are within 2 % of the middle one: {verdict}", part * 100.0);
 }

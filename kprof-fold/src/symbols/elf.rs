@@ -123,7 +123,7 @@ impl Elf {
     /// The bytes of code from an address of the file on.
     pub fn code(&self, address: u64) -> Option<&[u8]> {
         let (start, len, offset) = self.code.iter().find(|(start, len, _)| address.wrapping_sub(*start) < *len)?;
-        let from = usize::try_from(offset + (address - start)).ok()?;
-        self.data.get(from..usize::try_from(offset + len).ok()?)
+        let place = |within: u64| usize::try_from(offset.checked_add(within)?).ok();
+        self.data.get(place(address - start)?..place(*len)?)
     }
 }

@@ -1,0 +1,215 @@
+//! Were the ticks in step with the work? Stage: fold, a check beside the account.
+//!
+//! In: the samples of each CPU in order, as time and place (the innermost address). Out: a verdict.
+//!
+//! Method: the same data is thinned in several ways that must agree. Ticks are numbered by time, so that ticks left out
+//! (idle, user) keep their number; for each k from 2 to 8 the samples are split by their number modulo k, and the share of
+//! each common place in each of the k parts compared with its share in all, once by exact address and once by 256 bytes
+//! of code. A sampler whose ticks go in step with the work sees other places in other parts, all the time. That is what
+//! is tested: the difference is taken in 32 stretches of the recording, and its mean set against its spread (Student's t),
+//! so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All tests together
+//! raise one in at most 0.1 % of runs by chance (Bonferroni).
+//!
+//! What no thinning can show: a rhythm that each tick meets in the same phase. That takes ticks with fixed gaps; so gaps
+//! that are all multiples of one length are reported too.
+
+use crate::diff::significance::z_for;
+use std::collections::HashMap;
+
+/// Ways of thinning.
+const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
+/// Places are compared as they are, and by so many bytes.
+const PLACE_BITS: [u32; 2] = [0, 8];
+/// The chance of an alarm by all tests together.
+const ALARM: f64 = 0.001;
+/// Stretches of the recording.
+const STRETCHES: usize = 32;
+/// Fewer samples of a CPU say nothing.
+const LEAST_SAMPLES: usize = 20 * STRETCHES;
+/// The least samples of a place that are expected in each part of each stretch.
+const LEAST_EXPECTED: f64 = 1.0;
+/// The most places that are looked at.
+const MOST_PLACES: usize = 20;
+/// From this part of all gaps on that are multiples of the middle one, gaps are fixed.
+const FIXED: f64 = 0.9;
+/// How near to a multiple, in parts of the middle gap.
+const NEAR: f64 = 0.02;
+
+/// What the check found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Too few samples to tell.
+    TooFew,
+    /// Every so many ticks see other code than those between.
+    InStep {
+        /// The number of parts in which the difference is greatest.
+        parts: u64,
+    },
+    /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
+    FixedGaps {
+        /// The part of gaps that are multiples of the middle one.
+        part: f64,
+    },
+    /// Nothing was found, and gaps vary.
+    None,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooFew => write!(f, "too few samples to tell"),
+            Self::InStep { parts } => write!(
+                f,
+                "FOUND: samples thinned by {parts} in {parts} ways disagree; the work goes in step with the ticks, so shares are \
+                 not those of time (gaps random helps)"
+            ),
+            Self::FixedGaps { part } => write!(
+                f,
+                "NOT RULED OUT: {:.0} % of the gaps are multiples of one length; work in step with it is seen always or never \
+                 (gaps random helps)",
+                part * 100.0
+            ),
+            Self::None => write!(f, "none found; gaps vary, and the same samples thinned by 2 to 8 agree"),
+        }
+    }
+}
+
+/// Checks the samples of each CPU: time and place, ascending by time.
+pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
+    let large: Vec<_> = cpus.iter().filter(|cpu| cpu.len() >= LEAST_SAMPLES).collect();
+    if large.is_empty() {
+        return Verdict::TooFew;
+    }
+    let middle = middle_gap(cpus).max(1);
+    let tests = large.len() * PLACE_BITS.len() * MOST_PLACES * PARTS.sum::<u64>() as usize;
+    let limit = student(z_for(1.0 - ALARM, tests), (STRETCHES - 1) as f64);
+    let mut worst = (limit, None);
+    for cpu in large {
+        let ticks = number(cpu, middle);
+        for (parts, bits) in PARTS.flat_map(|parts| PLACE_BITS.map(|bits| (parts, bits))) {
+            let score = score(&ticks, parts, bits);
+            if score > worst.0 {
+                worst = (score, Some(parts));
+            }
+        }
+    }
+    match (worst.1, fixed_part(cpus, middle)) {
+        (Some(parts), _) => Verdict::InStep { parts },
+        (None, part) if part >= FIXED => Verdict::FixedGaps { part },
+        (None, _) => Verdict::None,
+    }
+}
+
+fn gaps(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
+    cpus.iter().flat_map(|cpu| cpu.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)))
+}
+
+fn middle_gap(cpus: &[Vec<(u64, u64)>]) -> u64 {
+    let mut gaps: Vec<u64> = gaps(cpus).collect();
+    gaps.sort_unstable();
+    gaps.get(gaps.len() / 2).copied().unwrap_or(0)
+}
+
+fn fixed_part(cpus: &[Vec<(u64, u64)>], middle: u64) -> f64 {
+    let is_multiple = |gap: &u64| {
+        let times = (*gap as f64 / middle as f64).round().max(1.0);
+        (*gap as f64 - times * middle as f64).abs() <= NEAR * middle as f64
+    };
+    let (all, fixed) =
+        gaps(cpus).fold((0u64, 0u64), |(all, fixed), gap| (all + 1, fixed + u64::from(is_multiple(&gap))));
+    fixed as f64 / all.max(1) as f64
+}
+
+/// Number of the tick and place of each sample.
+fn number(cpu: &[(u64, u64)], middle: u64) -> Vec<(u64, u64)> {
+    let (mut tick, mut before) = (0u64, None);
+    let numbered = cpu.iter().map(|(tsc, place)| {
+        let gap = tsc.saturating_sub(*before.get_or_insert(*tsc));
+        tick += if before == Some(*tsc) { 0 } else { ((gap + middle / 2) / middle).max(1) };
+        before = Some(*tsc);
+        (tick, *place)
+    });
+    numbered.collect()
+}
+
+/// The greatest t of all common places and parts: how steadily a place has another share in one part than in all.
+fn score(ticks: &[(u64, u64)], parts: u64, bits: u32) -> f64 {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    ticks.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1);
+    let least = LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64;
+    let mut common: Vec<(usize, u64)> =
+        counts.into_iter().map(|(place, count)| (count, place)).filter(|(count, _)| *count as f64 >= least).collect();
+    common.sort_unstable_by(|a, b| b.cmp(a));
+    common.truncate(MOST_PLACES);
+    let column: HashMap<u64, usize> = common.iter().zip(0..).map(|((_, place), at)| (*place, at)).collect();
+    let parts = parts as usize;
+    // Sums of the differences and of their squares, by place and part.
+    let (mut sums, mut squares) = (vec![0.0; common.len() * parts], vec![0.0; common.len() * parts]);
+    let mut stretches = 0.0;
+    for stretch in ticks.chunks(ticks.len().div_ceil(STRETCHES)) {
+        let (mut in_part, mut cells) = (vec![0.0; parts], vec![0.0; common.len() * parts]);
+        for (tick, place) in stretch {
+            let part = (*tick % parts as u64) as usize;
+            in_part[part] += 1.0;
+            if let Some(at) = column.get(&(place >> bits)) {
+                cells[at * parts + part] += 1.0;
+            }
+        }
+        stretches += 1.0;
+        for (at, cell) in cells.iter().enumerate() {
+            let (first, part) = (at / parts * parts, at % parts);
+            let share = cells[first..first + parts].iter().sum::<f64>() / stretch.len() as f64;
+            let difference = if in_part[part] > 0.0 { cell / in_part[part] - share } else { 0.0 };
+            sums[at] += difference;
+            squares[at] += difference * difference;
+        }
+    }
+    let t = |(sum, square): (&f64, &f64)| {
+        let mean: f64 = sum / stretches;
+        let spread = ((square / stretches - mean * mean).max(0.0) / (stretches - 1.0)).sqrt();
+        // Rounding leaves a little where nothing differs.
+        if mean.abs() < 1e-9 { 0.0 } else { mean.abs() / spread }
+    };
+    sums.iter().zip(&squares).map(t).fold(0.0, f64::max)
+}
+
+/// The quantile of Student's t for that of the normal distribution (Abramowitz and Stegun 26.7.5).
+fn student(z: f64, freedom: f64) -> f64 {
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_numbered_by_time() {
+        let cpu = [(100, 1), (200, 2), (501, 3), (501, 4), (510, 5)];
+        assert_eq!(number(&cpu, 100), [(0, 1), (1, 2), (4, 3), (4, 4), (5, 5)]);
+    }
+
+    #[test]
+    fn quantiles_of_student_are_those_of_the_tables() {
+        for (z, freedom, t) in
+            [(1.959_964, 30.0, 2.042_272), (2.575_829, 30.0, 2.749_996), (3.290_527, 31.0, 3.633_456)]
+        {
+            assert!((student(z, freedom) - t).abs() < 1e-4, "{}", student(z, freedom));
+        }
+    }
+
+    #[test]
+    fn gaps_are_fixed_where_they_are_multiples_of_one() {
+        let cpu = |gaps: &[u64]| {
+            let ends = gaps.iter().scan(0, |tsc, gap| {
+                *tsc += gap;
+                Some((*tsc, 0))
+            });
+            vec![[(0, 0)].into_iter().chain(ends).collect::<Vec<_>>()]
+        };
+        assert_eq!(fixed_part(&cpu(&[100, 101, 99, 300, 200, 100]), 100), 1.0);
+        assert_eq!(fixed_part(&cpu(&[100, 80, 120, 90, 113]), 100), 0.2);
+    }
+}

@@ -1,0 +1,125 @@
+//! The check for ticks in step with the work, by simulation: how often it cries wolf, and whether it sees the wolf.
+#![forbid(unsafe_code)]
+
+use kprof_fold::aliasing::{Verdict, check};
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ z >> 31) * u128::from(end)) >> 64) as u64
+    }
+}
+
+const PERIOD: u64 = 1_000_000;
+const SAMPLES: usize = 5_000;
+const RUNS: usize = if cfg!(debug_assertions) { 200 } else { 1000 };
+
+/// Times of ticks with gaps of +-25 %.
+fn random_times(random: &mut Random) -> Vec<u64> {
+    let mut tsc = 0;
+    let mut next = || {
+        tsc += PERIOD * 3 / 4 + random.below(PERIOD / 2);
+        tsc
+    };
+    (0..SAMPLES).map(|_| next()).collect()
+}
+
+/// Times of ticks with fixed gaps, and a little noise of the machine.
+fn fixed_times(random: &mut Random) -> Vec<u64> {
+    (0..SAMPLES as u64).map(|tick| tick * PERIOD + random.below(PERIOD / 500)).collect()
+}
+
+/// The place that runs at a time: a loop of blocks whose lengths are 1, 2, 3, ... parts of it.
+fn place_in_loop(tsc: u64, loop_length: u64) -> u64 {
+    let mut phase = tsc % loop_length * 36 / loop_length;
+    let mut block = 0;
+    while phase > block {
+        phase -= block + 1;
+        block += 1;
+    }
+    0xffff_ffff_8000_0000 + block * 4096
+}
+
+fn sampled(times: &[u64], place: impl FnMut(u64) -> u64) -> Verdict {
+    let mut place = place;
+    check(&[times.iter().map(|tsc| (*tsc, place(*tsc))).collect()])
+}
+
+fn alarms(seed: u64, mut run: impl FnMut(&mut Random) -> Verdict) -> usize {
+    let mut random = Random(seed);
+    (0..RUNS).filter(|_| matches!(run(&mut random), Verdict::InStep { .. })).count()
+}
+
+#[test]
+fn work_without_a_rhythm_raises_an_alarm_in_at_most_one_percent_of_runs() {
+    // Functions with weights of 1/n.
+    let skewed = |random: &mut Random| 300 / (1 + random.below(300)) * 4096;
+    let by_chance = alarms(1, |random| {
+        let times = random_times(random);
+        sampled(&times, |_| skewed(random))
+    });
+    let fixed = alarms(2, |random| {
+        let times = fixed_times(random);
+        sampled(&times, |_| skewed(random))
+    });
+    // Work that goes on for many ticks, and changes.
+    let runs = alarms(3, |random| {
+        let (times, mut now) = (random_times(random), 0);
+        sampled(&times, |_| {
+            if random.below(30) == 0 {
+                now = skewed(random);
+            }
+            now
+        })
+    });
+    println!("alarms in {RUNS} runs: {by_chance}, {fixed}, {runs}");
+    assert!([by_chance, fixed, runs].iter().all(|alarms| alarms * 100 <= RUNS), "{by_chance} {fixed} {runs}");
+}
+
+#[test]
+fn work_with_a_rhythm_raises_none_where_gaps_are_random() {
+    let lengths = [PERIOD / 7, PERIOD / 2, PERIOD, PERIOD * 3 / 2, PERIOD * 20];
+    let alarms = alarms(4, |random| {
+        let times = random_times(random);
+        let length = lengths[random.below(lengths.len() as u64) as usize];
+        sampled(&times, |tsc| place_in_loop(tsc, length))
+    });
+    assert!(alarms * 100 <= RUNS, "{alarms} of {RUNS}");
+}
+
+#[test]
+fn a_sampler_in_step_with_the_work_is_caught() {
+    let mut random = Random(5);
+    // The work's rhythm is n/m of the ticks': every m-th tick sees the same phase.
+    for (n, m) in [(1, 2), (3, 2), (1, 3), (2, 3), (4, 3), (1, 4), (3, 4), (2, 5), (5, 6), (3, 7), (7, 8)] {
+        let times = fixed_times(&mut random);
+        let length = PERIOD * m / n;
+        let verdict = sampled(&times, |tsc| place_in_loop(tsc, length));
+        assert!(
+            matches!(verdict, Verdict::InStep { parts } if parts % m == 0 || m % parts == 0),
+            "{n}/{m}: {verdict:?}"
+        );
+    }
+    // Where each tick sees the same phase, no thinning can tell; the gaps do.
+    for times in [1, 2, 5, 100] {
+        let ticks = fixed_times(&mut random);
+        let verdict = sampled(&ticks, |tsc| place_in_loop(tsc + PERIOD / 3, PERIOD / times));
+        assert!(matches!(verdict, Verdict::FixedGaps { part } if part > 0.99), "{times}: {verdict:?}");
+    }
+}
+
+#[test]
+fn ticks_that_were_left_out_change_nothing() {
+    let mut random = Random(6);
+    let mut times = fixed_times(&mut random);
+    times.retain(|_| random.below(3) > 0);
+    assert!(matches!(sampled(&times, |tsc| place_in_loop(tsc, PERIOD * 3)), Verdict::InStep { parts: 3 | 6 }));
+    assert!(matches!(sampled(&times, |_| random.below(9) << 12), Verdict::FixedGaps { .. }));
+    assert_eq!(sampled(&times[..100], |_| 0), Verdict::TooFew);
+}
