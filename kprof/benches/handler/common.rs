@@ -65,7 +65,7 @@ impl World {
     }
 
     /// Puts a syscall entry in the place of the root: marker, then the user's five words.
-    #[allow(dead_code, reason = "one of the two benches counts it")]
+    #[allow(dead_code, reason = "one of the benches counts it")]
     pub fn end_in_syscall(&mut self, frames: usize) {
         let at = 8 + frames * FRAME_WORDS;
         let stack = &mut self.stack.0;
@@ -228,6 +228,7 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
 
 /// The reference's walk, alone.
 #[inline(never)]
+#[allow(dead_code, reason = "not every bench times it")]
 pub fn walk_alone(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     walk(registers, buffer)
 }
@@ -250,7 +251,7 @@ pub fn reference(registers: &Registers, ring: &mut PlainRing) {
 
 /// The bare minimum.
 #[inline(never)]
-#[allow(dead_code, reason = "one of the two benches times it")]
+#[allow(dead_code, reason = "not every bench times it")]
 pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
     let base = STACK.load(Ordering::Relaxed);
     let range = base..base + STACK_BYTES;

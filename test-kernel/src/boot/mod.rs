@@ -153,7 +153,7 @@ fn start(pci_config: Option<u64>) {
     if info.option("share") != Some("late") {
         mount_share();
     }
-    log!("boot: {} ms, starting init", clock::now_ns() / 1_000_000);
+    log!("boot: {} us, starting init", clock::now_ns() / 1000);
     let environment: Vec<String> = ["PATH=/bin", "HOME=/root"]
         .into_iter()
         .chain(info.command_line.split_ascii_whitespace().filter(|word| word.contains('=')))

@@ -3,7 +3,8 @@
 //! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`;
 //! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was asked
-//! for; `/kernel/processes` lists the numbers of all processes.
+//! for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have gone by
+//! since boot.
 
 mod chains;
 #[cfg(feature = "profiling")]
@@ -18,6 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::boot::{self, ExitCode};
+use crate::cpu::clock;
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::user;
@@ -44,7 +46,8 @@ pub fn folder() -> Arc<dyn Node> {
         ("overflow", |_| overflow()),
         ("share", |_| boot::mount_share().ok_or(Errno::EBUSY)),
     ];
-    let mut names: Vec<(String, Arc<dyn Node>)> = vec![(String::from("processes"), Arc::new(Processes))];
+    let mut names: Vec<(String, Arc<dyn Node>)> =
+        vec![(String::from("processes"), Arc::new(Processes)), (String::from("clock"), Arc::new(Clock))];
     for (inode, (name, run)) in (301..).zip(commands) {
         names.push((String::from(name), Arc::new(Command { inode, run })));
     }
@@ -90,6 +93,25 @@ impl Node for Command {
 
     fn truncate(&self, _bytes: u64) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Nanoseconds since boot, in one read.
+struct Clock;
+
+impl Node for Clock {
+    fn stat(&self) -> Result<Stat> {
+        Ok(device_stat(320))
+    }
+
+    fn read(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
+        if offset > 0 {
+            return Ok(0);
+        }
+        let text = alloc::format!("{}\n", clock::now_ns());
+        let bytes = text.len().min(buffer.bytes);
+        buffer.put(0, &text.as_bytes()[..bytes])?;
+        Ok(bytes)
     }
 }
 

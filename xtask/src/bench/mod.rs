@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: speed beside that of the peers, a file per bench.
 
 mod fold;
+mod kernel;
 mod measure;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Bench {
     Fold(fold::Arguments),
+    Kernel(kernel::Arguments),
     #[command(hide = true)]
     Measured(measure::Arguments),
 }
@@ -29,6 +31,7 @@ enum Bench {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.bench {
         Bench::Fold(arguments) => fold::run(arguments),
+        Bench::Kernel(arguments) => kernel::run(arguments),
         Bench::Measured(arguments) => measure::child(arguments),
     }
 }

@@ -1,0 +1,189 @@
+//! `cargo xtask bench kernel`: what the profiler costs, beside the algorithm of its peer and beside no profiler.
+//!
+//! In: nothing. Out: a line per goal, with the figure, what it must be, and the verdict. Native figures come from the benches
+//! of the crate (callgrind; many paired batches), all others from the test kernel: on counted instructions where these
+//! are exact, on a thread per CPU where CPUs must really run beside each other.
+
+mod dd;
+mod machine;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::build::{self, Kernel};
+use crate::parts::Parts;
+use crate::qemu::Accel;
+use crate::run;
+use crate::toolchain::Choice;
+use crate::tools::{self, Install};
+
+/// The handler, boot, the slowdown of `dd`, and losses, against their goals.
+#[derive(Args)]
+#[command(after_help = "Example: the handler alone:
+  cargo xtask bench kernel --filter handler")]
+pub struct Arguments {
+    /// Rounds of `dd` without sampling and at each rate
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    rounds: u32,
+    /// Only goals whose group has this in its name: native, handler, boot, dd, lost
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Installs nothing: says what is missing instead
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// What the peer was measured at, where this was specified: its walk alone, instructions at 16 and 28 frames.
+const PEER_WALK: [(usize, f64); 2] = [(16, 372.0), (28, 607.0)];
+
+/// How it went.
+#[derive(Default)]
+pub struct Goals {
+    met: usize,
+    missed: usize,
+    skipped: usize,
+}
+
+impl Goals {
+    /// Judges a figure that must not be above `most`.
+    pub fn at_most(&mut self, what: &str, is: f64, most: f64) {
+        let met = is <= most;
+        *(if met { &mut self.met } else { &mut self.missed }) += 1;
+        println!("{} {what}: {is:.3} (at most {most})", if met { "ok    " } else { "MISSED" });
+    }
+
+    /// Says why a figure is not judged here.
+    pub fn skip(&mut self, what: &str, why: &str) {
+        self.skipped += 1;
+        println!("skipped {what}: {why}");
+    }
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// If something cannot be built, installed or run.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let install = Install(!arguments.no_install);
+    let mut goals = Goals::default();
+    let wanted = |group: &str| group.contains(&arguments.filter);
+    if wanted("native") {
+        native_instructions(&mut goals, install)?;
+        native_time(&mut goals)?;
+    }
+    if ["handler", "boot", "dd", "lost"].into_iter().any(wanted) {
+        let parts = Parts::prepare(Choice::Auto, install)?;
+        let on = build::kernel(parts.way, "profiling", &[])?;
+        if wanted("handler") {
+            handler(&mut goals, &parts, &on)?;
+        }
+        if wanted("dd") {
+            dd::slowdown(&mut goals, &parts, &on, arguments.rounds)?;
+        }
+        if wanted("lost") {
+            lost(&mut goals, &parts, &on)?;
+        }
+        if wanted("boot") {
+            boot(&mut goals, &parts, &on)?;
+        }
+    }
+    println!("{} goals met, {} missed, {} skipped", goals.met, goals.missed, goals.skipped);
+    Ok(if goals.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The lines that a bench of the crate prints.
+fn bench(name: &str) -> Result<String> {
+    eprintln!("running the bench {name}");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["bench", "--quiet", "--package", "kprof", "--features", "profiling", "--bench", name]);
+    run::output(cargo.current_dir(run::root()))
+}
+
+/// The numbers of the line that begins with `name`.
+fn numbers(text: &str, name: &str) -> Result<Vec<f64>> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+    let line = line.with_context(|| format!("no line {name} in:\n{text}"))?;
+    Ok(line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect())
+}
+
+fn native_instructions(goals: &mut Goals, install: Install) -> Result<()> {
+    tools::program("valgrind", "valgrind", install)?;
+    let text = bench("instructions")?;
+    print!("{text}");
+    let [ours, peer, walk] = ["ours", "reference", "reference-walk"].map(|name| numbers(&text, name));
+    let (ours, peer, walk) = (ours?, peer?, walk?);
+    // The columns are 6, 16, 28 and 64 frames.
+    for (column, (frames, measured)) in [1, 2].into_iter().zip(PEER_WALK) {
+        let (Some(ours), Some(peer), Some(walk)) = (ours.get(column), peer.get(column), walk.get(column)) else {
+            bail!("too few columns in:\n{text}");
+        };
+        let away = (walk / measured - 1.0).abs();
+        goals.at_most(&format!("the peer is a fair one, {frames} frames: walk alone off by"), away, 0.25);
+        goals.at_most(&format!("handler, native, {frames} frames: instructions beside the peer's"), ours / peer, 0.65);
+    }
+    Ok(())
+}
+
+fn native_time(goals: &mut Goals) -> Result<()> {
+    let text = bench("paired")?;
+    print!("{text}");
+    for frames in ["16", "28"] {
+        let [_, peer, minimal, ratio] = numbers(&text, frames)?[..] else { bail!("not four numbers in:\n{text}") };
+        let what = format!("handler, native, {frames} frames: time beside the peer's");
+        // Where RDTSC waits for the loads before it, no two walks overlap, and walking alone takes half of the peer's time.
+        match minimal / peer > 0.5 {
+            true => goals.skip(&what, &format!("{ratio:.3}, but the bare minimum takes {:.3} here", minimal / peer)),
+            false => goals.at_most(&what, ratio, 0.5),
+        }
+    }
+    Ok(())
+}
+
+/// The handler's body in the test kernel, TSC difference on counted instructions.
+fn handler(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
+    let log = machine::run(parts, on, "handler-cost", Accel::Icount, 2, "")?.log;
+    let mut lines = 0;
+    for line in log.lines().filter_map(|line| line.split_once("handler: ")?.1.strip_suffix(" instructions")) {
+        let (frames, cost) = line.split_once(" frames, ").context("a line of the workload handler")?;
+        let (frames, cost): (u32, f64) = (frames.parse()?, cost.parse()?);
+        goals.at_most(
+            &format!("handler in the kernel, {frames} frames: instructions"),
+            cost,
+            f64::from(120 + 12 * frames),
+        );
+        lines += 1;
+    }
+    match lines {
+        0 => bail!("the workload handler has printed nothing:\n{log}"),
+        _ => Ok(()),
+    }
+}
+
+/// Until init starts, with and without the profiler, on counted instructions.
+fn boot(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
+    let on_us = machine::run(parts, on, "must-fail", Accel::Icount, 4, "")?.boot_us()?;
+    let off = build::kernel(parts.way, "", &[])?;
+    let off_us = machine::run(parts, &off, "must-fail", Accel::Icount, 4, "")?.boot_us()?;
+    println!("boot: {on_us} us with the profiler, {off_us} us without");
+    goals.at_most("boot with the profiler beside boot without", on_us / off_us, 1.05);
+    Ok(())
+}
+
+/// Three CPUs at 10 kHz, the default ring, profiled writes to disk.
+fn lost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
+    let run = machine::run(parts, on, "bench-lost", Accel::Icount, 4, "hz=10000")?;
+    let text = std::fs::read_to_string(run.share.join("profiling.txt"))?;
+    let count = |key: &str| -> f64 {
+        let accounts = text.lines().filter(|line| line.starts_with("# account cpu="));
+        let values = accounts.flat_map(|line| line.split(' ')).filter_map(|pair| pair.split_once('='));
+        values.filter(|(name, _)| name.starts_with(key)).filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+    };
+    if count("recorded") < 1_000.0 {
+        bail!("only {} samples were recorded", count("recorded"));
+    }
+    println!("recorded at 10 kHz on 3 CPUs: {}", count("recorded"));
+    goals.at_most("lost at 10 kHz on 3 CPUs, profiled writes to disk", count("lost-"), 0.0);
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! One run of the test kernel with a scenario. In: kernel, scenario, machine. Out: the serial log and the shared folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::Kernel;
+use crate::parts::Parts;
+use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::run;
+
+/// What a run has left.
+pub struct Ran {
+    /// The serial log.
+    pub log: String,
+    /// The folder that the guest saw as /root.
+    pub share: PathBuf,
+}
+
+impl Ran {
+    /// When init was started, microseconds of guest time since boot.
+    ///
+    /// # Errors
+    /// If it was not.
+    pub fn boot_us(&self) -> Result<f64> {
+        let text = self.log.lines().find_map(|line| line.split_once("boot: ")?.1.strip_suffix(" us, starting init"));
+        text.and_then(|text| text.parse().ok()).context("the log does not say when init was started")
+    }
+}
+
+/// Runs `scenario` to its end.
+///
+/// # Errors
+/// If the machine does not end by itself.
+pub fn run(parts: &Parts, kernel: &Kernel, scenario: &str, accel: Accel, cpus: u32, more: &str) -> Result<Ran> {
+    let folder = run::root().join("target/bench-kernel").join(scenario);
+    let share = folder.join("root");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&share)?;
+    let initrd = folder.join("initrd");
+    parts.write_initrd(kernel, &initrd)?;
+    let serial = folder.join("serial.log");
+    let machine = Machine {
+        kernel: &kernel.elf,
+        initrd: &initrd,
+        share: &share,
+        serial: &serial,
+        second_serial: None,
+        accel,
+        cpus,
+        append: format!("scenario={scenario} accel={} {more}", accel.name()),
+        limit: Duration::from_secs(900),
+    };
+    eprintln!("running {scenario} on {cpus} CPUs ({})", accel.name());
+    match machine.run(&parts.qemu, || ())? {
+        Verdict::Success | Verdict::Failure => {}
+        verdict => bail!("{scenario}: {verdict:?}; the end of the log:\n{}", qemu::last_lines(&serial, 30)),
+    }
+    let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
+    Ok(Ran { log, share })
+}
