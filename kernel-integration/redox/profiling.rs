@@ -6,7 +6,8 @@
 //! Context: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no unbounded loop.
 //!
 //! `Cargo.toml`: `kprof = { git = "...", optional = true, default-features = false, features = ["profiling"] }` and
-//! `profiling = ["dep:kprof"]`. Settings: the constants below, and `KPROF_HZ=`, `KPROF_KEYS=1` in the kernel's environment.
+//! `profiling = ["dep:kprof"]`. Settings: the constants below, and in the kernel's environment `KPROF_HZ=`, `KPROF_START=1`
+//! (samples from the start), `KPROF_KEYS=1` (the keys A and B start and stop).
 //! Names and signatures are those of the kernel at 663e664.
 
 #[cfg(all(feature = "profiling", not(target_arch = "x86_64")))]
@@ -14,6 +15,10 @@ compile_error!("kprof samples x86_64 only: build the kernel without the feature 
 
 use crate::cpu_set::LogicalCpuId;
 
+/// For step 2 (`step2.rs`).
+#[cfg(feature = "profiling")]
+#[allow(unused_imports)]
+pub use sampling::PROFILER;
 #[cfg(feature = "profiling")]
 pub use sampling::{
     DBG_ID_MAP, IS_PROFILING, RingBuffer, allocate, cpu_exists, drain_buffer, init, lookup_dbg_id,
@@ -85,6 +90,8 @@ mod sampling {
     const HZ: u32 = 1000;
     /// Frames of a stack: as many as a raw record can hold, so that none is cut there without a mark.
     const DEPTH: u16 = 240;
+    /// Step 2 only: whether the ctl file lets a writer of `wait MS` sleep.
+    const CAN_WAIT: bool = false;
     /// Bytes of a read that are underway at a time. A raw record has at most 2040.
     const READ_BYTES: usize = 16 * 1024;
     const META_WORDS: usize = 4096;
@@ -97,7 +104,7 @@ mod sampling {
     const STACK_BYTES: u64 = 16 * PAGE_SIZE as u64;
     const BOOT_STACK_BYTES: u64 = 128 * 1024;
 
-    static PROFILER: Profiler<Port> = Profiler::new(Port);
+    pub static PROFILER: Profiler<Port> = Profiler::new(Port);
     /// One for each CPU but the last, which samples; empty if there is nothing to sample.
     static RINGS: Once<&'static [RingBuffer]> = Once::new();
     static IS_SET_UP: AtomicBool = AtomicBool::new(false);
@@ -195,7 +202,9 @@ mod sampling {
             return;
         }
         let Some(ring) = rings().get(percpu.cpu_id.get() as usize) else { return };
-        STUBS.call_once(find_stubs);
+        if percpu.cpu_id.get() == 0 {
+            STUBS.call_once(find_stubs);
+        }
         // SAFETY: this CPU's own blocks, interrupts off; the stack is whole before the table names it.
         unsafe {
             ring.boot_stack_end.store(addr_of!((*pcr()).tss.rsp).cast::<u64>().read_unaligned(), Ordering::Relaxed);
@@ -302,6 +311,9 @@ mod sampling {
         for (cpu, ring) in rings().iter().enumerate() {
             hand_over(cpu, ring);
         }
+        if env("KPROF_START") == Some("1") {
+            IS_PROFILING.store(true, Ordering::SeqCst);
+        }
         PROFILER.run_sampler(cpu_id.get() as usize);
     }
 
@@ -317,6 +329,7 @@ mod sampling {
                 // SAFETY: reads a counter.
                 seed: unsafe { _rdtsc() },
                 keep_user: true,
+                can_wait: CAN_WAIT,
                 depth: DEPTH,
                 tsc_hz,
                 load: KERNEL_OFFSET() as u64,
@@ -365,7 +378,7 @@ mod sampling {
     }
 
     /// What kprof asks this kernel. See kernel-integration/template/profiling.rs for what each answer must be like.
-    struct Port;
+    pub struct Port;
 
     impl Kernel for Port {
         /// The NMI entry finds the per-CPU block by the descriptor table, not by GS as it stands.
@@ -449,17 +462,17 @@ mod sampling {
         }
 
         fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
-            let marker = if syscall_stub().contains(&return_address) {
-                Marker::Syscall
+            let (marker, rip_above) = if syscall_stub().contains(&return_address) {
+                (Marker::Syscall, offset_of!(InterruptStack, iret))
             } else {
                 let stubs = STUBS.get()?;
                 let stub = stubs[..stubs.partition_point(|stub| stub.code.start <= return_address)].last()?;
-                stub.code.contains(&return_address).then_some(stub.marker)?
+                stub.code.contains(&return_address).then_some((stub.marker, stub.rip_above))?
             };
             // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function that
             // it calls saves the interrupted one.
             let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
-            Some(Border { marker, rip_at: frame_pointer + 16 + offset_of!(InterruptStack, iret) as u64, rbp })
+            Some(Border { marker, rip_at: frame_pointer + 16 + rip_above as u64, rbp })
         }
 
         fn sleep_ns(&self, ns: u64) {
@@ -469,30 +482,53 @@ mod sampling {
         }
     }
 
-    /// The entry stubs that save all registers, by address: those of the exceptions, and the boot CPU's timer.
+    /// The entry stubs of exceptions and interrupts, by address.
     static STUBS: Once<Vec<Stub>> = Once::new();
 
     struct Stub {
         code: Range<u64>,
         marker: Marker,
+        /// How far above what it has saved the interrupted RIP is.
+        rip_above: usize,
     }
 
+    /// From the boot CPU's gates. Exceptions, its timer (32) and the generic interrupts save all registers; its other
+    /// interrupts and those between CPUs save the nine that a function may change.
     fn find_stubs() -> Vec<Stub> {
+        let (all, nine) = (offset_of!(InterruptStack, iret), size_of::<interrupt::handler::ScratchRegisters>());
+        let generic = interrupt::irq::__generic_interrupts_start as *const () as u64
+            ..interrupt::irq::__generic_interrupts_end as *const () as u64;
         let stub_of = |vector: u8| {
             // SAFETY: the table has 256 gates.
             let gate = unsafe { descriptor_table().add(usize::from(vector)).read_unaligned() };
             let start = (gate as u64 & 0xffff) | (gate >> 32) as u64 & 0xffff_ffff_ffff_0000;
-            // SAFETY: kernel text; a stub is shorter than this, and text goes on behind it.
-            let code = (start != 0).then(|| unsafe { slice::from_raw_parts(start as *const u8, 512) })?;
-            // It ends with `iretq`.
-            let end = code.windows(2).position(|pair| pair == [0x48, 0xcf])?;
-            let marker = if vector < 32 { Marker::Exception(vector) } else { Marker::Interrupt(vector) };
-            Some(Stub { code: start..start + end as u64, marker })
+            let (marker, rip_above) = match vector {
+                0..32 => (Marker::Exception(vector), all),
+                32 => (Marker::Interrupt(vector), all),
+                _ => (Marker::Interrupt(vector), nine),
+            };
+            (start != 0 && !generic.contains(&start)).then(|| stub_at(start, marker, rip_above))?
         };
-        // On the boot CPU 32 is the timer by which it schedules.
-        let mut stubs: Vec<Stub> = (0..=32).filter(|vector| *vector != 2).filter_map(stub_of).collect();
-        stubs.sort_unstable_by_key(|stub| stub.code.start);
+        let mut stubs: Vec<Stub> = (0..=u8::MAX).filter(|vector| *vector != 2).filter_map(stub_of).collect();
+        // The generic ones push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume 2). Which
+        // vector it was is not known there.
+        // SAFETY: kernel text, 8 bytes for each.
+        let [.., jump, a, b, c, d, _] = unsafe { (generic.start as *const [u8; 8]).read() };
+        if jump == 0xe9 {
+            let target = (generic.start + 7).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+            stubs.extend(stub_at(target, Marker::Interrupt(0), all));
+        }
+        stubs.sort_by_key(|stub| stub.code.start);
+        stubs.dedup_by_key(|stub| stub.code.start);
         stubs
+    }
+
+    /// A stub ends with `iretq`.
+    fn stub_at(start: u64, marker: Marker, rip_above: usize) -> Option<Stub> {
+        // SAFETY: kernel text; a stub is shorter than this, and text goes on behind it.
+        let code = unsafe { slice::from_raw_parts(start as *const u8, 512) };
+        let end = code.windows(2).position(|pair| pair == [0x48, 0xcf])?;
+        Some(Stub { code: start..start + end as u64, marker, rip_above })
     }
 
     fn syscall_stub() -> Range<u64> {

@@ -69,6 +69,12 @@ impl<K: Kernel> Profiler<K> {
         })
     }
 
+    /// Whether somebody has claimed the streams (`protocol 1`): [`Profiler::read_stream`] gives framed records then, and
+    /// frees nothing before they are acknowledged; otherwise raw words, freed when read.
+    pub fn is_claimed(&self) -> bool {
+        self.control.claimed()
+    }
+
     /// Reads records of the meta stream; framed always.
     ///
     /// # Errors

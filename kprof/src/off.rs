@@ -202,6 +202,12 @@ impl<K: Kernel> Profiler<K> {
         Ok(())
     }
 
+    /// Never.
+    #[inline(always)]
+    pub fn is_claimed(&self) -> bool {
+        false
+    }
+
     /// Refused.
     ///
     /// # Errors

@@ -5,6 +5,14 @@ use crate::machine;
 pub struct CurrentRmmArch;
 
 pub mod interrupt {
+    pub mod handler {
+        pub use super::ScratchRegisters;
+    }
+
+    pub mod irq {
+        pub use super::syscall::{__generic_interrupts_end, __generic_interrupts_start};
+    }
+
     #[derive(Clone, Default)]
     #[repr(C)]
     pub struct ScratchRegisters {
@@ -68,11 +76,13 @@ pub mod interrupt {
     }
 
     pub mod syscall {
-        // A text of its own: a page of `nop`, the syscall stub, a page fault stub that ends with `iretq`, more `nop`.
+        // A text of its own: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault, keyboard, the one that
+        // all generic interrupts jump to), the generic ones' table, more `nop`.
         core::arch::global_asm!(
             ".text",
             ".balign 4096",
-            ".global redox_check_text_start, redox_check_text_end, redox_check_page_stub",
+            ".global redox_check_text_start, redox_check_text_end, redox_check_page_stub, redox_check_key_stub",
+            ".global redox_check_generic_stub, __generic_interrupts_start, __generic_interrupts_end",
             ".global syscall_instruction, __syscall_instruction_end",
             "redox_check_text_start:",
             ".skip 4096, 0x90",
@@ -83,6 +93,19 @@ pub mod interrupt {
             "redox_check_page_stub:",
             ".skip 100, 0x90",
             "iretq",
+            "redox_check_key_stub:",
+            ".skip 100, 0x90",
+            "iretq",
+            "redox_check_generic_stub:",
+            ".skip 100, 0x90",
+            "iretq",
+            ".balign 8",
+            "__generic_interrupts_start:",
+            "push -128",
+            ".byte 0xe9",
+            ".long redox_check_generic_stub - . - 4",
+            ".balign 8",
+            "__generic_interrupts_end:",
             ".skip 4096, 0x90",
             "redox_check_text_end:",
         );
@@ -91,6 +114,10 @@ pub mod interrupt {
             pub fn syscall_instruction();
             pub fn __syscall_instruction_end();
             pub fn redox_check_page_stub();
+            pub fn redox_check_key_stub();
+            pub fn redox_check_generic_stub();
+            pub fn __generic_interrupts_start();
+            pub fn __generic_interrupts_end();
             pub fn redox_check_text_start();
             pub fn redox_check_text_end();
         }

@@ -53,13 +53,19 @@ pub mod dtables {
         }
     }
 
-    /// The gates of all CPUs: a page fault stub, and whatever stands there by the tests.
+    /// The gates of all CPUs: page fault, keyboard, a generic interrupt.
     pub fn gates() -> *mut u128 {
         static GATES: OnceLock<usize> = OnceLock::new();
         *GATES.get_or_init(|| {
             let mut gates = vec![0u128; 256];
-            let stub = crate::arch::interrupt::syscall::redox_check_page_stub as *const () as u128;
-            gates[14] = stub & 0xffff | (stub >> 16 & 0xffff) << 48 | (stub >> 32) << 64;
+            use crate::arch::interrupt::syscall::*;
+            let gate = |stub: unsafe extern "C" fn()| {
+                let address = stub as *const () as u128;
+                address & 0xffff | (address >> 16 & 0xffff) << 48 | (address >> 32) << 64
+            };
+            gates[14] = gate(redox_check_page_stub);
+            gates[33] = gate(redox_check_key_stub);
+            gates[50] = gate(__generic_interrupts_start);
             Box::leak(gates.into_boxed_slice()).as_mut_ptr() as usize
         }) as *mut u128
     }

@@ -27,9 +27,12 @@ pub mod machine;
 pub mod parts;
 #[path = "../../profiling.rs"]
 pub mod profiling;
+#[cfg(feature = "profiling")]
+#[path = "../../step2.rs"]
+pub mod profiling_control;
 
 pub use crates::*;
-pub use parts::{acpi, context, cpu_set, ipi, kernel_executable_offsets, memory, percpu, startup, sync, syscall};
+pub use parts::{acpi, context, cpu_set, ipi, kernel_executable_offsets, memory, percpu, startup, sync, syscall, time};
 
 /// The first address that is not the user's; the kernel's is 2^47.
 pub const USER_END_OFFSET: usize = 1 << 32;

@@ -41,11 +41,29 @@ pub mod context {
 
     pub struct Context {
         pub debug_id: u32,
+        pub wake: Option<u128>,
+    }
+
+    impl Context {
+        pub fn block(&mut self, _reason: &'static str) {}
+    }
+
+    /// Sleeps until the context's time has come, which takes that time off: ten milliseconds here.
+    pub fn switch(_token: &mut crate::sync::CleanLockToken) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        WOKEN.with(|context| context.write(LockToken::default()).wake = None);
+    }
+
+    thread_local! {
+        static WOKEN: Arc<RwLock<L1, Context>> =
+            Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()), wake: None }));
     }
 
     /// The idle context of the CPU: the tests give it this id.
     pub fn current() -> Arc<RwLock<L1, Context>> {
-        Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()) }))
+        let context = WOKEN.with(Arc::clone);
+        context.write(LockToken::default()).debug_id = idle_id(crate::machine::cpu());
+        context
     }
 
     pub fn idle_id(cpu: usize) -> u32 {
@@ -216,6 +234,7 @@ pub mod sync {
     use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
     pub struct CleanLockToken(());
+    #[derive(Default)]
     pub struct LockToken<'a>(PhantomData<&'a ()>);
     pub struct L1;
 
@@ -254,6 +273,8 @@ pub mod syscall {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Error(pub i32);
         pub type Result<T, E = Error> = core::result::Result<T, E>;
+        pub const EINTR: i32 = 4;
+        pub const EIO: i32 = 5;
         pub const EFAULT: i32 = 14;
         pub const EBUSY: i32 = 16;
         pub const EINVAL: i32 = 22;
@@ -267,7 +288,26 @@ pub mod syscall {
     }
 
     pub mod usercopy {
-        use super::error::{EFAULT, Error, Result};
+        use super::error::{EFAULT, EINVAL, Error, Result};
+
+        /// A user's buffer to read from.
+        #[derive(Clone, Copy)]
+        pub struct UserSliceRo<'a>(pub &'a [u8]);
+
+        impl UserSliceRo<'_> {
+            #[allow(clippy::len_without_is_empty)]
+            pub fn len(&self) -> usize {
+                self.0.len()
+            }
+
+            pub fn copy_to_slice(self, slice: &mut [u8]) -> Result<()> {
+                if self.0.len() != slice.len() {
+                    return Err(Error::new(EINVAL));
+                }
+                slice.copy_from_slice(self.0);
+                Ok(())
+            }
+        }
 
         /// A user's buffer: host memory; at null, a copy fails.
         #[derive(Clone, Copy)]
@@ -305,5 +345,13 @@ pub mod syscall {
                 Ok(bytes)
             }
         }
+    }
+}
+
+pub mod time {
+    /// Nanoseconds since some moment.
+    pub fn monotonic(_token: &mut crate::sync::CleanLockToken) -> u128 {
+        static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+        START.elapsed().as_nanos()
     }
 }

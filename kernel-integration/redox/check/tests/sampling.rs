@@ -11,7 +11,9 @@ use kprof_daemon::read::redox_raw::RawRecords;
 use redox_check::arch::gdt::pcr;
 use redox_check::arch::idt::{Idt, IdtEntry};
 use redox_check::arch::interrupt::InterruptStack;
-use redox_check::arch::interrupt::syscall::{redox_check_page_stub, syscall_instruction};
+use redox_check::arch::interrupt::syscall::{
+    redox_check_generic_stub, redox_check_key_stub, redox_check_page_stub, syscall_instruction,
+};
 use redox_check::cpu_set::LogicalCpuId;
 use redox_check::kernel_executable_offsets::__text_start;
 use redox_check::machine::{self, aligned, poke, states};
@@ -202,21 +204,21 @@ fn check_user() {
     assert_eq!(sampled(0, &user)[0], (u64::from(CONTEXT), 0x11b3, vec![]));
 }
 
-/// Syscalls and page faults: the walk goes on with what they interrupted.
+/// The five words that the processor pushes.
+fn put_frame(at: usize, rip: usize, cs: usize, rsp: usize) {
+    for (index, word) in [rip, cs, INTERRUPTS_ON, rsp, 0].into_iter().enumerate() {
+        poke(at + 8 * index, word);
+    }
+}
+
+/// System calls, exceptions, interrupts: the walk goes on with what they interrupted.
 fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
-    let entered =
-        InterruptStack { preserved: Default::default(), scratch: Default::default(), iret: Default::default() };
     let iret_at = |frame: usize| frame + 16 + core::mem::offset_of!(InterruptStack, iret);
     // The outer function was called by the syscall stub, which has saved a user's registers above it.
     let stub = syscall_instruction as *const () as usize + 64;
     poke(outer, 0x7120);
     poke(outer + 8, stub);
-    let words = |frame: usize, rip: usize, cs: usize, rsp: usize| {
-        [rip, cs, INTERRUPTS_ON, rsp, 0].into_iter().enumerate().for_each(|(index, word)| {
-            poke(iret_at(frame) + 8 * index, word);
-        });
-    };
-    words(outer, 0x11b3, USER_CS, 0x7100);
+    put_frame(iret_at(outer), 0x11b3, USER_CS, 0x7100);
     let text = __text_start();
     let at = sampled(0, kernel)[0].clone();
     assert_eq!(
@@ -225,16 +227,24 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
         "syscall, user callers"
     );
 
-    // Now by the page fault stub, from kernel code whose frame lies above.
-    let stub = redox_check_page_stub as *const () as usize + 50;
-    let (fault, above) = (outer, outer + 0x200);
-    assert_ne!(entered.iret.rip, stub);
-    poke(fault, above);
-    poke(fault + 8, stub);
-    words(fault, text + 0x700, 8, fault + 0x100);
-    [(above, 0), (above + 8, text + 0x300)].into_iter().for_each(|(address, word)| poke(address, word));
-    let at = sampled(0, kernel)[0].clone();
-    assert_eq!(at.2, [text + 0x500, stub, text + 0x700, text + 0x300].map(|address| address as u64), "page fault");
+    // Now by the stubs of a page fault, of the keyboard (which saves nine registers) and of any other interrupt, from kernel
+    // code whose frame lies above.
+    let above = outer + 0x200;
+    let stubs: [(unsafe extern "C" fn(), usize); 3] = [
+        (redox_check_page_stub, iret_at(outer)),
+        (redox_check_key_stub, outer + 16 + 9 * 8),
+        (redox_check_generic_stub, iret_at(outer)),
+    ];
+    for (stub, hardware_frame) in stubs {
+        let stub = stub as *const () as usize + 50;
+        poke(outer, above);
+        poke(outer + 8, stub);
+        (outer + 16..outer + 0x100).step_by(8).for_each(|address| poke(address, 0x1111));
+        put_frame(hardware_frame, text + 0x700, 8, outer + 0x100);
+        [(above, 0), (above + 8, text + 0x300)].into_iter().for_each(|(address, word)| poke(address, word));
+        let at = sampled(0, kernel)[0].clone();
+        assert_eq!(at.2, [text + 0x500, stub, text + 0x700, text + 0x300].map(|address| address as u64));
+    }
     assert!(inner < outer);
 
     // In the stub itself, on the user's stack still: the user's place is in rcx.

@@ -1,0 +1,95 @@
+//! Step 2: the control file and framed records, through the functions that the debug scheme calls.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kprof_daemon::read::Item;
+use kprof_daemon::read::framed::Framed;
+use redox_check::arch::interrupt::InterruptStack;
+use redox_check::cpu_set::LogicalCpuId;
+use redox_check::kernel_executable_offsets::__text_start;
+use redox_check::machine::{self, aligned, states};
+use redox_check::percpu::PercpuBlock;
+use redox_check::profiling;
+use redox_check::profiling_control as control;
+use redox_check::sync::CleanLockToken;
+use redox_check::syscall::error::{EBUSY, EINVAL, Error};
+use redox_check::syscall::usercopy::{UserSliceRo, UserSliceWo};
+
+fn write(handle: usize, commands: &str) -> Result<usize, Error> {
+    // SAFETY: a token of the stand-in.
+    control::write(handle, UserSliceRo(commands.as_bytes()), &mut unsafe { CleanLockToken::new() })
+}
+
+/// What ctl says, read a little at a time.
+fn state() -> String {
+    let (mut text, mut buffer) = (Vec::new(), [0; 100]);
+    loop {
+        match control::read(UserSliceWo::of(&mut buffer), text.len() as u64).unwrap() {
+            0 => return String::from_utf8(text).unwrap(),
+            bytes => text.extend_from_slice(&buffer[..bytes]),
+        }
+    }
+}
+
+/// One read of CPU 0's stream, as the daemon reads it: how many samples, and the position behind them.
+fn samples() -> (usize, Option<u64>) {
+    let mut bytes = vec![0; 4096];
+    let count = control::read_stream(LogicalCpuId::new(0), UserSliceWo::of(&mut bytes)).unwrap();
+    let mut records = Framed::new(&bytes[..count], None);
+    let samples = records.by_ref().inspect(|item| assert!(matches!(item, Item::Sample(_)), "{item:?}")).count();
+    assert_eq!(records.used_bytes(), count);
+    (samples, records.position())
+}
+
+#[test]
+fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
+    machine::power_on(2);
+    // SAFETY: in the order of the kernel's start.
+    unsafe { profiling::allocate(2) };
+    // SAFETY: as above.
+    (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
+    profiling::ready_for_profiling();
+    PercpuBlock::current().switch_internals.current_dbg_id.store(5, Ordering::SeqCst);
+    let mut kernel = InterruptStack::default();
+    kernel.iret.rip = __text_start() + 0x300;
+    kernel.iret.cs = 8;
+    kernel.iret.rsp = aligned(64 * 1024) + 0x8000;
+    states().lock().unwrap().insert(0, kernel);
+    std::thread::spawn(|| machine::on(1, || profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))));
+    machine::wait_for("timer");
+    control::name_context(5, "shell");
+
+    assert_eq!(write(1, "hz 0\n"), Err(Error::new(EINVAL)));
+    assert!(state().lines().last().unwrap().starts_with("error line 1"), "{}", state());
+    assert_eq!(write(1, "protocol 1\nhz 1000\nstart\n"), Ok(25));
+    assert_eq!(write(2, "protocol 1\n"), Err(Error::new(EBUSY)), "one reader at a time");
+    while !(4..40).contains(&samples_in_ring()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(write(1, "stop\n"), Ok(5));
+    assert!(state().contains("\nstate stopped\n") && state().contains("\nhz 1000\n"), "{}", state());
+
+    let (first, end) = samples();
+    assert_eq!(first, samples_in_ring());
+    control::close(1);
+    assert_eq!(write(2, "protocol 1\n"), Ok(11));
+    assert_eq!(samples(), (first, end), "not acknowledged: all of it again");
+    let ack = format!("ack 0 {}\n", end.unwrap());
+    assert_eq!(write(2, &ack), Ok(ack.len()));
+    control::close(2);
+    assert_eq!(write(3, "protocol 1\n"), Ok(11));
+    assert_eq!(samples().0, 0, "acknowledged: gone");
+    assert!(state().contains(&format!("cpu.0.delivered {first}\n")), "{}", state());
+    let mut names = vec![0; 4096];
+    let bytes = control::read_meta(UserSliceWo::of(&mut names)).unwrap();
+    assert!(names[..bytes].windows(5).any(|text| text == b"shell"));
+    assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "CAN_WAIT is false as it comes: the daemon polls");
+}
+
+/// The kernel's own count.
+fn samples_in_ring() -> usize {
+    let state = state();
+    let line = state.lines().find_map(|line| line.strip_prefix("cpu.0.in-ring ")).expect("CPU 0 is registered");
+    line.parse().unwrap()
+}

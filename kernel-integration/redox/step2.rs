@@ -1,0 +1,92 @@
+//! kprof in the Redox kernel, step 2: this file as `src/profiling_control.rs`, called from `src/scheme/debug.rs`.
+//!
+//! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and `profiling-N` under `protocol
+//! 1`. Out: commands to kprof; its state; framed records, which stay in the kernel until they are acknowledged. Context:
+//! system calls. A refused command changes nothing; its reason is the last line of the next read of ctl. The README beside
+//! this file says which places of the kernel call what.
+
+use alloc::string::String;
+
+use crate::context;
+use crate::cpu_set::LogicalCpuId;
+use crate::profiling::PROFILER;
+use crate::sync::CleanLockToken;
+use crate::syscall::error::*;
+use crate::syscall::usercopy::{UserSliceRo, UserSliceWo};
+
+/// The longest write of commands, and the most that one read of records takes.
+const MOST_BYTES: usize = 4096;
+/// How often somebody who waits looks again.
+const LOOK_NS: u128 = 10_000_000;
+
+/// A write to `ctl-profiling` by the handle `id`.
+pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<usize> {
+    let mut commands = [0; MOST_BYTES];
+    let commands = commands.get_mut(..buf.len()).ok_or(Error::new(EINVAL))?;
+    buf.copy_to_slice(commands)?;
+    let done = PROFILER.control(id as u64, commands).map_err(|refusal| {
+        info!("kprof: refused: {refusal}");
+        Error::new(if refusal.is_busy() { EBUSY } else { EINVAL })
+    })?;
+    if let Some(ms) = done.wait_ms {
+        let end = crate::time::monotonic(token) + u128::from(ms) * 1_000_000;
+        while !PROFILER.reader_due() && crate::time::monotonic(token) < end {
+            sleep(token)?;
+        }
+    }
+    Ok(commands.len())
+}
+
+/// Lets the calling context sleep for a moment.
+fn sleep(token: &mut CleanLockToken) -> Result<()> {
+    let wake = crate::time::monotonic(token) + LOOK_NS;
+    let current = context::current();
+    {
+        let mut current = current.write(token.token());
+        current.wake = Some(wake);
+        current.block("kprof");
+    }
+    context::switch(token);
+    // Whoever was woken by something else has its time left: a signal.
+    let was_interrupted = current.write(token.token()).wake.take().is_some();
+    if was_interrupted { Err(Error::new(EINTR)) } else { Ok(()) }
+}
+
+/// A read of `ctl-profiling` at `offset`: state and counters, as `key value` lines.
+pub fn read(buf: UserSliceWo, offset: u64) -> Result<usize> {
+    let mut text = String::new();
+    PROFILER.write_control(&mut text).map_err(|_| Error::new(EIO))?;
+    let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
+    buf.copy_common_bytes_from_slice(rest)
+}
+
+/// A handle of `ctl-profiling` is closed: its claim on the streams ends.
+pub fn close(id: usize) {
+    PROFILER.close_control(id as u64);
+}
+
+/// A read of `profiling-meta`: names, marks, settings.
+pub fn read_meta(buf: UserSliceWo) -> Result<usize> {
+    framed(buf, |records| PROFILER.read_meta(records).ok())
+}
+
+/// A read of `profiling-N`: framed records where somebody has claimed the streams, else raw words as in step 1.
+pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo) -> Result<usize> {
+    if !PROFILER.is_claimed() {
+        return crate::profiling::drain_buffer(cpu, buf);
+    }
+    framed(buf, |records| PROFILER.read_stream(cpu.get() as usize, records).ok())
+}
+
+/// Through kernel memory. A copy that fails loses nothing: what was not acknowledged is there for the next claim.
+fn framed(buf: UserSliceWo, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<usize> {
+    let mut records = [0; MOST_BYTES];
+    let records = &mut records[..buf.len().min(MOST_BYTES)];
+    let bytes = read(records).ok_or(Error::new(EINVAL))?;
+    buf.copy_common_bytes_from_slice(&records[..bytes])
+}
+
+/// A context is made, or becomes another program.
+pub fn name_context(debug_id: u32, name: &str) {
+    PROFILER.context_name(u64::from(debug_id), name);
+}
