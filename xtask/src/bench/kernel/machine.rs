@@ -51,6 +51,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, scenario: &str, accel: Accel, cpus: u
         second_serial: None,
         accel,
         cpus,
+        seed: None,
         append: format!("scenario={scenario} accel={} {more}", accel.name()),
         limit: Duration::from_secs(900),
     };
