@@ -30,9 +30,9 @@ const LEAST_SAMPLES: usize = 20 * STRETCHES;
 const LEAST_EXPECTED: f64 = 1.0;
 /// The most places that are looked at.
 const MOST_PLACES: usize = 20;
-/// From this part of all gaps on that are multiples of the middle one, gaps are fixed.
+/// From this part of all gaps on that are multiples of the common one, gaps are fixed.
 const FIXED: f64 = 0.9;
-/// How near to a multiple, in parts of the middle gap.
+/// How near to a multiple, in parts of the common gap.
 const NEAR: f64 = 0.02;
 
 /// What the check found.
@@ -47,7 +47,7 @@ pub enum Verdict {
     },
     /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
     FixedGaps {
-        /// The part of gaps that are multiples of the middle one.
+        /// The part of gaps that are multiples of the common one.
         part: f64,
     },
     /// Nothing was found, and gaps vary.
@@ -80,12 +80,12 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
     if large.is_empty() {
         return Verdict::TooFew;
     }
-    let middle = middle_gap(cpus).max(1);
+    let period = common_gap(cpus).max(1);
     let tests = large.len() * PLACE_BITS.len() * MOST_PLACES * PARTS.sum::<u64>() as usize;
     let limit = student(z_for(1.0 - ALARM, tests), (STRETCHES - 1) as f64);
     let mut worst = (limit, None);
     for cpu in large {
-        let ticks = number(cpu, middle);
+        let ticks = number(cpu, period);
         for (parts, bits) in PARTS.flat_map(|parts| PLACE_BITS.map(|bits| (parts, bits))) {
             let score = score(&ticks, parts, bits);
             if score > worst.0 {
@@ -93,7 +93,7 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
             }
         }
     }
-    match (worst.1, fixed_part(cpus, middle)) {
+    match (worst.1, fixed_part(cpus, period)) {
         (Some(parts), _) => Verdict::InStep { parts },
         (None, part) if part >= FIXED => Verdict::FixedGaps { part },
         (None, _) => Verdict::None,
@@ -104,16 +104,24 @@ fn gaps(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
     cpus.iter().flat_map(|cpu| cpu.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)))
 }
 
-fn middle_gap(cpus: &[Vec<(u64, u64)>]) -> u64 {
-    let mut gaps: Vec<u64> = gaps(cpus).collect();
+/// The length that more gaps have than any other, within 4 %: where many ticks are left out, the middle one is a multiple.
+fn common_gap(cpus: &[Vec<(u64, u64)>]) -> u64 {
+    let mut gaps: Vec<u64> = gaps(cpus).filter(|gap| *gap > 0).collect();
     gaps.sort_unstable();
-    gaps.get(gaps.len() / 2).copied().unwrap_or(0)
+    let (mut from, mut best) = (0, (0, 0));
+    for (to, gap) in gaps.iter().enumerate() {
+        while gaps[from] < gap - gap / 25 {
+            from += 1;
+        }
+        best = best.max((to - from, gaps[from + (to - from) / 2]));
+    }
+    best.1
 }
 
-fn fixed_part(cpus: &[Vec<(u64, u64)>], middle: u64) -> f64 {
+fn fixed_part(cpus: &[Vec<(u64, u64)>], period: u64) -> f64 {
     let is_multiple = |gap: &u64| {
-        let times = (*gap as f64 / middle as f64).round().max(1.0);
-        (*gap as f64 - times * middle as f64).abs() <= NEAR * middle as f64
+        let times = (*gap as f64 / period as f64).round().max(1.0);
+        (*gap as f64 - times * period as f64).abs() <= NEAR * period as f64
     };
     let (all, fixed) =
         gaps(cpus).fold((0u64, 0u64), |(all, fixed), gap| (all + 1, fixed + u64::from(is_multiple(&gap))));
@@ -121,11 +129,11 @@ fn fixed_part(cpus: &[Vec<(u64, u64)>], middle: u64) -> f64 {
 }
 
 /// Number of the tick and place of each sample.
-fn number(cpu: &[(u64, u64)], middle: u64) -> Vec<(u64, u64)> {
+fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
     let (mut tick, mut before) = (0u64, None);
     let numbered = cpu.iter().map(|(tsc, place)| {
         let gap = tsc.saturating_sub(*before.get_or_insert(*tsc));
-        tick += if before == Some(*tsc) { 0 } else { ((gap + middle / 2) / middle).max(1) };
+        tick += if before == Some(*tsc) { 0 } else { ((gap + period / 2) / period).max(1) };
         before = Some(*tsc);
         (tick, *place)
     });

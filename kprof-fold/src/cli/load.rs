@@ -110,6 +110,11 @@ pub fn open<C: Consumer>(
             input.rest.join(" ")
         )));
     }
+    if input.file == "-" && input.syms == "-" {
+        return Err(Error::Usage(
+            "FILE and SYMS cannot both be standard input; give a file for one of them".to_owned(),
+        ));
+    }
     let mut select = select(choice, &rest);
     if let [from, to] = &choice.between[..] {
         select.between = Some(between::resolve(input, from, to, rest.tsc_hz)?);

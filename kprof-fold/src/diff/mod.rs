@@ -75,7 +75,7 @@ pub struct Diff {
     pub new_samples: u64,
     /// The confidence asked for, 0 to 1, that no row at all is called significant by chance.
     pub confidence: f64,
-    /// Rows by size of change.
+    /// Rows by size of change; those that are more than chance come first.
     pub rows: Vec<Row>,
 }
 
@@ -124,7 +124,8 @@ pub fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples:
     let mut rows: Vec<Row> = compared.iter().map(row).collect();
     rows.sort_by(|a, b| {
         let size = |row: &Row| row.change.middle.abs();
-        size(b).total_cmp(&size(a)).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)))
+        let by_size = || size(b).total_cmp(&size(a)).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        b.is_significant().cmp(&a.is_significant()).then_with(by_size)
     });
     Diff { old_samples, new_samples, confidence, rows }
 }
