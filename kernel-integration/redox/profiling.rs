@@ -307,6 +307,12 @@ mod sampling {
         );
         TIMER_HZ.store(clock.timer_hz, Ordering::Relaxed);
         PROFILER.init(|| setup(cpu_id, clock.tsc_hz, hz));
+        // Those who run already; of later ones step 2 tells.
+        // SAFETY: this CPU holds no lock.
+        let mut token = unsafe { CleanLockToken::new() };
+        for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
+            PROFILER.context_name(u64::from(*id), name);
+        }
         IS_SET_UP.store(true, Ordering::SeqCst);
         for (cpu, ring) in rings().iter().enumerate() {
             hand_over(cpu, ring);

@@ -1,9 +1,8 @@
 //! The port of kprof: all that a kernel has to write. Copy this file and put your kernel's names for those of the `use`
 //! block below; docs/porting.md says how to see, step by step, that each is right.
 //!
-//! In: questions of the profiler. Out: facts about CPUs, stacks, text and contexts. The test kernel is built with this very
-//! file. What is marked NMI may be called between any two instructions: no lock, no allocation, no print, no page fault, no
-//! unbounded loop. Everything else is ordinary code. Without the feature `profiling` nothing of this is left in the kernel.
+//! The test kernel is built with this very file. What is marked NMI may be called between any two instructions: no lock, no
+//! allocation, no print, no page fault, no unbounded loop. Without the feature `profiling` nothing is left in the kernel.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -39,12 +38,10 @@ impl Kernel for Port {
     /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
     /// for ever; one that was not asked for counts a `repeat`.
     fn signal(&self, cpus: &CpuSet<'_>) {
-        for cpu in cpus.iter() {
-            match way() {
-                Way::Ipi => apic::send_ipi(CPUS[cpu].apic_id.load(Relaxed), apic::SAMPLE),
-                _ => apic::send_nmi(CPUS[cpu].apic_id.load(Relaxed)),
-            }
-        }
+        cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match way() {
+            Way::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),
+            _ => apic::send_nmi(apic_id),
+        });
     }
 
     /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
@@ -59,9 +56,8 @@ impl Kernel for Port {
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
         let base = address & !(STACK_BYTES - 1);
-        let cpu = &CPUS[cpu];
-        let [running, other] = &cpu.stacks;
-        let is_in_use = [running, other, &cpu.nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
+        let cpu::Cpu { stacks: [running, other], nmi_stack, .. } = &CPUS[cpu];
+        let is_in_use = [running, other, nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
         is_in_use.then_some(base..base + STACK_BYTES)
     }
 
@@ -133,14 +129,10 @@ pub fn init() {
 
 /// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry: it gets ticks from then on. Too early, the
 /// first tick is a triple fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two
-/// of words, mapped for ever, nobody else's; mapped lazily, it faults in the NMI.
+/// of words, mapped for ever, nobody else's; mapped lazily, it faults in the NMI. The sampler's CPU calls
+/// `PROFILER.run_sampler(cpu)` instead, in place of its scheduler, able to take its timer's interrupt; that never returns.
 pub fn register(cpu: usize) {
     PROFILER.register(cpu, || memory::allocate_words(info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
-}
-
-/// On the sampler's CPU, in place of a scheduler, able to take its timer's interrupt; does not return there.
-pub fn run_sampler(cpu: usize) {
-    PROFILER.run_sampler(cpu);
 }
 
 /// In the NMI entry's Rust half, with what it interrupted. Called from elsewhere, the token's promise is broken.
@@ -149,7 +141,6 @@ pub fn on_nmi(frame: &TrapFrame) {
     PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
 }
 
-/// What the NMI stub saved, in the profiler's words.
 impl Interrupted for TrapFrame {
     #[inline(always)]
     fn registers(&self) -> Registers {

@@ -41,7 +41,9 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
     match KprofDevice::open(&mut system, &wanted.scheme) {
         Err(Error::NotKprof { .. }) => {
             let source = RedoxDevice::open(&mut system, &wanted.scheme)?;
-            eprintln!("profiled: an unmodified Redox kernel: its words are consumed when read, contexts have no names");
+            eprintln!(
+                "profiled: an unmodified Redox kernel: its words are consumed when read, nothing is acknowledged"
+            );
             drain(&mut system, source, wanted, signals)
         }
         source => drain(&mut system, source?, wanted, signals),

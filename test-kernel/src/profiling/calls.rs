@@ -27,6 +27,11 @@ pub fn wants_sampler() -> bool {
     ENABLED && way() != Way::Own
 }
 
+/// On the sampler's CPU; does not return there.
+pub fn run_sampler(cpu: usize) {
+    PROFILER.run_sampler(cpu);
+}
+
 /// On each CPU that is to be sampled, once it has loaded its tables.
 pub fn register(cpu: usize) {
     port::register(cpu);

@@ -9,4 +9,4 @@ pub mod device;
 mod port;
 
 pub use calls::*;
-pub use port::{PROFILER, Port, init, on_nmi, run_sampler};
+pub use port::{PROFILER, Port, init, on_nmi};

@@ -96,4 +96,12 @@ pub mod hash_map {
 }
 
 #[derive(Clone, Copy)]
-pub struct ArrayString<const N: usize>(pub [u8; N]);
+pub struct ArrayString<const N: usize>(pub &'static str);
+
+impl<const N: usize> core::ops::Deref for ArrayString<N> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kprof_daemon::read::Item;
 use kprof_daemon::read::framed::Framed;
+use redox_check::ArrayString;
 use redox_check::arch::interrupt::InterruptStack;
 use redox_check::cpu_set::LogicalCpuId;
 use redox_check::kernel_executable_offsets::__text_start;
@@ -49,6 +50,10 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     unsafe { profiling::allocate(2) };
     // SAFETY: as above.
     (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
+    // A context that ran before kprof was set up.
+    // SAFETY: a token of the stand-in.
+    let mut token = unsafe { CleanLockToken::new() };
+    profiling::DBG_ID_MAP.write(token.token()).insert(4, ArrayString("[early]"));
     profiling::ready_for_profiling();
     PercpuBlock::current().switch_internals.current_dbg_id.store(5, Ordering::SeqCst);
     let mut kernel = InterruptStack::default();
@@ -83,7 +88,11 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     assert!(state().contains(&format!("cpu.0.delivered {first}\n")), "{}", state());
     let mut names = vec![0; 4096];
     let bytes = control::read_meta(UserSliceWo::of(&mut names)).unwrap();
-    assert!(names[..bytes].windows(5).any(|text| text == b"shell"));
+    let has = |name: &[u8]| names[..bytes].windows(name.len()).any(|text| text == name);
+    assert!(has(b"shell") && has(b"[early]"));
+    // SAFETY: as above.
+    let name = profiling::lookup_dbg_id(4, &mut unsafe { CleanLockToken::new() });
+    assert_eq!(name.as_deref(), Some("[early]"));
     assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "CAN_WAIT is false as it comes: the daemon polls");
 }
 
