@@ -107,3 +107,20 @@ pub fn map_user(page: usize) -> usize {
     user_pages().lock().unwrap().insert(page, memory);
     memory
 }
+
+/// A counter of a CPU, as kprof's control text has it now.
+#[cfg(feature = "profiling")]
+pub fn counter(cpu: usize, name: &str) -> usize {
+    let (mut text, key) = (String::new(), format!("cpu.{cpu}.{name} "));
+    crate::profiling::PROFILER.write_control(&mut text).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(&key)).map_or(0, |value| value.parse().unwrap())
+}
+
+/// Waits until something is so, at most ten seconds.
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}; {:#?}", logged());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

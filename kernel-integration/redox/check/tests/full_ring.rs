@@ -1,7 +1,6 @@
 //! A ring that nobody reads fills up: what is in it stays whole, what finds no room is counted.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use kprof_daemon::read::Item;
 use kprof_daemon::read::redox_raw::RawRecords;
@@ -41,7 +40,7 @@ fn a_full_ring_loses_the_new_ones_and_says_so() {
     machine::wait_for("timer");
     IS_PROFILING.store(true, Ordering::SeqCst);
     // 32768 words hold some 130 of these; at 20 kHz, or what the host makes of it, they are soon there.
-    std::thread::sleep(Duration::from_millis(500));
+    machine::until("a full ring", || machine::counter(0, "lost-full") > 10);
     IS_PROFILING.store(false, Ordering::SeqCst);
     machine::wait_for("cpu.0.interrupts");
     let count = |name: &str| -> usize {

@@ -97,7 +97,8 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     machine::on(0, profiling::ready_for_profiling);
     let line = machine::wait_for("timer");
     let hz = |after: &str| line.split(after).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
-    assert!((700_000_000..1_050_000_000).contains(&hz("timer ")), "calibrated by sleeping: {line}");
+    // The stand-in's timer counts nanoseconds; a busy host wakes late, which only makes it look slower.
+    assert!((200_000_000..1_050_000_000).contains(&hz("timer ")), "calibrated by sleeping: {line}");
     assert!((100_000_000..10_000_000_000).contains(&hz("TSC ")), "calibrated by sleeping: {line}");
     let words = profiling::drain_buffer(LogicalCpuId::new(1), UserSliceWo::of(&mut [0; 64]));
     assert_eq!(words, Ok(0), "CPU 1 is not ready: nothing to read yet");
@@ -150,6 +151,7 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     sampled(0, &kernel);
     assert!(ipi::TO_ALL_OTHERS.load(Ordering::SeqCst) > 0);
 
+    machine::until("200 gaps", || gaps().len() > 200);
     IS_PROFILING.store(false, Ordering::SeqCst);
     machine::wait_for("cpu.2.interrupts");
     check_account();
@@ -261,7 +263,7 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
 /// Reads of any length give whole records; one that fails takes nothing away.
 fn check_reads(kernel: &InterruptStack, expected: &Sample) {
     sampled(0, kernel);
-    std::thread::sleep(Duration::from_millis(100));
+    machine::until("60 samples", || machine::counter(0, "in-ring") >= 60);
     let cpu = LogicalCpuId::new(0);
     assert_eq!(profiling::drain_buffer(cpu, UserSliceWo::of(&mut [])), Ok(0));
     assert_eq!(profiling::drain_buffer(cpu, UserSliceWo::of(&mut [0; 7])), Err(Error::new(EINVAL)), "too small");
@@ -281,12 +283,12 @@ fn check_reads(kernel: &InterruptStack, expected: &Sample) {
 /// The idle context's samples are left out, and counted; an interrupt that it serves is not idle.
 fn check_idle(kernel: &InterruptStack) {
     states().lock().unwrap().remove(&0);
-    std::thread::sleep(Duration::from_millis(50));
     drain(0);
     for id in [context::idle_id(0), u32::MAX] {
         set_context(0, id);
+        let before = machine::counter(0, "idle");
         states().lock().unwrap().insert(0, kernel.clone());
-        std::thread::sleep(Duration::from_millis(100));
+        machine::until("10 idle ticks", || machine::counter(0, "idle") >= before + 10);
         assert_eq!(drain(0), [], "idle: {id}");
     }
 }
@@ -312,14 +314,19 @@ fn check_account() {
     assert!(log.iter().any(|line| line.contains("CPU 3 samples 3 CPU(s), 256 KiB of ring each")), "{log:#?}");
 }
 
-/// The timer is started with counts that vary around a millisecond, and are never far above it.
-fn check_gaps() {
+/// What the timer was started with for a gap between two ticks, and not for what was left of one.
+fn gaps() -> Vec<u32> {
     let mut counts = machine::TIMER_COUNTS.lock().unwrap().clone();
-    counts.retain(|count| (500_000..1_400_000).contains(count) && *count != 1_200_000);
-    assert!(counts.len() > 100, "{}", counts.len());
+    counts.retain(|count| (100_000..1_400_000).contains(count) && *count != 1_200_000);
+    counts
+}
+
+/// They vary around a millisecond and are never far above it.
+fn check_gaps() {
+    let mut counts = gaps();
     counts.sort_unstable();
     let spread = |part: usize| f64::from(counts[counts.len() * part / 100]);
-    assert!(spread(90) - spread(10) > 100_000.0, "random: {} to {}", spread(10), spread(90));
+    assert!(spread(90) > 1.2 * spread(10), "random: {} to {}", spread(10), spread(90));
     counts.dedup();
-    assert!(counts.len() > 100, "no two gaps need be the same");
+    assert!(counts.len() > 150, "hardly two gaps are the same");
 }
