@@ -90,7 +90,8 @@ pub trait Kernel: Sync + 'static {
 
     /// A ring is a quarter full: wake those who wait in `wait MS`.
     ///
-    /// Context: the sampler CPU, ordinary code. The default does nothing: the daemon polls.
+    /// Context: the sampler CPU, ordinary code; with [`crate::Way::Own`] the timer's interrupt. The default does nothing:
+    /// the daemon polls.
     fn wake_reader(&self) {}
 }
 

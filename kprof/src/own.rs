@@ -46,6 +46,9 @@ impl<K: Kernel> Profiler<K> {
             next = after(if due == 0 { now } else { due }, self.gap(&mut gaps, config.tsc_hz), now);
             slot.sampler.own_gaps.store(gaps.state(), Ordering::Relaxed);
             slot.sampler.own_next.store(next, Ordering::Relaxed);
+            if outcome == Outcome::Sampled {
+                self.wake_if_due();
+            }
         }
         OwnTick { outcome, next_ns: clock::ticks_to_ns(next - now, config.tsc_hz) }
     }

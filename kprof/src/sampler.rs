@@ -150,7 +150,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Ticks a second, after the backoff.
-    fn hz_now(&self) -> u64 {
+    pub(crate) fn hz_now(&self) -> u64 {
         let hz = self.live.hz.load(Ordering::Relaxed) >> self.live.halvings.load(Ordering::Relaxed);
         u64::from(hz.max(1))
     }
@@ -160,7 +160,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Tells the kernel once when a ring passes a quarter.
-    fn wake_if_due(&self) {
+    pub(crate) fn wake_if_due(&self) {
         let mut wake = false;
         for (ring, reader, woken) in self.streams() {
             let full = quarter_full(ring, reader);

@@ -18,6 +18,8 @@ use core::sync::atomic::Ordering;
 /// The state that the next line of a write would find.
 struct Expected {
     state: State,
+    /// It is `Running`, but for this write sampling was stopped.
+    paused: bool,
     overwrites: bool,
     claimed: bool,
 }
@@ -28,7 +30,16 @@ impl<K: Kernel> Profiler<K> {
     /// # Errors
     /// The first line that is wrong; nothing has changed then (except after [`Refusal::Pending`]).
     pub fn control(&self, handle: u64, bytes: &[u8]) -> Result<ControlDone, ControlError> {
-        let result = self.control_checked(handle, bytes);
+        // Drop and overwrite mode move the ring's tail from different sides: between them no handler may be at work.
+        let mode = lines(bytes).find(|(_, command)| matches!(command, Ok(Command::Mode(_))));
+        let result = match mode.filter(|_| self.state() == State::Running) {
+            None => self.control_checked(handle, bytes, false),
+            Some((line, _)) if self.stop().is_err() => {
+                self.start();
+                Err(ControlError { line, reason: Refusal::Pending })
+            }
+            Some(_) => self.control_checked(handle, bytes, true),
+        };
         self.control.set_error(result.as_ref().err());
         result
     }
@@ -41,29 +52,36 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    fn control_checked(&self, handle: u64, bytes: &[u8]) -> Result<ControlDone, ControlError> {
+    fn control_checked(&self, handle: u64, bytes: &[u8], paused: bool) -> Result<ControlDone, ControlError> {
         let mut done = ControlDone { wait_ms: None };
         let mut settle_line = None;
         interrupts::without(|| {
             let _one_writer = self.control.lock.lock();
             let mut expected = Expected {
-                state: self.state(),
+                state: if paused { State::Running } else { self.state() },
+                paused,
                 overwrites: self.settings().overwrites(),
                 claimed: self.control.claimed_by(handle),
             };
-            for (line, command) in lines(bytes) {
+            let checked = lines(bytes).try_for_each(|(line, command)| {
                 command
                     .and_then(|command| self.check(&mut expected, command))
-                    .map_err(|reason| ControlError { line, reason })?;
-            }
-            for (line, command) in lines(bytes) {
-                let Ok(command) = command else { continue };
-                if matches!(command, Command::Stop | Command::Freeze) {
-                    settle_line = Some(line);
+                    .map_err(|reason| ControlError { line, reason })
+            });
+            let applied = checked.and_then(|()| {
+                for (line, command) in lines(bytes) {
+                    let Ok(command) = command else { continue };
+                    if matches!(command, Command::Stop | Command::Freeze) {
+                        settle_line = Some(line);
+                    }
+                    self.apply(handle, command, &mut done).map_err(|reason| ControlError { line, reason })?;
                 }
-                self.apply(handle, command, &mut done).map_err(|reason| ControlError { line, reason })?;
+                Ok(())
+            });
+            if paused && settle_line.is_none() && self.state() == State::Stopped {
+                self.set_state(State::Running);
             }
-            Ok(())
+            applied
         })?;
         match settle_line {
             Some(line) if self.settle().is_err() => Err(ControlError { line, reason: Refusal::Pending }),
@@ -84,8 +102,11 @@ impl<K: Kernel> Profiler<K> {
             Command::Freeze => expected.state = State::Frozen,
             Command::Thaw if expected.state != State::Frozen => return Err(Refusal::State("not frozen")),
             Command::Thaw => expected.state = State::Running,
-            Command::Mode(_) if expected.state != State::Stopped => {
-                return Err(Refusal::State("`stop` comes before `mode`"));
+            Command::Mode(_) if expected.state == State::Frozen => {
+                return Err(Refusal::State("frozen: `thaw` comes before `mode`"));
+            }
+            Command::Mode(_) if running && !(expected.paused && self.state() == State::Stopped) => {
+                return Err(Refusal::State("sampling was started meanwhile: try again"));
             }
             Command::Mode(mode) => expected.overwrites = mode == Mode::Overwrite,
             Command::Protocol(true) if self.control.claimed() && !expected.claimed => return Err(Refusal::Busy),
@@ -150,7 +171,10 @@ impl<K: Kernel> Profiler<K> {
                     slot.sampler.enabled.store(list.contains(cpu), Ordering::Relaxed);
                 }
             }
-            Command::Mode(mode) => settings.set(Settings::OVERWRITE, mode == Mode::Overwrite),
+            Command::Mode(mode) => {
+                settings.set(Settings::OVERWRITE, mode == Mode::Overwrite);
+                self.note_setting(format_args!("mode {}", if mode == Mode::Overwrite { "overwrite" } else { "drop" }));
+            }
             Command::Mark(name) => self.mark(name),
             Command::Protocol(claim) => {
                 if claim || self.control.claimed_by(handle) {

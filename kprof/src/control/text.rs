@@ -74,6 +74,9 @@ impl<K: Kernel> Profiler<K> {
         }
         each("way", format_args!("{}", self.way().name()))?;
         each("hz", format_args!("{}", live.hz.load(Ordering::Relaxed)))?;
+        if live.halvings.load(Ordering::Relaxed) > 0 {
+            each("hz-now", format_args!("{}", self.hz_now()))?;
+        }
         let gaps = if live.random_gaps.load(Ordering::Relaxed) { "random 25" } else { "fixed" };
         each("gaps", format_args!("{gaps}"))?;
         each("seed", format_args!("{}", live.seed.load(Ordering::Relaxed)))?;

@@ -7,8 +7,9 @@
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};
 use crate::sync::{AtomicU64, Ordering, fence};
+use core::marker::PhantomData;
 use core::num::NonZero;
-use core::{hint, ptr, slice};
+use core::{hint, slice};
 
 /// The record does not fit into the room that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,9 @@ const LEAST_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
 /// Free places from the ring's head on, side by side: a header, then rounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'r, const H: usize, const R: usize> {
-    header: &'r [AtomicU64; H],
+    first: *const AtomicU64,
     rounds: NonZero<usize>,
+    ring: PhantomData<&'r Ring>,
 }
 
 impl Ring {
@@ -48,11 +50,11 @@ impl Ring {
         // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places, side
         // by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not null,
         // which saves the caller a look.
-        let header = unsafe {
-            hint::assert_unchecked(!first.is_null());
-            &*first.cast()
-        };
-        Some((head, Places { header, rounds: NonZero::<usize>::MIN.saturating_add(more as usize / R) }))
+        unsafe { hint::assert_unchecked(!first.is_null()) };
+        Some((
+            head,
+            Places { first, ring: PhantomData, rounds: NonZero::<usize>::MIN.saturating_add(more as usize / R) },
+        ))
     }
 
     /// Looks how far the free places that lie side by side reach now. Drop mode, between two records.
@@ -118,23 +120,22 @@ impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
     /// The first places.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
-        self.header
+        // SAFETY: `places` made sure of `H + rounds * R` words from `first` on, side by side, that live as the ring does.
+        unsafe { &*self.first.cast() }
     }
 
     /// The rounds, which begin behind the first `skip` places of the header.
     #[inline(always)]
     pub(crate) fn rounds(&self, skip: usize) -> &'r [[AtomicU64; R]] {
         let skip = skip.min(H);
-        // SAFETY: `places` made sure of `H + rounds * R` words, side by side; `skip` places and the rounds are no more.
-        unsafe {
-            slice::from_raw_parts(ptr::from_ref(self.header).cast::<AtomicU64>().add(skip).cast(), self.rounds.get())
-        }
+        // SAFETY: as in `header`; `skip` places and the rounds are no more.
+        unsafe { slice::from_raw_parts(self.first.add(skip).cast(), self.rounds.get()) }
     }
 
     /// How many places lie before this address, which is one of theirs or just behind the last.
     #[inline(always)]
     pub(crate) fn before(&self, address: usize) -> usize {
-        (address - ptr::from_ref(self.header).addr()) / size_of::<AtomicU64>()
+        (address - self.first.addr()) / size_of::<AtomicU64>()
     }
 }
 

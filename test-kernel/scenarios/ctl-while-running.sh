@@ -1,0 +1,93 @@
+# Everything that ctl can change while sampling goes on is changed, and is seen to have changed.
+# accel: icount
+# cpus: 4
+# limit: 500
+# balanced: profiling.txt
+. /etc/profiled.sh
+ctl=/scheme/debug/ctl-profiling
+value() {
+    sed -n "s/^$1 //p" $ctl
+}
+# Work on all three CPUs, for so many rounds.
+work() {
+    for cpu in 1 2 3; do
+        dd bs=4k count=$((100 * $1)) < /scheme/zero > /scheme/null 2> /dev/null &
+        eval "job$cpu=$!"
+    done
+    echo $1 > /kernel/heap
+    wait $job1 $job2 $job3
+}
+# Ticks of CPU 1 in ten milliseconds of work, by the guest's clock.
+rate() {
+    from=$(value cpu.1.sent) start=$(cat /kernel/clock)
+    work ${1:-4}
+    end=$(cat /kernel/clock) to=$(value cpu.1.sent)
+    echo $(((to - from) * 1000000000 / (end - start)))
+}
+is_about() {
+    [ "$1" -ge $(($2 * 8 / 10)) ] && [ "$1" -le $(($2 * 12 / 10)) ] && return
+    echo "ctl: $1 ticks a second, asked for $2"
+    return 1
+}
+
+profiled_start || exit 1
+echo start > $ctl
+
+# The rate.
+echo hz 2000 > $ctl
+is_about $(rate) 2000 || exit 2
+echo hz 8000 > $ctl
+is_about $(rate) 8000 || exit 3
+
+# The filter.
+[ $(value cpu.1.kept-user) = 0 ] || exit 4
+echo keep user > $ctl
+touch-pages 4
+work 2
+[ $(($(value cpu.1.kept-user) + $(value cpu.2.kept-user) + $(value cpu.3.kept-user))) -gt 0 ] || exit 5
+echo drop user > $ctl
+echo keep idle > $ctl
+usleep 20000
+[ $(value cpu.2.kept-idle) -gt 0 ] || exit 6
+echo drop idle > $ctl
+before=$(value cpu.2.kept-idle)
+usleep 20000
+[ $(value cpu.2.kept-idle) = $before ] || exit 7
+
+# The mask.
+echo cpus 1 > $ctl
+before=$(value cpu.2.sent) one=$(value cpu.1.sent)
+work 2
+[ $(value cpu.2.sent) = $before ] && [ $(value cpu.1.sent) -gt $one ] || exit 8
+echo cpus all > $ctl
+work 2
+[ $(value cpu.2.sent) -gt $before ] || exit 9
+
+# The depth: cut stacks come.
+echo depth 2 > $ctl
+work 4
+echo depth 64 > $ctl
+
+# The mode, in both directions; what is not acknowledged is overwritten, and the account says so.
+echo mode overwrite > $ctl || exit 10
+[ $(value mode) = overwrite ] && [ $(value state) = running ] || exit 11
+work 2
+echo mode drop > $ctl || exit 12
+[ $(value state) = running ] || exit 13
+work 2
+
+# The backoff: handlers that walk user frames at the highest rate cost more than 5 % of the time.
+echo keep user > $ctl
+echo hz 100000 force > $ctl
+echo backoff on > $ctl
+for try in 1 2 3 4 5 6 7 8; do
+    [ -n "$(value hz-now)" ] && break
+    work 10
+done
+[ $(value hz) = 100000 ] && [ $(value hz-now) -lt 100000 ] || exit 14
+
+echo stop > $ctl
+profiled_stop || exit 15
+grep -v '^#' /root/profiling.txt | grep -q ' fffffffffffff401$' || exit 16
+grep -q '^# setting .*value=hz%2050000' /root/profiling.txt || exit 17
+grep -q '^# setting .*value=mode%20overwrite' /root/profiling.txt || exit 18
