@@ -118,15 +118,15 @@ impl Bench {
         Ok(())
     }
 
-    fn fold(&self, file: &Path, syms: &Path) -> String {
-        format!("'{}' -q '{}' '{}' 2.2", self.ours.display(), file.display(), syms.display())
+    fn fold(&self, file: &Path, syms: &Path) -> Vec<String> {
+        words(&[&self.ours, Path::new("-q"), file, syms, Path::new("2.2")])
     }
 
     fn is_wanted(&self, name: &str) -> bool {
         name.contains(&self.filter)
     }
 
-    fn pairs(&self, ours: &str, other: &str) -> Result<Vec<(Run, Run)>> {
+    fn pairs(&self, ours: &[String], other: &[String]) -> Result<Vec<(Run, Run)>> {
         (0..self.pairs).map(|_| Ok((measure::run(ours)?, measure::run(other)?))).collect()
     }
 
@@ -135,10 +135,10 @@ impl Bench {
         if !self.is_wanted(name) {
             return Ok(());
         }
-        let (bin, file_name, syms_name) = (self.peers.join("bin"), file.display(), syms.display());
-        let bin = bin.display();
-        let peer =
-            format!("'{bin}/redox-kprofiling' '{file_name}' '{syms_name}' _ 2.2 | '{bin}/inferno-collapse-perf'");
+        let bin = self.peers.join("bin");
+        let arguments = [Path::new("_"), Path::new("2.2"), Path::new("|")];
+        let (first, second) = (bin.join("redox-kprofiling"), bin.join("inferno-collapse-perf"));
+        let peer = words(&[&[&*first, file, syms], &arguments[..], &[&*second]].concat());
         let ours = self.fold(file, syms);
         let (our_samples, peer_samples) = (samples(&ours)?, samples(&peer)?);
         ensure!(our_samples == peer_samples, "{name}: {our_samples} samples folded, by the peer {peer_samples}");
@@ -156,7 +156,7 @@ impl Bench {
     }
 
     fn against_wc(&mut self, name: &str, file: &Path, syms: &Path) -> Result<()> {
-        let pairs = self.pairs(&self.fold(file, syms), &format!("wc -l '{}'", file.display()))?;
+        let pairs = self.pairs(&self.fold(file, syms), &words(&[Path::new("wc"), Path::new("-l"), file]))?;
         println!("{name}: ours {}; wc -l {}", figures(&pairs, |p| p.0), figures(&pairs, |p| p.1));
         let ratio = median(pairs.iter().map(|(ours, wc)| ours.cpu_s / wc.cpu_s));
         self.judge(&format!("{name}: CPU time beside that of wc -l"), ratio, Goal::AtMost(6.0));
@@ -240,9 +240,13 @@ fn figures(pairs: &[(Run, Run)], side: impl Fn(&(Run, Run)) -> Run) -> String {
     )
 }
 
+fn words(parts: &[&Path]) -> Vec<String> {
+    parts.iter().map(|part| part.display().to_string()).collect()
+}
+
 /// How many samples a command folds: the sum of its counts.
-fn samples(command: &str) -> Result<u64> {
-    let text = run::output(Command::new("bash").args(["-o", "pipefail", "-c", &format!("{command} 2>/dev/null")]))?;
+fn samples(command: &[String]) -> Result<u64> {
+    let text = measure::printed(command)?;
     let count = |line: &str| line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
     text.lines().map(|line| count(line).with_context(|| format!("`{line}` has no count"))).sum()
 }

@@ -1,10 +1,11 @@
-//! Measuring a command line: CPU time of all its processes, wall time, peak memory, instructions.
+//! Measuring programs: CPU time of all of them, wall time, peak memory, instructions.
 //!
-//! In: a shell command. Out: figures. Each command runs under a process of its own, this program again, so that peak
-//! memory is that of the command and of nothing before it. Its output goes to /dev/null.
+//! In: a program, or several joined by pipes. Out: figures. They run under a process of their own, this program again, so
+//! that peak memory is theirs and of nothing before, and no shell is measured with them. Output goes to /dev/null.
 
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -17,8 +18,9 @@ use crate::run;
 /// The process in between.
 #[derive(Args)]
 pub struct Arguments {
-    /// What the shell runs
-    command: String,
+    /// Programs with their arguments, `|` between
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    words: Vec<String>,
 }
 
 /// Figures of one run.
@@ -32,34 +34,70 @@ pub struct Run {
     pub peak_mib: f64,
 }
 
-/// Runs a shell command.
+/// Runs programs, `|` between them.
 ///
 /// # Errors
-/// If it fails.
-pub fn run(command: &str) -> Result<Run> {
-    let figures = run::output(Command::new(std::env::current_exe()?).args(["bench", "measured", command]))?;
+/// If one fails.
+pub fn run(words: &[String]) -> Result<Run> {
+    let figures = run::output(Command::new(std::env::current_exe()?).args(["bench", "measured", "--"]).args(words))?;
     let numbers: Vec<f64> = figures.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let [cpu_s, wall_s, peak_mib] = numbers[..] else { bail!("`{command}` gave no figures: {figures}") };
+    let [cpu_s, wall_s, peak_mib] = numbers[..] else { bail!("{words:?} gave no figures: {figures}") };
     Ok(Run { cpu_s, wall_s, peak_mib })
 }
 
-/// Runs the command as the only child, and prints its figures.
+/// Runs the programs as the only children, and prints their figures.
 ///
 /// # Errors
-/// If it fails.
+/// If one fails.
 pub fn child(arguments: &Arguments) -> Result<ExitCode> {
     let start = Instant::now();
-    let mut shell = Command::new("bash");
-    shell.args(["-o", "pipefail", "-c", &arguments.command]);
-    let status = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    let wall_s = start.elapsed().as_secs_f64();
-    if !status.success() {
-        bail!("`{}` failed ({status})", arguments.command);
+    let mut children = start_all(&arguments.words, Stdio::null())?;
+    for child in &mut children {
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("{:?} failed ({status})", arguments.words);
+        }
     }
+    let wall_s = start.elapsed().as_secs_f64();
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let cpu_us = (usage.user_time() + usage.system_time()).num_microseconds();
     println!("{} {wall_s} {}", cpu_us as f64 / 1e6, usage.max_rss() as f64 / 1024.0);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the last of some programs prints, `|` between them.
+///
+/// # Errors
+/// If one cannot be started or read.
+pub fn printed(words: &[String]) -> Result<String> {
+    let mut children = start_all(words, Stdio::piped())?;
+    let mut text = String::new();
+    let last = children.last_mut().context("no program")?;
+    last.stdout.take().context("it has a pipe")?.read_to_string(&mut text)?;
+    children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
+    Ok(text)
+}
+
+/// Starts the programs, each reading from the one before; the last prints to `out`.
+fn start_all(words: &[String], out: Stdio) -> Result<Vec<Child>> {
+    let programs: Vec<&[String]> = words.split(|word| word == "|").collect();
+    let (mut children, mut input, mut out) = (Vec::new(), Stdio::null(), Some(out));
+    for (number, program) in programs.iter().enumerate() {
+        let [name, arguments @ ..] = program else { bail!("no program between two pipes") };
+        let is_last = number + 1 == programs.len();
+        let output = if is_last { out.take().context("one is last")? } else { Stdio::piped() };
+        let mut command = Command::new(name);
+        let mut child = command.args(arguments).stdin(input).stdout(output).stderr(Stdio::null()).spawn()?;
+        input = match child.stdout.take() {
+            Some(pipe) if !is_last => pipe.into(),
+            pipe => {
+                child.stdout = pipe;
+                Stdio::null()
+            }
+        };
+        children.push(child);
+    }
+    Ok(children)
 }
 
 /// Instructions of a program by callgrind.
