@@ -92,6 +92,10 @@ impl Folder<'_> {
                 continue;
             }
             self.stacks.words(count.stack, &mut words);
+            if !self.symbols.users.is_empty() {
+                let context = self.groups.get(count.group as usize).map_or("", String::as_str);
+                self.symbols.users.settle(context, &mut words);
+            }
             ids.clear();
             folded.frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);
             if !self.cut(&folded.frames, &mut ids) {

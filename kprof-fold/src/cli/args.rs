@@ -108,8 +108,11 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// The manual page (roff)
-    Man,
+    /// The manual page (roff), or that of a subcommand
+    Man {
+        /// The subcommand
+        subcommand: Option<String>,
+    },
     /// When within each second did samples fall: a heat map (SVG)
     Heatmap(Heatmap),
     /// Tables: functions by own and total time, where the time went, the account of each CPU

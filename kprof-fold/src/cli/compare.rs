@@ -72,6 +72,7 @@ fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
         form: None,
         force: args.force,
         image,
+        user_syms: Vec::new(),
         strict: args.limits.strict,
         max_loss: args.limits.max_loss,
         quiet: args.quiet,

@@ -9,6 +9,7 @@ use super::images;
 use super::places;
 use super::progress::Progress;
 use super::talk::Talk;
+use super::users;
 use super::values::{self, Rest};
 use crate::account::Account;
 use crate::error::Error;
@@ -20,7 +21,7 @@ use crate::read::{self, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check};
-use crate::tally::Tally;
+use crate::tally::{By, Tally};
 
 /// Exit code: something was skipped.
 pub const SKIPPED: u8 = 1;
@@ -124,9 +125,7 @@ pub fn open<C: Consumer>(
     symbols.without_inlined = choice.no_inline;
     symbols.with_lines = choice.lines;
     symbols.merge_generics = choice.merge_generics;
-    if let Some(list) = &rest.user_list {
-        talk.say(format_args!("{list}: lists of user symbols are not read; give --image NAME=FILE for each"));
-    }
+    users::open(input, &rest, &mut symbols, &mut problems)?;
     let mut bar = Progress::new(&input.file, input.quiet);
     let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
     let mut reading = read::read(source, consumer(&select))?;
@@ -157,7 +156,16 @@ pub fn open<C: Consumer>(
 /// # Errors
 /// Unusable input or arguments.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), choice.by))?;
+    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    // What a user address means depends on the context then.
+    let groups = match (users::are_given(input, &rest), choice.by) {
+        (true, By::Cpu) => {
+            return Err(Error::Usage("--by cpu cannot be had with user symbols by context".to_owned()));
+        }
+        (true, _) => By::Context,
+        (false, by) => by,
+    };
+    let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), groups))?;
     let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());

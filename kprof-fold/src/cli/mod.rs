@@ -15,6 +15,7 @@ pub mod single;
 pub mod spool;
 pub mod talk;
 pub mod top;
+pub mod users;
 pub mod values;
 
 use crate::error::Error;
@@ -65,9 +66,9 @@ fn run(cli: Cli) -> Result<u8, Error> {
             clap_complete::generate(shell, &mut Cli::command(), "kprof-fold", &mut text);
             print_all(&text)
         }
-        (Some(Command::Man), _) => {
+        (Some(Command::Man { subcommand }), _) => {
             let mut text = Vec::new();
-            let rendered = clap_mangen::Man::new(Cli::command()).render(&mut text);
+            let rendered = clap_mangen::Man::new(manual(subcommand.as_deref())?).render(&mut text);
             rendered.map_err(|error| Error::io("the manual page", "render", error))?;
             print_all(&text)
         }
@@ -77,6 +78,15 @@ fn run(cli: Cli) -> Result<u8, Error> {
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
     }
+}
+
+/// The command that a manual page is about.
+fn manual(subcommand: Option<&str>) -> Result<clap::Command, Error> {
+    let mut whole = Cli::command();
+    whole.build();
+    let Some(name) = subcommand else { return Ok(whole) };
+    let found = whole.find_subcommand(name).cloned();
+    found.ok_or_else(|| Error::Usage(format!("there is no subcommand {name}; see --help")))
 }
 
 /// The default, in another form than folded stacks: the same as the subcommand for it.

@@ -4,7 +4,7 @@
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
 use super::load::{self, Letters, Opened};
-use super::{values, with_output, write_failed};
+use super::{users, values, with_output, write_failed};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
@@ -73,6 +73,7 @@ fn places(timeline: &Timeline, stacks: &Stacks) -> Vec<Vec<(u64, u64)>> {
 /// `export`.
 pub fn export(args: &Export) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
+    refuse_users(&args.input)?;
     let mut opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
@@ -96,6 +97,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
+    refuse_users(&args.input)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     if !opened.symbols.has_lines() {
         return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
@@ -116,6 +118,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
 /// `heatmap`.
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
+    refuse_users(&args.input)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
     let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
@@ -135,6 +138,16 @@ fn refuse_folding(choice: &Choice) -> Result<(), Error> {
     let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
     let todo = "it works with folded, flamegraph, report, top and diff";
     Err(Error::Usage(format!("{option} shapes folded stacks, which are not made here; {todo}")))
+}
+
+/// Here a stack is the same whatever its context is.
+fn refuse_users(input: &Input) -> Result<(), Error> {
+    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    if users::are_given(input, &rest) {
+        let todo = "they work with folded, flamegraph, report, top and script";
+        return Err(Error::Usage(format!("user symbols by context are not looked at here; {todo}")));
+    }
+    Ok(())
 }
 
 fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {

@@ -5,7 +5,7 @@
 
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, name::clean};
+use crate::symbols::{Symbols, name::clean, users::plain};
 use crate::timeline::{Event, Timeline};
 use kprof::format::marker::PUBLISHED_LEAF;
 use std::io::{self, Write};
@@ -43,6 +43,7 @@ pub fn write(
         let context = if style.user { &timeline.contexts[event.context as usize][..] } else { "kernel" };
         text.push_str(&format!("{} {} {}:\n", context.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz)));
         stacks.words(event.stack, &mut words);
+        symbols.users.settle(&timeline.contexts[event.context as usize], &mut words);
         let mut ended = false;
         walk(&words, style.user, |step| {
             if !ended {
@@ -80,23 +81,22 @@ fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool
     let place = format!("[{}]", symbols.image_name(address));
     let Some(number) = symbols.find(address) else {
         if !style.stop_at_unknown {
-            text.push_str(&format!("\t{address:x} [unknown] ({place})\n"));
+            text.push_str(&format!("\t{:x} [unknown] ({place})\n", plain(address)));
         }
         return !style.stop_at_unknown;
     };
     let start = symbols.start(number);
     let offset = address.wrapping_sub(start);
     let raw = symbols.plain_name(number);
+    let (shown, start) = (plain(address), plain(start));
     let function = clean(&raw).replace("->", "\u{2192}");
     if style.expand_offsets && offset != 0 {
-        text.push_str(&format!(
-            "\t{address:x} [{function}+{offset:#x}] ({place})\n\t{start:x} [{function}] ({place})\n"
-        ));
+        text.push_str(&format!("\t{shown:x} [{function}+{offset:#x}] ({place})\n\t{start:x} [{function}] ({place})\n"));
     } else if style.offsets {
-        text.push_str(&format!("\t{address:x} [{function}+{offset:#x}] ({place})\n"));
+        text.push_str(&format!("\t{shown:x} [{function}+{offset:#x}] ({place})\n"));
     } else {
         symbols.frames_at(address, |name| {
-            text.push_str(&format!("\t{address:x} [{}] ({place})\n", clean(name).replace("->", "\u{2192}")));
+            text.push_str(&format!("\t{shown:x} [{}] ({place})\n", clean(name).replace("->", "\u{2192}")));
         });
     }
     true

@@ -9,6 +9,7 @@ pub mod image;
 pub mod name;
 pub mod nm;
 pub mod table;
+pub mod users;
 
 use crate::eras::NOWHERE;
 use crate::error::Error;
@@ -47,6 +48,8 @@ pub struct Symbols {
     pub user_is_foreign: bool,
     /// The range of the kernel's code, where the profile says it.
     pub kernel_text: Option<(u64, u64)>,
+    /// Programs by context, where the profile names no images.
+    pub users: users::Users,
     /// Programs and modules.
     images: Images,
     /// Ranges of those that no symbols were given for.
@@ -90,6 +93,7 @@ impl Symbols {
             merge_generics,
             user_is_foreign,
             kernel_text,
+            users: users::Users::default(),
             images,
             nameless,
         })

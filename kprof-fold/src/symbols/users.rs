@@ -1,0 +1,67 @@
+//! Programs by the context that ran them, for profiles that name no images. Stage: symbolize.
+//!
+//! Programs run at the same addresses, so an address alone says nothing. Each context with symbols has a number, which
+//! goes into the upper byte of its user addresses; bit 63 stays clear. In: a context and the words of a stack. Out: the
+//! same words, with user addresses that are told apart.
+
+use std::collections::HashMap;
+
+/// User addresses end below this bit (SDM volume 1, canonical addressing with five levels).
+const ADDRESS_BITS: u32 = 56;
+/// Contexts with symbols, at most.
+pub const MOST: usize = 127;
+
+/// The contexts with symbols.
+#[derive(Debug, Default)]
+pub struct Users(HashMap<String, u64>);
+
+impl Users {
+    /// The range of addresses of a context's program; `None` if there are too many.
+    pub fn add(&mut self, context: &str) -> Option<(u64, u64)> {
+        let next = self.0.len() as u64 + 1;
+        if next > MOST as u64 {
+            return None;
+        }
+        let number = *self.0.entry(context.to_owned()).or_insert(next);
+        Some((number << ADDRESS_BITS, (number + 1) << ADDRESS_BITS))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tells the user addresses of a stack apart from those of other contexts.
+    pub fn settle(&self, context: &str, words: &mut [u64]) {
+        let Some(number) = self.0.get(context) else { return };
+        let is_user = |word: &&mut u64| **word >> ADDRESS_BITS == 0;
+        words.iter_mut().filter(is_user).for_each(|word| *word |= number << ADDRESS_BITS);
+    }
+}
+
+/// The address as it was in the program.
+pub fn plain(address: u64) -> u64 {
+    if address >> 63 == 0 { address & ((1 << ADDRESS_BITS) - 1) } else { address }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_addresses_of_known_contexts_are_told_apart() {
+        let mut users = Users::default();
+        let (from, to) = users.add("init").expect("there is room");
+        assert_ne!(users.add("sh"), Some((from, to)));
+        assert_eq!(users.add("init"), Some((from, to)));
+        let kernel = 0xffff_ffff_8000_0000;
+        let mut words = [kernel, 0x401000];
+        users.settle("other", &mut words);
+        assert_eq!(words, [kernel, 0x401000]);
+        users.settle("init", &mut words);
+        assert_eq!((words[0], plain(words[0]), plain(words[1])), (kernel, kernel, 0x401000));
+        assert!((from..to).contains(&words[1]) && words[1] >> 63 == 0);
+        (2..MOST).for_each(|number| assert!(users.add(&number.to_string()).is_some()));
+        assert_eq!(users.add("one too many"), None);
+    }
+}
