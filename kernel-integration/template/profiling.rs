@@ -67,6 +67,12 @@ impl Kernel for Port {
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 
+    /// NMI, for words that are not in `Config::text`: code of modules, which stays mapped. Left out, stacks are cut there.
+    #[inline(always)]
+    fn is_text(&self, address: u64) -> bool {
+        memory::module::is_text(address)
+    }
+
     /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and only
     /// the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
     fn context(&self) -> Context {

@@ -198,10 +198,10 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 150 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 150 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_account_balances_after_every_step(steps in proptest::collection::vec(step(), 0..if cfg!(miri) { 40 } else { 400 })) {
+    fn the_account_balances_after_every_step(steps in proptest::collection::vec(step(), 0..if cfg!(miri) { 25 } else { 400 })) {
         run(&steps)?;
     }
 }

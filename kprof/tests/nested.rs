@@ -79,7 +79,7 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
     let (mut sent, mut places) = (0, 0);
     for ticks in [1, 0, 3] {
         TICKS.store(ticks, Ordering::Relaxed);
-        for place in 0..40 {
+        for place in (0..40).step_by(if cfg!(miri) { 9 } else { 1 }) {
             UNTIL.store(place, Ordering::Relaxed);
             CAME.store(0, Ordering::Relaxed);
             SLOTS[1].raise_tick();
@@ -108,7 +108,7 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
             PROFILER.close_control(1);
         }
     }
-    assert!(places > 20, "only {places} nested NMIs");
+    assert!(places > if cfg!(miri) { 2 } else { 20 }, "only {places} nested NMIs");
     PROFILER.stop().unwrap();
-    assert!(counter("lost-nested") > 5);
+    assert!(counter("lost-nested") > if cfg!(miri) { 0 } else { 5 });
 }

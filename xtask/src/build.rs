@@ -61,6 +61,18 @@ pub fn kernel_in(tree: &Path, way: Way, features: &str, flags: &[&str]) -> Resul
     Ok(Kernel { elf, symbols })
 }
 
+/// Builds the code that the test kernel loads at run time.
+///
+/// # Errors
+/// If it does not build.
+pub fn module(way: Way) -> Result<PathBuf> {
+    let mut command = toolchain::cargo(way, "build", toolchain::KERNEL)?;
+    command.args(["--quiet", "--release", "--package", "test-module"]);
+    cargo_build(command, "the test kernel's module")?;
+    let folder = toolchain::target_folder(&run::root(), way);
+    Ok(folder.join(toolchain::KERNEL.triple).join("release/test-module"))
+}
+
 /// What `nm -CS` prints of an ELF file.
 ///
 /// # Errors

@@ -23,6 +23,8 @@ pub struct Parts {
     pub programs: PathBuf,
     /// The host tool.
     pub fold: PathBuf,
+    /// The test kernel's module.
+    pub module: PathBuf,
     /// How the kernel is compiled.
     pub way: toolchain::Way,
 }
@@ -49,7 +51,8 @@ impl Parts {
         let daemon = build::static_programs(musl, "kprof-daemon")?;
         let programs = build::static_programs(musl, "test-programs")?;
         let fold = build::host("kprof-fold")?.join("kprof-fold");
-        Ok(Self { qemu, busybox, daemon, programs, fold, way })
+        let module = build::module(way)?;
+        Ok(Self { module, qemu, busybox, daemon, programs, fold, way })
     }
 
     /// An initrd with all programs and the symbols of `kernel`.
@@ -68,6 +71,7 @@ impl Parts {
             initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
         }
         initrd.text("boot/syms.txt", &kernel.symbols);
+        initrd.file("boot/module", &self.module)?;
         initrd.write(path)
     }
 }

@@ -13,6 +13,6 @@ pub(crate) fn read() -> u64 {
     {
         use core::sync::atomic::{AtomicU64, Ordering};
         static TICKS: AtomicU64 = AtomicU64::new(0);
-        TICKS.fetch_add(100, Ordering::Relaxed)
+        TICKS.fetch_add(100_000, Ordering::Relaxed)
     }
 }

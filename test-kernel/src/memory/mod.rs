@@ -10,6 +10,7 @@
 pub mod fault;
 pub mod frames;
 pub mod heap;
+pub mod module;
 pub mod paging;
 pub mod space;
 pub mod stacks;

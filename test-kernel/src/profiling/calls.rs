@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use kprof::format::marker::Marker;
-use kprof::{Context, ENABLED, Event, Interrupted, Kernel, NmiToken, Published, Registers, Way};
+use kprof::{Context, ENABLED, Event, Image, Interrupted, Kernel, NmiToken, Published, Registers, Way};
 
 use super::{PROFILER, Port, port};
 use crate::cpu::entry::TrapFrame;
@@ -48,6 +48,11 @@ pub fn on_timer(frame: &TrapFrame) {
         let next_ns = PROFILER.on_timer(&unsafe { NmiToken::new() }, &at).next_ns;
         cpu::this().own_tick_ns.store(clock::now_ns() + next_ns, Ordering::Relaxed);
     }
+}
+
+/// When code was loaded: from here on it may run.
+pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
+    PROFILER.image(&Image { name, load: text.0, text, build_id });
 }
 
 /// When a context is made, or becomes another program.

@@ -22,7 +22,7 @@ use crate::boot::{self, ExitCode};
 use crate::cpu::clock;
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
-use crate::memory::user;
+use crate::memory::{module, user};
 use crate::syscall::errno::{Errno, Result};
 use crate::task::process;
 
@@ -41,6 +41,7 @@ pub fn folder() -> Arc<dyn Node> {
         ("switch", |text| rounds(text, switch::ping_pong)),
         #[cfg(feature = "profiling")]
         ("handler", |text| rounds(text, handler::measure)),
+        ("module", module),
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),
         ("overflow", |_| overflow()),
@@ -57,6 +58,14 @@ pub fn folder() -> Arc<dyn Node> {
 /// Does so many rounds of some work.
 fn rounds(text: &[u8], work: fn(u64)) -> Result<()> {
     work(core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?);
+    Ok(())
+}
+
+/// Does so many rounds of the work in the module, which is loaded the first time.
+fn module(text: &[u8]) -> Result<()> {
+    let entry = module::entry().ok_or(Errno::ENOEXEC)?;
+    let rounds = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?;
+    core::hint::black_box(entry(rounds));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::run;
 use crate::toolchain::{self, Target};
 
 /// No cargo run of a test takes longer, whatever happens.
-const LIMIT: Duration = Duration::from_secs(1800);
+pub const LIMIT: Duration = Duration::from_secs(1800);
 
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -36,7 +36,7 @@ pub fn format(_: &mut Context) -> Result<Outcome> {
 }
 
 /// The packages that are compiled for the host.
-const HOST: [&str; 5] = ["--workspace", "--exclude", "test-kernel", "--exclude", "bare"];
+const HOST: [&str; 7] = ["--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare"];
 
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
@@ -58,9 +58,11 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         command.args(["--quiet", "--package", "test-kernel", "--features", features]).args(deny);
         outcome.check(&format!("test kernel, features: {features:?}"), must_succeed(&mut command).map(drop));
     }
-    let mut command = toolchain::cargo(way, "clippy", toolchain::KERNEL)?;
-    command.args(["--quiet", "--package", "bare"]).args(deny);
-    outcome.check("bare kernel", must_succeed(&mut command).map(drop));
+    for package in ["bare", "test-module"] {
+        let mut command = toolchain::cargo(way, "clippy", toolchain::KERNEL)?;
+        command.args(["--quiet", "--package", package]).args(deny);
+        outcome.check(package, must_succeed(&mut command).map(drop));
+    }
     Ok(outcome)
 }
 
@@ -75,7 +77,7 @@ pub fn documentation(_: &mut Context) -> Result<Outcome> {
 }
 
 /// Runs tests and adds up what their closing lines count.
-fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
+pub fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
     let line = format!("{command:?}");
     let finished = run::caught(command, LIMIT)?;
     let before = outcome.passed + outcome.failures.len();

@@ -8,6 +8,7 @@ mod feature_off;
 mod fuzz;
 mod integration;
 mod path;
+mod proof;
 mod readers;
 mod scenario;
 
@@ -93,7 +94,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -102,6 +103,7 @@ const GROUPS: [Group; 15] = [
     ("redox", cargo::redox),
     ("readers", readers::run),
     ("fuzz", fuzz::run),
+    ("proof", proof::run),
     ("feature off", feature_off::run),
     ("integration", integration::run),
     ("scenarios", scenario::run),

@@ -4,7 +4,8 @@
 //! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in the
 //! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
 //! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
-//! profile, or `serial.log` or `serial-2.log`, has samples that fold).
+//! profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the module's image,
+//! some stack of /root/profiling.txt has this in it).
 
 use std::path::Path;
 use std::process::Command;
@@ -154,6 +155,14 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
         let folded = run::output(Command::new(&parts.fold).arg(place.join(file)).arg(&symbols))?;
         if folded.lines().count() < 3 {
             bail!("{file} folds to {} stacks only", folded.lines().count());
+        }
+    }
+    for names in scenario.directives("module") {
+        let image = format!("module={}", parts.module.display());
+        let mut fold = Command::new(&parts.fold);
+        let folded = run::output(fold.arg(share.join("profiling.txt")).arg(&symbols).args(["--image", &image]))?;
+        if !folded.lines().any(|line| line.contains(names)) {
+            bail!("no stack has {names:?} in it:\n{folded}");
         }
     }
     std::fs::remove_file(&initrd)?;

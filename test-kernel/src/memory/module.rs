@@ -1,0 +1,71 @@
+//! A second image: an ELF file from the initrd, put into memory at run time, at the addresses that it was linked for.
+//!
+//! In: `boot/module`. Out: its entry, and a record of the image for the profiler. Once; it stays for ever, so whether an
+//! address is its code needs no lock: the range is there before the first call into it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use elf::ElfBytes;
+use elf::abi::{PF_X, PT_LOAD, PT_NOTE};
+use elf::endian::LittleEndian;
+use elf::note::Note;
+
+use super::paging::{self, Access};
+use super::{PAGE, frames, page_ceil, phys_to_virt};
+use crate::profiling;
+
+/// Where modules may lie: behind the kernel image, in the last 2 GiB but one page.
+const REGION: core::ops::Range<u64> = 0xffff_ffff_a000_0000..0xffff_ffff_b000_0000;
+
+static TEXT_START: AtomicU64 = AtomicU64::new(0);
+static TEXT_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether `address` is code of the module. Callable in an NMI.
+#[inline(always)]
+pub fn is_text(address: u64) -> bool {
+    address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
+}
+
+/// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.
+pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
+    static ENTRY: spin::Once<Option<u64>> = spin::Once::new();
+    let entry = (*ENTRY.call_once(|| {
+        let initrd = crate::boot::info().initrd;
+        let file = cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file();
+        load(file)
+    }))?;
+    // SAFETY: the entry of an image that was just put where it belongs, which has this signature.
+    Some(unsafe { core::mem::transmute::<u64, extern "C" fn(u64) -> u64>(entry) })
+}
+
+fn load(bytes: &[u8]) -> Option<u64> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).ok()?;
+    let segments = file.segments()?;
+    for segment in segments.iter().filter(|segment| segment.p_type == PT_LOAD && segment.p_memsz > 0) {
+        let (start, end) = (segment.p_vaddr, page_ceil(segment.p_vaddr.checked_add(segment.p_memsz)?));
+        // Code and constants only: nothing here is written.
+        if segment.p_flags & PF_X == 0 || start % PAGE != 0 || !REGION.contains(&start) || !REGION.contains(&end) {
+            return None;
+        }
+        let data = file.segment_data(&segment).ok()?;
+        for (page, part) in (start..end).step_by(PAGE as usize).zip(data.chunks(PAGE as usize)) {
+            let frame = frames::allocate_zeroed()?;
+            // SAFETY: a new frame, nobody else's, in the direct map; a part is not longer than a page.
+            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), phys_to_virt(frame) as *mut u8, part.len()) };
+            paging::map_kernel(page, frame, Access::ReadExecute);
+        }
+        TEXT_START.store(start, Ordering::Relaxed);
+        TEXT_BYTES.store(segment.p_memsz, Ordering::Relaxed);
+        profiling::image("module", (start, start + segment.p_memsz), build_id(&file).unwrap_or_default());
+    }
+    Some(file.ehdr.e_entry)
+}
+
+/// The description of the build id's note.
+fn build_id<'a>(file: &ElfBytes<'a, LittleEndian>) -> Option<&'a [u8]> {
+    let note = file.segments()?.iter().find(|segment| segment.p_type == PT_NOTE)?;
+    file.segment_data_as_notes(&note).ok()?.find_map(|note| match note {
+        Note::GnuBuildId(id) => Some(id.0),
+        _ => None,
+    })
+}
