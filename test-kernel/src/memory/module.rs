@@ -23,7 +23,9 @@ static TEXT_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Whether `address` is code of the module. Callable in an NMI.
 #[inline(always)]
 pub fn is_text(address: u64) -> bool {
-    address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
+    // Nearly every address asked for is far away: two constants say so.
+    address.wrapping_sub(REGION.start) < REGION.end - REGION.start
+        && address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
 }
 
 /// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.
