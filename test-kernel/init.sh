@@ -1,6 +1,7 @@
 #!/bin/sh
 # The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`: options
-# of profiled, `keep=`: idle, user; commas for spaces; `late=`: a file for the shared folder, which is mounted only then).
+# of profiled, `keep=`: idle, user; commas for spaces; `drain=after`: profiled runs only after the
+# work; `late=`: a file for the shared folder, which is mounted only then).
 # Starts profiled as a service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
 
 fail() {
@@ -19,7 +20,7 @@ words() {
 }
 
 . /etc/profiled.sh
-profiled_start $(words "$daemon") || fail "profiled has ended"
+[ "$drain" = after ] || profiled_start $(words "$daemon") || fail "profiled has ended"
 
 for who in $(words "$keep"); do
     echo "keep $who" > /scheme/debug/ctl-profiling || fail "keep $who is refused"
@@ -34,6 +35,7 @@ done
 echo "init: workload $workload has ended with exit code $?"
 echo stop > /scheme/debug/ctl-profiling || fail "sampling cannot be stopped"
 
+[ "$drain" != after ] || profiled_start $(words "$daemon") || fail "profiled has ended"
 profiled_stop || fail "profiled has ended with exit code $?"
 if [ -n "$late" ]; then
     echo mount > /kernel/share && cp "$late" /root || fail "$late cannot be copied to the shared folder"

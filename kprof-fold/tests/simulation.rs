@@ -4,7 +4,7 @@
 //! compared, 600 rows and more. The draws are from a fixed seed, so that a failure can be looked at.
 #![forbid(unsafe_code)]
 
-use kprof_fold::diff::{Counts, Diff, Kind, compare_counts};
+use kprof_fold::diff::{Counts, Diff, Kind, compare_counts, compare_work};
 
 const FUNCTIONS: usize = 300;
 const SAMPLES: u64 = 5_000;
@@ -106,4 +106,27 @@ fn the_interval_holds_the_true_change() {
         (0.4..0.6).contains(&(held as f64 / runs as f64)),
         "{held} of {runs}: a 50 % interval must miss half the time"
     );
+}
+
+#[test]
+fn of_the_same_work_only_the_slower_function_changes() {
+    let (mut random, before) = (Random(4), weights());
+    let sum: f64 = before.iter().sum();
+    let runs = if cfg!(debug_assertions) { 60 } else { 300 };
+    let samples = 10 * SAMPLES;
+    let (mut found, mut others) = (0, 0);
+    for _ in 0..runs {
+        // f0, a sixth of everything, takes a fifth longer; the rest takes as long as before.
+        let mut after = before.clone();
+        after[0] *= 1.2;
+        let longer = (samples as f64 * after.iter().sum::<f64>() / sum) as u64;
+        let (old, new) = (draw(&mut random, &before, samples), draw(&mut random, &after, longer));
+        let diff = compare_work(&old, samples, &new, longer, 0.99);
+        let own = diff.rows.iter().filter(|row| row.kind == Kind::Own && row.is_significant());
+        let names: Vec<&str> = own.map(|row| row.name.as_str()).collect();
+        found += usize::from(names.contains(&"f0"));
+        others += usize::from(names.iter().any(|name| *name != "f0"));
+    }
+    assert!(found * 100 >= runs * 95, "found in {found} of {runs} runs");
+    assert!(others * 100 <= runs, "another function blamed in {others} of {runs} runs");
 }

@@ -1,10 +1,11 @@
-//! The verbs of this repository: `cargo xtask profile`, `repeat`, `storm`, `sweep`, `bench`, `test`.
+//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `storm`, `sweep`, `bench`, `test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `storm`, `sweep`, `bench`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `storm`, `sweep`, `bench`, `test`).
 
 mod bench;
 mod build;
+mod gate;
 mod initrd;
 mod parts;
 mod profile;
@@ -34,6 +35,7 @@ struct Arguments {
 enum Verb {
     Profile(profile::Arguments),
     Repeat(repeat::Arguments),
+    Gate(gate::Arguments),
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Repeat(arguments) => repeat::run(&arguments),
+        Verb::Gate(arguments) => gate::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),

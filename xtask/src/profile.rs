@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::build;
+use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
@@ -58,6 +58,12 @@ pub struct Arguments {
     /// Samples that are left out otherwise: while a CPU is idle, while it runs user code
     #[arg(long, value_enum, value_delimiter = ',')]
     keep: Vec<Keep>,
+    /// Words of each CPU's ring, a power of two
+    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1024..=16_777_216))]
+    ring_words: u32,
+    /// Leaves the samples in the rings until the work is done, and starts profiled only then
+    #[arg(long)]
+    drain_after: bool,
     /// The seed of the gaps between ticks
     #[arg(long, default_value_t = 42)]
     seed: u64,
@@ -175,9 +181,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.cpus == 1 && arguments.way != Way::Own {
         bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more, or --way self");
     }
-    let install = Install(!arguments.no_install);
-    let parts = Parts::prepare(arguments.toolchain, install)?;
+    let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
     let kernel = build::kernel(parts.way, "profiling", &[])?;
+    of_kernel(arguments, &parts, &kernel)
+}
+
+/// The same for a kernel that was built already.
+///
+/// # Errors
+/// As [`run`].
+pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<ExitCode> {
     let accel = match (arguments.repeatable, arguments.accel) {
         (true, Accel::Auto | Accel::Icount) => Accel::Icount,
         (true, other) => bail!("--repeatable needs --accel icount: nothing is repeatable under {}", other.name()),
@@ -189,8 +202,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     std::fs::copy(&kernel.elf, folder.join("kernel"))?;
     std::fs::write(folder.join("syms.txt"), &kernel.symbols)?;
     let initrd = folder.join("initrd");
-    parts.write_initrd(&kernel, &initrd)?;
-    boot(arguments, &parts, accel, folder, &initrd)?;
+    parts.write_initrd(kernel, &initrd)?;
+    boot(arguments, parts, accel, folder, &initrd)?;
     std::fs::remove_file(&initrd)?;
     draw(&parts.fold, folder, arguments)
 }
@@ -213,7 +226,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(
-        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} {}",
+        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} {}",
         accel.name(),
         arguments.way.name(),
         arguments.hz,
@@ -221,6 +234,8 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         arguments.workload,
         arguments.daemon_options(),
         arguments.keep.iter().map(|keep| keep.name()).collect::<Vec<_>>().join(","),
+        arguments.ring_words,
+        if arguments.drain_after { "after" } else { "on" },
         arguments.origin()?,
     );
     let machine = Machine {

@@ -34,7 +34,7 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
     };
     let ((old, old_code), (new, new_code)) =
         (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
-    let compared = diff::compare(&old, &new, args.confidence, args.subtrees);
+    let compared = diff::compare(&old, &new, args.confidence, args.subtrees, args.same_work);
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
     let place = input(args, &args.new, "", Vec::new());
     with_output(&place, |out| {

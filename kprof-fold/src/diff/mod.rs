@@ -2,7 +2,9 @@
 //!
 //! In: two folded profiles, OLD and NEW. Out: a row per function (and per subtree) with its share before and after, the
 //! change and its confidence interval. Shares are parts of each side's own samples, so lengths and numbers of CPUs need not
-//! match. A function counts once per sample, however often it calls itself.
+//! match. Where both sides did the same work at the same rate, numbers of samples are compared instead, as parts of OLD: a
+//! function that got slower makes no other one look faster. A function counts once per sample, however often it calls
+//! itself.
 
 pub mod claim;
 pub mod output;
@@ -73,10 +75,19 @@ pub struct Diff {
     pub old_samples: u64,
     /// Samples in NEW.
     pub new_samples: u64,
+    /// Whether numbers of samples were compared, not shares.
+    pub is_same_work: bool,
     /// The confidence asked for, 0 to 1, that no row at all is called significant by chance.
     pub confidence: f64,
     /// Rows by size of change; those that are more than chance come first.
     pub rows: Vec<Row>,
+}
+
+impl Diff {
+    /// What the shares of NEW are parts of: its own samples, or for the same work those of OLD.
+    pub fn new_whole(&self) -> u64 {
+        if self.is_same_work { self.old_samples } else { self.new_samples }
+    }
 }
 
 /// Samples per name and kind.
@@ -105,9 +116,25 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
 }
 
 /// Compares two profiles.
-pub fn compare(old: &Folded, new: &Folded, confidence: f64, subtrees: bool) -> Diff {
+pub fn compare(old: &Folded, new: &Folded, confidence: f64, subtrees: bool, same_work: bool) -> Diff {
     let (old_counts, new_counts) = (counts(old, subtrees), counts(new, subtrees));
-    compare_counts(&old_counts, old.samples(), &new_counts, new.samples(), confidence)
+    let compare = if same_work { compare_work } else { compare_counts };
+    compare(&old_counts, old.samples(), &new_counts, new.samples(), confidence)
+}
+
+/// Compares counts of samples of the same work. As shares of all samples of both sides together they have the intervals
+/// of two shares, which are those of two Poisson counts or a little wider.
+pub fn compare_work(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
+    let both = old_samples + new_samples;
+    let diff = compare_counts(old, both, new, both, confidence);
+    let scale = both as f64 / old_samples.max(1) as f64;
+    let scaled = |change: Interval| Interval {
+        low: change.low * scale,
+        middle: change.middle * scale,
+        high: change.high * scale,
+    };
+    let rows = diff.rows.into_iter().map(|row| Row { change: scaled(row.change), ..row }).collect();
+    Diff { old_samples, new_samples, is_same_work: true, rows, ..diff }
 }
 
 /// Compares counts of samples.
@@ -127,7 +154,7 @@ pub fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples:
         let by_size = || size(b).total_cmp(&size(a)).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         b.is_significant().cmp(&a.is_significant()).then_with(by_size)
     });
-    Diff { old_samples, new_samples, confidence, rows }
+    Diff { old_samples, new_samples, is_same_work: false, confidence, rows }
 }
 
 /// A name without what differs from build to build or run to run: hashes of manglings, numbers of LLVM's copies, ids of

@@ -39,13 +39,14 @@ fn headline(diff: &Diff, style: &Style) -> String {
     let significant = diff.rows.iter().filter(|row| row.is_significant()).count();
     format!(
         "From {} (OLD, {} samples) to {} (NEW, {} samples): {significant} of {} comparisons changed by more than chance at {} % \
-         confidence for the whole table (Newcombe intervals, Bonferroni).",
+         confidence for the whole table (Newcombe intervals, Bonferroni){}.",
         style.old_name,
         diff.old_samples,
         style.new_name,
         diff.new_samples,
         diff.rows.len(),
-        diff.confidence * 100.0
+        diff.confidence * 100.0,
+        if diff.is_same_work { "; numbers of samples of the same work, as parts of OLD" } else { "" }
     )
 }
 
@@ -58,7 +59,7 @@ pub fn text(diff: &Diff, style: &Style) -> String {
     for row in shown(diff, style) {
         let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
         let interval = format!("{low:+.2} to {high:+.2}");
-        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_samples));
+        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_whole()));
         let fate = if row.fate().is_empty() { String::new() } else { format!(" ({})", row.fate()) };
         let (verdict, kind) = (verdict(row), row.kind.word());
         let _ = writeln!(
@@ -80,7 +81,7 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
     text.push_str("|---:|---:|---:|---:|---|---|---|\n");
     for row in shown(diff, style) {
         let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
-        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_samples));
+        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_whole()));
         let name = row.name.replace('|', "\\|");
         let (verdict, kind, fate) = (verdict(row), row.kind.word(), row.fate());
         let _ = writeln!(
@@ -112,6 +113,7 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
         "old_samples": diff.old_samples,
         "new_samples": diff.new_samples,
         "confidence": diff.confidence,
+        "same_work": diff.is_same_work,
         "method": "Newcombe intervals of the difference of two shares, Bonferroni over all rows",
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),
     })

@@ -15,7 +15,7 @@ use crate::random;
 
 /// Turns of each CPU between two ticks: the tick is late by at most this part of the gap.
 const TURNS_PER_TICK: u64 = 4;
-const SHORTEST_TURN_NS: u64 = 1_000;
+const SHORTEST_TURN_NS: u64 = 2_300;
 const LONGEST_TURN_NS: u64 = 200_000;
 
 static COUNTED: AtomicBool = AtomicBool::new(false);

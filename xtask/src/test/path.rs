@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use super::{Context, Outcome};
+use crate::gate;
 use crate::profile;
 use crate::repeat;
 use crate::run;
@@ -61,7 +62,25 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     let output = run::root().join("target/path/repeat");
     let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, output };
     outcome.check("two runs with one seed", repeat::run(&arguments).map(drop));
+    outcome.check("the gate", the_gate());
     Ok(outcome)
+}
+
+/// The gate finds the one function that was made slower, and nothing where nothing was changed.
+fn the_gate() -> Result<()> {
+    let output = run::root().join("target/path/gate");
+    let mut arguments = gate::Arguments::against(String::new(), output.clone());
+    // The source as it lies here is OLD, too: what is committed may be something else.
+    arguments.old = gate::keep(&arguments, &output.join("kept"))?.display().to_string();
+    let unchanged = gate::changes(&arguments)?;
+    if !unchanged.is_empty() {
+        bail!("nothing was changed, and the gate says: {unchanged:?}");
+    }
+    arguments.slower = true;
+    match gate::changes(&arguments)?.as_slice() {
+        [gate::Change { function, change }] if function.ends_with("sum_words") && *change > 0.0 => Ok(()),
+        other => bail!("sum_words was made slower, and the gate says: {other:?}"),
+    }
 }
 
 /// Runs the group.

@@ -48,6 +48,9 @@ pub struct Diff {
     /// Compare paths from the root too
     #[arg(long)]
     pub subtrees: bool,
+    /// Both sides did the same work at the same rate: compare numbers of samples, not shares
+    #[arg(long)]
+    pub same_work: bool,
     /// Rows shown at most; 0 shows all
     #[arg(long, default_value_t = 20)]
     pub top: usize,

@@ -1,0 +1,221 @@
+//! `cargo xtask gate OLD`: has this change made anything slower? Two kernels, the same work, no noise.
+//!
+//! In: OLD, a git revision or the folder of a kept profile; NEW is the source as it lies here. Out: the comparison, and one
+//! line for each function that takes more or less of its own time than before. Exit code 4 when one takes more. Both
+//! kernels run repeatably, so an unchanged one gives the very same file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser};
+
+use crate::build::{self, Kernel};
+use crate::parts::Parts;
+use crate::toolchain::Choice;
+use crate::tools::Install;
+use crate::{profile, run};
+
+/// Profiles the kernel of OLD and the one here, repeatably, and shows which functions take more time, and which less.
+#[derive(Args)]
+#[command(after_help = "Examples: against the last commit, and against a profile that was kept
+  cargo xtask gate HEAD
+  cargo xtask gate --keep kept && cargo xtask gate kept
+Exit code 4: some function takes more time than before.")]
+pub struct Arguments {
+    /// A git revision, or the folder of a kept profile
+    #[arg(required_unless_present = "keep", default_value = "")]
+    pub old: String,
+    /// Only keeps a profile of the kernel here in this folder, for later
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// What both kernels do
+    #[arg(long, default_value = "gate")]
+    pub workload: String,
+    /// Samples a second and CPU; the more there are, the smaller a change can be and still be found
+    #[arg(long, default_value_t = HZ)]
+    pub hz: u32,
+    /// The seed of both runs
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Builds the kernel here with a function made three percent slower, which must be found
+    #[arg(long, hide = true)]
+    pub slower: bool,
+    /// The output folder
+    #[arg(short, long, default_value = "target/gate")]
+    pub output: PathBuf,
+}
+
+impl Arguments {
+    /// The kernel here against `old`, with all defaults.
+    pub fn against(old: String, output: PathBuf) -> Self {
+        Self { old, keep: None, workload: "gate".to_owned(), hz: HZ, seed: 42, slower: false, output }
+    }
+}
+
+/// Exit code: something takes more time.
+const SLOWER: u8 = 4;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    profile: profile::Arguments,
+}
+
+/// A function whose own time has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Its name.
+    pub function: String,
+    /// By how much, in parts of OLD's samples.
+    pub change: f64,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If a kernel cannot be built or profiled.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(folder) = &arguments.keep {
+        println!("kept: {}", keep(arguments, folder)?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let changes = changes(arguments)?;
+    for Change { function, change } in &changes {
+        let word = if *change > 0.0 { "slower" } else { "faster" };
+        println!("{word}: {function} {:+.2} % of all time", change * 100.0);
+    }
+    if changes.is_empty() {
+        println!("no function has changed");
+    }
+    Ok(if changes.iter().any(|change| change.change > 0.0) { ExitCode::from(SLOWER) } else { ExitCode::SUCCESS })
+}
+
+/// The functions whose own time has changed by more than chance, and the table of the comparison on standard output.
+///
+/// # Errors
+/// If a kernel cannot be built or profiled.
+pub fn changes(arguments: &Arguments) -> Result<Vec<Change>> {
+    let parts = Parts::prepare(Choice::Auto, Install(true))?;
+    let kept = PathBuf::from(&arguments.old);
+    let old = if kept.join("profiling.txt").is_file() {
+        kept
+    } else {
+        let kernel = build::kernel_in(&checkout(arguments)?, parts.way, "profiling", &[])?;
+        profile(arguments, &parts, &kernel, &arguments.output.join("old"))?
+    };
+    let flags: &[&str] = if arguments.slower { &["--cfg", "kprof_slower"] } else { &[] };
+    let new =
+        profile(arguments, &parts, &build::kernel(parts.way, "profiling", flags)?, &arguments.output.join("new"))?;
+    let diff = |format: &str| {
+        let mut command = Command::new(&parts.fold);
+        command.args([
+            "diff",
+            "--quiet",
+            "--same-work",
+            "--strict",
+            "--max-loss",
+            "0%",
+            "--top",
+            "0",
+            "--format",
+            format,
+        ]);
+        command.arg("--old-syms").arg(old.join("syms.txt")).arg("--new-syms").arg(new.join("syms.txt"));
+        run::output(command.arg(old.join("profiling.txt")).arg(new.join("profiling.txt")))
+    };
+    let table = diff("text")?;
+    println!("{}", table.lines().take(TABLE_LINES).collect::<Vec<_>>().join("\n"));
+    significant(&diff("json")?)
+}
+
+const HZ: u32 = 50_000;
+/// Room for every sample of a run: nothing may be lost.
+const RING_WORDS: &str = "2097152";
+/// Lines of the comparison that are shown.
+const TABLE_LINES: usize = 15;
+
+/// The own times in a comparison that have changed.
+fn significant(json: &str) -> Result<Vec<Change>> {
+    let diff: serde_json::Value = serde_json::from_str(json).context("the comparison as JSON")?;
+    let rows = diff["rows"].as_array().context("a comparison has rows")?;
+    let changed = rows.iter().filter(|row| row["kind"] == "own" && row["significant"] == true);
+    changed
+        .map(|row| {
+            let function = row["name"].as_str().context("a row has a name")?.to_owned();
+            Ok(Change { function, change: row["change"].as_f64().context("a row has a change")? })
+        })
+        .collect()
+}
+
+/// Profiles the kernel here, to be compared with later; the folder that can be OLD.
+///
+/// # Errors
+/// If it cannot be built or profiled.
+pub fn keep(arguments: &Arguments, folder: &Path) -> Result<PathBuf> {
+    let parts = Parts::prepare(Choice::Auto, Install(true))?;
+    profile(arguments, &parts, &build::kernel(parts.way, "profiling", &[])?, folder)
+}
+
+fn profile(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path) -> Result<PathBuf> {
+    let (seed, hz, output) = (arguments.seed.to_string(), arguments.hz.to_string(), folder.display().to_string());
+    let line = [
+        "gate",
+        "--repeatable",
+        "--seed",
+        &seed,
+        "--hz",
+        &hz,
+        "--workload",
+        &arguments.workload,
+        "--drain-after",
+        "--ring-words",
+        RING_WORDS,
+        "-o",
+        &output,
+    ];
+    profile::of_kernel(&Line::try_parse_from(line)?.profile, parts, kernel)?;
+    Ok(folder.to_owned())
+}
+
+/// The source of a revision, in a folder of its own.
+fn checkout(arguments: &Arguments) -> Result<PathBuf> {
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(args).current_dir(run::root());
+        command
+    };
+    let commit = format!("{}^{{commit}}", arguments.old);
+    let hash = run::output(&mut git(&["rev-parse", "--verify", "--quiet", &commit]))
+        .with_context(|| format!("{} is neither a git revision nor a folder with a profiling.txt", arguments.old))?;
+    let tree = run::root().join(&arguments.output).join(format!("tree-{}", hash.trim()));
+    if !tree.is_dir() {
+        std::fs::create_dir_all(&tree)?;
+        let archive = tree.join("source.tar");
+        run::output(git(&["archive", "-o"]).arg(&archive).arg(hash.trim()))?;
+        unpack(&archive, &tree)?;
+    }
+    Ok(tree)
+}
+
+fn unpack(archive: &Path, folder: &Path) -> Result<()> {
+    let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(folder).status()?;
+    if !status.success() {
+        bail!("{} cannot be unpacked", archive.display());
+    }
+    Ok(std::fs::remove_file(archive)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_times_that_changed_by_more_than_chance_count() {
+        let row = |kind: &str, name: &str, change: f64, significant: bool| serde_json::json!({"kind": kind, "name": name, "change": change, "significant": significant});
+        let rows = [row("own", "a", 0.02, true), row("total", "b", 0.02, true), row("own", "c", 0.01, false)];
+        let changes = significant(&serde_json::json!({ "rows": rows }).to_string()).unwrap();
+        assert_eq!(changes, [Change { function: "a".into(), change: 0.02 }]);
+        assert!(significant("{}").is_err());
+    }
+}
