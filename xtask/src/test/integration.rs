@@ -119,7 +119,7 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
         counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
     };
     let (work, primes) = (count_of("kmain;bare::work"), count_of("kmain;bare::work;bare::is_prime"));
-    if work < 100 || primes * 4 < work {
+    if work < 40 || primes * 4 < work {
         bail!("{primes} of {work} samples of the work are in is_prime:\n{folded}");
     }
     if let Some(strange) = folded.lines().find(|line| !line.starts_with("kmain") || line.contains(";[")) {
