@@ -92,7 +92,7 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
             let todo = "not a line of folded stacks; give --syms if these are profiles";
             return Err(Error::unusable(file, format!("line {}: {todo}", number + 1)));
         };
-        if stack == folded::LOST {
+        if [folded::LOST, folded::LOST_ANYWHERE].contains(&stack) {
             lost = lost.saturating_add(samples);
         } else {
             let frames: Vec<_> = stack.split(';').map(|name| folded.frames.named(name)).collect();

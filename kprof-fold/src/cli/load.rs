@@ -14,6 +14,7 @@ use super::values::{self, Rest};
 use crate::account::Account;
 use crate::error::Error;
 use crate::fold::{Folded, Folder};
+use crate::output::folded;
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::ingest::Consumer;
@@ -44,7 +45,7 @@ pub struct Loaded {
     pub lost: u64,
     /// Ticks merged within it.
     pub merged: u64,
-    /// Whether the losses can be drawn beside the chosen samples.
+    /// Whether the losses are those of the chosen samples.
     pub lost_is_attributable: bool,
     /// What is asked for beside the samples.
     pub shown: Shows,
@@ -235,22 +236,22 @@ fn merged(profile: &Profile, select: &Select) -> u64 {
 }
 
 impl Loaded {
-    /// Losses to be drawn beside the samples.
-    pub fn drawn_lost(&self) -> u64 {
-        if self.lost_is_attributable && self.shown.lost { self.lost } else { 0 }
-    }
-
-    /// Merged ticks to be drawn beside the samples.
-    pub fn drawn_merged(&self) -> u64 {
-        if self.lost_is_attributable && self.shown.merged { self.merged } else { 0 }
+    /// What is drawn beside the samples: frame and width.
+    pub fn beside(&self) -> [(&'static str, u64); 2] {
+        let [lost, merged] = match self.lost_is_attributable {
+            true => [folded::LOST, folded::MERGED],
+            false => [folded::LOST_ANYWHERE, folded::MERGED_ANYWHERE],
+        };
+        let width = |is_shown, width| if is_shown { width } else { 0 };
+        [(lost, width(self.shown.lost, self.lost)), (merged, width(self.shown.merged, self.merged))]
     }
 
     fn say_losses(&self, talk: Talk) {
         if self.lost > 0 {
-            let hint = if self.lost_is_attributable {
-                "shown as [lost]; a larger ring or a lower rate helps"
-            } else {
-                "not attributable to a context, so not shown"
+            let hint = match (self.shown.lost, self.lost_is_attributable) {
+                (false, _) => "not shown; a larger ring or a lower rate helps",
+                (true, true) => "shown as [lost]; a larger ring or a lower rate helps",
+                (true, false) => "not attributable to a context, and shown so; a larger ring or a lower rate helps",
             };
             talk.say(format_args!("{} samples were lost ({hint})", self.lost));
         }

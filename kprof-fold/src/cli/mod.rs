@@ -111,7 +111,7 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
 fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let loaded = load::load(input, choice)?;
     with_output(input, |out| {
-        let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
+        let beside = loaded.beside();
         folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
     })?;
     let code = loaded.exit_code(input.limits());
@@ -129,7 +129,7 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         reverse: args.reverse,
     };
     with_output(&args.input, |out| {
-        let beside = [(folded::LOST, loaded.drawn_lost()), (folded::MERGED, loaded.drawn_merged())];
+        let beside = loaded.beside();
         flamegraph::write(&loaded.folded, &beside, &style, &args.input.file, out)
     })?;
     Ok(loaded.exit_code(args.input.limits()))
