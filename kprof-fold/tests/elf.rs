@@ -215,13 +215,18 @@ fn a_symbol_at_the_last_address_has_frames() {
     assert_eq!(symbols.inlined(u64::MAX).len(), 1);
 }
 
-/// Found by fuzzing: a segment that begins near the end of all addresses.
+/// Found by fuzzing: segments near the end of all addresses, and reaching beyond it.
 #[test]
-fn code_at_the_last_place_of_a_file_is_asked_for_without_overflow() {
-    let found = include_bytes!("../fuzz/corpus/elf/code-at-the-last-place");
-    let image = [kprof_fold::symbols::elf::MAGIC, found].concat();
-    let symbols = Symbols::read("found", image, std::io::empty(), &mut Problems::default()).expect("is an ELF file");
-    for number in 0..symbols.len() {
-        let _ = symbols.lacks_frame(symbols.start(number));
+fn code_at_the_last_places_is_asked_for_without_overflow() {
+    for found in [
+        &include_bytes!("../fuzz/corpus/elf/code-at-the-last-place")[..],
+        include_bytes!("../fuzz/corpus/elf/code-beyond-the-last-place"),
+    ] {
+        let image = [kprof_fold::symbols::elf::MAGIC, found].concat();
+        let symbols =
+            Symbols::read("found", image, std::io::empty(), &mut Problems::default()).expect("is an ELF file");
+        for number in 0..symbols.len() {
+            let _ = symbols.lacks_frame(symbols.start(number));
+        }
     }
 }

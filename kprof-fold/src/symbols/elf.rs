@@ -122,7 +122,9 @@ impl Elf {
 
     /// The bytes of code from an address of the file on.
     pub fn code(&self, address: u64) -> Option<&[u8]> {
-        let (start, len, offset) = self.code.iter().find(|(start, len, _)| address.wrapping_sub(*start) < *len)?;
+        // A damaged file may have a segment that claims to reach beyond the last address.
+        let holds = |(start, len, _): &&(u64, u64, u64)| address.checked_sub(*start).is_some_and(|at| at < *len);
+        let (start, len, offset) = self.code.iter().find(holds)?;
         let place = |within: u64| usize::try_from(offset.checked_add(within)?).ok();
         self.data.get(place(address - start)?..place(*len)?)
     }
