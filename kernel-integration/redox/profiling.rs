@@ -607,9 +607,13 @@ mod sampling {
                 Calibration::of(before, moment(), reference, u64::from(count))
             };
             let count = (measure(ROUGH_COUNT)?.timer_hz / 50).min(u64::from(u32::MAX)) as u32;
-            // Waking may take its time; the quickest of some is nearest to the truth.
-            let rounds = [measure(count)?, measure(count)?, measure(count)?];
-            Ok(rounds.into_iter().max_by_key(|round| round.timer_hz).unwrap_or(rounds[0]))
+            // A virtual CPU may be put aside at any moment: the middle one of five has the TSC right, and among those that
+            // agree with it the quickest woke in time.
+            let mut rounds = (0..5).map(|_| measure(count)).collect::<Result<Vec<_>, _>>()?;
+            rounds.sort_unstable_by_key(|round| round.tsc_hz);
+            let middle = rounds[2];
+            let agrees = |round: &Calibration| round.tsc_hz.abs_diff(middle.tsc_hz) <= middle.tsc_hz / 100;
+            Ok(rounds.into_iter().filter(agrees).max_by_key(|round| round.timer_hz).unwrap_or(middle))
         };
         if let Some(ref hpet) = *crate::acpi::ACPI_TABLE.hpet.read() {
             // SAFETY: the kernel has mapped its registers; the first says how long a count is, in femtoseconds.

@@ -17,7 +17,7 @@ use crate::profiling::PROFILER;
 pub const MAX_CPUS: usize = 2;
 pub const STACK_BYTES: usize = 64 * 1024;
 const TIMER_VECTOR: u8 = 32;
-/// What TSC and timer count, as `measure` has found.
+/// What TSC and timer count.
 pub static CLOCK: Once<Calibration> = Once::new();
 
 /// The range of a stack.
@@ -132,20 +132,24 @@ pub fn sleep_ns(ns: u64) {
     interrupts::disable();
 }
 
-/// Finds out what TSC and timer count, against channel 2 of the PIT, while the timer counts `count` down.
-pub fn measure(count: u32) -> Calibration {
-    // SAFETY: the PIT's ports. Channel 2 counts down from 65535, the speaker stays silent.
-    let write = |port, value: u8| unsafe { Port::new(port).write(value) };
-    [(0x61, 1), (0x43, 0xb0), (0x42, 0xff), (0x42, 0xff)].into_iter().for_each(|(port, value)| write(port, value));
-    let moment = || {
-        write(0x43, 0x80);
-        // SAFETY: reads a counter, then the halves of the count latched just before.
-        let (tsc, halves) = unsafe { (_rdtsc(), [0x42; 2].map(|port| Port::<u8>::new(port).read())) };
-        Moment { tsc, reference: u64::from(!u16::from_le_bytes(halves)) }
-    };
+/// Finds out what TSC and timer count: five sleeps, of which the middle one counts (others may have been interrupted).
+pub fn calibrate() -> Calibration {
+    let mut rounds = [20_000_000; 5].map(measure);
+    rounds.sort_unstable_by_key(|round| round.tsc_hz);
+    rounds[2]
+}
+
+/// Against the HPET, at its usual place.
+fn measure(count: u32) -> Calibration {
+    let hpet = |register: usize| (0xfed0_0000 + register) as *mut u64;
+    // SAFETY: mapped as the APIC's registers are; the first says how long a count is in femtoseconds, 0x10 lets it count.
+    let femtoseconds = unsafe { (hpet(0x10).write_volatile(1), hpet(0).read_volatile() >> 32).1 };
+    // SAFETY: reads two counters.
+    let moment = || unsafe { Moment { tsc: _rdtsc(), reference: hpet(0xf0).read_volatile() } };
     let before = moment();
     write_apic(0x380, count);
     interrupts::enable_and_hlt();
     interrupts::disable();
-    Calibration::of(before, moment(), Reference { hz: 1_193_182, bits: 16 }, count.into()).expect("the PIT counts")
+    let reference = Reference { hz: 1_000_000_000_000_000 / femtoseconds, bits: 32 };
+    Calibration::of(before, moment(), reference, count.into()).expect("the HPET counts")
 }

@@ -33,7 +33,7 @@ impl Write for Log {
 extern "C" fn kmain(cpu: usize) -> ! {
     machine::set_up(cpu);
     if cpu == 0 {
-        machine::CLOCK.call_once(|| machine::measure((machine::measure(1_200_000).timer_hz / 50) as u32));
+        machine::CLOCK.call_once(machine::calibrate);
         profiling::init(boot::start_second());
         PROFILER.run_sampler(0);
     }

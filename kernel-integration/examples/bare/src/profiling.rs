@@ -7,7 +7,7 @@ use kprof::{Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profil
 use spin::Once;
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
-static READY: Once<()> = Once::new();
+static SAMPLES_OTHER: Once<bool> = Once::new();
 pub struct Port;
 
 impl Kernel for Port {
@@ -45,13 +45,15 @@ pub fn init(has_second: bool) {
     // SAFETY: this function runs once; nobody else names it.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
     PROFILER.init(|| Setup { slots: &SLOTS[..1 + usize::from(has_second)], meta, config });
-    READY.call_once(|| ());
+    SAMPLES_OTHER.call_once(|| has_second);
 }
 
 /// The CPU that works gets its ring; from then on it is sampled.
 pub fn register(cpu: usize) {
     static mut RING: [MaybeUninit<u64>; DEFAULT_RING_WORDS] = [MaybeUninit::uninit(); DEFAULT_RING_WORDS];
-    READY.wait();
+    while cpu == 1 && !SAMPLES_OTHER.wait() {
+        x86_64::instructions::hlt(); // It came so late that CPU 0 has not waited for it.
+    }
     // SAFETY: one CPU works; nobody else names it.
     PROFILER.register(cpu, || unsafe { (&raw mut RING).as_mut_unchecked() });
     PROFILER.context_name(1, "kmain");
