@@ -12,6 +12,7 @@ mod handler;
 mod heap;
 mod pages;
 mod switch;
+mod truth;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -39,6 +40,8 @@ pub fn folder() -> Arc<dyn Node> {
         ("heap", |text| rounds(text, heap::sort_and_count)),
         ("pages", |text| rounds(text, pages::fill_and_release)),
         ("switch", |text| rounds(text, switch::ping_pong)),
+        ("truth-a", |text| rounds(text, truth::mix_a)),
+        ("truth-b", |text| rounds(text, truth::mix_b)),
         #[cfg(feature = "profiling")]
         ("handler", |text| rounds(text, handler::measure)),
         ("module", module),
