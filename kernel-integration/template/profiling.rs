@@ -8,8 +8,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Interrupted, Kernel, NmiToken,
-    Profiler, Registers, Setup, Way,
+    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler,
+    Registers, Setup, Way,
 };
 
 // The kernel's own names.
@@ -141,16 +141,9 @@ pub fn register(cpu: usize) {
     PROFILER.register(cpu, || memory::allocate_words(info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
 }
 
-/// In the NMI entry's Rust half, with what it interrupted. Called from elsewhere, the token's promise is broken.
+/// In the NMI entry's Rust half, with what it interrupted: the stub's own frame, for which [`kprof::Interrupted`] is written,
+/// or [`Registers`]. Called from elsewhere, the token's promise is broken.
 pub fn on_nmi(frame: &TrapFrame) {
     // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
     PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
-}
-
-impl Interrupted for TrapFrame {
-    #[inline(always)]
-    fn registers(&self) -> Registers {
-        let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = self;
-        Registers { rip, cs, rflags, rsp, rbp, rcx }
-    }
 }

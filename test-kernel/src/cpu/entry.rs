@@ -15,7 +15,7 @@
 use core::arch::{asm, global_asm};
 
 use kprof::format::marker::{MARKER_PAGE, Marker};
-use kprof::{EntryFrame, Registers};
+use kprof::{EntryFrame, Interrupted, Registers};
 use x86_64::VirtAddr;
 use x86_64::registers::control::{Efer, EferFlags};
 use x86_64::registers::model_specific::{KernelGsBase, LStar, SFMask, Star};
@@ -233,6 +233,15 @@ pub struct TrapFrame {
 
 // The stubs align the stack by this size.
 static_assertions::const_assert_eq!(core::mem::size_of::<TrapFrame>() % 16, 0);
+
+/// What the stub saved, in the profiler's words.
+impl Interrupted for TrapFrame {
+    #[inline(always)]
+    fn registers(&self) -> Registers {
+        let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = self;
+        Registers { rip, cs, rflags, rsp, rbp, rcx }
+    }
+}
 
 impl TrapFrame {
     /// Whether user code was interrupted.
