@@ -118,6 +118,7 @@ pub fn init() {
             hz: info().number("hz", 1000) as u32,
             seed: info().number("seed", 42),
             boot: info().number("boot-id", random::next() | 1),
+            running: info().option("boot-profile").is_some(),
             can_wait: true,
             backoff_on_merged: info().option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),

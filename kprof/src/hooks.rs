@@ -18,7 +18,8 @@ pub trait Kernel: Sync + 'static {
 
     /// Sends an NMI (or, with [`crate::Way::Ipi`], the fixed interrupt) to each CPU of the set.
     ///
-    /// Context: the sampler CPU, ordinary code, interrupts as the kernel left them. [`CpuSet::all_others`] says when the
+    /// Context: the sampler CPU, ordinary code, interrupts as the kernel left them (until the sampler runs: its timer
+    /// interrupt, where the boot is sampled). [`CpuSet::all_others`] says when the
     /// APIC's "all but me" shorthand does the same as one message for each.
     fn signal(&self, cpus: &CpuSet<'_>);
 

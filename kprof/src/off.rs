@@ -117,7 +117,7 @@ impl<K: Kernel> Profiler<K> {
 
     /// Never due.
     #[inline(always)]
-    pub fn on_timer(&self, _token: &NmiToken, _at: &Registers) -> OwnTick {
+    pub fn on_timer(&'static self, _token: &NmiToken, _at: &Registers) -> OwnTick {
         OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX }
     }
 

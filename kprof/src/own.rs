@@ -27,7 +27,7 @@ impl<K: Kernel> Profiler<K> {
     /// One timer interrupt of a CPU that samples itself ([`Way::Own`], and every CPU until the sampler runs).
     ///
     /// Context: the timer's interrupt handler, interrupts off.
-    pub fn on_timer(&self, _token: &NmiToken, at: &Registers) -> OwnTick {
+    pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> OwnTick {
         let nothing = OwnTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
         let (Some(config), cpu) = (self.config(), self.kernel().cpu()) else { return nothing };
         let Some(slot) = self.slots().get(cpu) else { return nothing };
@@ -42,6 +42,10 @@ impl<K: Kernel> Profiler<K> {
                 gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed).wrapping_add(cpu as u64));
             } else {
                 outcome = self.own_tick_on(cpu, at, Direct);
+                // The sampler's CPU before it samples: the others are reached as soon as they register.
+                if config.sampler_cpu == Some(cpu) && config.way == Way::Nmi {
+                    self.send_tick(cpu);
+                }
             }
             next = after(if due == 0 { now } else { due }, self.gap(&mut gaps, config.tsc_hz), now);
             slot.sampler.own_gaps.store(gaps.state(), Ordering::Relaxed);

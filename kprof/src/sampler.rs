@@ -80,7 +80,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Numbers a tick for every CPU that takes ticks, and signals them.
-    fn send_tick(&'static self, me: usize) {
+    pub(crate) fn send_tick(&'static self, me: usize) {
         self.live.sending.store(true, Ordering::SeqCst);
         // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
         if self.state() == State::Running {

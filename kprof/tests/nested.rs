@@ -110,5 +110,5 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
     }
     assert!(places > if cfg!(miri) { 2 } else { 20 }, "only {places} nested NMIs");
     PROFILER.stop().unwrap();
-    assert!(counter("lost-nested") > if cfg!(miri) { 0 } else { 5 });
+    assert!(cfg!(miri) || counter("lost-nested") > 5);
 }

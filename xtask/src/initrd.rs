@@ -62,9 +62,9 @@ impl Initrd {
         Ok(())
     }
 
-    /// Adds a text.
-    pub fn text(&mut self, name: &str, text: &str) {
-        self.entries.push((name.to_owned(), PROGRAM, text.as_bytes().to_vec()));
+    /// Adds a text before all else: what the kernel looks for while it boots is found at once.
+    pub fn first_text(&mut self, name: &str, text: &str) {
+        self.entries.insert(0, (name.to_owned(), PROGRAM, text.as_bytes().to_vec()));
     }
 
     /// Writes the archive (cpio, newc). The same entries give the same bytes.

@@ -70,7 +70,7 @@ impl Parts {
         for name in ["touch-pages", "syscall-check"] {
             initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
         }
-        initrd.text("boot/syms.txt", &kernel.symbols);
+        initrd.first_text("boot/syms.txt", &kernel.symbols);
         initrd.file("boot/module", &self.module)?;
         initrd.write(path)
     }

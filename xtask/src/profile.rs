@@ -70,6 +70,10 @@ pub struct Arguments {
     /// The same kernel, workload and seed give the same files to the byte (see docs/repeatable.md)
     #[arg(long)]
     repeatable: bool,
+    /// Samples the boot too, from the first instructions of the kernel on: by the boot CPU's oldest timer (up to 100000
+    /// a second) until the sampler takes over
+    #[arg(long, conflicts_with = "repeatable")]
+    boot: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/kprof")]
     output: PathBuf,
@@ -86,6 +90,9 @@ pub struct Arguments {
     #[arg(long)]
     open: bool,
 }
+
+/// What the test kernel keeps in its image for the first ring of a boot that is sampled.
+const MOST_EARLY_RING_WORDS: u32 = 65536;
 
 /// How often `--live` shows a table.
 const LIVE_EVERY: Duration = Duration::from_secs(2);
@@ -178,6 +185,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     workloads::check(&arguments.workload)?;
+    if arguments.boot && arguments.ring_words > MOST_EARLY_RING_WORDS {
+        bail!(
+            "--boot: the rings can have {MOST_EARLY_RING_WORDS} words at most: the first one is part of the kernel image"
+        );
+    }
     if arguments.cpus == 1 && arguments.way != Way::Own {
         bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more, or --way self");
     }
@@ -226,7 +238,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(
-        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} {}",
+        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} {} {}",
         accel.name(),
         arguments.way.name(),
         arguments.hz,
@@ -237,6 +249,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         arguments.ring_words,
         if arguments.drain_after { "after" } else { "on" },
         arguments.origin()?,
+        if arguments.boot { format!("boot-profile=1 cpus={}", arguments.cpus) } else { String::new() },
     );
     let machine = Machine {
         kernel: &folder.join("kernel"),

@@ -3,6 +3,7 @@
 //! The boot CPU brings up memory, clock and the other CPUs, then samples them (or idles, where nothing is sampled); the
 //! rest (devices, files, init) is done by a kernel thread, which can sleep.
 
+pub mod early;
 pub mod pvh;
 
 use alloc::string::String;
@@ -64,30 +65,33 @@ extern "C" fn kmain(start_info: u64) -> ! {
     log::init();
     let info = INFO.call_once(|| pvh::read(start_info));
     log!("kprof test kernel: {}", info.command_line);
+    let early = early::wanted(info);
+    if early {
+        early::start(info);
+    }
     memory::init(info);
     EPOCH_S.store(info.number("epoch", 0), Ordering::Relaxed);
     random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
     symbols::init(info.initrd);
 
     let platform = acpi::read(info.rsdp);
-    apic::set_base(platform.local_apic);
-    cpu::init(0);
-    apic::enable();
-    let boot_id = apic::id();
-    CPUS[0].apic_id.store(boot_id, Ordering::Relaxed);
-    cpu::set_count(platform.apic_ids.len());
-    if let Some(io_apic) = platform.io_apic {
-        ioapic::set_base(io_apic);
+    let boot_id = start_boot_cpu(&platform);
+    if !early {
+        mask_pic();
     }
-    mask_pic();
     match platform.pm_timer_port {
         Some(port) => clock::calibrate(port),
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
     }
     cpu::set_sampler(profiling::wants_sampler());
     turns::init(info.option("accel") == Some("icount"));
-    profiling::init();
+    if !early {
+        profiling::init();
+    }
     scheduler::adopt(stacks::boot_stack(), "idle 0");
+    if early {
+        early::go_on();
+    }
     CPUS[0].online.store(true, Ordering::Release);
     let others: Vec<u32> = platform.apic_ids.iter().copied().filter(|id| *id != boot_id).collect();
     smp::start_all(&others[..others.len().min(cpu::MAX_CPUS - 1)]);
@@ -95,11 +99,31 @@ extern "C" fn kmain(start_info: u64) -> ! {
 
     let pci_config = platform.pci_config;
     thread::spawn_kernel("start", move || start(pci_config));
+    if early {
+        early::stop();
+    }
     if cpu::sampler() == Some(0) {
         profiling::run_sampler(0);
     }
     profiling::register(0);
     scheduler::idle_forever()
+}
+
+/// The boot CPU's own tables, its local APIC, and how many others there are; its APIC id.
+#[inline(never)]
+fn start_boot_cpu(platform: &acpi::Platform) -> u32 {
+    apic::set_base(platform.local_apic);
+    x86_64::instructions::interrupts::without_interrupts(|| {
+        cpu::init(0);
+        apic::enable();
+    });
+    let boot_id = apic::id();
+    CPUS[0].apic_id.store(boot_id, Ordering::Relaxed);
+    cpu::set_count(platform.apic_ids.len());
+    if let Some(io_apic) = platform.io_apic {
+        ioapic::set_base(io_apic);
+    }
+    boot_id
 }
 
 /// The other CPUs begin here, interrupts off, on a stack of their own.

@@ -128,11 +128,13 @@ fn send(apic_id: u32, low: u32) {
             msr(COMMAND_LOW).write(u64::from(apic_id) << 32 | u64::from(low));
         };
     }
-    while read(COMMAND_LOW) & DELIVERY_PENDING != 0 {
-        core::hint::spin_loop();
-    }
-    write(COMMAND_HIGH, apic_id << 24);
-    write(COMMAND_LOW, low);
+    x86_64::instructions::interrupts::without_interrupts(|| {
+        while read(COMMAND_LOW) & DELIVERY_PENDING != 0 {
+            core::hint::spin_loop();
+        }
+        write(COMMAND_HIGH, apic_id << 24);
+        write(COMMAND_LOW, low);
+    });
 }
 
 /// Sends interrupt `vector` to one CPU. Interrupts off: the two command registers are written one after the other.

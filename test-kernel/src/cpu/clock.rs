@@ -32,6 +32,11 @@ pub fn tsc_hz() -> u64 {
     TSC_HZ.load(Ordering::Relaxed)
 }
 
+/// What somebody else has measured, until `calibrate`.
+pub fn set_tsc_hz(hz: u64) {
+    TSC_HZ.store(round(hz), Ordering::Relaxed);
+}
+
 /// Nanoseconds since `calibrate`.
 pub fn now_ns() -> u64 {
     let ticks = tsc().wrapping_sub(BOOT_TSC.load(Ordering::Relaxed));
@@ -39,6 +44,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// Measures TSC and APIC timer. In: the PM timer's port. Interrupts off; the APIC is on; boot CPU only.
+#[inline(never)]
 pub fn calibrate(pm_timer_port: u16) {
     let mut pm = PortReadOnly::<u32>::new(pm_timer_port);
     // SAFETY: the FADT says that the PM timer is at this port; reading has no effect.
@@ -94,6 +100,7 @@ pub fn sleep_once_ns(ns: u64) {
 
 /// Sleeps in `hlt` until `ns` nanoseconds have passed. Only where this CPU's timer belongs to nobody else: while CPUs
 /// start, and on the sampler's CPU. Works with interrupts on or off and leaves the flag as it was.
+#[inline(never)]
 pub fn wait_ns(ns: u64) {
     let were_on = interrupts::are_enabled();
     interrupts::disable();

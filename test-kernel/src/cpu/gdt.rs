@@ -23,8 +23,11 @@ pub const KERNEL_DATA: u16 = 0x10;
 pub const USER_DATA: u16 = 0x23;
 /// User code segment, with its privilege level.
 pub const USER_CODE: u16 = 0x2b;
-/// Selector of the TSS of CPU 0; each further CPU is 16 bytes on.
-pub const FIRST_TSS: u16 = 0x30;
+/// Selector of the TSS of CPU 0; each further CPU is 16 bytes on. So placed that the middle bits of a selector are the
+/// CPU's number, and 0, the task register of a CPU that has loaded none, means the boot CPU.
+pub const FIRST_TSS: u16 = 16 * MAX_CPUS as u16;
+/// Entries of the table.
+const ENTRIES: usize = FIRST_TSS as usize / 8 + 2 * MAX_CPUS;
 
 /// Interrupt stack table index of the NMI.
 pub const IST_NMI: u16 = 0;
@@ -38,7 +41,7 @@ struct TssCell(UnsafeCell<TaskStateSegment>);
 unsafe impl Sync for TssCell {}
 
 static TSS: [TssCell; MAX_CPUS] = [const { TssCell(UnsafeCell::new(TaskStateSegment::new())) }; MAX_CPUS];
-static GDT: spin::Once<GlobalDescriptorTable<{ 6 + 2 * MAX_CPUS }>> = spin::Once::new();
+static GDT: spin::Once<GlobalDescriptorTable<ENTRIES>> = spin::Once::new();
 
 /// Address of the NMI entry of this CPU's interrupt stack table, which the NMI stub moves.
 fn nmi_pointer(cpu: usize) -> u64 {
@@ -55,6 +58,9 @@ pub fn init(cpu: usize) {
         gdt.append(Descriptor::UserSegment(DescriptorFlags::USER_CODE32.bits()));
         gdt.append(Descriptor::user_data_segment());
         gdt.append(Descriptor::user_code_segment());
+        for _ in gdt.entries().len()..FIRST_TSS as usize / 8 {
+            gdt.append(Descriptor::UserSegment(0));
+        }
         for tss in &TSS {
             // SAFETY: the TSS lives in a static.
             gdt.append(unsafe { Descriptor::tss_segment_unchecked(tss.0.get()) });

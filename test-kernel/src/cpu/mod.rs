@@ -104,11 +104,12 @@ pub fn id() -> usize {
 #[inline(always)]
 pub fn id_in_handler() -> usize {
     let selector: u32;
-    // SAFETY: `str` reads the task register, which is loaded before interrupts are, and has no effect. In a handler it says
-    // the same each time.
+    // SAFETY: `str` reads the task register and has no effect. In a handler it says the same each time.
     unsafe { asm!("str {0:e}", out(reg) selector, options(pure, nomem, nostack, preserves_flags)) };
-    (selector.wrapping_sub(gdt::FIRST_TSS as u32) / 16) as usize % MAX_CPUS
+    (selector / 16) as usize % MAX_CPUS
 }
+
+static_assertions::const_assert_eq!(gdt::FIRST_TSS as usize / 16 % MAX_CPUS, 0);
 
 /// The block of this CPU, in a handler.
 #[inline(always)]
@@ -149,6 +150,7 @@ pub fn for_devices() -> &'static Cpu {
 }
 
 /// Sets up this CPU's tables. In: its number. Called once on each CPU, interrupts off.
+#[inline(never)]
 pub fn init(cpu: usize) {
     gdt::init(cpu);
     idt::load();

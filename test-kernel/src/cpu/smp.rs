@@ -93,6 +93,7 @@ unsafe extern "C" {
 }
 
 /// Starts the CPUs in `apic_ids` (all but the boot CPU's) as CPU 1, 2, ... and waits for each.
+#[inline(never)]
 pub fn start_all(apic_ids: &[u32]) {
     // SAFETY: the symbols are addresses in the boot section, which is mapped one to one below 1 GiB; the page at
     // TRAMPOLINE is low RAM that nobody uses.

@@ -40,6 +40,11 @@ fn interrupt(vector: u8, frame: &TrapFrame) {
     let cpu = super::this();
     match vector {
         apic::SPURIOUS => return,
+        boot::early::VECTOR => {
+            boot::early::on_interrupt();
+            // Not the local APIC's: nothing to acknowledge there.
+            return profiling::on_boot_timer(frame);
+        }
         apic::TIMER => {
             profiling::on_timer(frame);
             if cpu.schedules.load(Ordering::Relaxed) {

@@ -25,6 +25,7 @@ static FRAMES: IrqLock<Frames> = IrqLock::new(Frames { free: 0, next: 0, end: 0,
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// Takes the RAM between the kernel image and the initrd (QEMU puts that at the end).
+#[inline(never)]
 pub fn init(info: &BootInfo) {
     let start = page_ceil(super::paging::kernel_end_physical()).max(info.ram.0);
     let end = page_floor(info.initrd_start().unwrap_or(info.ram.1).min(info.ram.1));

@@ -54,6 +54,7 @@ unsafe impl RawMutex for RawIrqLock {
 static HEAP: TalcLock<RawIrqLock, Manual> = TalcLock::new(Manual);
 
 /// Gives the heap its memory. Once, before the first allocation.
+#[inline(never)]
 pub fn init() {
     let start = frames::allocate_contiguous(HEAP_BYTES / super::PAGE).expect("not enough RAM for the heap");
     // SAFETY: the frames are the heap's alone from now on, and mapped in the direct map.

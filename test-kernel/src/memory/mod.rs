@@ -18,6 +18,7 @@ pub mod user;
 
 use core::mem::MaybeUninit;
 use core::slice;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::boot::pvh::BootInfo;
 
@@ -49,6 +50,7 @@ pub const fn page_ceil(address: u64) -> u64 {
 }
 
 /// Brings up frames, page tables and heap, in this order. Once, on the boot CPU.
+#[inline(never)]
 pub fn init(info: &BootInfo) {
     frames::init(info);
     paging::init(info.ram.1);
@@ -60,7 +62,21 @@ pub fn init(info: &BootInfo) {
 /// # Panics
 /// When there is not that much memory in one piece.
 pub fn allocate_words(words: usize) -> &'static mut [MaybeUninit<u64>] {
-    let start = frames::allocate_contiguous((words as u64 * 8).div_ceil(PAGE)).expect("no memory for the profiler");
-    // SAFETY: frames that nobody else has, in the direct map, for ever.
-    unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) }
+    match frames::allocate_contiguous((words as u64 * 8).div_ceil(PAGE)) {
+        // SAFETY: frames that nobody else has, in the direct map, for ever.
+        Some(start) => unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) },
+        // Before there are frames.
+        None => early_words(words).expect("no memory for the profiler"),
+    }
+}
+
+/// Words of the kernel image, for a profile of the boot: names and the boot CPU's ring.
+fn early_words(words: usize) -> Option<&'static mut [MaybeUninit<u64>]> {
+    const WORDS: usize = 72 * 1024;
+    static mut MEMORY: [MaybeUninit<u64>; WORDS] = [MaybeUninit::zeroed(); WORDS];
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    let from = USED.fetch_add(words, Ordering::Relaxed);
+    // SAFETY: each part is given away once, and nobody touches the whole.
+    (from + words <= WORDS)
+        .then(|| unsafe { slice::from_raw_parts_mut((&raw mut MEMORY).cast::<MaybeUninit<u64>>().add(from), words) })
 }

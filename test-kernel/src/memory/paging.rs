@@ -91,6 +91,7 @@ pub fn kernel_end_physical() -> u64 {
 }
 
 /// Builds the kernel half. Once, on the boot CPU.
+#[inline(never)]
 pub fn init(ram_end: u64) {
     // A new set of tables; the boot tables stay in force until their top entries change.
     let top = frames::allocate_zeroed().expect("no memory for page tables");
@@ -126,6 +127,7 @@ fn map_huge(tables: u64, address: u64, physical: u64) {
 }
 
 /// Takes the one-to-one map of the first GiB away, once all CPUs run. Address 0 is then unmapped.
+#[inline(never)]
 pub fn drop_identity_map() {
     // SAFETY: no code runs at low addresses any more.
     unsafe { ptr::write_volatile(phys_to_virt(boot_tables()) as *mut u64, 0) };

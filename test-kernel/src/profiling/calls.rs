@@ -50,6 +50,12 @@ pub fn on_timer(frame: &TrapFrame) {
     }
 }
 
+/// While the boot itself is sampled: in the handler of the timer that there is then.
+pub fn on_boot_timer(frame: &TrapFrame) {
+    // SAFETY: the timer's stub calls this with the registers it interrupted, interrupts off.
+    PROFILER.on_timer(&unsafe { NmiToken::new() }, &frame.registers());
+}
+
 /// When code was loaded: from here on it may run.
 pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
     PROFILER.image(&Image { name, load: text.0, text, build_id });

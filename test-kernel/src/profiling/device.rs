@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use kprof::ENABLED;
 
 use super::PROFILER;
+use crate::boot::early;
 use crate::cpu::{self, clock};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
@@ -34,7 +35,8 @@ pub fn folder() -> Arc<dyn Node> {
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
         names.push((String::from("profiling-meta"), Stream::new(None)));
-        for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != cpu::sampler()) {
+        let sampler = cpu::sampler().filter(|_| !early::wanted(crate::boot::info()));
+        for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != sampler) {
             names.push((format!("profiling-{cpu}"), Stream::new(Some(cpu))));
         }
     }

@@ -5,7 +5,7 @@
 //! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
 //! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
 //! profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the module's image,
-//! some stack of /root/profiling.txt has this in it).
+//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module).
 
 use std::path::Path;
 use std::process::Command;
@@ -155,6 +155,12 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
         let folded = run::output(Command::new(&parts.fold).arg(place.join(file)).arg(&symbols))?;
         if folded.lines().count() < 3 {
             bail!("{file} folds to {} stacks only", folded.lines().count());
+        }
+    }
+    for names in scenario.directives("folded") {
+        let folded = run::output(Command::new(&parts.fold).arg(share.join("profiling.txt")).arg(&symbols))?;
+        if !folded.lines().any(|line| line.contains(names)) {
+            bail!("no stack has {names:?} in it:\n{folded}");
         }
     }
     for names in scenario.directives("module") {

@@ -1,0 +1,20 @@
+# The boot is sampled from its first instructions on: memory, tables, the start of the other CPUs and the devices are seen, and
+# where the sampler takes over. The records wait in the ring until profiled comes.
+# accel: icount
+# cpus: 4
+# append: boot-profile=1 cpus=4 hz=40000 ring-words=65536
+# limit: 120
+# balanced: profiling.txt
+# folded: kmain;test_kernel::memory::init
+# folded: kmain;test_kernel::cpu::smp::start_all
+# folded: test_kernel::boot::find_devices
+. /etc/profiled.sh
+ctl=/scheme/debug/ctl-profiling
+grep -q '^state running' $ctl || exit 1
+[ "$(sed -n 's/^cpu.0.recorded //p' $ctl)" -gt 100 ] || exit 2
+[ "$(sed -n 's/^cpu.1.taken //p' $ctl)" -gt 10 ] || exit 3
+profiled_start || exit 4
+echo stop > $ctl
+profiled_stop || exit 5
+grep -q '^# setting .*value=way%20nmi' /root/profiling.txt || exit 6
+grep -q '^boot 0 ' /root/profiling.txt || exit 7
