@@ -80,11 +80,11 @@ work 2
 echo keep user > $ctl
 echo hz 100000 force > $ctl
 echo backoff on > $ctl
-for try in 1 2 3 4 5 6 7 8; do
+for try in $(seq 16); do
     [ -n "$(value hz-now)" ] && break
-    work 10
+    work 20
 done
-[ $(value hz) = 100000 ] && [ $(value hz-now) -lt 100000 ] || exit 14
+[ $(value hz) = 100000 ] && [ "$(value hz-now)" -lt 100000 ] || exit 14
 
 echo stop > $ctl
 profiled_stop || exit 15
