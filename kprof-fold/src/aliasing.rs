@@ -30,8 +30,9 @@ const LEAST_SAMPLES: usize = 20 * STRETCHES;
 const LEAST_EXPECTED: f64 = 1.0;
 /// The most places that are looked at.
 const MOST_PLACES: usize = 20;
-/// From this part of all gaps on that are multiples of the common one, gaps are fixed.
-const FIXED: f64 = 0.9;
+/// From this part of all gaps on that are multiples of the common one, gaps are fixed: of gaps that vary by a quarter 8 %
+/// are, and of fixed ones all but those that interrupts were off at.
+const FIXED: f64 = 0.5;
 /// How near to a multiple, in parts of the common gap.
 const NEAR: f64 = 0.02;
 

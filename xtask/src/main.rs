@@ -1,7 +1,7 @@
-//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `storm`, `sweep`, `bench`, `test`.
+//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `storm`, `sweep`, `bench`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`).
 
 mod bench;
 mod build;
@@ -17,6 +17,7 @@ mod sweep;
 mod test;
 mod toolchain;
 mod tools;
+mod truth;
 mod workloads;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ enum Verb {
     Profile(profile::Arguments),
     Repeat(repeat::Arguments),
     Gate(gate::Arguments),
+    Truth(truth::Arguments),
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Repeat(arguments) => repeat::run(&arguments),
         Verb::Gate(arguments) => gate::run(&arguments),
+        Verb::Truth(arguments) => truth::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),

@@ -58,6 +58,9 @@ pub struct Arguments {
     /// Samples that are left out otherwise: while a CPU is idle, while it runs user code
     #[arg(long, value_enum, value_delimiter = ',')]
     keep: Vec<Keep>,
+    /// Random gaps between ticks, or fixed ones, which may go in step with the work
+    #[arg(long, value_enum, default_value_t = Gaps::Random)]
+    gaps: Gaps,
     /// Words of each CPU's ring, a power of two
     #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1024..=16_777_216))]
     ring_words: u32,
@@ -109,6 +112,15 @@ pub enum Way {
     /// Each core's own timer, no core is set apart; blind with interrupts off
     #[value(name = "self")]
     Own,
+}
+
+/// How far apart ticks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Gaps {
+    /// A quarter more or less than the period.
+    Random,
+    /// The period.
+    Fixed,
 }
 
 /// What is kept by option.
@@ -238,7 +250,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(
-        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} {} {}",
+        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} gaps={} {} {}",
         accel.name(),
         arguments.way.name(),
         arguments.hz,
@@ -248,6 +260,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         arguments.keep.iter().map(|keep| keep.name()).collect::<Vec<_>>().join(","),
         arguments.ring_words,
         if arguments.drain_after { "after" } else { "on" },
+        if arguments.gaps == Gaps::Fixed { "fixed" } else { "random" },
         arguments.origin()?,
         if arguments.boot { format!("boot-profile=1 cpus={}", arguments.cpus) } else { String::new() },
     );
