@@ -94,7 +94,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 16] = [
+const GROUPS: [Group; 17] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -111,6 +111,7 @@ const GROUPS: [Group; 16] = [
     ("storm", path::storm),
     ("path", path::run),
     ("repeatable", path::repeatable),
+    ("truth", path::truth),
 ];
 
 /// Runs the verb.

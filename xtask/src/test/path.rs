@@ -11,6 +11,7 @@ use crate::profile;
 use crate::repeat;
 use crate::run;
 use crate::storm;
+use crate::truth;
 
 /// The command line of a run.
 #[derive(Parser)]
@@ -63,6 +64,14 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, output };
     outcome.check("two runs with one seed", repeat::run(&arguments).map(drop));
     outcome.check("the gate", the_gate());
+    Ok(outcome)
+}
+
+/// Shares against what was counted, one seed for each way; all twenty are `cargo xtask truth`.
+pub fn truth(_: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let arguments = truth::Arguments { seeds: 1, output: run::root().join("target/path/truth") };
+    outcome.check("one seed", truth::run(&arguments).map(drop));
     Ok(outcome)
 }
 

@@ -1,0 +1,2 @@
+# loops whose distribution is known, for `cargo xtask truth` with a thread per CPU
+echo 300000 > /kernel/truth-b
