@@ -101,7 +101,7 @@ fn framed(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8], recording: bool) 
         return snapshot(ring, reader, buffer);
     }
     let from = reader.position.load(Ordering::Relaxed).max(ring.tail());
-    let mut to = from;
+    let (mut to, mut records) = (from, 0);
     while let Ok(Some(length)) = ring.record_at(to) {
         let needed = (to + length - from) as usize * 8;
         if needed > buffer.len() {
@@ -111,6 +111,7 @@ fn framed(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8], recording: bool) 
             break;
         }
         to += length;
+        records += 1;
     }
     let bytes = (to - from) as usize * 8;
     if ring.copy(from, &mut buffer[..bytes]).is_err() {
@@ -118,6 +119,7 @@ fn framed(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8], recording: bool) 
         return Ok(0);
     }
     reader.position.store(to, Ordering::Relaxed);
+    reader.read.fetch_add(records, Ordering::Relaxed);
     Ok(bytes)
 }
 

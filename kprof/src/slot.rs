@@ -59,6 +59,8 @@ pub(crate) const SCRATCH_WORDS: usize = 16;
 pub(crate) struct ReaderPart {
     /// Where the next read begins.
     pub(crate) position: AtomicU64,
+    /// Records from the oldest one up to there; kept by the claimed reader of a ring that is not overwritten.
+    pub(crate) read: AtomicU64,
     /// Samples acknowledged.
     pub(crate) delivered: Counter,
     /// Held while somebody reads.
@@ -67,7 +69,18 @@ pub(crate) struct ReaderPart {
 
 impl ReaderPart {
     pub(crate) const fn new() -> Self {
-        Self { position: AtomicU64::new(0), delivered: Counter::new(), busy: AtomicBool::new(false) }
+        Self {
+            position: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            delivered: Counter::new(),
+            busy: AtomicBool::new(false),
+        }
+    }
+
+    /// The next reader begins with the oldest record.
+    pub(crate) fn rewind(&self) {
+        self.position.store(0, Ordering::Relaxed);
+        self.read.store(0, Ordering::Relaxed);
     }
 }
 

@@ -213,7 +213,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// The same for a kernel that was built already.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<ExitCode> {
     let accel = match (arguments.repeatable, arguments.accel) {
         (true, Accel::Auto | Accel::Icount) => Accel::Icount,

@@ -192,10 +192,16 @@ impl<K: Kernel> Profiler<K> {
     /// Frees what lies below `position` and counts it as delivered.
     fn acknowledge(&self, stream: Stream, position: u64) -> Result<(), Refusal> {
         let Some((ring, reader)) = self.stream(stream) else { return Ok(()) };
+        let slot = if let Stream::Cpu(cpu) = stream { self.slots().get(cpu) } else { None };
+        let never_overwritten = slot.is_none_or(|slot| slot.handler.counters.overwritten.get() == 0);
         let freed = alone(reader, || {
-            let count = acknowledged(ring, reader, position).unwrap_or(0);
+            let read = reader.read.load(Ordering::Relaxed);
+            // All that was read, as nearly always: it was counted then.
+            let is_all = never_overwritten && position == reader.position.load(Ordering::Relaxed);
+            let count = if is_all { read } else { acknowledged(ring, reader, position).unwrap_or(0) };
             if count > 0 {
                 ring.release(position);
+                reader.read.store(read.saturating_sub(count), Ordering::Relaxed);
                 reader.delivered.add(count);
             }
             Ok(())
@@ -216,7 +222,7 @@ impl<K: Kernel> Profiler<K> {
     /// The next reader begins with the oldest record that is not acknowledged.
     fn rewind_readers(&self) {
         let readers = self.slots().iter().map(|slot| &slot.reader).chain([&self.meta.reader]);
-        readers.for_each(|reader| reader.position.store(0, Ordering::Relaxed));
+        readers.for_each(ReaderPart::rewind);
     }
 }
 

@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::Goals;
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::Accel;
@@ -37,29 +38,6 @@ pub struct Arguments {
 
 /// What the peer was measured at, where this was specified: its walk alone, instructions at 16 and 28 frames.
 const PEER_WALK: [(usize, f64); 2] = [(16, 372.0), (28, 607.0)];
-
-/// How it went.
-#[derive(Default)]
-pub struct Goals {
-    met: usize,
-    missed: usize,
-    skipped: usize,
-}
-
-impl Goals {
-    /// Judges a figure that must not be above `most`.
-    pub fn at_most(&mut self, what: &str, is: f64, most: f64) {
-        let met = is <= most;
-        *(if met { &mut self.met } else { &mut self.missed }) += 1;
-        println!("{} {what}: {is:.3} (at most {most})", if met { "ok    " } else { "MISSED" });
-    }
-
-    /// Says why a figure is not judged here.
-    pub fn skip(&mut self, what: &str, why: &str) {
-        self.skipped += 1;
-        println!("skipped {what}: {why}");
-    }
-}
 
 /// Runs the bench.
 ///
@@ -89,8 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             boot(&mut goals, &parts, &on)?;
         }
     }
-    println!("{} goals met, {} missed, {} skipped", goals.met, goals.missed, goals.skipped);
-    Ok(if goals.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(goals.end())
 }
 
 /// The lines that a bench of the crate prints.

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: speed beside that of the peers, a file per bench.
 
+mod daemon;
 mod fold;
 mod kernel;
 mod measure;
@@ -18,6 +19,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Bench {
+    Daemon(daemon::Arguments),
     Fold(fold::Arguments),
     Kernel(kernel::Arguments),
     #[command(hide = true)]
@@ -30,8 +32,38 @@ enum Bench {
 /// If something cannot be built, installed or run.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.bench {
+        Bench::Daemon(arguments) => daemon::run(arguments),
         Bench::Fold(arguments) => fold::run(arguments),
         Bench::Kernel(arguments) => kernel::run(arguments),
         Bench::Measured(arguments) => measure::child(arguments),
+    }
+}
+
+/// How it went.
+#[derive(Default)]
+pub struct Goals {
+    met: usize,
+    missed: usize,
+    skipped: usize,
+}
+
+impl Goals {
+    /// Judges a figure that must not be above `most`.
+    pub fn at_most(&mut self, what: &str, is: f64, most: f64) {
+        let met = is <= most;
+        *(if met { &mut self.met } else { &mut self.missed }) += 1;
+        println!("{} {what}: {is:.3} (at most {most})", if met { "ok    " } else { "MISSED" });
+    }
+
+    /// Says why a figure is not judged here.
+    pub fn skip(&mut self, what: &str, why: &str) {
+        self.skipped += 1;
+        println!("skipped {what}: {why}");
+    }
+
+    /// The last line, and the exit code.
+    pub fn end(&self) -> ExitCode {
+        println!("{} goals met, {} missed, {} skipped", self.met, self.missed, self.skipped);
+        if self.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
