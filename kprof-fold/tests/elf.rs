@@ -15,7 +15,8 @@ fn the_inlined_one(value: u64) -> u64 {
 
 #[inline(never)]
 fn the_function_around_it(value: u64) -> u64 {
-    the_inlined_one(value) + the_inlined_one(value + 1)
+    let both = the_inlined_one(value) + the_inlined_one(value + 1);
+    std::hint::black_box(both).wrapping_mul(5)
 }
 
 fn own_image() -> (Symbols, String) {
@@ -30,6 +31,18 @@ fn place(symbols: &Symbols) -> (u64, u64) {
     let start = starts.next().expect("has the symbol");
     assert_eq!(starts.next(), None);
     (start, symbols.table.get(symbols.table.find(start).expect("is found")).size)
+}
+
+/// An address of the function's own code, with its line, which no inlined call shares.
+fn own_code(symbols: &Symbols) -> (u64, u32) {
+    let (start, size) = place(symbols);
+    let own = (start..start + size).find_map(|address| match symbols.inlined(address).as_slice() {
+        [Inlined { location: Some(place), .. }] if place.line != line_of("the_inlined_one(value) + ") => {
+            Some((address, place.line))
+        }
+        _ => None,
+    });
+    own.expect("the function has code of its own")
 }
 
 #[test]
@@ -117,6 +130,7 @@ fn line_of(text: &str) -> u32 {
 fn annotate(header: &str) -> (Option<i32>, String, String) {
     let (symbols, file) = own_image();
     let (start, size) = place(&symbols);
+    let (own, _) = own_code(&symbols);
     let slide = 0xffff_ffff_8000_0000u64;
     let inner = (start..start + size).find(|address| {
         symbols
@@ -128,7 +142,7 @@ fn annotate(header: &str) -> (Option<i32>, String, String) {
     let load = symbols.elf.expect("is an ELF file").base + slide;
     let text = format!(
         "# kprof-profile 1\n# load {load:x}\n{header}a 0 1 {inner:x}\na 0 2 {inner:x}\na 0 3 {:x}\n",
-        start + slide
+        own + slide
     );
     let profile =
         std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("annotate-{}.profile", header.len()));
@@ -152,7 +166,8 @@ fn annotate_shows_the_lines_of_a_function_with_their_share() {
         rows.into_iter().find(|row| row.get(2).is_some_and(|number| *number == line.to_string())).unwrap_or_default()
     };
     assert_eq!(row(&text, line_of("the_inlined_one(value) + "))[..2], ["0.00", "66.67"], "{text}");
-    assert_eq!(row(&text, line_of("fn the_function_around_it"))[..2], ["33.33", "33.33"], "{text}");
+    let (_, own_line) = own_code(&own_image().0);
+    assert_eq!(row(&text, own_line)[..2], ["33.33", "33.33"], "{text}");
 }
 
 #[test]
@@ -173,7 +188,7 @@ fn annotate_says_when_places_are_rough() {
 #[test]
 fn images_beside_the_kernel_have_their_own_build_and_place() {
     let (symbols, file) = own_image();
-    let (start, _) = place(&symbols);
+    let (own, own_line) = own_code(&symbols);
     let elf = symbols.elf.as_ref().expect("is an ELF file");
     let id = elf.build_id.clone().expect("the linker writes a build id");
     let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -181,7 +196,7 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
     std::fs::write(&syms, "ffffffff80001000 T kmain\n").expect("the test folder is writable");
     let run = |id: &str, more: &[&str]| {
         let load = 0x7000_0000_0000 + elf.base;
-        let at = 0x7000_0000_0000 + start;
+        let at = 0x7000_0000_0000 + own;
         let image = format!("# image tsc=1 load={load:x} text={load:x}-700100000000 build-id={id} name=init%201\n");
         let text = format!("# kprof-profile 1\n{image}a 0 1 {at:x}\na 0 2 ffffffff80001000\n");
         std::fs::write(&profile, text).expect("the test folder is writable");
@@ -197,7 +212,7 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
     let lines: Vec<&str> = out.lines().collect();
     assert!(matches!(lines[..], [one, "kmain 1"] if one.ends_with("::the_function_around_it 1")), "{out}");
     let (_, out, _) = run(&id, &["--lines", "--no-inline"]);
-    assert!(out.contains(&format!("tests/elf.rs:{} 1", line_of("fn the_function_around_it"))), "{out}");
+    assert!(out.contains(&format!("tests/elf.rs:{own_line} 1")), "{out}");
     let (code, out, said) = run("1234abcd", &[]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(said.contains("the image init 1") && said.contains("build id"), "{said}");
