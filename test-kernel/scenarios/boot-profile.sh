@@ -7,7 +7,7 @@
 # balanced: profiling.txt
 # folded: kmain;test_kernel::memory::init
 # folded: kmain;test_kernel::cpu::smp::start_all
-# folded: test_kernel::boot::find_devices
+# folded: test_kernel::boot::mount_share
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
 grep -q '^state running' $ctl || exit 1

@@ -65,20 +65,23 @@ pub(super) struct Intake {
     pub places: BTreeMap<Stream, Place>,
     first_cpu: usize,
     read_bytes: usize,
-}
-
-impl Default for Intake {
-    fn default() -> Self {
-        Self {
-            buffer: vec![0; ROUND_BYTES + 2 * READ_BYTES],
-            places: BTreeMap::new(),
-            first_cpu: 0,
-            read_bytes: READ_BYTES,
-        }
-    }
+    /// The most of it.
+    most_read_bytes: usize,
+    /// Bytes read from CPUs after which a round ends.
+    round_bytes: usize,
 }
 
 impl Intake {
+    /// A reader whose rounds fit into a file of this length several times: a file ends between two rounds.
+    pub fn new(max_file_bytes: Option<u64>) -> Self {
+        let round_bytes = max_file_bytes.map_or(ROUND_BYTES, |max| ROUND_BYTES.min((max / 8) as usize));
+        // A record of the greatest length must fit.
+        let most_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
+        let buffer = vec![0; round_bytes + 2 * most_read_bytes];
+        let places = BTreeMap::new();
+        Self { buffer, places, first_cpu: 0, read_bytes: most_read_bytes, most_read_bytes, round_bytes }
+    }
+
     /// The place in this stream.
     pub fn place(&mut self, stream: Stream) -> &mut Place {
         self.places.entry(stream).or_default()
@@ -101,7 +104,7 @@ impl Intake {
         let shift = self.first_cpu % cpus.len().max(1);
         cpus.rotate_left(shift);
         for cpu in cpus {
-            if used > ROUND_BYTES {
+            if used > self.round_bytes {
                 break;
             }
             match self.read(system, source, Stream::Cpu(cpu), used) {
@@ -123,8 +126,8 @@ impl Intake {
         let brought = pieces.iter().map(new).sum();
         // Twice as much as came now, for the next time.
         let most = pieces.iter().map(new).max().unwrap_or(0);
-        let is_more = used > ROUND_BYTES || most + MAX_WORDS * 8 > self.read_bytes;
-        self.read_bytes = (2 * most).next_power_of_two().clamp(LEAST_READ_BYTES, READ_BYTES);
+        let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
+        self.read_bytes = (2 * most).next_power_of_two().max(LEAST_READ_BYTES).min(self.most_read_bytes);
         pieces.sort_by_key(|piece| piece.stream);
         Taken { pieces, brought, is_more, failed }
     }
