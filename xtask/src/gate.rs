@@ -56,12 +56,6 @@ impl Arguments {
 /// Exit code: something takes more time.
 const SLOWER: u8 = 4;
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// A function whose own time has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -174,7 +168,7 @@ fn profile(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path)
         "-o",
         &output,
     ];
-    profile::of_kernel(&Line::try_parse_from(line)?.profile, parts, kernel)?;
+    profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
     Ok(folder.to_owned())
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::build::{self, Kernel};
@@ -96,6 +96,14 @@ pub struct Arguments {
 
 /// What the test kernel keeps in its image for the first ring of a boot that is sampled.
 const MOST_EARLY_RING_WORDS: u32 = 65536;
+
+/// The command line of a run, for the other verbs: `Line::try_parse_from(["name", "--hz", "1000"])`.
+#[derive(Parser)]
+pub struct Line {
+    /// The run.
+    #[command(flatten)]
+    pub profile: Arguments,
+}
 
 /// How often `--live` shows a table.
 const LIVE_EVERY: Duration = Duration::from_secs(2);

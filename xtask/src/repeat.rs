@@ -40,13 +40,6 @@ pub struct Arguments {
 /// What must be the same.
 const FILES: [&str; 4] = ["kernel", "profiling.txt", "profile.folded", "flamegraph.svg"];
 
-/// The command line of one run.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// Runs the verb.
 ///
 /// # Errors
@@ -77,7 +70,7 @@ fn one(arguments: &Arguments, seed: u64, name: &str) -> Result<PathBuf> {
     let folder = arguments.output.join(name);
     let (seed, output) = (seed.to_string(), folder.display().to_string());
     let line = ["repeat", "--repeatable", "--seed", &seed, "--workload", &arguments.workload, "-o", &output];
-    profile::run(&Line::try_parse_from(line)?.profile)?;
+    profile::run(&profile::Line::try_parse_from(line)?.profile)?;
     Ok(folder)
 }
 

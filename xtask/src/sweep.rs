@@ -31,13 +31,6 @@ const INTERRUPTS_OFF: u64 = MARKER_PAGE | 1;
 const IDLE: u64 = 2;
 const MOST_RUNS: u32 = 5;
 
-/// The command line of the run.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// Runs the verb.
 ///
 /// # Errors
@@ -45,7 +38,7 @@ struct Line {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = arguments.output.display().to_string();
     let line = ["sweep", "--accel", "icount", "--cpus", "3", "--hz", "50000", "--workload", "sweep", "-o", &output];
-    let line = Line::try_parse_from(line)?;
+    let line = profile::Line::try_parse_from(line)?;
     let mut samples = BTreeMap::new();
     // The first instruction of a fault's stub is only hit where a turn ends at the very instruction that faults: rarely.
     let mut run = 1;

@@ -35,12 +35,6 @@ pub struct Arguments {
     pub output: PathBuf,
 }
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// Chance that any row of a true table is called wrong.
 const CHANCE: f64 = 0.001;
 /// What QEMU's own rate and the measured one may differ by.
@@ -160,7 +154,7 @@ fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Res
     } else {
         line.extend(["--cpus", "2"]);
     }
-    profile::of_kernel(&Line::try_parse_from(line)?.profile, parts, kernel)?;
+    profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
     Ok(folder)
 }
 
@@ -343,7 +337,7 @@ fn biased(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> 
         let line =
             ["truth", "--repeatable", "--hz", &hz, "--way", "self", "--gaps", gaps, "--workload", "truth", "-o", &to];
         let line = [&line[..], &["--ring-words", "4194304", "--drain-after"]].concat();
-        profile::of_kernel(&Line::try_parse_from(line)?.profile, parts, kernel)?;
+        profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
         let mut info = Command::new(&parts.fold);
         let output = info.args(["info", "--strict"]).arg(folder.join("profiling.txt")).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -23,12 +23,6 @@ pub struct Arguments {
     seconds: u32,
 }
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// Most of one CPU at 1 kHz on three, in percent.
 const MOST_PERCENT: f64 = 1.0;
 /// Most bytes of the binary form, in percent of the text.
@@ -76,7 +70,7 @@ fn figures(parts: &Parts, kernel: &Kernel, hz: u32, seconds: u32, binary: bool) 
     if binary {
         line.push("--binary");
     }
-    profile::of_kernel(&Line::try_parse_from(line)?.profile, parts, kernel)?;
+    profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
     let profile = folder.join(if binary { "profiling.bin" } else { "profiling.txt" });
     let bytes = std::fs::metadata(&profile)?.len();
     let info = |more: &[&str]| {

@@ -13,13 +13,6 @@ use crate::run;
 use crate::storm;
 use crate::truth;
 
-/// The command line of a run.
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    profile: profile::Arguments,
-}
-
 /// The runs: a name, and what is typed after `cargo xtask profile`.
 const RUNS: [(&str, &[&str]); 5] = [
     ("default", &["--accel", "icount"]),
@@ -98,14 +91,14 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
     for (name, line) in RUNS {
         let folder = run::root().join("target/path").join(name);
         let output = folder.display().to_string();
-        let line = Line::try_parse_from([&["profile", "-o", &output], line].concat())?;
+        let line = profile::Line::try_parse_from([&["profile", "-o", &output], line].concat())?;
         outcome.check(name, profile::run(&line.profile).map(drop).and_then(|()| look(&folder, name)));
     }
     outcome.check("without QEMU: what to type", without_qemu());
     outcome.check("a QEMU that dies: what it said", dying_qemu());
     outcome.check("--cpus 1 is refused", refused(&["--cpus", "1"], "a sampler needs a second CPU"));
     outcome.check("an unknown workload is refused", refused(&["--workload", "nothing"], "there is no workload"));
-    let range = Line::try_parse_from(["profile", "--cpus", "17"]).err().map(|error| error.to_string());
+    let range = profile::Line::try_parse_from(["profile", "--cpus", "17"]).err().map(|error| error.to_string());
     outcome.check(
         "a wrong value is refused with its range",
         match range {
@@ -151,7 +144,7 @@ fn dying_qemu() -> Result<()> {
 }
 
 fn refused(line: &[&str], reason: &str) -> Result<()> {
-    let line = Line::try_parse_from([&["profile"], line].concat())?;
+    let line = profile::Line::try_parse_from([&["profile"], line].concat())?;
     match profile::run(&line.profile) {
         Err(error) if error.to_string().contains(reason) => Ok(()),
         other => bail!("{other:?}"),
