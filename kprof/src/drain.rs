@@ -150,6 +150,7 @@ fn snapshot(ring: &Ring, reader: &ReaderPart, buffer: &mut [u8]) -> Result<usize
         place[..8].copy_from_slice(&header.encode().to_le_bytes());
         bytes += needed;
         reader.position.store(at + length, Ordering::Relaxed);
+        reader.read.fetch_add(1, Ordering::Relaxed);
     }
     Ok(bytes)
 }

@@ -59,7 +59,7 @@ pub(crate) const SCRATCH_WORDS: usize = 16;
 pub(crate) struct ReaderPart {
     /// Where the next read begins.
     pub(crate) position: AtomicU64,
-    /// Records from the oldest one up to there; kept by the claimed reader of a ring that is not overwritten.
+    /// Records from the oldest one up to there; true as long as none was overwritten.
     pub(crate) read: AtomicU64,
     /// Samples acknowledged.
     pub(crate) delivered: Counter,
