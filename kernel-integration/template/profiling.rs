@@ -15,8 +15,7 @@ use kprof::{
 // The kernel's own names.
 use super::{device::READERS, way};
 use crate::boot::info;
-use crate::cpu::entry::{self, TrapFrame};
-use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, turns};
+use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, entry, turns};
 use crate::memory::{self, paging, stacks::STACK_BYTES};
 use crate::random;
 
@@ -44,6 +43,11 @@ impl Kernel for Port {
         });
     }
 
+    /// Sampler CPU, at each tick: does `cpu` wait in `hlt`, no interrupt begun? It counts as idle and is not woken then.
+    fn is_halted(&self, cpu: usize) -> bool {
+        CPUS[cpu].halted.load(Relaxed)
+    }
+
     /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
     /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[cut]`.
     #[inline(always)]
@@ -54,7 +58,6 @@ impl Kernel for Port {
     /// The same for another CPU, on the sampler CPU: for the way `published` only. Leave it out for all other ways.
     #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
-        // Stacks are aligned to their size: the base of the stack that holds an address is arithmetic.
         let base = address & !(STACK_BYTES - 1);
         let cpu::Cpu { stacks: [running, other], nmi_stack, .. } = &CPUS[cpu];
         let is_in_use = [running, other, nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
@@ -80,8 +83,7 @@ impl Kernel for Port {
         Context { id: cpu.context.load(Relaxed), idle: cpu.idle.load(Relaxed) }
     }
 
-    /// NMI, for user frames (`keep user`). Walks the page tables by software; any address may come. A fault here is a fault
-    /// in the NMI. Without user space, or without user frames, leave it out.
+    /// NMI, for user frames (`keep user`): walks the page tables by software, any address may come. Left out: none.
     fn read_user(&self, address: u64) -> Option<u64> {
         paging::read_user_word(address)
     }
@@ -134,17 +136,15 @@ pub fn init() {
     PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
 }
 
-/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry: it gets ticks from then on. Too early, the
-/// first tick is a triple fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two
-/// of words, mapped for ever, nobody else's; mapped lazily, it faults in the NMI. The sampler's CPU calls
-/// `PROFILER.run_sampler(cpu)` instead, in place of its scheduler, able to take its timer's interrupt; that never returns.
+/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry. Too early, the first tick is a triple fault;
+/// never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two of words, nobody else's; mapped
+/// lazily, it faults in the NMI. The sampler's calls `PROFILER.run_sampler(cpu)` in place of its scheduler: for ever.
 pub fn register(cpu: usize) {
     PROFILER.register(cpu, || memory::allocate_words(info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize));
 }
 
-/// In the NMI entry's Rust half, with what it interrupted: the stub's own frame, for which [`kprof::Interrupted`] is written,
-/// or [`Registers`]. Called from elsewhere, the token's promise is broken.
-pub fn on_nmi(frame: &TrapFrame) {
+/// In the NMI entry's Rust half, with what it interrupted: [`Registers`], or a frame that is [`kprof::Interrupted`].
+pub fn on_nmi(frame: &entry::TrapFrame) {
     // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
     PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
 }

@@ -3,7 +3,7 @@
 //! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how often the rate is to be
 //! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Context: sampler CPU.
 
-/// Own cost above which the rate is halved: 5 % of the time.
+/// Own cost above which the rate is halved: 5 % of the time in which the CPUs are not halted.
 const MOST_OWN_PERCENT: u64 = 5;
 /// Merged ticks above which the rate is halved: 20 % of those sent.
 const MOST_MERGED_PERCENT: u64 = 20;
@@ -19,8 +19,10 @@ pub(crate) struct Cost {
     pub(crate) time: u64,
     /// TSC ticks in the handlers.
     pub(crate) own: u64,
-    /// Ticks sent.
+    /// Ticks sent to the handlers.
     pub(crate) sent: u64,
+    /// Ticks that found a CPU halted.
+    pub(crate) halted: u64,
     /// Ticks merged.
     pub(crate) merged: u64,
 }
@@ -32,6 +34,7 @@ impl Cost {
             time: self.time.saturating_sub(before.time),
             own: self.own.saturating_sub(before.own),
             sent: self.sent.saturating_sub(before.sent),
+            halted: self.halted.saturating_sub(before.halted),
             merged: self.merged.saturating_sub(before.merged),
         }
     }
@@ -41,8 +44,11 @@ impl Cost {
         let above = |part: u64, whole: u64, percent: u64, divisor: u64| {
             u128::from(part) * 100 * u128::from(divisor) > u128::from(whole) * u128::from(percent)
         };
+        // Ticks come at random: what part of them found a CPU awake is the part of the time that it was.
+        let ticks = u128::from(self.sent + self.halted).max(1);
+        let awake = (u128::from(self.time) * u128::from(self.sent) / ticks) as u64;
         let costs_more_than_allowed_by = |divisor| {
-            above(self.own, self.time, MOST_OWN_PERCENT, divisor)
+            above(self.own, awake, MOST_OWN_PERCENT, divisor)
                 || on_merged && above(self.merged, self.sent, MOST_MERGED_PERCENT, divisor)
         };
         if costs_more_than_allowed_by(1) {
@@ -59,13 +65,20 @@ impl Cost {
 mod tests {
     use super::*;
 
-    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, merged: 10 };
+    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, halted: 0, merged: 10 };
 
     #[test]
     fn own_cost_above_five_percent_halves_the_rate() {
         assert_eq!(Cost { own: 50_001, ..QUIET_SECOND }.halvings(0, false), 1);
         assert_eq!(Cost { own: 50_000, ..QUIET_SECOND }.halvings(0, false), 0);
         assert_eq!(Cost { own: 900_000, ..QUIET_SECOND }.halvings(8, false), 8);
+    }
+
+    #[test]
+    fn time_in_halted_cpus_dilutes_nothing() {
+        let half = Cost { sent: 500, halted: 500, merged: 0, ..QUIET_SECOND };
+        assert_eq!(Cost { own: 25_001, ..half }.halvings(0, false), 1);
+        assert_eq!(Cost { own: 25_000, ..half }.halvings(0, false), 0);
     }
 
     #[test]

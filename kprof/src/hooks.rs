@@ -23,6 +23,17 @@ pub trait Kernel: Sync + 'static {
     /// APIC's "all but me" shorthand does the same as one message for each.
     fn signal(&self, cpus: &CpuSet<'_>);
 
+    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at once
+    /// and it sleeps on, undisturbed (with `keep idle`, and for the ways that signal nobody, this is not asked).
+    ///
+    /// Context: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing in
+    /// every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every tick: right
+    /// too, but virtual CPUs that share the host's cores get in each other's way.
+    fn is_halted(&self, cpu: usize) -> bool {
+        let _ = cpu;
+        false
+    }
+
     /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
     ///
     /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without locks.

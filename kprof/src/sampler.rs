@@ -84,13 +84,19 @@ impl<K: Kernel> Profiler<K> {
         self.live.sending.store(true, Ordering::SeqCst);
         // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
         if self.state() == State::Running {
+            let spares_halted = self.way() != Way::Published && !self.settings().keep_idle();
             self.signal(
                 |cpu, slot| {
-                    let due = cpu != me && slot.takes_ticks();
-                    if due {
+                    if cpu == me || !slot.takes_ticks() {
+                        return false;
+                    }
+                    let halted = spares_halted && self.kernel().is_halted(cpu);
+                    if halted {
+                        slot.sampler.halted.add(1);
+                    } else {
                         slot.sampler.tick.fetch_add(1, Ordering::Release);
                     }
-                    due
+                    !halted
                 },
                 me,
             );
@@ -137,6 +143,7 @@ impl<K: Kernel> Profiler<K> {
             cost.own += counters.own_tsc.get();
             cost.merged += counters.merged.get();
             cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
+            cost.halted += slot.sampler.halted.get();
         }
         let spent = cost.since(core::mem::replace(&mut second.cost, cost));
         let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;

@@ -24,8 +24,10 @@ pub struct CpuSlot {
 /// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
 #[repr(align(128))]
 pub(crate) struct SamplerPart {
-    /// The newest tick number; also how many were sent.
+    /// The newest tick number; also how many were sent to the handler.
     pub(crate) tick: AtomicU64,
+    /// Ticks that found the CPU halted: sent, taken and left out as idle here, without a signal.
+    pub(crate) halted: Counter,
     /// To be signalled in this round.
     pub(crate) due: AtomicBool,
     /// In the mask of `cpus LIST`.
@@ -91,6 +93,7 @@ impl CpuSlot {
         Self {
             sampler: SamplerPart {
                 tick: AtomicU64::new(0),
+                halted: Counter::new(),
                 due: AtomicBool::new(false),
                 enabled: AtomicBool::new(true),
                 woken: AtomicBool::new(false),

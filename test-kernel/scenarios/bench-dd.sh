@@ -6,7 +6,7 @@ ctl=/scheme/debug/ctl-profiling
 profiled_start || exit 1
 measure() {
     start=$(cat /kernel/clock)
-    dd bs=4k count=30000 < /scheme/zero > /scheme/null 2> /dev/null || exit 2
+    dd bs=4k count=${blocks:-30000} < /scheme/zero > /scheme/null 2> /dev/null || exit 2
     end=$(cat /kernel/clock)
     echo "$1 $((end - start))" >> /root/dd.txt
 }

@@ -94,9 +94,13 @@ impl<K: Kernel> Profiler<K> {
 /// Everything that is counted on one CPU, by its ctl name.
 pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -> Result) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
+    // What found the CPU halted never came to its handler: the sampler took it.
+    let halted = slot.sampler.halted.get();
     let (sent, counters) = consistent(slot);
-    each("sent", sent)?;
-    counters.into_iter().try_for_each(|(name, value)| each(name, value))?;
+    each("sent", sent + halted)?;
+    counters.into_iter().try_for_each(|(name, value)| {
+        each(name, if matches!(name, "taken" | "idle") { value + halted } else { value })
+    })?;
     each("delivered", slot.reader.delivered.get())?;
     each("in-ring", ring.count_all())?;
     each("ring-words", ring.capacity())?;

@@ -36,7 +36,7 @@ pub struct Cpu {
     pub online: AtomicBool,
     /// Whether the timer asked for another thread.
     pub need_resched: AtomicBool,
-    /// Whether the CPU waits in `hlt` for work.
+    /// Whether the CPU waits in `hlt` for work; cleared by who wakes it and by every interrupt.
     pub halted: AtomicBool,
     /// Bases of the kernel stacks in use: the running thread's, and during a switch also the other one's.
     pub stacks: [AtomicU64; 2],

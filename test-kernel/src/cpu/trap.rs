@@ -15,6 +15,7 @@ const PAGE_FAULT: u8 = 14;
 /// Exceptions and interrupts. Interrupts are off; they are off again when it returns.
 #[unsafe(no_mangle)]
 extern "C" fn trap_enter(frame: &mut TrapFrame) {
+    super::this().halted.store(false, Ordering::Relaxed);
     let place = profiling::enter(frame);
     match frame.vector() {
         PAGE_FAULT => {

@@ -19,7 +19,7 @@ const GOALS: [(&str, f64); 3] = [("100", 0.6), ("1000", 3.25), ("5000", 8.95)];
 /// # Errors
 /// If the machine does not end well.
 pub fn slowdown(goals: &mut Goals, parts: &Parts, on: &Kernel, rounds: u32) -> Result<()> {
-    let ran = machine::run(parts, on, "bench-dd", Accel::Tcg, 4, &format!("rounds={rounds}"))?;
+    let ran = machine::run(parts, on, "bench-dd", Accel::Tcg, 4, &format!("rounds={rounds} blocks=300000"))?;
     let text = std::fs::read_to_string(ran.share.join("dd.txt")).context("what the guest measured")?;
     let runs: Vec<(&str, f64)> = text
         .lines()

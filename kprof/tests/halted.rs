@@ -1,0 +1,105 @@
+//! A halted CPU is not woken for a tick: the sampler counts it as idle. One that is not halted is signalled, and with
+//! `keep idle` everybody is.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use core::ops::Range;
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Setup};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Two CPUs whose handler runs at once when they are signalled; the second may be halted.
+struct Halting;
+
+static HALTED: AtomicBool = AtomicBool::new(true);
+static SIGNALLED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+impl Kernel for Halting {
+    fn cpu(&self) -> usize {
+        ArrayKernel.cpu()
+    }
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        for cpu in cpus.iter() {
+            SIGNALLED[cpu].fetch_add(1, Ordering::Relaxed);
+            CPU.store(cpu, Ordering::Relaxed);
+            PROFILER.on_nmi(&token(), &registers());
+        }
+    }
+    fn is_halted(&self, cpu: usize) -> bool {
+        cpu == 2 && HALTED.load(Ordering::Relaxed)
+    }
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        ArrayKernel.stack_range(address)
+    }
+    fn context(&self) -> Context {
+        Context { id: 7, idle: CPU.load(Ordering::Relaxed) == 2 }
+    }
+    fn sleep_ns(&self, ns: u64) {
+        std::thread::sleep(Duration::from_nanos(ns.min(1_000_000)));
+    }
+}
+
+static PROFILER: Profiler<Halting> = Profiler::new(Halting);
+static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
+
+fn counter(cpu: usize, name: &str) -> u64 {
+    let mut text = String::new();
+    PROFILER.write_control(&mut text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.{cpu}.{name} ")));
+    line.expect("a counter").parse().unwrap()
+}
+
+/// Samples until CPU 1 has been signalled a few times more.
+fn sample() {
+    let before = SIGNALLED[1].load(Ordering::Relaxed);
+    PROFILER.start();
+    while SIGNALLED[1].load(Ordering::Relaxed) < before + 5 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    PROFILER.stop().unwrap();
+}
+
+/// Sent, taken, idle and kept idle samples of the second CPU; every tick of both is accounted for.
+fn second() -> [u64; 4] {
+    for cpu in [1, 2] {
+        assert_eq!(counter(cpu, "sent"), counter(cpu, "taken"));
+        assert_eq!(counter(cpu, "taken"), counter(cpu, "idle") + counter(cpu, "recorded") + counter(cpu, "lost-full"));
+    }
+    assert_eq!(counter(1, "sent"), counter(2, "sent"), "both get every tick");
+    ["sent", "taken", "idle", "kept-idle"].map(|name| counter(2, name))
+}
+
+#[test]
+fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
+    PROFILER.init(|| Setup {
+        slots: &SLOTS,
+        meta: memory(1024),
+        config: Config { sampler_cpu: Some(0), tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() },
+    });
+    for cpu in [1, 2] {
+        PROFILER.register(cpu, || memory(1024));
+    }
+    std::thread::spawn(|| PROFILER.run_sampler(0));
+
+    sample();
+    let [sent, taken, idle, kept] = second();
+    assert!(sent > 0 && sent == taken && taken == idle && kept == 0);
+    assert_eq!(SIGNALLED[2].load(Ordering::Relaxed), 0);
+
+    // Awake, it is signalled; what its handler leaves out is counted beside what was never sent to it.
+    HALTED.store(false, Ordering::Relaxed);
+    sample();
+    let [sent_awake, _, idle_awake, _] = second();
+    assert_eq!(idle_awake - idle, SIGNALLED[2].load(Ordering::Relaxed));
+    assert_eq!(sent_awake, idle_awake);
+
+    // Who wants to see idle stacks wakes it.
+    HALTED.store(true, Ordering::Relaxed);
+    PROFILER.control(1, b"keep idle").unwrap();
+    sample();
+    let [.., idle_kept, kept] = second();
+    assert_eq!(idle_kept, idle_awake);
+    assert!(kept > 0);
+}
