@@ -146,11 +146,26 @@ pub struct Boot {
     pub settings: Vec<Mark>,
     /// Images, in file order.
     pub images: Vec<Image>,
+    /// Events of each context, over all CPUs; of at most [`Boot::MOST_COUNTED`] contexts, the rest under `[other]`.
+    pub events: BTreeMap<Vec<u8>, Counters>,
     /// CPUs by number.
     pub cpus: BTreeMap<u32, Cpu>,
 }
 
 impl Boot {
+    /// The number of contexts whose events are told apart.
+    pub const MOST_COUNTED: usize = 16_384;
+
+    /// Adds the events of a context.
+    pub fn add_events(&mut self, context: Vec<u8>, counts: &Counters) {
+        let has_room = self.events.len() < Self::MOST_COUNTED || self.events.contains_key(&context);
+        let row = self.events.entry(if has_room { context } else { b"[other]".to_vec() }).or_default();
+        for (name, count) in counts {
+            let sum = row.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
     /// The id of the boot, empty where there is none.
     pub fn id(&self) -> &str {
         self.header.get("boot").map_or("", String::as_str)

@@ -24,6 +24,8 @@ mod cpu_set;
 #[cfg(feature = "profiling")]
 mod drain;
 #[cfg(feature = "profiling")]
+mod events;
+#[cfg(feature = "profiling")]
 mod export;
 #[cfg(feature = "profiling")]
 mod gaps;

@@ -54,8 +54,8 @@ impl Meta {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Puts one record in, or counts it as lost.
-    pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) {
+    /// Puts one record in, or says that there is no room.
+    pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
         let text = &text[..text.floor_char_boundary(MOST_TEXT)];
         let tsc = tsc::read();
         let stored = interrupts::without(|| {
@@ -67,7 +67,12 @@ impl Meta {
             ring.publish(kind, sink.words());
             Some(())
         });
-        if stored.is_none() {
+        stored.is_some()
+    }
+
+    /// Puts one record in, or counts it as lost.
+    fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
+        if !self.put(kind, values, text) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -87,7 +92,7 @@ const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before t
 impl<K: Kernel> Profiler<K> {
     /// Names a context, at its birth or when its name changes. Context: ordinary code.
     pub fn context_name(&self, id: u64, name: &str) {
-        self.meta.put(Kind::ContextName, [id, 0, 0], name);
+        self.meta.put_or_lose(Kind::ContextName, [id, 0, 0], name);
     }
 
     /// Tells of a code image: the kernel once, a module when it is loaded. Context: ordinary code.
@@ -96,12 +101,12 @@ impl<K: Kernel> Profiler<K> {
         let name = &image.name[..image.name.floor_char_boundary(MOST_TEXT / 2)];
         // Cannot overflow: half the room for the name, 2 bytes of text for each of at most 64 of the id.
         let _ = write!(text, "{name} {}", Hex(&image.build_id[..image.build_id.len().min(64)]));
-        self.meta.put(Kind::Image, [image.load, image.text.0, image.text.1], &text);
+        self.meta.put_or_lose(Kind::Image, [image.load, image.text.0, image.text.1], &text);
     }
 
     /// Sets a mark in time. Context: ordinary code.
     pub fn mark(&self, name: &str) {
-        self.meta.put(Kind::Mark, [0; 3], name);
+        self.meta.put_or_lose(Kind::Mark, [0; 3], name);
     }
 
     /// Writes down that a setting changed.
@@ -109,7 +114,7 @@ impl<K: Kernel> Profiler<K> {
         let mut text = heapless::String::<64>::new();
         // A command that is too long is cut; none is.
         let _ = text.write_fmt(command);
-        self.meta.put(Kind::Setting, [0; 3], &text);
+        self.meta.put_or_lose(Kind::Setting, [0; 3], &text);
     }
 }
 

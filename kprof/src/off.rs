@@ -75,6 +75,8 @@ pub type StopError = Off;
 pub struct ControlDone {
     /// How long the writer wants to sleep.
     pub wait_ms: Option<u64>,
+    /// Whether contexts and modules are to be told again.
+    pub is_claim: bool,
 }
 
 /// What `on_timer` did: nothing.

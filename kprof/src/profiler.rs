@@ -5,7 +5,7 @@
 
 use crate::config::{Config, Mode, Setup, Way};
 use crate::control::ControlState;
-use crate::hooks::{Event, Kernel};
+use crate::hooks::Kernel;
 use crate::meta::Meta;
 use crate::ready::Ready;
 use crate::settings::{MOST_DEPTH, Settings, State};
@@ -29,6 +29,8 @@ pub struct Profiler<K: Kernel> {
     pub(crate) control: ControlState,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
+    /// Held by who takes the counts of events by context.
+    pub(crate) events_taker: spin::Mutex<()>,
 }
 
 /// What can change while running.
@@ -89,6 +91,7 @@ impl<K: Kernel> Profiler<K> {
             meta: Meta::new(),
             control: ControlState::new(),
             export_sequence: AtomicU64::new(0),
+            events_taker: spin::Mutex::new(()),
         }
     }
 
@@ -138,6 +141,9 @@ impl<K: Kernel> Profiler<K> {
 
     /// Starts sampling. Context: ordinary code.
     pub fn start(&self) {
+        if self.state() == State::Stopped {
+            self.forget_events();
+        }
         self.set_state(State::Running);
     }
 
@@ -148,15 +154,9 @@ impl<K: Kernel> Profiler<K> {
     /// A CPU did not take its ticks within a second; sampling is stopped all the same.
     pub fn stop(&self) -> Result<(), StopError> {
         self.set_state(State::Stopped);
-        self.settle()
-    }
-
-    /// Counts an event on the CPU that runs this. Context: any but NMI.
-    #[inline]
-    pub fn count(&self, event: Event) {
-        if let Some(slot) = self.ready.slot(self.kernel.cpu()) {
-            slot.events[event as usize].fetch_add(1, Ordering::Relaxed);
-        }
+        let settled = self.settle();
+        self.write_events();
+        settled
     }
 
     /// Numbers a tick of this CPU without sending anything: for benches, which then call the handler.

@@ -36,7 +36,7 @@ impl<K: Kernel> Profiler<K> {
         let mut second = Second { end: 0, cost: Cost::default() };
         loop {
             self.wake_if_due();
-            self.back_off(&mut second, config);
+            self.each_second(&mut second, config);
             // With the way `self` the CPUs tick for themselves; here is only the reader to wake.
             let own = config.way == Way::Own;
             if own || self.state() != State::Running {
@@ -128,12 +128,13 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Once a second: looks at the cost, changes the rate if need be, and writes it down.
-    fn back_off(&self, second: &mut Second, config: &Config) {
+    /// Once a second: writes down what was counted by context; looks at the cost, and changes the rate if need be.
+    fn each_second(&self, second: &mut Second, config: &Config) {
         let now = tsc::read();
         if now < second.end {
             return;
         }
+        self.write_events();
         let mut cost = Cost {
             time: now.wrapping_mul(self.slots().iter().filter(|slot| slot.takes_ticks()).count() as u64),
             ..Cost::default()
@@ -182,7 +183,7 @@ impl<K: Kernel> Profiler<K> {
     }
 }
 
-/// The second that the backoff looks at: its end, and the counters at its beginning.
+/// A second of the sampler's life: its end, and the counters that the backoff looks at, at its beginning.
 struct Second {
     end: u64,
     cost: Cost,

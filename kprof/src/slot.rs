@@ -4,6 +4,7 @@
 //! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
 
 use crate::account::{Counter, HandlerCounters};
+use crate::events::Events;
 use crate::published::PublishedCell;
 use crate::ring::{BadMemory, Ring};
 use crate::sync::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ pub struct CpuSlot {
     pub(crate) reader: ReaderPart,
     /// Gets its memory once, by `register`.
     pub(crate) ring: Ring,
-    pub(crate) events: [AtomicU64; 3],
+    pub(crate) events: Events,
     pub(crate) published: PublishedCell,
 }
 
@@ -109,7 +110,7 @@ impl CpuSlot {
             },
             reader: ReaderPart::new(),
             ring: Ring::none(),
-            events: [const { AtomicU64::new(0) }; 3],
+            events: Events::new(),
             published: PublishedCell::new(),
         }
     }

@@ -11,7 +11,7 @@ use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Layout, Source, Stream};
 use crate::system::System;
-use kprof::format::record::{Kind, VERSION};
+use kprof::format::record::{Kind, OTHER_CONTEXTS, OTHER_CONTEXTS_NAME, VERSION};
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Takes one piece apart and adds its batch to the output.
@@ -49,6 +49,15 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     let make_name = || self.source.context_name(self.system, sample.context);
                     self.composer.sample(&mut self.names, cpu, &sample, make_name);
                     self.totals.samples += 1;
+                }
+                (Item::Meta(meta), Stream::Meta) if meta.kind == Kind::Events => {
+                    let make_name = || self.source.context_name(self.system, meta.values[0]);
+                    let name = match meta.values[0] {
+                        OTHER_CONTEXTS => OTHER_CONTEXTS_NAME,
+                        id => self.names.get_or_make(id, meta.tsc, make_name).text,
+                    };
+                    self.composer.events(&meta, name);
+                    self.by_context.add(name, meta.text);
                 }
                 (Item::Meta(meta), Stream::Meta) => {
                     if meta.kind == Kind::ContextName {

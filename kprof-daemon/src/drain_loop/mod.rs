@@ -14,6 +14,7 @@ mod digest;
 mod files;
 mod intake;
 
+use crate::by_context::ByContext;
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::names::Names;
@@ -104,6 +105,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     live: Option<Live<S>>,
     composer: Composer,
     names: Names,
+    by_context: ByContext,
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
@@ -140,6 +142,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             signals,
             file,
             names: Names::default(),
+            by_context: ByContext::default(),
             ctl,
             totals: Totals::default(),
             pace: Pace::default(),
@@ -166,6 +169,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             let _ = self.source.command(self.system, "stop");
         }
         ended.map(|()| self.totals)
+    }
+
+    /// What was counted by context in this session.
+    pub fn by_context(&self) -> &ByContext {
+        &self.by_context
     }
 
     /// The state as it was read last.

@@ -104,7 +104,7 @@ pub fn record<S: System>(
     let difference = Difference::new(&before, session.ctl());
     let _ = match wanted.what {
         What::Record => difference.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet),
-        What::Stat => stat::write(talk, &difference, session.ctl(), &wanted.command, elapsed),
+        What::Stat => stat::write(talk, (&difference, session.by_context()), session.ctl(), &wanted.command, elapsed),
     };
     Ok(status.map_or(0, |status| status.map_or(code::FAILED, exit_code)))
 }

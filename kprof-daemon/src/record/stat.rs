@@ -4,13 +4,14 @@
 //! process. Shares are shares of ticks: what a tick became is what its CPU was doing.
 
 use super::account::Difference;
+use crate::by_context::{ByContext, EVENTS};
 use crate::ctl::Ctl;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The events that the kernel counts.
-const EVENTS: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
+/// The most lines of the table by context.
+const MOST_CONTEXTS: usize = 20;
 
 /// What a tick can have become: the kernel's counter and the words for it.
 const KINDS: [(&str, &str); 6] = [
@@ -28,7 +29,7 @@ const KINDS: [(&str, &str); 6] = [
 /// Those of the sink.
 pub fn write(
     out: &mut impl Write,
-    difference: &Difference,
+    (difference, by_context): (&Difference, &ByContext),
     ctl: &Ctl,
     command: &[OsString],
     elapsed: Duration,
@@ -54,7 +55,22 @@ pub fn write(
         let rest = sent.abs_diff(named);
         writeln!(out, "{:>12.1} %  not accounted for ({rest} ticks): the counters do not add up", percent(rest, sent))?;
     }
-    Ok(())
+    write_contexts(out, &by_context.table())
+}
+
+/// The table by context; nothing where the kernel does not count so.
+fn write_contexts(out: &mut impl Write, table: &[(String, [u64; 3])]) -> io::Result<()> {
+    if table.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}  context", EVENTS.map(|event| format!("{event:>18}")).concat())?;
+    for (name, counts) in table.iter().take(MOST_CONTEXTS) {
+        writeln!(out, "{}  {name}", counts.map(|count| format!("{count:>18}")).concat())?;
+    }
+    match table.len().saturating_sub(MOST_CONTEXTS) {
+        0 => Ok(()),
+        more => writeln!(out, "and {more} contexts with fewer events"),
+    }
 }
 
 fn percent(part: u64, of: u64) -> f64 {
@@ -73,12 +89,16 @@ mod tests {
         let ctl = Ctl::parse(text).unwrap();
         let difference = Difference::new(&Ctl::default(), &ctl);
         let mut out = Vec::new();
-        write(&mut out, &difference, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
+        let mut by_context = ByContext::default();
+        by_context.add(b"cp", b"context-switches=4 page-faults=7 interrupts=2");
+        let counted = (&difference, &by_context);
+        write(&mut out, counted, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
         let out = String::from_utf8(out).unwrap();
         let shares: Vec<f64> = out.lines().filter_map(|line| line.split_once(" %")?.0.trim().parse().ok()).collect();
         assert_eq!(shares, [45.0, 25.0, 10.0, 4.0, 10.0, 5.0, 1.0], "{out}");
         assert!(out.contains("`cp a`: 2.00 s, 1 CPUs sampled at 1000 Hz; time is counted in instructions"), "{out}");
         assert!(out.contains("5  context-switches            2.5 /s"), "{out}");
         assert!(!out.contains("not accounted"), "{out}");
+        assert!(out.ends_with("                 4                 7                 2  cp\n"), "{out}");
     }
 }

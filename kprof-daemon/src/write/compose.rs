@@ -129,6 +129,11 @@ impl Composer {
         lines::meta(&mut self.body, record);
     }
 
+    /// Events of a context of this (escaped) name.
+    pub fn events(&mut self, record: &Meta<'_>, name: &[u8]) {
+        lines::events(&mut self.body, record, name);
+    }
+
     /// Damage in the open batch.
     pub fn corrupt(&mut self, stream: Stream, skipped: &Skipped) {
         let in_chunk = self.form == Form::Binary && stream != Stream::Meta;

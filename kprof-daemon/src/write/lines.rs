@@ -88,7 +88,17 @@ pub fn corrupt(out: &mut Vec<u8>, stream: Stream, skipped: &Skipped) {
     put!(out, "# corrupt cpu={stream} from={} words={} reason={}\n", skipped.from, skipped.words, skipped.why.name());
 }
 
-/// One meta record.
+/// Events of one context on one CPU, since the last such line for them. `name` is the context's, in its escaped form.
+pub fn events(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
+    let [_, cpu, _] = record.values;
+    put!(out, "# events tsc={:x} cpu={cpu} ", record.tsc);
+    out.extend(record.text.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
+    out.extend_from_slice(b" context=");
+    out.extend_from_slice(name);
+    out.push(b'\n');
+}
+
+/// One meta record of another kind.
 pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     let [first, second, third] = record.values;
     let tsc = record.tsc;
@@ -103,7 +113,7 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
             out.extend(if build_id.len() > 1 { &build_id[1..] } else { b"-" }.iter().copied().flat_map(printable));
             put_text(out, format_args!(" name="), name);
         }
-        Kind::Sample | Kind::SnapshotSample => {}
+        Kind::Events | Kind::Sample | Kind::SnapshotSample => {}
     }
     out.push(b'\n');
 }

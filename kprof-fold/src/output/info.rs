@@ -5,12 +5,16 @@
 
 use crate::account::Account;
 use crate::aliasing::Verdict;
-use crate::profile::Profile;
+use crate::profile::{Counters, Profile};
 use crate::timeline::Timeline;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Bars of the histogram, from nothing to twice the middle gap.
 const BARS: usize = 20;
+/// The most lines of a table of contexts.
+const MOST_CONTEXTS: usize = 20;
 /// Characters of the longest bar.
 const WIDTH: u64 = 50;
 
@@ -37,6 +41,7 @@ pub fn text(
                 let _ = writeln!(text, "  {what} {} at TSC {:x}", String::from_utf8_lossy(&mark.name), mark.tsc);
             }
         }
+        events(&boot.events, &mut text);
         for (number, cpu) in &boot.cpus {
             let (seen, repeated) = (&cpu.seen, cpu.repeated_batches);
             let span = seen.tsc_min().zip(seen.tsc_max()).map_or(0, |(from, to)| to - from);
@@ -74,13 +79,31 @@ pub fn text(
     text
 }
 
+/// What the kernel counted by context, most first.
+fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
+    let names: BTreeSet<&String> = events.values().flat_map(Counters::keys).collect();
+    let mut rows: Vec<_> = events.iter().collect();
+    rows.sort_by_key(|(_, counts)| Reverse(counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count))));
+    if !rows.is_empty() {
+        let _ =
+            writeln!(text, "  events{}  context", names.iter().map(|name| format!("{name:>18}")).collect::<String>());
+    }
+    for (context, counts) in rows.iter().take(MOST_CONTEXTS) {
+        let counts = names.iter().map(|name| format!("{:>18}", counts.get(*name).unwrap_or(&0)));
+        let _ = writeln!(text, "        {}  {}", counts.collect::<String>(), String::from_utf8_lossy(context));
+    }
+    if rows.len() > MOST_CONTEXTS {
+        let _ = writeln!(text, "        and {} contexts with fewer", rows.len() - MOST_CONTEXTS);
+    }
+}
+
 fn contexts(timeline: &Timeline, text: &mut String) {
     let mut counts = vec![0u64; timeline.contexts.len()];
     timeline.events.iter().for_each(|event| counts[event.context as usize] += 1);
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by(|a, b| counts[*b].cmp(&counts[*a]).then(timeline.contexts[*a].cmp(&timeline.contexts[*b])));
     let _ = writeln!(text, "contexts: {}", counts.len());
-    for context in order.into_iter().take(20) {
+    for context in order.into_iter().take(MOST_CONTEXTS) {
         let _ = writeln!(text, "  {:>9} {}", counts[context], timeline.contexts[context]);
     }
 }

@@ -31,7 +31,14 @@ impl<C: Consumer> Ingest<C> {
             }
             Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark),
             Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
-            Ok(Line::Image(image)) => self.present_boot().images.push(image),
+            Ok(Line::Events(context, counts)) => self.present_boot().add_events(context, &counts),
+            Ok(Line::Image(image)) => {
+                // Told again to each new reader.
+                let images = &mut self.present_boot().images;
+                if !images.contains(&image) {
+                    images.push(image);
+                }
+            }
             Err(why) => {
                 if line.starts_with(b"# batch") {
                     self.drop_open("another batch begins");

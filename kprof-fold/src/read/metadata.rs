@@ -45,6 +45,8 @@ pub enum Line {
     Mark(Mark),
     /// `# setting tsc=HEX value=ESCAPED`
     Setting(Mark),
+    /// `# events ... NAME=COUNT ... context=ESCAPED`: events of a context on one CPU.
+    Events(Vec<u8>, Counters),
     /// `# image ...`
     Image(Image),
     /// `# corrupt ... words=N`: so many words of the ring were no record.
@@ -87,6 +89,7 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
         "context" => Line::Context(fields.hex("id")?, fields.name("name")?),
         "mark" => Line::Mark(Mark { tsc: fields.hex("tsc")?, name: fields.name("name")? }),
         "setting" => Line::Setting(Mark { tsc: fields.hex("tsc")?, name: fields.name("value")? }),
+        "events" => Line::Events(fields.name("context")?, fields.counters(&["tsc", "cpu", "context"])?),
         "image" => Line::Image(Image {
             load: fields.hex("load")?,
             text: range(fields.get("text").ok_or("text= is missing")?)?,
@@ -174,6 +177,11 @@ mod tests {
         assert_eq!(parse(b"# end cpu=meta to=20"), Ok(Line::End { cpu: None, to: 20, samples: None }));
         assert_eq!(parse(b"# anchor a=b=ff"), Ok(Line::Anchor("a=b".to_owned(), 255)));
         assert_eq!(parse(b"# context id=1f name=a%20b"), Ok(Line::Context(31, b"a b".to_vec())));
+        let counts = Counters::from([("interrupts".to_owned(), 2), ("page-faults".to_owned(), 0)]);
+        assert_eq!(
+            parse(b"# events tsc=1f cpu=2 page-faults=0 interrupts=2 context=a%20b"),
+            Ok(Line::Events(b"a b".to_vec(), counts))
+        );
         assert_eq!(parse(b"# tsc-hz 2200000000"), Ok(Line::Header("tsc-hz".to_owned(), "2200000000".to_owned())));
         assert_eq!(parse(b"#"), Ok(Line::Header(String::new(), String::new())));
     }
@@ -189,6 +197,8 @@ mod tests {
             (b"# anchor kmain=0x5", "not a plain hexadecimal"),
             (b"# image load=0 text=5 name=x", "not a range"),
             (b"# kprof-profile one", "not a number"),
+            (b"# events tsc=1 cpu=1 interrupts=-2 context=a", "not a decimal number"),
+            (b"# events tsc=1 cpu=1 interrupts=2", "context= is missing"),
         ] {
             let error = parse(line).expect_err("must be refused");
             assert!(error.contains(part), "{error}");

@@ -8,7 +8,7 @@ use super::{ControlDone, ControlError, Refusal, lines};
 use crate::config::Mode;
 use crate::drain::{ReadError, alone};
 use crate::hooks::Kernel;
-use crate::profiler::Profiler;
+use crate::profiler::{Profiler, StopError};
 use crate::ring::Ring;
 use crate::settings::{Settings, State};
 use crate::slot::ReaderPart;
@@ -53,7 +53,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     fn control_checked(&self, handle: u64, bytes: &[u8], paused: bool) -> Result<ControlDone, ControlError> {
-        let mut done = ControlDone { wait_ms: None };
+        let mut done = ControlDone { wait_ms: None, is_claim: false };
         let mut settle_line = None;
         interrupts::without(|| {
             let _one_writer = self.control.lock.lock();
@@ -83,10 +83,10 @@ impl<K: Kernel> Profiler<K> {
             }
             applied
         })?;
-        match settle_line {
-            Some(line) if self.settle().is_err() => Err(ControlError { line, reason: Refusal::Pending }),
-            _ => Ok(done),
-        }
+        let Some(line) = settle_line else { return Ok(done) };
+        let settled = self.settle();
+        self.write_events();
+        settled.map(|()| done).map_err(|_: StopError| ControlError { line, reason: Refusal::Pending })
     }
 
     /// Whether `command` can be carried out in the state that the lines before it leave.
@@ -138,7 +138,8 @@ impl<K: Kernel> Profiler<K> {
         let live = &self.live;
         let mut settings = self.settings();
         match command {
-            Command::Start | Command::Thaw => self.set_state(State::Running),
+            Command::Start => self.start(),
+            Command::Thaw => self.set_state(State::Running),
             Command::Stop => self.set_state(State::Stopped),
             Command::Freeze => self.set_state(State::Frozen),
             Command::Hz(hz) => {
@@ -180,6 +181,7 @@ impl<K: Kernel> Profiler<K> {
                 if claim || self.control.claimed_by(handle) {
                     self.rewind_readers();
                     self.control.claim.store(if claim { handle.wrapping_add(1) } else { 0 }, Ordering::Release);
+                    done.is_claim = claim;
                 }
             }
             Command::Ack(stream, position) => self.acknowledge(stream, position)?,

@@ -19,6 +19,9 @@ pub(crate) use text::for_each_counter;
 pub struct ControlDone {
     /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long.
     pub wait_ms: Option<u64>,
+    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
+    /// [`crate::Profiler::context_name`] for each context that lives now, and [`crate::Profiler::image`] for each module.
+    pub is_claim: bool,
 }
 
 /// A write to ctl that was refused; nothing has changed.

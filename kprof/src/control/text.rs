@@ -106,8 +106,7 @@ pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -
     each("ring-words", ring.capacity())?;
     each("position-in", ring.head())?;
     each("position-out", ring.tail())?;
-    let names = ["context-switches", "page-faults", "interrupts"];
-    names.into_iter().zip(&slot.events).try_for_each(|(name, event)| each(name, event.load(Ordering::Relaxed)))
+    slot.events.totals().try_for_each(|(name, total)| each(name, total))
 }
 
 /// `sent` and the handler's counters at one moment between two ticks (or, if its handler never rests, nearly so).

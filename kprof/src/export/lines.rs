@@ -5,7 +5,9 @@
 
 use crate::format::checksum::Crc32;
 use crate::format::marker::{CutReason, Marker};
-use crate::format::record::{Header, Kind, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use crate::format::record::{
+    Header, Kind, META_HEADER_WORDS, OTHER_CONTEXTS, OTHER_CONTEXTS_NAME, SAMPLE_HEADER_WORDS,
+};
 use crate::format::text::{BATCH_COUNTERS, escaped};
 use crate::ring::Ring;
 use crate::slot::CpuSlot;
@@ -64,6 +66,11 @@ impl Lines<'_> {
                 Ok(Kind::ContextName) => self.put(format_args!("# context id={first:x} name={name}"))?,
                 Ok(Kind::Mark) => self.put(format_args!("# mark tsc={tsc:x} name={name}"))?,
                 Ok(Kind::Setting) => self.put(format_args!("# setting tsc={tsc:x} value={name}"))?,
+                Ok(Kind::Events) => {
+                    self.names.find(first);
+                    let (counts, name) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
+                    self.put(format_args!("# events tsc={tsc:x} cpu={second} {counts} context={}", Escaped(&name)))?;
+                }
                 Ok(Kind::Image) => {
                     let space = text.bytes().iter().rposition(|byte| *byte == b' ').unwrap_or(0);
                     let (name, id) = (Escaped(&text.bytes()[..space]), Escaped(&text.bytes()[space + 1..]));
@@ -181,7 +188,11 @@ impl<'a> Names<'a> {
             return;
         }
         (self.id, self.name) = (Some(id), heapless::Vec::new());
-        // Both fit: 16 hex digits and a cut copy.
+        // All fit: 7 bytes, 16 hex digits and a cut copy.
+        if id == OTHER_CONTEXTS {
+            let _ = self.name.extend_from_slice(OTHER_CONTEXTS_NAME);
+            return;
+        }
         let _ = write!(self.name, "context-{id:x}");
         let Some(ring) = self.meta else { return };
         let mut at = ring.tail();

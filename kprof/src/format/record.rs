@@ -38,12 +38,20 @@ pub enum Kind {
     Mark = 18,
     /// Meta: a setting changed; the text is the ctl command that did it.
     Setting = 19,
+    /// Meta: events since the last such record, in context `value[0]` ([`OTHER_CONTEXTS`]: in several) on CPU `value[1]`; the
+    /// text is `context-switches=N page-faults=N interrupts=N`.
+    Events = 20,
 }
+
+/// The context id of events that are counted for several contexts together.
+pub const OTHER_CONTEXTS: u64 = u64::MAX;
+/// What they are called together.
+pub const OTHER_CONTEXTS_NAME: &[u8] = b"[other]";
 
 impl Kind {
     /// All kinds of this version.
-    pub const ALL: [Self; 6] =
-        [Self::Sample, Self::SnapshotSample, Self::ContextName, Self::Image, Self::Mark, Self::Setting];
+    pub const ALL: [Self; 7] =
+        [Self::Sample, Self::SnapshotSample, Self::ContextName, Self::Image, Self::Mark, Self::Setting, Self::Events];
 
     /// The kind with this number. Nearly all records are samples, so these are asked for first.
     #[inline]

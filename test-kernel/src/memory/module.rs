@@ -31,13 +31,24 @@ pub fn is_text(address: u64) -> bool {
 /// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.
 pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
     static ENTRY: spin::Once<Option<u64>> = spin::Once::new();
-    let entry = (*ENTRY.call_once(|| {
-        let initrd = crate::boot::info().initrd;
-        let file = cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file();
-        load(file)
-    }))?;
+    let entry = (*ENTRY.call_once(|| load(file()?)))?;
     // SAFETY: the entry of an image that was just put where it belongs, which has this signature.
     Some(unsafe { core::mem::transmute::<u64, extern "C" fn(u64) -> u64>(entry) })
+}
+
+/// The module's file in the initrd.
+fn file() -> Option<&'static [u8]> {
+    let initrd = crate::boot::info().initrd;
+    Some(cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file())
+}
+
+/// Tells the profiler of the module, if it is loaded.
+pub fn tell() {
+    let (start, bytes) = (TEXT_START.load(Ordering::Relaxed), TEXT_BYTES.load(Ordering::Acquire));
+    let parsed = file().filter(|_| bytes > 0).and_then(|file| ElfBytes::<LittleEndian>::minimal_parse(file).ok());
+    if let Some(file) = parsed {
+        profiling::image("module", (start, start + bytes), build_id(&file).unwrap_or_default());
+    }
 }
 
 fn load(bytes: &[u8]) -> Option<u64> {
@@ -57,9 +68,9 @@ fn load(bytes: &[u8]) -> Option<u64> {
             paging::map_kernel(page, frame, Access::ReadExecute);
         }
         TEXT_START.store(start, Ordering::Relaxed);
-        TEXT_BYTES.store(segment.p_memsz, Ordering::Relaxed);
-        profiling::image("module", (start, start + segment.p_memsz), build_id(&file).unwrap_or_default());
+        TEXT_BYTES.store(segment.p_memsz, Ordering::Release);
     }
+    tell();
     Some(file.ehdr.e_entry)
 }
 

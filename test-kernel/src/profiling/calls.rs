@@ -2,6 +2,9 @@
 //!
 //! Without the feature `profiling` all of them are empty and leave nothing in the kernel.
 
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use core::sync::atomic::Ordering;
 
 use kprof::format::marker::Marker;
@@ -10,6 +13,7 @@ use kprof::{Context, ENABLED, Event, Image, Interrupted, Kernel, NmiToken, Publi
 use super::{PROFILER, Port, port};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
+use crate::lock::IrqLock;
 
 /// How this kernel's CPUs are reached: `way=` on the command line.
 pub fn way() -> Way {
@@ -61,9 +65,28 @@ pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
     PROFILER.image(&Image { name, load: text.0, text, build_id });
 }
 
-/// When a context is made, or becomes another program.
+/// The contexts that live now, and their names.
+static CONTEXTS: IrqLock<BTreeMap<u64, String>> = IrqLock::new(BTreeMap::new());
+
+/// When a context is made.
 pub fn name_context(id: u64, name: &str) {
-    PROFILER.context_name(id, name);
+    if ENABLED {
+        CONTEXTS.lock().insert(id, name.to_owned());
+        PROFILER.context_name(id, name);
+    }
+}
+
+/// When a context ends, or becomes another one.
+pub fn forget_context(id: u64) {
+    if ENABLED {
+        CONTEXTS.lock().remove(&id);
+    }
+}
+
+/// When a reader claims the streams: it may never have heard of what was told before it came.
+pub fn tell_again() {
+    CONTEXTS.lock().iter().for_each(|(id, name)| PROFILER.context_name(*id, name));
+    crate::memory::module::tell();
 }
 
 /// In the scheduler.

@@ -100,6 +100,9 @@ impl Node for ControlHandle {
             log!("profiling: {} is refused: {text}", String::from_utf8_lossy(&command).trim());
             if refusal.is_busy() { Errno::EBUSY } else { Errno::EINVAL }
         })?;
+        if done.is_claim {
+            super::tell_again();
+        }
         if let Some(ms) = done.wait_ms {
             let deadline = clock::now_ns() + ms * 1_000_000;
             if READERS.wait_full(|| PROFILER.reader_due(), Some(deadline), true) == Wakeup::Interrupted {

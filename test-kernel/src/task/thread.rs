@@ -182,6 +182,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        profiling::forget_context(self.context.load(Ordering::Relaxed));
         // SAFETY: the head of the stack; nobody runs on it any more.
         unsafe { ((self.stack + stacks::STACK_BYTES - 8) as *mut u64).write_volatile(0) };
         if self.stack != stacks::boot_stack() {
@@ -309,6 +310,6 @@ pub fn rename_current(name: &str) {
     let Some(thread) = current() else { return };
     let context = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     profiling::name_context(context, name);
-    thread.context.store(context, Ordering::Relaxed);
+    profiling::forget_context(thread.context.swap(context, Ordering::Relaxed));
     interrupts::without_interrupts(|| cpu::this().context.store(context, Ordering::Relaxed));
 }

@@ -1,0 +1,68 @@
+//! Events by context: what `kprof-record stat` prints below its sums.
+//!
+//! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the context's name. Out: sums by name. Context: user
+//! process. Bounded: past [`ByContext::LIMIT`] names, new ones share one row.
+
+use kprof::format::record::OTHER_CONTEXTS_NAME;
+use kprof::format::text::unescaped;
+use std::collections::BTreeMap;
+
+/// The events that the kernel counts.
+pub const EVENTS: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
+
+/// Sums of events by the (escaped) name of the context.
+#[derive(Debug, Default)]
+pub struct ByContext {
+    rows: BTreeMap<Vec<u8>, [u64; EVENTS.len()]>,
+}
+
+impl ByContext {
+    /// The number of names that have a row of their own.
+    pub const LIMIT: usize = 4096;
+
+    /// Adds the counts in `text`; what is no `NAME=COUNT` of a known event says nothing.
+    pub fn add(&mut self, context: &[u8], text: &[u8]) {
+        let has_room = self.rows.len() < Self::LIMIT || self.rows.contains_key(context);
+        let row = self.rows.entry(if has_room { context } else { OTHER_CONTEXTS_NAME }.to_vec()).or_default();
+        let text = String::from_utf8_lossy(text);
+        for (name, count) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
+            let sum = row.iter_mut().zip(EVENTS).find(|(_, event)| *event == name);
+            if let (Some((sum, _)), Ok(count)) = (sum, count.parse()) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+
+    /// Name (not escaped) and counts in the order of [`EVENTS`], most first.
+    pub fn table(&self) -> Vec<(String, [u64; EVENTS.len()])> {
+        let shown = |name: &[u8]| String::from_utf8_lossy(&unescaped(name).collect::<Vec<u8>>()).into_owned();
+        let mut table: Vec<_> = self.rows.iter().map(|(name, row)| (shown(name), *row)).collect();
+        table.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))));
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_context_add_up_over_records_and_cpus() {
+        let mut events = ByContext::default();
+        events.add(b"sh", b"context-switches=2 page-faults=5 interrupts=0");
+        events.add(b"idle%201", b"context-switches=1 page-faults=1 interrupts=1");
+        events.add(b"sh", b"context-switches=1 page-faults=x new-event=7");
+        let table = events.table();
+        assert_eq!(table, [("sh".to_owned(), [3, 5, 0]), ("idle 1".to_owned(), [1, 1, 1])]);
+    }
+
+    #[test]
+    fn a_flood_of_names_stays_bounded_and_loses_nothing() {
+        let mut events = ByContext::default();
+        (0..10_000).for_each(|name: u32| events.add(name.to_string().as_bytes(), b"interrupts=1"));
+        let table = events.table();
+        assert!(table.len() <= ByContext::LIMIT + 1);
+        assert_eq!(table.iter().map(|(_, counts)| counts[2]).sum::<u64>(), 10_000);
+        assert_eq!(table[0].0.as_bytes(), OTHER_CONTEXTS_NAME);
+    }
+}
