@@ -25,36 +25,25 @@ pub use sampling::{
     maybe_run_profiling_helper_forever, maybe_setup_timer, nmi_handler, ready_for_profiling, serio_command,
 };
 
-/// Without the profiler the per-CPU block holds no ring.
 #[cfg(not(feature = "profiling"))]
-pub enum RingBuffer {}
+#[allow(unused_imports)]
+pub use without::*;
 
-/// # Safety
-/// None needed: nothing happens.
+/// What stands for it without the feature. Not every architecture calls all of it.
 #[cfg(not(feature = "profiling"))]
-#[cfg_attr(not(any(target_arch = "x86", target_arch = "x86_64")), allow(dead_code))]
-pub unsafe fn allocate(_total_cpu_count: u32) {}
+#[allow(dead_code, clippy::missing_safety_doc)]
+mod without {
+    use super::LogicalCpuId;
 
-/// # Safety
-/// None needed: nothing happens.
-#[cfg(not(feature = "profiling"))]
-#[cfg_attr(not(any(target_arch = "x86", target_arch = "x86_64")), allow(dead_code))]
-pub unsafe fn init() {}
-
-#[cfg(not(feature = "profiling"))]
-pub fn ready_for_profiling() {}
-
-#[cfg(not(feature = "profiling"))]
-pub fn maybe_run_profiling_helper_forever(_cpu_id: LogicalCpuId) {}
-
-#[cfg(not(feature = "profiling"))]
-#[cfg_attr(not(any(target_arch = "x86", target_arch = "x86_64")), allow(dead_code))]
-pub fn serio_command(_index: usize, _data: u8) {}
-
-/// # Safety
-/// None needed: nothing happens.
-#[cfg(all(not(feature = "profiling"), target_arch = "x86_64"))]
-pub unsafe fn nmi_handler(_stack: &crate::arch::interrupt::InterruptStack) {}
+    pub enum RingBuffer {}
+    pub unsafe fn allocate(_total_cpu_count: u32) {}
+    pub unsafe fn init() {}
+    pub fn ready_for_profiling() {}
+    pub fn maybe_run_profiling_helper_forever(_cpu_id: LogicalCpuId) {}
+    pub fn serio_command(_index: usize, _data: u8) {}
+    #[cfg(target_arch = "x86_64")]
+    pub unsafe fn nmi_handler(_stack: &crate::arch::interrupt::InterruptStack) {}
+}
 
 #[cfg(feature = "profiling")]
 mod sampling {
@@ -90,8 +79,10 @@ mod sampling {
     const HZ: u32 = 1000;
     /// Frames of a stack: as many as a raw record can hold, so that none is cut there without a mark.
     const DEPTH: u16 = 240;
-    /// Step 2 only: whether the ctl file lets a writer of `wait MS` sleep.
-    const CAN_WAIT: bool = false;
+    /// Step 2 (`step2.rs` is in the kernel): ctl lets a writer of `wait MS` sleep, and generic interrupts show their vector.
+    const STEP_2: bool = false;
+    /// Step 2, early start: the boot CPU waits for the sampler, whose clocks then come first, and is sampled from there on.
+    const EARLY_START: bool = false;
     /// Bytes of a read that are underway at a time. A raw record has at most 2040.
     const READ_BYTES: usize = 16 * 1024;
     const META_WORDS: usize = 4096;
@@ -108,6 +99,8 @@ mod sampling {
     /// One for each CPU but the last, which samples; empty if there is nothing to sample.
     static RINGS: Once<&'static [RingBuffer]> = Once::new();
     static IS_SET_UP: AtomicBool = AtomicBool::new(false);
+    /// The sampler CPU samples now, or has said that it cannot.
+    static IS_DECIDED: AtomicBool = AtomicBool::new(false);
     /// What the kernel's ctl file sets and the sampler CPU follows.
     pub static IS_PROFILING: AtomicBool = AtomicBool::new(false);
     /// Names of contexts by debug id, kept by the rest of the kernel.
@@ -215,6 +208,12 @@ mod sampling {
             // Byte 4 of a gate is its entry of the interrupt stack table (SDM volume 3A, 6.14.1).
             descriptor_table().cast_mut().cast::<u8>().add(2 * 16 + 4).write_volatile(NMI_IST as u8);
         }
+        if EARLY_START && percpu.cpu_id.get() == 0 {
+            ring.is_ready.store(true, Ordering::SeqCst);
+            while !IS_DECIDED.load(Ordering::SeqCst) {
+                core::hint::spin_loop();
+            }
+        }
     }
 
     /// The interrupt descriptor table of this CPU, as 16-byte gates.
@@ -287,7 +286,7 @@ mod sampling {
             the_local_apic().set_lvt_timer(u32::from(TIMER_VECTOR));
             the_local_apic().set_div_conf(0b1011);
         }
-        // The boot CPU's readiness says that clocks and environment are there. No other CPU is waited for.
+        // The boot CPU's readiness says that clocks and (but for an early start) environment are there. No other CPU is waited for.
         while !rings()[0].is_ready.load(Ordering::SeqCst) {
             sleep(ROUGH_COUNT);
         }
@@ -295,11 +294,13 @@ mod sampling {
             Ok(clock) => clock,
             Err(error) => {
                 error!("kprof: nothing is sampled: neither HPET nor PIT count: {error}");
+                IS_DECIDED.store(true, Ordering::SeqCst);
                 loop {
                     sleep(u32::MAX);
                 }
             }
         };
+        let env = |name| if EARLY_START { None } else { env(name) };
         let hz = env("KPROF_HZ").and_then(|hz| hz.parse().ok()).filter(|hz| (1..=20_000).contains(hz)).unwrap_or(HZ);
         info!(
             "kprof: {hz} Hz, TSC {} Hz, timer {} Hz; `echo 1 > /scheme/debug/ctl-profiling` starts",
@@ -317,15 +318,18 @@ mod sampling {
         for (cpu, ring) in rings().iter().enumerate() {
             hand_over(cpu, ring);
         }
-        if env("KPROF_START") == Some("1") {
+        if EARLY_START || env("KPROF_START") == Some("1") {
             IS_PROFILING.store(true, Ordering::SeqCst);
         }
+        follow_switch();
+        IS_DECIDED.store(true, Ordering::SeqCst);
         PROFILER.run_sampler(cpu_id.get() as usize);
     }
 
     fn setup(sampler: LogicalCpuId, tsc_hz: u64, hz: u32) -> Setup {
         use crate::kernel_executable_offsets::{__text_end, __text_start, KERNEL_OFFSET};
         let slots = (0..=sampler.get()).map(|_| CpuSlot::new()).collect::<Vec<_>>();
+        let anchors = [("__generic_interrupts_start", interrupt::irq::__generic_interrupts_start as *const () as u64)];
         Setup {
             slots: Box::leak(slots.into_boxed_slice()),
             meta: Box::leak(Box::<[u64]>::new_uninit_slice(META_WORDS)),
@@ -334,15 +338,25 @@ mod sampling {
                 hz,
                 // SAFETY: reads a counter.
                 seed: unsafe { _rdtsc() },
+                boot: boot_id(),
                 keep_user: true,
-                can_wait: CAN_WAIT,
+                can_wait: STEP_2,
                 depth: DEPTH,
                 tsc_hz,
                 load: KERNEL_OFFSET() as u64,
                 text: (__text_start() as u64, __text_end() as u64),
+                anchors: Box::leak(Box::new(anchors)),
                 ..Config::new()
             },
         }
+    }
+
+    /// Different at each boot: where a recording goes on in a file, the host tells boots apart by it.
+    fn boot_id() -> u64 {
+        // SAFETY: this CPU holds no lock.
+        let mut token = unsafe { CleanLockToken::new() };
+        // SAFETY: reads a counter.
+        (crate::time::realtime(&mut token) as u64).rotate_left(32) ^ unsafe { _rdtsc() } | 1
     }
 
     /// A line of the kernel's environment.
@@ -427,12 +441,12 @@ mod sampling {
         fn context(&self) -> Context {
             let percpu = PercpuBlock::current();
             let idle = percpu.profiling.map_or(u32::MAX, |ring| ring.idle_id.load(Ordering::Relaxed));
-            // Before the first switch there is no id: what runs is the idle context, still booting.
+            // Before the first switch there is no id: what runs is the idle context, and before that is made, the boot.
             let id = match percpu.switch_internals.current_dbg_id.load(Ordering::Relaxed) {
                 u32::MAX => idle,
                 id => id,
             };
-            Context { id: u64::from(id), idle: id == idle }
+            Context { id: u64::from(id), idle: id == idle && id != u32::MAX }
         }
 
         fn read_user(&self, address: u64) -> Option<u64> {
@@ -517,10 +531,10 @@ mod sampling {
         };
         let mut stubs: Vec<Stub> = (0..=u8::MAX).filter(|vector| *vector != 2).filter_map(stub_of).collect();
         // The generic ones push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume 2). Which
-        // vector it was is not known there.
+        // vector it was is not known there; that of step 2 leaves it where the unwinder finds it by itself.
         // SAFETY: kernel text, 8 bytes for each.
         let [.., jump, a, b, c, d, _] = unsafe { (generic.start as *const [u8; 8]).read() };
-        if jump == 0xe9 {
+        if jump == 0xe9 && !STEP_2 {
             let target = (generic.start + 7).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
             stubs.extend(stub_at(target, Marker::Interrupt(0), all));
         }

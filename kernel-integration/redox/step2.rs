@@ -6,6 +6,10 @@
 //! this file says which places of the kernel call what.
 
 use alloc::string::String;
+use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
+
+use kprof::format::marker::MARKER_PAGE;
 
 use crate::context;
 use crate::cpu_set::LogicalCpuId;
@@ -14,8 +18,10 @@ use crate::sync::CleanLockToken;
 use crate::syscall::error::*;
 use crate::syscall::usercopy::{UserSliceRo, UserSliceWo};
 
-/// The longest write of commands, and the most that one read of records takes.
+/// The longest write of commands.
 const MOST_BYTES: usize = 4096;
+/// The most that one read of records takes.
+const READ_BYTES: usize = 64 * 1024;
 /// How often somebody who waits looks again.
 const LOOK_NS: u128 = 10_000_000;
 
@@ -80,13 +86,43 @@ pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo) -> Result<usize> {
 
 /// Through kernel memory. A copy that fails loses nothing: what was not acknowledged is there for the next claim.
 fn framed(buf: UserSliceWo, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<usize> {
-    let mut records = [0; MOST_BYTES];
-    let records = &mut records[..buf.len().min(MOST_BYTES)];
-    let bytes = read(records).ok_or(Error::new(EINVAL))?;
+    let mut records = alloc::vec![0; buf.len().min(READ_BYTES)];
+    let bytes = read(&mut records).ok_or(Error::new(EINVAL))?;
     buf.copy_common_bytes_from_slice(&records[..bytes])
 }
 
 /// A context is made, or becomes another program.
 pub fn name_context(debug_id: u32, name: &str) {
     PROFILER.context_name(u64::from(debug_id), name);
+}
+
+/// In the switch's last hook, on the new stack: samples belong to the context that is current from here on.
+pub fn context_is_current() {
+    // SAFETY: the hook has dropped the guards of both contexts, and nothing else is locked there.
+    let mut token = unsafe { CleanLockToken::new() };
+    let id = context::current().read(token.token()).debug_id;
+    crate::percpu::PercpuBlock::current().switch_internals.current_dbg_id.store(id, Ordering::Relaxed);
+}
+
+/// Where the table of generic interrupts jumps to: on the stack is what its entry has pushed, vector - 160, which becomes the
+/// marker of that vector, so that the unwinder crosses here by itself.
+///
+/// # Safety
+/// An interrupt's entry: never called.
+#[unsafe(naked)]
+pub unsafe extern "C" fn generic_interrupt() {
+    extern "C" fn handle(marker: u64) {
+        crate::arch::interrupt::irq::generic((marker as u8).wrapping_sub(32));
+    }
+    naked_asm!(
+        "cld; test qword ptr [rsp + 16], 3; jz 2f; swapgs; 2:",
+        "add qword ptr [rsp], {to_marker}",
+        "push rbp; mov rbp, rsp",
+        "push rax; push rcx; push rdx; push rsi; push rdi; push r8; push r9; push r10; push r11",
+        "mov rdi, [rbp + 8]; call {handle}",
+        "pop r11; pop r10; pop r9; pop r8; pop rdi; pop rsi; pop rdx; pop rcx; pop rax",
+        "pop rbp; add rsp, 8; test qword ptr [rsp + 8], 3; jz 3f; swapgs; 3: iretq",
+        to_marker = const MARKER_PAGE as i64 + 0x100 + 160,
+        handle = sym handle,
+    )
 }

@@ -95,7 +95,11 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
             _ => {}
         }
     }
-    if boot.version.is_some() && boot.anchors.is_empty() && boot.header.get("build-id").is_none_or(|id| id == "-") {
+    // Redox's raw words bring no header: then there is nothing that could have been told.
+    if boot.header.contains_key("way")
+        && boot.anchors.is_empty()
+        && boot.header.get("build-id").is_none_or(|id| id == "-")
+    {
         found.push(
             "the header has neither anchors nor a build id: symbols of another build would go unnoticed".to_owned(),
         );
@@ -161,7 +165,9 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     if lost * 100 > samples + lost {
         found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
     }
-    let (merged, sent) = (opened.account.sum("merged"), opened.account.sum("sent"));
+    // What was sent stands in the last account; a recording that was cut off has none.
+    let sum = |name| opened.account.sum(name);
+    let (merged, sent) = (sum("merged"), sum("sent").max(sum("taken") + sum("merged")));
     if merged * 5 > sent {
         found.push(format!("{merged} of {sent} ticks merged: the rate is too high for this machine"));
     }

@@ -354,4 +354,9 @@ pub mod time {
         static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
         START.elapsed().as_nanos()
     }
+
+    /// Nanoseconds since 1970.
+    pub fn realtime(_token: &mut crate::sync::CleanLockToken) -> u128 {
+        std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos()
+    }
 }

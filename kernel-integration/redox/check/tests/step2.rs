@@ -54,7 +54,11 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     let mut token = unsafe { CleanLockToken::new() };
     profiling::DBG_ID_MAP.write(token.token()).insert(4, ArrayString("[early]"));
     profiling::ready_for_profiling();
-    PercpuBlock::current().switch_internals.current_dbg_id.store(5, Ordering::SeqCst);
+    let id = &PercpuBlock::current().switch_internals.current_dbg_id;
+    id.store(4, Ordering::SeqCst);
+    control::context_is_current();
+    assert_eq!(id.load(Ordering::SeqCst), 1000, "the stand-in's current context");
+    id.store(5, Ordering::SeqCst);
     let mut kernel = InterruptStack::default();
     kernel.iret.rip = __text_start() + 0x300;
     kernel.iret.cs = 8;
@@ -71,6 +75,12 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     machine::until("a few samples", || samples_in_ring() >= 4);
     assert_eq!(write(1, "stop\n"), Ok(5));
     assert!(state().contains("\nstate stopped\n") && state().contains("\nhz 100\n"), "{}", state());
+    assert!(!state().contains("\nboot 1\n"), "boots are told apart: {}", state());
+    assert!(
+        state().contains("\nanchor __generic_interrupts_start="),
+        "another build's symbols are noticed: {}",
+        state()
+    );
 
     let (first, end) = samples();
     assert!(first >= 4);
@@ -90,7 +100,7 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     // SAFETY: as above.
     let name = profiling::lookup_dbg_id(4, &mut unsafe { CleanLockToken::new() });
     assert_eq!(name.as_deref(), Some("[early]"));
-    assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "CAN_WAIT is false as it comes: the daemon polls");
+    assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "STEP_2 is false as it comes: the daemon polls");
 }
 
 /// The kernel's own count.
