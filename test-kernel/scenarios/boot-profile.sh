@@ -1,11 +1,12 @@
-# The boot is sampled from its first instructions on: memory, tables, the start of the other CPUs and the devices are seen, and
+# The boot is sampled from its first instructions on: memory, ACPI, the start of the other CPUs and the devices are seen, and
 # where the sampler takes over. The records wait in the ring until profiled comes.
 # accel: icount
 # cpus: 4
-# append: boot-profile=1 cpus=4 hz=40000 ring-words=65536
+# append: boot-profile=1 cpus=4 hz=100000 ring-words=65536
 # limit: 120
 # balanced: profiling.txt
 # folded: kmain;test_kernel::memory::init
+# folded: kmain;test_kernel::device::acpi::read
 # folded: kmain;test_kernel::cpu::smp::start_all
 # folded: test_kernel::boot::mount_share
 . /etc/profiled.sh

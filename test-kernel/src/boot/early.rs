@@ -64,7 +64,7 @@ pub fn start(info: &BootInfo) {
     cpu::set_sampler(true);
     profiling::init();
     profiling::register(0);
-    profiling::name_context(0, "boot");
+    profiling::name_boot(0);
     interrupts::enable();
 }
 

@@ -6,8 +6,10 @@ use core::ptr::NonNull;
 use acpi::fadt::Fadt;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::mcfg::Mcfg;
+use acpi::sdt::SdtHeader;
 use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
 
+use crate::log;
 use crate::memory::phys_to_virt;
 
 /// What the tables say, as far as this kernel uses it.
@@ -55,10 +57,25 @@ pub fn read(rsdp: u64) -> Platform {
     {
         platform.pm_timer_port = u16::try_from(timer.address).ok();
     }
+    if let Ok(dsdt) = tables.dsdt()
+        && !is_whole(dsdt.address, dsdt.length as usize)
+    {
+        log!("acpi: the DSDT's checksum is wrong");
+    }
     if let Ok(mcfg) = tables.find_table::<Mcfg>() {
         platform.pci_config = mcfg.entries().first().map(|entry| entry.base_address);
     }
     platform
+}
+
+/// Whether a definition block, whose AML is at `address`, and its header add up to 0, as every table must (ACPI 6.5, 5.2.6).
+#[inline(never)]
+fn is_whole(address: usize, bytes: usize) -> bool {
+    let header = size_of::<SdtHeader>();
+    let first = phys_to_virt((address - header) as u64) as *const u8;
+    // SAFETY: the header was checked when the block was found, and the direct map covers the firmware's tables.
+    let table = unsafe { core::slice::from_raw_parts(first, header + bytes) };
+    table.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)) == 0
 }
 
 /// Reaches physical memory through the direct map. The tables are only read: no AML is run.

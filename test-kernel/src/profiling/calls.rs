@@ -68,6 +68,11 @@ pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
 /// The contexts that live now, and their names.
 static CONTEXTS: IrqLock<BTreeMap<u64, String>> = IrqLock::new(BTreeMap::new());
 
+/// While the boot itself is sampled: before there is a heap to keep a name in.
+pub fn name_boot(id: u64) {
+    PROFILER.context_name(id, "boot");
+}
+
 /// When a context is made.
 pub fn name_context(id: u64, name: &str) {
     if ENABLED {
