@@ -37,10 +37,14 @@ fn world() -> Simulated {
 }
 
 fn run(system: &Simulated, words: &[&str]) -> (Result<u8, Failed>, String) {
+    run_on(system, words, false)
+}
+
+fn run_on(system: &Simulated, words: &[&str], is_terminal: bool) -> (Result<u8, Failed>, String) {
     let mut system = system.clone();
     let source = KprofDevice::open(&mut system, Path::new(SCHEME)).unwrap();
     let mut talk = Vec::new();
-    let ended = record(&mut system, source, &wanted(words), &Signals::default(), &mut talk);
+    let ended = record(&mut system, source, &wanted(words), &Signals::default(), &mut talk, is_terminal);
     (ended, String::from_utf8(talk).unwrap())
 }
 
@@ -112,4 +116,27 @@ fn stat_prints_counts_and_keeps_no_samples() {
     assert!(system.file(OUTPUT).is_empty());
     let world = system.0.borrow();
     assert!(world.kernel.rings.values().all(|ring| ring.tail == ring.head && ring.lost_full == 0));
+}
+
+#[test]
+fn a_terminal_shows_samples_rate_and_losses_once_a_second_and_then_the_account() {
+    let words = ["-o", OUTPUT, "--hz", "500", "--", "sleep", "2.5"];
+    let (_, talk) = run_on(&world(), &words, true);
+    // Each line takes the place of the one before; at the end nothing is left of them.
+    let (shown, account) = talk.rsplit_once("\r\x1b[K").expect("lines that are taken back");
+    assert!(account.contains("samples in") && !account.contains('\r'), "{account}");
+    let lines: Vec<&str> = shown.split("\r\x1b[K").filter(|line| !line.is_empty()).collect();
+    assert!((1..=3).contains(&lines.len()), "{lines:?}");
+    let mut samples = 0;
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [seconds, "s", now, "samples", rate, lost, "lost"] = words[..] else { panic!("{line}") };
+        let numbers = [seconds, now, rate.strip_suffix("/s").unwrap(), lost].map(|text| text.parse::<u64>().unwrap());
+        assert!(numbers[0] >= 1 && numbers[1] > samples && numbers[2] > 0, "{line}");
+        samples = numbers[1];
+    }
+
+    for (words, is_terminal) in [(&words[..], false), (&["-q", "-o", OUTPUT, "--", "sleep", "1.2"][..], true)] {
+        assert!(!run_on(&world(), words, is_terminal).1.contains('\x1b'));
+    }
 }

@@ -9,6 +9,7 @@ use kprof_daemon::record::{Failed, record};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::system::host::Host;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -33,5 +34,7 @@ fn session(wanted: &Record) -> Result<u8, Failed> {
     let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     let mut system = Host::default();
     let source = KprofDevice::open(&mut system, &wanted.scheme)?;
-    record(&mut system, source, wanted, &signals, &mut std::io::stderr())
+    let mut talk = std::io::stderr();
+    let is_terminal = talk.is_terminal();
+    record(&mut system, source, wanted, &signals, &mut talk, is_terminal)
 }

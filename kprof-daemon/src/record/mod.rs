@@ -16,7 +16,7 @@ use crate::system::System;
 use account::Difference;
 use options::{Record, What};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -67,7 +67,8 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Samples while the command runs, and prints the account. Gives the exit code of the command, 0 without one.
+/// Samples while the command runs, and prints the account to `talk`; where that `is_terminal`, also how far it has got,
+/// once a second. Gives the exit code of the command, 0 without one.
 ///
 /// # Errors
 /// [`Failed`]: the session's error, after the command has ended; or that there is no such command.
@@ -77,6 +78,7 @@ pub fn record<S: System>(
     wanted: &Record,
     signals: &Signals,
     talk: &mut impl Write,
+    is_terminal: bool,
 ) -> Result<u8, Failed> {
     let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
     let (before, began) = (session.ctl().clone(), Instant::now());
@@ -91,12 +93,12 @@ pub fn record<S: System>(
             }
         }
     }
-    let mut progress = Progress::new(wanted.quiet);
+    let mut progress = Progress::new(is_terminal && !wanted.quiet);
     let ended = session.run(|totals, ctl| {
-        progress.show(totals, ctl);
+        progress.show(talk, totals, ctl);
         child.as_mut().is_none_or(is_running)
     });
-    progress.clear();
+    progress.clear(talk);
     // Whatever became of the session: the command is not left behind.
     let status = child.map(|mut child| child.wait());
     let totals = ended?;
@@ -128,12 +130,12 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(quiet: bool) -> Self {
+    fn new(is_on: bool) -> Self {
         let now = Instant::now();
-        Self { is_on: !quiet && std::io::stderr().is_terminal(), began: now, last: now, samples: 0 }
+        Self { is_on, began: now, last: now, samples: 0 }
     }
 
-    fn show(&mut self, totals: &Totals, ctl: &Ctl) {
+    fn show(&mut self, talk: &mut impl Write, totals: &Totals, ctl: &Ctl) {
         let since = self.last.elapsed();
         if !self.is_on || since < Duration::from_secs(1) {
             return;
@@ -141,13 +143,15 @@ impl Progress {
         let rate = (totals.samples - self.samples) as f64 / since.as_secs_f64();
         let lost: u64 = ctl.cpus().map(|(_, counters)| counters.lost()).sum();
         let seconds = self.began.elapsed().as_secs();
-        eprint!("\r\x1b[K{seconds} s  {} samples  {rate:.0}/s  {lost} lost", totals.samples);
+        // A terminal that is gone ends nothing.
+        let _ = write!(talk, "\r\x1b[K{seconds} s  {} samples  {rate:.0}/s  {lost} lost", totals.samples);
+        let _ = talk.flush();
         (self.last, self.samples) = (Instant::now(), totals.samples);
     }
 
-    fn clear(&self) {
+    fn clear(&self, talk: &mut impl Write) {
         if self.is_on {
-            eprint!("\r\x1b[K");
+            let _ = write!(talk, "\r\x1b[K");
         }
     }
 }
