@@ -9,6 +9,9 @@
 //! recorded = delivered + overwritten + in-ring
 //! delivered = samples in the file
 //! ```
+//!
+//! A file that begins in the midst of a boot (a second recording, a rotated file) lacks what was delivered before. Then its
+//! positions must go from its first batch to the last without a hole.
 
 use crate::profile::{self, Counters, Profile};
 use std::fmt;
@@ -24,6 +27,8 @@ pub struct CpuAccount {
     pub counters: Counters,
     /// Samples of this CPU in the file.
     pub in_file: u64,
+    /// Whether earlier samples of this boot are in no batch of the file: it begins later.
+    pub begins_later: bool,
     /// Whether the counters are from an `# account` line, so that the identities must hold.
     pub is_final: bool,
     /// Identities that do not hold, in words.
@@ -62,10 +67,11 @@ impl Account {
                     continue;
                 }
                 let in_file = cpu.seen.samples();
-                let mut one =
-                    CpuAccount { boot: boot_index, cpu: *number, counters, in_file, is_final, faults: vec![] };
+                let begins_later = cpu.begins_at.is_some_and(|position| position > 0);
+                let (boot, cpu_number, faults) = (boot_index, *number, vec![]);
+                let mut one = CpuAccount { boot, cpu: cpu_number, counters, in_file, begins_later, is_final, faults };
                 if is_final {
-                    one.faults = faults(&one, overwrites);
+                    one.faults = identities(&one, overwrites, cpu);
                 }
                 cpus.push(one);
             }
@@ -89,7 +95,7 @@ impl Account {
     }
 }
 
-fn faults(cpu: &CpuAccount, overwrites: bool) -> Vec<String> {
+fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {
     let get = |name: &str| cpu.get(name);
     let mut faults = Vec::new();
     let mut check = |left: &str, is: u64, parts: &str, sum: u128| {
@@ -107,8 +113,19 @@ fn faults(cpu: &CpuAccount, overwrites: bool) -> Vec<String> {
         "delivered + overwritten + in-ring =",
         sum(&["delivered", "overwritten", "in-ring"]),
     );
-    if !overwrites {
+    if overwrites {
+        return faults;
+    }
+    if !cpu.begins_later {
         check("delivered", get("delivered"), "the samples in the file,", u128::from(cpu.in_file));
+    } else if cpu.in_file > get("delivered") {
+        check("delivered", get("delivered"), "at least the samples in the file,", u128::from(cpu.in_file));
+    } else {
+        let ends = read.begins_at.into_iter().chain(read.positions.iter().map(|(_, to)| *to));
+        let begins = read.positions.iter().map(|(from, _)| *from).chain(cpu.counters.get("position-out").copied());
+        for (end, begin) in ends.zip(begins).filter(|(end, begin)| end < begin) {
+            faults.push(format!("CPU {}: positions {end} to {begin} are not in the file", cpu.cpu));
+        }
     }
     faults
 }
@@ -134,6 +151,13 @@ impl fmt::Display for Account {
             self.cpus.iter().filter(|cpu| !cpu.is_final).map(|cpu| format!("CPU {}", cpu.cpu)).collect();
         let faults: Vec<&str> = self.cpus.iter().flat_map(|cpu| &cpu.faults).map(String::as_str).collect();
         match (open.is_empty(), faults.is_empty()) {
+            (true, true) if self.cpus.iter().any(|cpu| cpu.begins_later) => {
+                write!(
+                    f,
+                    ": balanced; {} were delivered before the file begins",
+                    sum("delivered").saturating_sub(in_file)
+                )
+            }
             (true, true) => write!(f, ": balanced"),
             (_, false) => write!(f, ": NOT BALANCED: {}", faults.join("; ")),
             (false, true) => write!(f, ": not closed yet ({})", open.join(", ")),
@@ -166,6 +190,26 @@ mod tests {
         let account = Account::of(&profile(None));
         assert!(account.is_balanced(), "{account}");
         assert!(account.to_string().ends_with("lost 1 + recorded 5; in the file 4: balanced"), "{account}");
+    }
+
+    #[test]
+    fn a_file_that_begins_in_the_midst_of_a_boot_may_lack_what_was_before_and_nothing_else() {
+        let of = |delivered, begins_at, positions: &[(u64, u64)]| {
+            let mut profile = profile(Some(("delivered", delivered)));
+            let cpu = profile.boots[0].cpus.get_mut(&1).unwrap();
+            let account = cpu.account.as_mut().unwrap();
+            account.extend([("recorded".to_owned(), delivered + 1), ("position-out".to_owned(), 90)]);
+            account.extend([("taken".to_owned(), delivered + 5), ("sent".to_owned(), delivered + 6)]);
+            (cpu.positions, cpu.begins_at) = (positions.to_vec(), Some(begins_at));
+            Account::of(&profile).to_string()
+        };
+        let ends = |text: String, end: &str| assert!(text.ends_with(end), "{text}");
+        ends(of(10, 40, &[(40, 90)]), "in the file 4: balanced; 6 were delivered before the file begins");
+        ends(of(10, 0, &[(0, 90)]), "NOT BALANCED: CPU 1: delivered 10 is not the samples in the file, 4");
+        ends(of(10, 40, &[(40, 80)]), "NOT BALANCED: CPU 1: positions 80 to 90 are not in the file");
+        ends(of(10, 40, &[(40, 60), (70, 90)]), "NOT BALANCED: CPU 1: positions 60 to 70 are not in the file");
+        ends(of(10, 40, &[(50, 90)]), "NOT BALANCED: CPU 1: positions 40 to 50 are not in the file");
+        ends(of(3, 40, &[(40, 90)]), "NOT BALANCED: CPU 1: delivered 3 is not at least the samples in the file, 4");
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct Cpu {
     pub seen: Seen,
     /// Positions of complete batches: disjoint, ascending, joined where they touch.
     pub positions: Vec<(u64, u64)>,
+    /// Where its first batch begins, complete or not: what is before that was never meant for this file.
+    pub begins_at: Option<u64>,
     /// Counters of the newest complete batch.
     pub batch: Counters,
     /// TSC of the last sample of the newest complete batch.

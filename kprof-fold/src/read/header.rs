@@ -125,7 +125,10 @@ impl<C: Consumer> Ingest<C> {
         self.flush_free();
         let boot = self.present_boot();
         // The meta stream repeats names and marks harmlessly; its positions are not kept.
-        let known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
+        let mut known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
+        if let Some(cpu) = &mut known {
+            cpu.begins_at = Some(cpu.begins_at.map_or(positions.0, |begins_at| begins_at.min(positions.0)));
+        }
         let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
         match (position, known) {
             (Position::Repeated, Some(cpu)) => {
