@@ -58,6 +58,8 @@ pub struct Frames {
     by_address: ByAddress<u32>,
     /// How many frames an address has, then the frames, for addresses with more than one.
     found: Vec<FrameId>,
+    /// Whether the function at an instruction in doubt lacks a frame of its own.
+    lacking: ByAddress<bool>,
 }
 
 impl Default for Frames {
@@ -69,6 +71,7 @@ impl Default for Frames {
             by_symbol: Vec::new(),
             by_address: ByAddress::default(),
             found: Vec::new(),
+            lacking: ByAddress::default(),
         }
     }
 }
@@ -127,8 +130,11 @@ impl Frames {
         }
         walk(words, user, |step| match step {
             Step::Address(address) => self.address(address, symbols, ids),
-            Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => self.address(address, symbols, ids),
-            Step::Candidate { .. } => {}
+            Step::Candidate { address, sampled } => {
+                if *self.lacking.entry(sampled).or_insert_with(|| symbols.lacks_frame(sampled)) {
+                    self.address(address, symbols, ids);
+                }
+            }
             Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
             Step::Running => ids.push(self.named(RUNNING)),
         });

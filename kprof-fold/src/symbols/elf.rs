@@ -3,6 +3,7 @@
 //! In: the bytes of a kernel image. Out: the same [`Table`] that `nm` gives, and for each address the frames that were
 //! inlined there, with file and line. Damaged or missing DWARF costs the inlined frames, never the functions.
 
+use super::cfi::Cfi;
 use super::name::frame_name;
 use super::table::Table;
 use crate::error::Error;
@@ -44,6 +45,8 @@ pub struct Elf {
     pub base: u64,
     /// The build id.
     pub build_id: Option<String>,
+    /// What the compiler says about frames.
+    pub cfi: Cfi,
 }
 
 /// Reads an image.
@@ -79,6 +82,14 @@ pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
         };
         Ok(EndianArcSlice::new(bytes, endian))
     };
+    let empty = || EndianArcSlice::new(Arc::from([]), endian);
+    let address_of = |name| image.section_by_name(name).map_or(0, |section| section.address());
+    let cfi = Cfi::new(
+        section(gimli::SectionId::DebugFrame).unwrap_or_else(|_| empty()),
+        section(gimli::SectionId::EhFrame).unwrap_or_else(|_| empty()),
+        address_of(".eh_frame"),
+        address_of(".text"),
+    );
     let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
     let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
     let segments = || image.segments().filter(|segment| segment.size() > 0);
@@ -91,7 +102,7 @@ pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
     let lowest = |upper: bool| segments().filter(|s| !upper || s.address() >> 63 == 1).map(|s| s.address()).min();
     let build_id = image.build_id().ok().flatten().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
     let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
-    Ok((table, Elf { dwarf, code, base, build_id, data: Arc::clone(&data) }))
+    Ok((table, Elf { dwarf, code, base, build_id, cfi, data: Arc::clone(&data) }))
 }
 
 fn is_executable(flags: SectionFlags) -> bool {

@@ -3,8 +3,10 @@
 //! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address, the same
 //! for the same input always. A kernel image that does not belong to the profile is refused.
 
+pub mod cfi;
 pub mod check;
 pub mod elf;
+pub mod frame;
 pub mod image;
 pub mod name;
 pub mod nm;
@@ -15,6 +17,7 @@ use crate::eras::NOWHERE;
 use crate::error::Error;
 use crate::problems::Problems;
 use elf::{Elf, Inlined};
+use frame::Frame;
 use image::{Images, Placed};
 use std::borrow::Cow;
 use std::io::Read;
@@ -25,10 +28,8 @@ pub const INLINED: &str = " (inlined)";
 
 /// From the start of a function up to here its frame pointer is not set: `push rbp` (1 byte), `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
-/// `endbr64`, which may stand before the prologue (SDM volume 2).
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// `ret` and `ret imm16` (SDM volume 2).
-const RETURNS: [u8; 2] = [0xc3, 0xc2];
+/// What is followed of a function whose size nobody says.
+const MOST_CODE_BYTES: u64 = 4096;
 
 /// Where names come from.
 pub struct Symbols {
@@ -216,21 +217,23 @@ impl Symbols {
         frames
     }
 
-    /// Whether the function at this instruction has just begun or is about to return, so that its frame pointer is still,
-    /// or again, that of its caller.
+    /// Whether the frame pointer at this instruction is still, or again, that of the caller, and the caller itself is where
+    /// a candidate is taken from: by the image's call frame information, else by its instructions. With a list of symbols
+    /// only: whether the function has just begun or is at its last byte.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
         let Some(number) = own.table.find(place) else { return false };
         let symbol = own.table.get(number);
         let offset = place - symbol.start;
-        let code = |address| own.elf.as_ref().and_then(|elf| elf.code(address));
-        match (code(symbol.start), code(place)) {
-            (Some(start), Some(here)) => {
-                let before = if start.starts_with(&ENDBR64) { ENDBR64.len() as u64 } else { 0 };
-                offset < before + PROLOGUE_BYTES || here.first().is_some_and(|byte| RETURNS.contains(byte))
+        match own.elf.as_ref().and_then(|elf| elf.code(symbol.start).map(|code| (elf, code))) {
+            Some((elf, code)) => {
+                let size = if symbol.size > 0 { symbol.size } else { MOST_CODE_BYTES };
+                let code = &code[..code.len().min(size as usize)];
+                let frame = elf.cfi.frame(place).or_else(|| frame::follow(code, symbol.start, place));
+                matches!(frame, Some(Frame::CallerOnTop | Frame::CallerAboveRbp))
             }
-            _ => offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1),
+            None => offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1),
         }
     }
 }

@@ -1,0 +1,52 @@
+//! What the compiler says about frames (call frame information, DWARF 5, section 6.4). Stage: symbolize.
+//!
+//! In: `.debug_frame` and `.eh_frame` of an image, an address. Out: whether the caller is still, or again, where
+//! [`super::frame`] says. Damaged or missing information is none.
+
+use super::frame::Frame;
+use gimli::{
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, EndianArcSlice, Register, RegisterRule, RunTimeEndian, UnwindContext,
+    UnwindSection, X86_64,
+};
+
+type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// The two sections; either may be empty.
+pub struct Cfi {
+    debug_frame: DebugFrame<Reader>,
+    eh_frame: EhFrame<Reader>,
+    bases: BaseAddresses,
+}
+
+impl Cfi {
+    /// From the sections, and where `.eh_frame` and `.text` are loaded.
+    pub fn new(debug_frame: Reader, eh_frame: Reader, eh_frame_at: u64, text_at: u64) -> Self {
+        let mut debug_frame = DebugFrame::from(debug_frame);
+        debug_frame.set_address_size(8);
+        let mut eh_frame = EhFrame::from(eh_frame);
+        eh_frame.set_address_size(8);
+        Self { debug_frame, eh_frame, bases: BaseAddresses::default().set_eh_frame(eh_frame_at).set_text(text_at) }
+    }
+
+    /// What is said of an address of the file, if anything is.
+    pub fn frame(&self, address: u64) -> Option<Frame> {
+        self.row(&self.debug_frame, address).or_else(|| self.row(&self.eh_frame, address))
+    }
+
+    fn row<S: UnwindSection<Reader>>(&self, section: &S, address: u64) -> Option<Frame>
+    where
+        S::Offset: gimli::UnwindOffset<usize>,
+    {
+        let mut context = UnwindContext::new();
+        let row = section.unwind_info_for_address(&self.bases, &mut context, address, S::cie_from_offset).ok()?;
+        let saved = |register: Register, at: i64| matches!(row.register(register), Some(RegisterRule::Offset(offset)) if offset == at);
+        Some(match row.cfa() {
+            CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 } => Frame::CallerOnTop,
+            CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 16 } if saved(X86_64::RBP, -16) => {
+                Frame::CallerAboveRbp
+            }
+            CfaRule::RegisterAndOffset { register: X86_64::RBP, .. } => Frame::Own,
+            _ => Frame::Deeper,
+        })
+    }
+}
