@@ -104,7 +104,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, &range)
             && let Some((_, places)) = ring.places::<3, 1>(words as u32)
         {
-            for ([place], word) in places.rounds(2)[words - 2..].iter().zip([marker, Marker::User.encode(), rip]) {
+            for ([place], word) in places.rounds(2).iter().skip(words - 2).zip([marker, Marker::User.encode(), rip]) {
                 place.store(word, Ordering::Relaxed);
             }
             ring.publish(Kind::Sample, words + 3);

@@ -23,7 +23,7 @@ impl Stacks {
 
     /// Goes from one stack to another.
     pub(super) fn change(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), CutReason> {
-        if from.start == to.start || self.left[..self.count].contains(&to.start) {
+        if from.start == to.start || self.left.iter().take(self.count).any(|left| *left == to.start) {
             return Err(CutReason::Loop);
         }
         let place = self.left.get_mut(self.count).ok_or(CutReason::Range)?;

@@ -33,6 +33,7 @@ const TIMER_CURRENT: usize = 0x390;
 const TIMER_DIVIDE: usize = 0x3e0;
 const DELIVERY_PENDING: u32 = 1 << 12;
 const PERIODIC: u32 = 1 << 17;
+const DELIVER_NMI: u32 = 0x400;
 
 /// The registers' physical address, from the MADT.
 static BASE: AtomicU64 = AtomicU64::new(0xfee0_0000);
@@ -112,6 +113,12 @@ pub fn start_periodic(count: u32) {
 /// Starts the one-shot timer: it fires after `count` of its ticks; 0 stops it.
 pub fn start_timer(count: u32) {
     write(TIMER_INITIAL, count);
+}
+
+/// Whether the timer's interrupt is an NMI. QEMU does what the entry's bits say; on real hardware the timer's entry has none
+/// for it (SDM volume 3A, figure 11-8).
+pub fn set_timer_nmi(nmi: bool) {
+    write(TIMER_VECTOR, if nmi { DELIVER_NMI } else { TIMER as u32 });
 }
 
 /// What is left of the timer's count.

@@ -8,8 +8,9 @@
 //! low    <- rsp = &TrapFrame
 //! ```
 //!
-//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub also moves its
-//! stack pointer in the TSS down, so that an `int3` in the handler, whose `iret` lets the next NMI in, does no harm.
+//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub first moves the
+//! hardware frame off the top of its stack, below whatever NMI it interrupted: an `int3` in the handler, whose `iret` lets
+//! the next NMI in, does no harm at any instruction, up to the last `iretq`.
 //! GS is swapped for four instructions of the system call stub only, and trusted nowhere else.
 
 use core::arch::{asm, global_asm};
@@ -21,17 +22,15 @@ use x86_64::registers::control::{Efer, EferFlags};
 use x86_64::registers::model_specific::{KernelGsBase, LStar, SFMask, Star};
 use x86_64::registers::rflags::RFlags;
 
-use super::CPUS;
 use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA};
+use super::{CPUS, apic};
+use crate::boot::early;
 use crate::memory::stacks;
 
 /// Bytes from the stub of one vector to the next.
 const STUB_BYTES: u64 = 32;
 /// Vectors for which the processor pushes an error code (Intel SDM volume 3A, table 6-1).
 const WITH_ERROR_CODE: u32 = 0x6022_7d00;
-
-/// How far the NMI stub moves its stack pointer: one level of nesting.
-pub const NMI_LEVEL_BYTES: u64 = 8 * 1024;
 
 global_asm!(
     r#"
@@ -139,6 +138,7 @@ syscall_entry:
     swapgs
     mov gs:[0], rsp
     mov rsp, gs:[8]
+.Lsyscall_on_stack:
     push {user_data}
     push gs:[0]
     swapgs
@@ -157,27 +157,77 @@ syscall_entry:
 .align 16
 .global nmi_entry
 nmi_entry:
-    save_head {page} + 0x202, 0
+// The processor has put its frame at the top of this stack, as it does with every NMI: until the frame has been moved
+// away, no other may come, and none does before an `iret`. To: below the top, or, if an NMI was interrupted, below that
+// one. It was if kernel code ran on this stack; the first instructions of a system call have an RSP of the user's choice.
+    push rax
+    push rcx
+    lea rax, [rsp - 8]
+    test byte ptr [rsp + 24], 3
+    jnz 3f
+    mov rcx, [rsp + 16]
+    cmp rcx, offset syscall_entry
+    jb 2f
+    cmp rcx, offset .Lsyscall_on_stack
+    jb 3f
+2:
+    mov rcx, [rsp + 40]
+    xor rcx, rsp
+    test rcx, -{nmi_stack}
+    jnz 3f
+    mov rax, [rsp + 40]
+    and rax, -16
+3:
+    mov rcx, [rsp + 48]
+    mov [rax - 8], rcx
+    mov rcx, [rsp + 40]
+    mov [rax - 16], rcx
+    mov rcx, [rsp + 32]
+    mov [rax - 24], rcx
+    mov rcx, [rsp + 24]
+    mov [rax - 32], rcx
+    mov rcx, [rsp + 16]
+    mov [rax - 40], rcx
+    mov qword ptr [rax - 48], {page} + 0x202
+    mov [rax - 56], rbp
+    mov rcx, [rsp + 8]
+    mov [rax - 64], rcx
+    mov rcx, [rsp]
+    lea rsp, [rax - 64]
+    lea rbp, [rsp + 8]
+    xor eax, eax
     cld
     save_rest
-    mov rbx, rsp
-    and rbx, -{nmi_stack}
-    mov rbx, [rbx]
-    sub qword ptr [rbx], {level}
     mov rdi, rsp
     call nmi_enter
-    add qword ptr [rbx], {level}
     restore_and_return nmi
 .type nmi_entry, @function
 .size nmi_entry, . - nmi_entry
 .Lentry_stubs_end:
+
+// `int` and `ret` for each vector from 32 on: three bytes each.
+.balign 16
+.type software_interrupts, @function
+software_interrupts:
+.altmacro
+.macro software_interrupt vector
+    .byte 0xcd, \vector
+    ret
+.endm
+.set vector, 32
+.rept 224
+  software_interrupt %vector
+  .set vector, vector + 1
+.endr
+.noaltmacro
+.size software_interrupts, . - software_interrupts
 
 .section .rodata
 .align 8
 // The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
 .global entry_places
 entry_places:
-    .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lsyscall_saved
+    .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lnmi_popped, .Lnmi_iretq, .Lsyscall_saved
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -196,7 +246,6 @@ trap_stub_table:
     user_data = const USER_DATA,
     user_code = const USER_CODE,
     nmi_stack = const stacks::STACK_BYTES,
-    level = const NMI_LEVEL_BYTES,
     stub_bytes = const STUB_BYTES,
     with_error = const WITH_ERROR_CODE,
 );
@@ -259,7 +308,8 @@ unsafe extern "C" {
     static trap_stub_table: [u64; 256];
     fn syscall_entry();
     fn nmi_entry();
-    static entry_places: [u64; 7];
+    fn software_interrupts();
+    static entry_places: [u64; 9];
 }
 
 /// How far above RSP the hardware frame is at each instruction of `save_head`, by its offset in the code: the last one
@@ -282,19 +332,18 @@ fn frame_in_stub(at: Registers) -> Option<EntryFrame> {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
     // SAFETY: constant data of the assembly above.
-    let [_, _, trap_popped, trap_iretq, syscall_popped, syscall_iretq, syscall_saved] = unsafe { entry_places };
+    let [_, _, places @ .., syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
     let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
     // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.
-    let leaving = if rip == trap_popped || rip == syscall_popped {
-        Some((8, at.rsp))
-    } else if rip == trap_iretq || rip == syscall_iretq {
-        Some((0, at.rsp - 8))
-    } else {
-        None
+    let leaving = match places.iter().position(|place| *place == rip) {
+        Some(popped) if popped % 2 == 0 => Some((8, at.rsp)),
+        Some(_) => Some((0, at.rsp - 8)),
+        None => None,
     };
     if let Some((above, marker_at)) = leaving {
-        // SAFETY: inside the stub RSP is this CPU's kernel stack, and the marker was just there; NMIs use another.
+        // SAFETY: inside the stub RSP is this CPU's kernel or NMI stack, and the marker was just there; an NMI that interrupts
+        // it has its own frame below RSP.
         let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
         return on_stack(Marker::decode(marker)?, above);
     }
@@ -322,6 +371,19 @@ pub fn stub(vector: u8) -> u64 {
         // SAFETY: the table is constant data of the assembly above.
         _ => unsafe { trap_stub_table[vector as usize] },
     }
+}
+
+/// The vectors of interrupts that nothing is behind: they may come at any time.
+pub fn quiet_vectors() -> impl Iterator<Item = u8> {
+    let used = [apic::TIMER, apic::RESCHEDULE, apic::SAMPLE, apic::FIRST_DEVICE, early::VECTOR];
+    (32..=255).filter(move |vector| !used.contains(vector))
+}
+
+/// The interrupt of one of [`quiet_vectors`], by an instruction.
+pub fn interrupt(vector: u8) {
+    let address = software_interrupts as *const () as u64 + 3 * (u64::from(vector) - 32);
+    // SAFETY: there is an `int` with a `ret` behind it for each vector from 32 on; a quiet one's handler does nothing.
+    unsafe { asm!("call {}", in(reg) address, clobber_abi("C")) }
 }
 
 /// Points `syscall` at its stub and GS at this CPU's block.

@@ -1,7 +1,6 @@
 //! Segments and task state: one descriptor table for all CPUs, one TSS each, so that the task register names the CPU.
 //!
-//! Each TSS has separate stacks for NMI, double fault and machine check; the NMI's is shared with nothing and its
-//! pointer is moved down while an NMI runs (see `entry.rs`).
+//! Each TSS has separate stacks for NMI, double fault and machine check; the NMI's is shared with nothing.
 
 use core::cell::UnsafeCell;
 
@@ -43,12 +42,6 @@ unsafe impl Sync for TssCell {}
 static TSS: [TssCell; MAX_CPUS] = [const { TssCell(UnsafeCell::new(TaskStateSegment::new())) }; MAX_CPUS];
 static GDT: spin::Once<GlobalDescriptorTable<ENTRIES>> = spin::Once::new();
 
-/// Address of the NMI entry of this CPU's interrupt stack table, which the NMI stub moves.
-fn nmi_pointer(cpu: usize) -> u64 {
-    // SAFETY: only the address is taken.
-    unsafe { (&raw const (*TSS[cpu].0.get()).interrupt_stack_table[IST_NMI as usize]) as u64 }
-}
-
 /// Builds the tables (once) and loads them on this CPU.
 pub fn init(cpu: usize) {
     let gdt = GDT.call_once(|| {
@@ -68,9 +61,6 @@ pub fn init(cpu: usize) {
         gdt
     });
     let nmi = stacks::allocate_nmi();
-    // The NMI stub finds the pointer that it has to move in the lowest word of its stack.
-    // SAFETY: a new stack, mapped and nobody else's yet.
-    unsafe { (nmi as *mut u64).write(nmi_pointer(cpu)) };
     CPUS[cpu].nmi_stack.store(nmi, Ordering::Relaxed);
     let fault_top = stacks::allocate() + stacks::STACK_BYTES;
     let check_top = stacks::allocate() + stacks::STACK_BYTES;

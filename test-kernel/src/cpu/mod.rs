@@ -3,6 +3,7 @@
 //! A CPU's number is its index in [`CPUS`]. It is read from the task register ([`id`]), so it is right at any
 //! instruction, in an NMI too, without trusting GS.
 
+pub mod alarm;
 pub mod apic;
 pub mod clock;
 pub mod entry;
@@ -15,7 +16,7 @@ pub mod turns;
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The greatest number of CPUs this kernel runs.
 pub const MAX_CPUS: usize = 16;
@@ -52,8 +53,8 @@ pub struct Cpu {
     pub slice_end_ns: AtomicU64,
     /// When it is to sample itself next, in nanoseconds since boot; [`u64::MAX`] = never.
     pub own_tick_ns: AtomicU64,
-    /// Set to stop the CPU for good by the next NMI (panic).
-    pub stop: AtomicBool,
+    /// What the next NMI is to do besides being a tick, if that is not [`alarm::NOTHING`].
+    pub nmi_order: AtomicU8,
 }
 
 // SAFETY: `syscall_scratch` is only touched by its own CPU, with interrupts off; an NMI does not touch it.
@@ -75,7 +76,7 @@ impl Cpu {
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
             own_tick_ns: AtomicU64::new(u64::MAX),
-            stop: AtomicBool::new(false),
+            nmi_order: AtomicU8::new(alarm::NOTHING),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::apic;
 use super::entry::TrapFrame;
+use super::{alarm, apic};
 use crate::memory::{fault, stacks};
 use crate::task::{preempt, scheduler, signal};
 use crate::{boot, profiling, syscall};
@@ -84,10 +84,9 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
 /// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
 #[unsafe(no_mangle)]
 extern "C" fn nmi_enter(frame: &TrapFrame) {
-    if super::this_in_handler().stop.load(Ordering::Relaxed) {
-        loop {
-            x86_64::instructions::hlt();
-        }
+    let order = super::this_in_handler().nmi_order.load(Ordering::Relaxed);
+    if order != alarm::NOTHING {
+        alarm::on_nmi(order, frame);
     }
     profiling::on_nmi(frame);
 }

@@ -28,6 +28,12 @@ pub fn is_text(address: u64) -> bool {
         && address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
 }
 
+/// Where the module's code begins; 0 while there is none.
+#[cfg(feature = "profiling")]
+pub fn first_address() -> u64 {
+    TEXT_START.load(Ordering::Relaxed)
+}
+
 /// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.
 pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
     static ENTRY: spin::Once<Option<u64>> = spin::Once::new();

@@ -44,6 +44,11 @@ pub fn register(cpu: usize) {
     }
 }
 
+/// Numbers a tick of this CPU, whose NMI the CPU sends itself (see `cpu::alarm`).
+pub fn raise_tick(cpu: usize) {
+    PROFILER.raise_tick(cpu);
+}
+
 /// In the timer's handler: a CPU that samples itself does so here, and says when it will next.
 pub fn on_timer(frame: &TrapFrame) {
     if ENABLED && way() == Way::Own {

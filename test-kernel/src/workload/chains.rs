@@ -12,70 +12,80 @@ use crate::memory::stacks;
 /// Turns of the spinning loop for each kind: some ten microseconds.
 const SPINS: u64 = 30_000;
 const DEEP: u32 = 120;
+/// How many kinds there are.
+pub const KINDS: u32 = 5;
 
 /// Spins through all kinds `rounds` times.
 #[inline(never)]
 pub fn spin_through(rounds: u64) {
     for round in 0..rounds {
-        wild(round);
-        misaligned(round);
-        looping();
-        not_text();
-        deep(DEEP);
+        (0..KINDS).for_each(|kind| spin_one(kind, round, SPINS));
+    }
+}
+
+/// Spins through one kind for some turns.
+#[inline(always)]
+pub fn spin_one(kind: u32, round: u64, turns: u64) {
+    match kind {
+        0 => wild(round, turns),
+        1 => misaligned(round, turns),
+        2 => looping(turns),
+        3 => not_text(turns),
+        _ => drop(deep(DEEP, turns)),
     }
 }
 
 /// Outside of every stack of this CPU: null page, not canonical, unmapped, another stack's guard, the kernel image.
 #[inline(never)]
-fn wild(round: u64) {
+fn wild(round: u64, turns: u64) {
     let values = [0x10, 0xdead_beef_0000_0000, 0xffff_d000_0000_0000, stacks::first_guard(), 0xffff_ffff_8020_0000];
-    spin_with(values[round as usize % values.len()]);
+    spin_with(values[round as usize % values.len()], turns);
 }
 
 /// In the running stack, but no multiple of 8.
 #[inline(never)]
-fn misaligned(round: u64) {
+fn misaligned(round: u64, turns: u64) {
     let frame = [0u64; 4];
-    spin_with(black_box(&frame).as_ptr() as u64 + 1 + round % 7);
+    spin_with(black_box(&frame).as_ptr() as u64 + 1 + round % 7, turns);
 }
 
 /// A frame that leads to itself.
 #[inline(never)]
-fn looping() {
+fn looping(turns: u64) {
     let mut frame = [0u64, looping as *const () as u64 + 4];
     frame[0] = black_box(&frame).as_ptr() as u64;
-    spin_with(black_box(&frame).as_ptr() as u64);
+    spin_with(black_box(&frame).as_ptr() as u64, turns);
 }
 
 /// A return address that is data.
 #[inline(never)]
-fn not_text() {
+fn not_text(turns: u64) {
     let mut frames = [0u64; 4];
     frames[0] = black_box(&frames)[2..].as_ptr() as u64;
     frames[1] = black_box(&frames).as_ptr() as u64;
-    spin_with(black_box(&frames).as_ptr() as u64);
+    spin_with(black_box(&frames).as_ptr() as u64, turns);
 }
 
 /// More frames than are kept.
 #[inline(never)]
-fn deep(depth: u32) -> u32 {
+fn deep(depth: u32, turns: u64) -> u32 {
     if depth == 0 {
-        spin();
+        spin(turns);
         return 0;
     }
-    black_box(deep(depth - 1)) + 1
+    black_box(deep(depth - 1, turns)) + 1
 }
 
 #[inline(never)]
-fn spin() {
-    for turn in 0..SPINS {
+fn spin(turns: u64) {
+    for turn in 0..turns {
         black_box(turn);
     }
 }
 
 /// Spins with this value in rbp.
 #[inline(never)]
-fn spin_with(rbp: u64) {
+fn spin_with(rbp: u64, turns: u64) {
     // SAFETY: rbp is saved and restored around the loop, which touches nothing but its own registers.
     unsafe {
         asm!(
@@ -86,7 +96,7 @@ fn spin_with(rbp: u64) {
             "jnz 2b",
             "pop rbp",
             value = in(reg) rbp,
-            turns = inout(reg) SPINS => _,
+            turns = inout(reg) turns => _,
         );
     }
 }

@@ -8,10 +8,16 @@
 
 mod chains;
 #[cfg(feature = "profiling")]
+mod dice;
+#[cfg(feature = "profiling")]
 mod handler;
 mod heap;
 mod pages;
+#[cfg(feature = "profiling")]
+mod sweep;
 mod switch;
+#[cfg(feature = "profiling")]
+mod tree;
 mod truth;
 
 use alloc::string::String;
@@ -44,6 +50,8 @@ pub fn folder() -> Arc<dyn Node> {
         ("truth-b", |text| rounds(text, truth::mix_b)),
         #[cfg(feature = "profiling")]
         ("handler", |text| rounds(text, handler::measure)),
+        #[cfg(feature = "profiling")]
+        ("sweep", sweep::run),
         ("module", module),
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),

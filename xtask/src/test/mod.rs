@@ -10,7 +10,7 @@ mod integration;
 mod path;
 mod proof;
 mod readers;
-mod scenario;
+pub mod scenario;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -94,7 +94,7 @@ impl Context {
 type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 17] = [
+const GROUPS: [Group; 18] = [
     ("format", cargo::format),
     ("lint", cargo::lint),
     ("documentation", cargo::documentation),
@@ -108,6 +108,7 @@ const GROUPS: [Group; 17] = [
     ("integration", integration::run),
     ("scenarios", scenario::run),
     ("toolchains", scenario::toolchains),
+    ("sweep", path::sweep),
     ("storm", path::storm),
     ("path", path::run),
     ("repeatable", path::repeatable),

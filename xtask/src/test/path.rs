@@ -6,11 +6,13 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use super::{Context, Outcome};
+use crate::build;
 use crate::gate;
 use crate::profile;
 use crate::repeat;
 use crate::run;
 use crate::storm;
+use crate::sweep;
 use crate::truth;
 
 /// The runs: a name, and what is typed after `cargo xtask profile`.
@@ -47,6 +49,16 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     let line = ["storm", "--seconds", "8", "--least-percent", "1", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds", storm::run(&line.storm).map(drop));
+    Ok(outcome)
+}
+
+/// Every instruction of the call tree and of the entry stubs; the handler's are `cargo xtask sweep`.
+pub fn sweep(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let parts = context.parts()?;
+    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let found = sweep::entries(parts, &kernel, &run::root().join("target/path/sweep"));
+    outcome.check("call tree and entry stubs", found.and_then(|failures| sweep::done(&failures)));
     Ok(outcome)
 }
 

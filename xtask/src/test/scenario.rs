@@ -5,7 +5,8 @@
 //! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
 //! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
 //! profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the module's image,
-//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module).
+//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module), `# verb: NAME` (runs
+//! with `cargo xtask NAME` only).
 
 use std::path::Path;
 use std::process::Command;
@@ -62,7 +63,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     // The second kernel takes the first one's place in cargo's folder: keep a copy of each.
     let off = keep(&build::kernel(parts.way, "", &[])?, &folder.join("kernel-off"))?;
     let on = keep(&build::kernel(parts.way, "profiling", &[])?, &folder.join("kernel-on"))?;
-    for scenario in all()?.into_iter().filter(|scenario| scenario.name.contains(&filter)) {
+    let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
+    for scenario in all()?.into_iter().filter(is_wanted) {
         let result = run_one(&scenario, parts, &on, &off, &folder.join(&scenario.name));
         outcome.check(&scenario.name, result);
     }
@@ -95,6 +97,15 @@ pub fn toolchains(context: &mut Context) -> Result<Outcome> {
 fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
     std::fs::copy(&kernel.elf, path)?;
     Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
+}
+
+/// Runs one scenario with a kernel, its files in `folder`.
+///
+/// # Errors
+/// If there is none with this name, or it fails.
+pub fn one(name: &str, parts: &Parts, kernel: &Kernel, folder: &Path) -> Result<()> {
+    let scenario = all()?.into_iter().find(|scenario| scenario.name == name);
+    run_one(&scenario.with_context(|| format!("there is no scenario {name}"))?, parts, kernel, kernel, folder)
 }
 
 fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder: &Path) -> Result<()> {

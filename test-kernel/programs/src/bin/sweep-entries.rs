@@ -1,0 +1,145 @@
+//! For `cargo xtask sweep`: goes into the kernel by one kind of entry, with an NMI after one instruction, after two, and so
+//! on, counted from a system call that orders it (`/kernel/sweep`).
+//!
+//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), how many instructions at least,
+//! and before which number to end; with three more numbers N, M, S a second NMI comes N to M instructions after each S-th first one.
+//! Out: exit code 0 if every result was as it should be.
+
+use std::arch::asm;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::ptr;
+
+const PAGE: usize = 4096;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<usize> = arguments.iter().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let (kind, firsts, seconds) = match (arguments.first(), &numbers[..]) {
+        (Some(kind), [from, to]) => (kind, (*from..*to).step_by(1), None),
+        (Some(kind), [from, to, second, end, step]) => (kind, (*from..*to).step_by(*step), Some(*second..*end)),
+        _ => {
+            eprintln!("sweep-entries: KIND FROM TO [SECOND-FROM SECOND-TO STEP]");
+            return ExitCode::FAILURE;
+        }
+    };
+    match sweep(kind, firsts, seconds) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sweep-entries: {kind}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn sweep(
+    kind: &str,
+    firsts: std::iter::StepBy<std::ops::Range<usize>>,
+    seconds: Option<std::ops::Range<usize>>,
+) -> io::Result<()> {
+    let mut order = OpenOptions::new().write(true).open("/kernel/sweep")?;
+    for (signal, length) in [(libc::SIGFPE, 2), (libc::SIGILL, 2), (libc::SIGSEGV, 1), (libc::SIGTRAP, 0)] {
+        handle(signal, length)?;
+    }
+    let pages = new_pages(firsts.len() * seconds.as_ref().map_or(1, ExactSizeIterator::len))?;
+    let mut next_page = (0..).map(|index| pages + index * PAGE);
+    for first in firsts {
+        match &seconds {
+            None => enter(kind, &mut order, &first.to_string(), next_page.next().unwrap_or(pages))?,
+            Some(seconds) => {
+                for second in seconds.clone() {
+                    enter(kind, &mut order, &format!("{first} {second}"), next_page.next().unwrap_or(pages))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Orders NMIs and goes into the kernel once.
+fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()> {
+    order.write_all(text.as_bytes())?;
+    let right = match kind {
+        // SAFETY: takes nothing.
+        "call" => unsafe { libc::getppid() > 0 },
+        "page" => {
+            let byte = page as *mut u8;
+            // SAFETY: a page of the mapping made for this, which nothing else uses.
+            unsafe {
+                let new = byte.read_volatile() == 0;
+                byte.write_volatile(7);
+                new && byte.read_volatile() == 7
+            }
+        }
+        "divide" => {
+            // SAFETY: faults; the handler of SIGFPE goes on behind the two bytes of the instruction.
+            unsafe { asm!("div ecx", in("ecx") 0, inout("eax") 1 => _, inout("edx") 0 => _) };
+            true
+        }
+        "undefined" => {
+            // SAFETY: faults; the handler of SIGILL goes on behind the two bytes of the instruction.
+            unsafe { asm!("ud2") };
+            true
+        }
+        "protection" => {
+            // SAFETY: faults; the handler of SIGSEGV goes on behind the one byte of the instruction.
+            unsafe { asm!("hlt") };
+            true
+        }
+        "breakpoint" => {
+            // SAFETY: traps; the handler of SIGTRAP goes on behind it.
+            unsafe { asm!("int3") };
+            true
+        }
+        "spin" => spin(),
+        _ => return Err(io::Error::other("there is no such kind")),
+    };
+    if right { Ok(()) } else { Err(io::Error::other(format!("a wrong result, with an NMI at {text}"))) }
+}
+
+/// Spins below three frames, and says whether it came to the right end.
+fn spin() -> bool {
+    let mut frames = [0_usize, 0x40_1000, 0, 0x40_2000, 0, 0x40_3000];
+    frames[0] = &raw const frames[2] as usize;
+    frames[2] = &raw const frames[4] as usize;
+    let mut turns = 2000_u64;
+    // SAFETY: rbp is put back, nothing else is touched; the frames outlive the loop.
+    unsafe {
+        asm!(
+            "push rbp", "mov rbp, {frames}", "2:", "dec {turns}", "jnz 2b", "pop rbp",
+            frames = in(reg) frames.as_ptr(), turns = inout(reg) turns,
+        );
+    }
+    turns == 0 && frames[5] == 0x40_3000
+}
+
+/// Bytes that the handler of each signal has to step over.
+static LENGTHS: [std::sync::atomic::AtomicUsize; 32] = [const { std::sync::atomic::AtomicUsize::new(0) }; 32];
+
+fn handle(signal: i32, length: usize) -> io::Result<()> {
+    LENGTHS[signal as usize].store(length, std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: a zeroed sigaction is a valid one; the handler has the signature for SA_SIGINFO.
+    let result = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = step_over as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(signal, &action, ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+extern "C" fn step_over(signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let length = LENGTHS[signal as usize].load(std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO.
+    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] += length as i64 };
+}
+
+/// Addresses of new pages, none of which has been touched.
+fn new_pages(count: usize) -> io::Result<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let bytes = count.max(1) * PAGE;
+    // SAFETY: a new anonymous mapping; nothing else has its addresses.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if memory == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(memory as usize) }
+}

@@ -1,0 +1,24 @@
+# NMIs at every instruction of a call tree and of the entry stubs, one after the other: none is lost, all work goes on.
+# `cargo xtask sweep` runs this too, and looks at each instruction and its stack.
+# verb: sweep
+# accel: icount
+# cpus: 2
+# limit: 200
+# append: ring-words=4194304
+# balanced: profiling.txt
+. /etc/profiled.sh
+ctl=/scheme/debug/ctl-profiling
+value() {
+    sed -n "s/^cpu.1.$1 //p" $ctl
+}
+for _ in 1 2 3; do echo tree > /kernel/sweep || exit 1; done
+echo vectors > /kernel/sweep || exit 2
+for kind in call page divide breakpoint undefined protection; do
+    sweep-entries $kind 1 2000 || exit 3
+done
+cat $ctl > /root/ctl.txt
+[ "$(value taken)" -gt 20000 ] || exit 4
+[ "$(value taken)" = "$(value sent)" ] || exit 5
+[ "$(value lost-full)$(value lost-nested)" = 00 ] || exit 6
+profiled_start || exit 7
+profiled_stop || exit 8

@@ -1,0 +1,116 @@
+//! Alarms: a tick's NMI a chosen number of instructions from now, so that a sweep can have one at every instruction.
+//!
+//! In: a count. Out: an NMI from this CPU's own APIC timer, exact where instructions are counted. Nested: each NMI but the
+//! last has a breakpoint at the beginning of its handler, whose `iret` lets NMIs in, and the next one comes a number of
+//! instructions later. Works in QEMU only (see [`apic::set_timer_nmi`]), for one CPU at a time. While an alarm is due the
+//! timer is nobody else's; afterwards it fires once, and the scheduler sets it anew.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::entry::TrapFrame;
+use super::{apic, this, this_in_handler};
+use crate::memory::stacks::STACK_BYTES;
+use crate::profiling;
+
+/// Orders to a CPU's next NMI: none.
+pub const NOTHING: u8 = 0;
+/// Stop for good (panic).
+pub const STOP: u8 = 1;
+const FIRST: u8 = 2;
+const FURTHER: u8 = 3;
+
+/// Ticks of the timer after which the scheduler has it back.
+const TIMER_BACK: u32 = 1000;
+/// The profiler measures the cost of each tick whose number is a multiple of this.
+const MEASURED: u64 = 64;
+
+/// How long after the first NMI the second one comes, and the third after that; 0: none.
+static DELAYS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+/// What the last NMI has interrupted, if others came before it, and whether that was the handler of one of them.
+static LAST_AT: AtomicU64 = AtomicU64::new(0);
+static WAS_NESTED: AtomicBool = AtomicBool::new(false);
+/// The first NMI's tick is one that is measured.
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+/// Ticks numbered here.
+static TICKS: AtomicU64 = AtomicU64::new(0);
+
+/// An NMI after `count` ticks of the timer. Preemption off.
+pub fn after(count: u32) {
+    nested_after(count, [0; 2]);
+}
+
+/// The same, and further ones, each so many ticks after the one before it.
+pub fn nested_after(count: u32, delays: [u32; 2]) {
+    x86_64::instructions::interrupts::without_interrupts(|| {
+        // What it still counts for somebody else would come as an NMI, too early.
+        apic::start_timer(0);
+        let cpu = super::id();
+        raise_tick(cpu);
+        while IS_MEASURED.load(Ordering::Relaxed) && !TICKS.load(Ordering::Relaxed).is_multiple_of(MEASURED) {
+            raise_tick(cpu);
+        }
+        DELAYS.iter().zip(delays).for_each(|(place, delay)| place.store(delay, Ordering::Relaxed));
+        LAST_AT.store(0, Ordering::Relaxed);
+        WAS_NESTED.store(false, Ordering::Relaxed);
+        this().nmi_order.store(FIRST, Ordering::Relaxed);
+        apic::set_timer_nmi(true);
+        apic::start_timer(count);
+    });
+}
+
+/// From now on the ticks of first NMIs are such that are measured, or not.
+pub fn set_measured(measured: bool) {
+    IS_MEASURED.store(measured, Ordering::Relaxed);
+}
+
+fn raise_tick(cpu: usize) {
+    TICKS.fetch_add(1, Ordering::Relaxed);
+    profiling::raise_tick(cpu);
+}
+
+/// Whether an NMI is still to come.
+pub fn is_due() -> bool {
+    this().nmi_order.load(Ordering::Relaxed) != NOTHING
+}
+
+/// The instruction that the last of several NMIs has interrupted.
+pub fn last_at() -> Option<u64> {
+    Some(LAST_AT.load(Ordering::Relaxed)).filter(|at| *at != 0)
+}
+
+/// Whether that was the handler of another one.
+pub fn was_nested() -> bool {
+    WAS_NESTED.load(Ordering::Relaxed)
+}
+
+/// Does what was ordered. NMI context.
+#[cold]
+#[inline(never)]
+pub fn on_nmi(order: u8, frame: &TrapFrame) {
+    if order == STOP {
+        loop {
+            x86_64::instructions::hlt();
+        }
+    }
+    let cpu = this_in_handler();
+    if order == FURTHER {
+        let stack = |address: u64| address & !(STACK_BYTES - 1);
+        let is_nested = !frame.is_user() && stack(frame.rsp) == stack(core::ptr::from_ref(frame) as u64);
+        LAST_AT.store(frame.rip, Ordering::Relaxed);
+        WAS_NESTED.store(is_nested, Ordering::Relaxed);
+        // Its tick is numbered now: the handlers before it may have taken theirs.
+        raise_tick(super::id_in_handler());
+    }
+    let [next, then] = &DELAYS;
+    let delay = next.load(Ordering::Relaxed);
+    next.store(then.load(Ordering::Relaxed), Ordering::Relaxed);
+    then.store(0, Ordering::Relaxed);
+    if delay == 0 {
+        cpu.nmi_order.store(NOTHING, Ordering::Relaxed);
+        apic::set_timer_nmi(false);
+        return apic::start_timer(TIMER_BACK);
+    }
+    cpu.nmi_order.store(FURTHER, Ordering::Relaxed);
+    apic::start_timer(delay);
+    x86_64::instructions::interrupts::int3();
+}

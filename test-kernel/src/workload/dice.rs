@@ -1,0 +1,161 @@
+//! Stacks thrown by dice, with code on top that spins: what the handler finds there is all that it may ever find.
+//!
+//! In: where an NMI is ordered. Out: nothing; the words of a stack are return addresses, behind calls of every form, markers
+//! with hardware frames, frame pointers that lead up, down, to the NMI's own stack, or nowhere. RSP points among them: an
+//! NMI has its own stack, and interrupts are off.
+
+use core::arch::{asm, global_asm};
+use core::hint::black_box;
+use core::sync::atomic::Ordering;
+
+use kprof::format::marker::MARKER_PAGE;
+
+use crate::cpu;
+use crate::memory::{module, paging};
+use crate::random;
+
+const WORDS: usize = 96;
+/// Turns of the spinning loop.
+const SPINS: u64 = 500;
+
+global_asm!(
+    r#"
+// Calls of every form, of which nothing but the places behind them is used.
+.text
+.balign 16
+.type call_forms, @function
+call_forms:
+    call call_forms
+    call rax
+    call r11
+    call [rax]
+    call [rax + 24]
+    call [rsp + 8]
+    call [rip + call_forms]
+    call [rax + 4096]
+    call [rax * 8 + 4096]
+    call [rsp + 4096]
+    ret
+.size call_forms, . - call_forms
+.section .rodata
+.balign 8
+call_form_ends:
+    .quad 5, 7, 10, 12, 15, 19, 25, 31, 38, 45
+.text
+"#
+);
+
+unsafe extern "C" {
+    fn call_forms();
+    static call_form_ends: [u64; 10];
+}
+
+fn one_of<T: Copy>(choices: &[T]) -> T {
+    choices[random::next() as usize % choices.len()]
+}
+
+/// An address of kernel code.
+fn code() -> u64 {
+    let (start, end) = paging::text_range();
+    // SAFETY: constant data of the assembly above.
+    let forms = unsafe { &call_form_ends };
+    match random::next() % 4 {
+        0 => start + random::next() % (end - start),
+        1 => module::first_address() + random::next() % 64,
+        _ => call_forms as *const () as u64 + one_of(forms),
+    }
+}
+
+/// A word of a stack whose words begin at `base`.
+fn word(base: u64) -> u64 {
+    let other = cpu::this().nmi_stack.load(Ordering::Relaxed);
+    let place = |base: u64| base + 8 * (random::next() % WORDS as u64);
+    match random::next() % 16 {
+        0..=4 => place(base),
+        5..=9 => code(),
+        10 => place(other + 64),
+        11 => one_of(&[0, 1, base + 3, base + 8 * WORDS as u64, 0xdead_beef_0000_0000, u64::MAX]),
+        12 => 0,
+        _ => MARKER_PAGE | one_of(&[0x121, 0x20e, 0x300, 0x401, 0x500, 0x600]),
+    }
+}
+
+/// Fills the words from `base` so that many chains lead somewhere.
+fn fill(words: &mut [u64], base: u64) {
+    let mut at = 0;
+    // Often a plain chain first, of any length.
+    let plain = one_of(&[0, 2 * (random::next() as usize % 30)]);
+    while at < words.len() {
+        if at < plain {
+            (words[at], words[at + 1]) = (base + 8 * (at as u64 + 2), code());
+            at += 2;
+            continue;
+        }
+        let up = base + 8 * (at as u64 + 2 + 2 * (random::next() % 2));
+        match (random::next() % 8, words.len() - at) {
+            // A frame, the next one above it.
+            (0..=3, 2..) => {
+                (words[at], words[at + 1]) = (up, code());
+                at += 2;
+            }
+            // An entry stub's frame: rbp, marker, hardware frame of kernel or user code.
+            (4..=5, 7..) => {
+                let marker = MARKER_PAGE | one_of(&[0x121, 0x20e, 0x300]);
+                let cs = one_of(&[0x08, 0x08, 0x2b]);
+                let rip = if cs == 0x08 { one_of(&[code(), code(), 7]) } else { one_of(&[0x40_0000, 0]) };
+                let rsp = one_of(&[base + 8 * (at as u64 + 7), base, word(base)]);
+                words[at..at + 7].copy_from_slice(&[one_of(&[up + 40, word(base)]), marker, rip, cs, 0x202, rsp, 0x10]);
+                at += 7;
+            }
+            // The outermost one.
+            (6, 2..) => {
+                (words[at], words[at + 1]) = (0, code());
+                at += 2;
+            }
+            _ => {
+                words[at] = word(base);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Throws a stack and spins on it. Interrupts off; `armed` orders the NMI.
+#[inline(never)]
+pub fn throw(armed: impl FnOnce()) {
+    let mut stack = [0; 1 + WORDS];
+    let base = black_box(&mut stack)[1..].as_mut_ptr() as u64;
+    fill(&mut stack[1..], base);
+    stack[0] = one_of(&[0, 0, 0, code()]);
+    // The lowest words of the NMI's stack, which no NMI comes down to.
+    let other = cpu::this().nmi_stack.load(Ordering::Relaxed) + 64;
+    for index in 0..WORDS as u64 {
+        // SAFETY: this CPU's own NMI stack, far below where NMIs are.
+        unsafe { ((other + 8 * index) as *mut u64).write_volatile(word(base)) };
+    }
+    // rbp leads to the first frame or anywhere; the lowest word of the stack is anything, or none that looks like code.
+    let rsp = base + 8 * (random::next() % 8);
+    let rbp = one_of(&[rsp, rsp + 16, rsp + 24, word(base)]);
+    let (rsp, rbp) = one_of(&[(base - 8, base), (base - 8, base), (rsp, rbp)]);
+    black_box(&mut stack);
+    armed();
+    // SAFETY: rsp and rbp are put back before anything uses them; an NMI has its own stack, interrupts are off.
+    unsafe {
+        asm!(
+            "push rbp",
+            "mov r12, rsp",
+            "mov rsp, {rsp}",
+            "mov rbp, {rbp}",
+            "2:",
+            "dec {turns}",
+            "jnz 2b",
+            "mov rsp, r12",
+            "pop rbp",
+            rsp = in(reg) rsp,
+            rbp = in(reg) rbp,
+            turns = inout(reg) SPINS => _,
+            out("r12") _,
+        );
+    }
+    black_box(&mut stack);
+}

@@ -1,0 +1,93 @@
+//! `cargo xtask sweep`: an NMI at every instruction of a call tree, of the entry stubs, and of the handler itself.
+//!
+//! In: two runs on counted instructions in which the kernel sends itself an NMI after one instruction, after two, and so on
+//! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. Fails where one was never hit, where a stack
+//! lacks a caller or has a wrong one, and where the work around an NMI was changed.
+
+mod code;
+mod handler;
+mod stubs;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::build::{self, Kernel};
+use crate::parts::Parts;
+use crate::run;
+use crate::test::scenario;
+use crate::toolchain::Choice;
+use crate::tools::Install;
+use code::Code;
+
+/// Hits every instruction of a call tree, of the entry stubs and of the handler with an NMI, and checks each stack.
+#[derive(Args)]
+#[command(after_help = "Example: cargo xtask sweep -o target/sweep")]
+pub struct Arguments {
+    /// The output folder
+    #[arg(short, long, default_value = "target/sweep")]
+    pub output: PathBuf,
+}
+
+/// Markers are addresses in the last page.
+const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
+const SYSCALL: u64 = MARKER_PAGE | 0x300;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If an instruction was never hit, a stack is wrong, or the machine did not come back.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let parts = Parts::prepare(Choice::Auto, Install(true))?;
+    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let mut failures = entries(&parts, &kernel, &arguments.output)?;
+    failures.extend(handler(&parts, &kernel, &arguments.output)?);
+    done(&failures)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The call tree and the entry stubs. What is not as it should be.
+///
+/// # Errors
+/// If the machine did not come back, or a profile cannot be read.
+pub fn entries(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
+    let folder = output.join("sweep-entries");
+    scenario::one("sweep-entries", parts, kernel, &folder)?;
+    let code = Code::of(&kernel.elf)?;
+    let profile = folder.join("root/profiling.txt");
+    let mut script = Command::new(&parts.fold);
+    script.args(["script", "--strict"]).arg(&profile).arg(&kernel.elf);
+    let mut failures = tree::judge(&code, &tree::read_script(&run::output(&mut script)?)?)?;
+    let mut samples = BTreeMap::new();
+    stubs::read_samples(&std::fs::read_to_string(&profile)?, &mut samples);
+    let found = stubs::judge(&code, &samples)?;
+    failures.extend(found.wrong);
+    failures.extend(found.never.into_iter().map(|text| format!("{text}: never hit")));
+    Ok(failures)
+}
+
+/// The handler itself. What is not as it should be.
+fn handler(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
+    let mut hits = BTreeMap::new();
+    for name in ["sweep-handler", "sweep-small-ring"] {
+        let folder = output.join(name);
+        scenario::one(name, parts, kernel, &folder)?;
+        handler::read_hits(&std::fs::read_to_string(folder.join("serial.log"))?, &mut hits)?;
+    }
+    handler::judge(&Code::of(&kernel.elf)?, &hits)
+}
+
+/// Says what failed, if anything did.
+///
+/// # Errors
+/// With that.
+pub fn done(failures: &[String]) -> Result<()> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    bail!("{} failures:\n{}", failures.len(), failures.join("\n"))
+}

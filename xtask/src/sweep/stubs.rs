@@ -1,0 +1,138 @@
+//! The entry and exit stubs: an NMI at each instruction, and a stack that goes on behind it.
+//!
+//! In: the raw samples. A stack inside a stub must be: interrupts off, the border that the stub makes, what was interrupted.
+//! Stubs that no run of the test kernel may enter (a double fault's, a device's) are compared with those that were swept:
+//! the same instructions, but for the number of the vector.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+
+use super::code::{Code, Function};
+use super::{MARKER_PAGE, SYSCALL};
+
+const EXCEPTION: u64 = MARKER_PAGE | 0x200;
+const INTERRUPT: u64 = MARKER_PAGE | 0x100;
+/// Facts of a sample with interrupts off; the bit beside it says that the context is idle.
+const INTERRUPTS_OFF: u64 = MARKER_PAGE | 1;
+const IDLE: u64 = 2;
+/// Exceptions whose stubs user code enters in the sweep: division, breakpoint, undefined, protection, page.
+const EXCEPTIONS: [u64; 5] = [0, 3, 6, 13, 14];
+/// Vectors whose stubs no sweep can enter as it likes: timer, other CPUs, samples, the boot timer, devices.
+const USED: [u64; 5] = [32, 33, 34, 48, 224];
+
+/// The callers and markers of raw samples, by their first address.
+pub type Samples = BTreeMap<u64, Vec<Vec<u64>>>;
+
+/// The raw samples of a profile.
+pub fn read_samples(profile: &str, samples: &mut Samples) {
+    for line in profile.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<u64> = line.split(' ').skip(3).filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
+        if let Some((first, callers)) = words.split_first() {
+            samples.entry(*first).or_default().push(callers.to_vec());
+        }
+    }
+}
+
+/// What was found in the stubs.
+#[derive(Default)]
+pub struct Found {
+    /// Instructions that were never hit.
+    pub never: Vec<String>,
+    /// Stacks that are not right.
+    pub wrong: Vec<String>,
+}
+
+/// Judges all samples in stubs; prints each instruction with its hits.
+///
+/// # Errors
+/// If a stub is not there, or not like the others of its kind.
+pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
+    let mut found = Found::default();
+    let mut instructions = 0;
+    let mut swept: Vec<(&Function, Vec<u64>)> = vec![(code.named("syscall_entry")?, vec![SYSCALL])];
+    for vector in EXCEPTIONS {
+        swept.push((code.named(&format!("trap_stub_{vector}"))?, vec![EXCEPTION | vector]));
+    }
+    for vector in (32..256).filter(|vector| !USED.contains(vector)) {
+        swept.push((code.named(&format!("trap_stub_{vector}"))?, vec![INTERRUPT | vector]));
+    }
+    let any = |kind: u64| (0..256).map(move |vector| kind | vector);
+    for name in ["trap_common", "trap_return"] {
+        swept.push((code.named(name)?, any(EXCEPTION).chain(any(INTERRUPT)).collect()));
+    }
+    for (function, borders) in &swept {
+        println!("{}", function.name);
+        for instruction in &function.instructions {
+            let (address, text) = (instruction.address, &instruction.text);
+            let stacks = samples.get(&address).map_or(&[][..], Vec::as_slice);
+            println!("{address:x} {:6}  {text}", stacks.len());
+            instructions += 1;
+            let is_stood_for = function.name == "trap_stub_0" || function.name == "trap_stub_14";
+            if stacks.is_empty() && is_stood_for && address == function.instructions[0].address {
+                // QEMU takes back the count of an instruction that faults in the middle of what it has translated, and so
+                // never stops behind it. The stubs compared below have the same one.
+                println!("       stood for by the same instruction of trap_stub_6 or trap_stub_13");
+            } else if stacks.is_empty() {
+                found.never.push(format!("{}: {address:x} {text}", function.name));
+            }
+            found.wrong.extend(stacks.iter().filter(|stack| !is_right(stack, borders)).map(|stack| {
+                let words: Vec<String> = stack.iter().map(|word| format!("{word:x}")).collect();
+                format!("{}: {address:x} {text}: {}", function.name, words.join(" "))
+            }));
+        }
+    }
+    let compared = compare(code)?;
+    println!(
+        "stubs: {instructions} instructions, {} never hit, {} wrong stacks; {compared} stubs compared\n",
+        found.never.len(),
+        found.wrong.len()
+    );
+    Ok(found)
+}
+
+/// Interrupts off, the stub's own border, then user code's marker and address, or the interrupted kernel address.
+fn is_right(stack: &[u64], borders: &[u64]) -> bool {
+    let is_cut = |word: u64| word >= MARKER_PAGE && word >> 8 & 0xf == 4;
+    match stack {
+        [facts, border, interrupted, ..] => {
+            facts & !IDLE == INTERRUPTS_OFF && borders.contains(border) && !is_cut(*interrupted)
+        }
+        _ => false,
+    }
+}
+
+/// Compares each stub with the swept one of its kind: without an error code (0 for exceptions, 35 for interrupts), with one.
+fn compare(code: &Code) -> Result<usize> {
+    let shape = |vector: u64| -> Result<(Vec<String>, Vec<u64>)> {
+        let function = code.named(&format!("trap_stub_{vector}"))?;
+        let start = function.instructions[0].address;
+        let marker = if vector < 32 { EXCEPTION } else { INTERRUPT } | vector;
+        // Markers are sign-extended 32-bit numbers; objdump prints them one way or the other.
+        let numbers = [format!("0x{:x}", marker as u32), format!("0x{marker:x}")];
+        let without = |text: &str| {
+            let words: Vec<String> = text
+                .split([' ', ','])
+                .map(|word| if numbers.iter().any(|number| number == word) { "MARKER".into() } else { word.to_owned() })
+                .collect();
+            words.join(" ")
+        };
+        let places = function.instructions.iter().map(|instruction| instruction.address - start).collect();
+        Ok((function.instructions.iter().map(|instruction| without(&instruction.text)).collect(), places))
+    };
+    let (plain, with_error, interrupt) = (shape(0)?, shape(14)?, shape(35)?);
+    let mut compared = 0;
+    for vector in 0..256 {
+        let found = shape(vector)?;
+        let expected = match vector {
+            32.. => &interrupt,
+            _ if [8, 10, 11, 12, 13, 14, 17, 21, 29, 30].contains(&vector) => &with_error,
+            _ => &plain,
+        };
+        if found != *expected {
+            bail!("trap_stub_{vector} is not like the others of its kind: {found:?}");
+        }
+        compared += 1;
+    }
+    Ok(compared)
+}
