@@ -107,11 +107,6 @@ impl<K: Kernel> Profiler<K> {
     #[inline(always)]
     pub fn register(&'static self, _cpu: usize, _ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>]) {}
 
-    /// Does nothing.
-    #[doc(hidden)]
-    #[inline(always)]
-    pub fn raise_tick(&self, _cpu: usize) {}
-
     /// Returns at once.
     #[inline(always)]
     pub fn run_sampler(&'static self, _cpu: usize) {}

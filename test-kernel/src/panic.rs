@@ -7,7 +7,7 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::boot::{self, ExitCode};
-use crate::cpu::{self, CPUS, alarm, apic};
+use crate::cpu::{self, CPUS, apic, trap};
 use crate::memory::{paging, stacks};
 use crate::{log, symbols};
 
@@ -34,7 +34,7 @@ fn stop_others() {
     let me = cpu::id();
     for (index, cpu) in CPUS.iter().enumerate() {
         if index != me && cpu.online.load(Ordering::Relaxed) {
-            cpu.nmi_order.store(alarm::STOP, Ordering::SeqCst);
+            cpu.nmi_order.store(trap::STOP, Ordering::SeqCst);
             apic::send_nmi(cpu.apic_id.load(Ordering::Relaxed));
         }
     }

@@ -8,14 +8,12 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::entry::TrapFrame;
+use super::trap::NOTHING;
 use super::{apic, this, this_in_handler};
 use crate::memory::stacks::STACK_BYTES;
 use crate::profiling;
 
-/// Orders to a CPU's next NMI: none.
-pub const NOTHING: u8 = 0;
-/// Stop for good (panic).
-pub const STOP: u8 = 1;
+/// Orders to a CPU's next NMI, beside those in `trap.rs`.
 const FIRST: u8 = 2;
 const FURTHER: u8 = 3;
 
@@ -84,14 +82,7 @@ pub fn was_nested() -> bool {
 }
 
 /// Does what was ordered. NMI context.
-#[cold]
-#[inline(never)]
 pub fn on_nmi(order: u8, frame: &TrapFrame) {
-    if order == STOP {
-        loop {
-            x86_64::instructions::hlt();
-        }
-    }
     let cpu = this_in_handler();
     if order == FURTHER {
         let stack = |address: u64| address & !(STACK_BYTES - 1);

@@ -33,6 +33,7 @@ const TIMER_CURRENT: usize = 0x390;
 const TIMER_DIVIDE: usize = 0x3e0;
 const DELIVERY_PENDING: u32 = 1 << 12;
 const PERIODIC: u32 = 1 << 17;
+#[cfg(feature = "profiling")]
 const DELIVER_NMI: u32 = 0x400;
 
 /// The registers' physical address, from the MADT.
@@ -117,6 +118,7 @@ pub fn start_timer(count: u32) {
 
 /// Whether the timer's interrupt is an NMI. QEMU does what the entry's bits say; on real hardware the timer's entry has none
 /// for it (SDM volume 3A, figure 11-8).
+#[cfg(feature = "profiling")]
 pub fn set_timer_nmi(nmi: bool) {
     write(TIMER_VECTOR, if nmi { DELIVER_NMI } else { TIMER as u32 });
 }

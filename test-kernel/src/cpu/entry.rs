@@ -22,9 +22,8 @@ use x86_64::registers::control::{Efer, EferFlags};
 use x86_64::registers::model_specific::{KernelGsBase, LStar, SFMask, Star};
 use x86_64::registers::rflags::RFlags;
 
+use super::CPUS;
 use super::gdt::{KERNEL_CODE, USER_CODE, USER_DATA};
-use super::{CPUS, apic};
-use crate::boot::early;
 use crate::memory::stacks;
 
 /// Bytes from the stub of one vector to the next.
@@ -205,23 +204,6 @@ nmi_entry:
 .size nmi_entry, . - nmi_entry
 .Lentry_stubs_end:
 
-// `int` and `ret` for each vector from 32 on: three bytes each.
-.balign 16
-.type software_interrupts, @function
-software_interrupts:
-.altmacro
-.macro software_interrupt vector
-    .byte 0xcd, \vector
-    ret
-.endm
-.set vector, 32
-.rept 224
-  software_interrupt %vector
-  .set vector, vector + 1
-.endr
-.noaltmacro
-.size software_interrupts, . - software_interrupts
-
 .section .rodata
 .align 8
 // The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
@@ -308,7 +290,6 @@ unsafe extern "C" {
     static trap_stub_table: [u64; 256];
     fn syscall_entry();
     fn nmi_entry();
-    fn software_interrupts();
     static entry_places: [u64; 9];
 }
 
@@ -371,19 +352,6 @@ pub fn stub(vector: u8) -> u64 {
         // SAFETY: the table is constant data of the assembly above.
         _ => unsafe { trap_stub_table[vector as usize] },
     }
-}
-
-/// The vectors of interrupts that nothing is behind: they may come at any time.
-pub fn quiet_vectors() -> impl Iterator<Item = u8> {
-    let used = [apic::TIMER, apic::RESCHEDULE, apic::SAMPLE, apic::FIRST_DEVICE, early::VECTOR];
-    (32..=255).filter(move |vector| !used.contains(vector))
-}
-
-/// The interrupt of one of [`quiet_vectors`], by an instruction.
-pub fn interrupt(vector: u8) {
-    let address = software_interrupts as *const () as u64 + 3 * (u64::from(vector) - 32);
-    // SAFETY: there is an `int` with a `ret` behind it for each vector from 32 on; a quiet one's handler does nothing.
-    unsafe { asm!("call {}", in(reg) address, clobber_abi("C")) }
 }
 
 /// Points `syscall` at its stub and GS at this CPU's block.

@@ -3,6 +3,7 @@
 //! A CPU's number is its index in [`CPUS`]. It is read from the task register ([`id`]), so it is right at any
 //! instruction, in an NMI too, without trusting GS.
 
+#[cfg(feature = "profiling")]
 pub mod alarm;
 pub mod apic;
 pub mod clock;
@@ -53,7 +54,7 @@ pub struct Cpu {
     pub slice_end_ns: AtomicU64,
     /// When it is to sample itself next, in nanoseconds since boot; [`u64::MAX`] = never.
     pub own_tick_ns: AtomicU64,
-    /// What the next NMI is to do besides being a tick, if that is not [`alarm::NOTHING`].
+    /// What the next NMI is to do besides being a tick, if that is not [`trap::NOTHING`].
     pub nmi_order: AtomicU8,
 }
 
@@ -76,7 +77,7 @@ impl Cpu {
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
             own_tick_ns: AtomicU64::new(u64::MAX),
-            nmi_order: AtomicU8::new(alarm::NOTHING),
+            nmi_order: AtomicU8::new(trap::NOTHING),
         }
     }
 }

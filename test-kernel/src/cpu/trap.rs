@@ -2,11 +2,16 @@
 
 use core::sync::atomic::Ordering;
 
+use super::apic;
 use super::entry::TrapFrame;
-use super::{alarm, apic};
 use crate::memory::{fault, stacks};
 use crate::task::{preempt, scheduler, signal};
 use crate::{boot, profiling, syscall};
+
+/// Orders to a CPU's next NMI: none.
+pub const NOTHING: u8 = 0;
+/// Stop for good (panic).
+pub const STOP: u8 = 1;
 
 const BREAKPOINT: u8 = 3;
 const DOUBLE_FAULT: u8 = 8;
@@ -81,12 +86,26 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
     signal::raise_fault(frame, number, frame.rip);
 }
 
+/// What an NMI is to do besides being a tick.
+#[cold]
+#[inline(never)]
+fn ordered(order: u8, frame: &TrapFrame) {
+    if order == STOP {
+        loop {
+            x86_64::instructions::hlt();
+        }
+    }
+    #[cfg(feature = "profiling")]
+    super::alarm::on_nmi(order, frame);
+    let _ = frame;
+}
+
 /// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
 #[unsafe(no_mangle)]
 extern "C" fn nmi_enter(frame: &TrapFrame) {
     let order = super::this_in_handler().nmi_order.load(Ordering::Relaxed);
-    if order != alarm::NOTHING {
-        alarm::on_nmi(order, frame);
+    if order != NOTHING {
+        ordered(order, frame);
     }
     profiling::on_nmi(frame);
 }

@@ -45,6 +45,7 @@ pub fn register(cpu: usize) {
 }
 
 /// Numbers a tick of this CPU, whose NMI the CPU sends itself (see `cpu::alarm`).
+#[cfg(feature = "profiling")]
 pub fn raise_tick(cpu: usize) {
     PROFILER.raise_tick(cpu);
 }

@@ -19,6 +19,8 @@ mod switch;
 #[cfg(feature = "profiling")]
 mod tree;
 mod truth;
+#[cfg(feature = "profiling")]
+mod vectors;
 
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -13,8 +13,8 @@ use core::sync::atomic::Ordering;
 
 use x86_64::instructions::interrupts::without_interrupts;
 
-use super::{chains, dice, tree};
-use crate::cpu::{self, alarm, entry};
+use super::{chains, dice, tree, vectors};
+use crate::cpu::{self, alarm};
 use crate::lock::Lock;
 use crate::log;
 use crate::random;
@@ -29,7 +29,7 @@ pub fn run(text: &[u8]) -> Result<()> {
     let text = core::str::from_utf8(text).map_err(|_| Errno::EINVAL)?;
     match text {
         "tree" => at_every_instruction(alarm::after, tree::climb),
-        "vectors" => vectors(),
+        "vectors" => all_vectors(),
         "handler" => handler(),
         "measured" => measured(),
         "measure on" => alarm::set_measured(true),
@@ -65,10 +65,10 @@ fn wait() {
 }
 
 /// Interrupts of each vector that has nothing behind it.
-fn vectors() {
+fn all_vectors() {
     // Twice: under QEMU now and then an NMI comes an instruction late.
-    for vector in entry::quiet_vectors().chain(entry::quiet_vectors()) {
-        at_every_instruction(alarm::after, || entry::interrupt(vector));
+    for vector in vectors::quiet().chain(vectors::quiet()) {
+        at_every_instruction(alarm::after, || vectors::interrupt(vector));
     }
 }
 
@@ -101,8 +101,8 @@ fn handler() {
         at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), |_| tree::climb());
     }
     for first in places(IN_STUBS) {
-        let vector = entry::quiet_vectors().next().unwrap_or_default();
-        let work = |_| entry::interrupt(vector);
+        let vector = vectors::quiet().next().unwrap_or_default();
+        let work = |_| vectors::interrupt(vector);
         at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), work);
     }
     for kind in 0..chains::KINDS {
