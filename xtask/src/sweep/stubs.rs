@@ -21,6 +21,20 @@ const EXCEPTIONS: [u64; 5] = [0, 3, 6, 13, 14];
 /// Vectors whose stubs no sweep can enter as it likes: timer, other CPUs, samples, the boot timer, devices.
 const USED: [u64; 5] = [32, 33, 34, 48, 224];
 
+/// Instructions of a stub that QEMU does not always stop at when a fault in the middle of what it has translated led there: it
+/// takes back the count of what it did not finish.
+const BEHIND_FAULT: usize = 2;
+
+/// The same instruction of another stub of the same kind (see `compare`), whose exception is no such fault.
+fn stand_in(code: &Code, name: &str, place: usize) -> Option<u64> {
+    let other = match name {
+        "trap_stub_0" => "trap_stub_6",
+        "trap_stub_14" => "trap_stub_13",
+        _ => return None,
+    };
+    code.named(other).ok()?.instructions.get(place).map(|instruction| instruction.address)
+}
+
 /// The callers and markers of raw samples, by their first address.
 pub type Samples = BTreeMap<u64, Vec<Vec<u64>>>;
 
@@ -63,16 +77,16 @@ pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
     }
     for (function, borders) in &swept {
         println!("{}", function.name);
-        for instruction in &function.instructions {
+        for (place, instruction) in function.instructions.iter().enumerate() {
             let (address, text) = (instruction.address, &instruction.text);
             let stacks = samples.get(&address).map_or(&[][..], Vec::as_slice);
             println!("{address:x} {:6}  {text}", stacks.len());
             instructions += 1;
-            let is_stood_for = function.name == "trap_stub_0" || function.name == "trap_stub_14";
-            if stacks.is_empty() && is_stood_for && address == function.instructions[0].address {
-                // QEMU takes back the count of an instruction that faults in the middle of what it has translated, and so
-                // never stops behind it. The stubs compared below have the same one.
-                println!("       stood for by the same instruction of trap_stub_6 or trap_stub_13");
+            let stands_for = (place < BEHIND_FAULT).then(|| stand_in(code, &function.name, place)).flatten();
+            if stacks.is_empty()
+                && let Some(address) = stands_for.filter(|address| samples.contains_key(address))
+            {
+                println!("       the same instruction at {address:x} stands for it");
             } else if stacks.is_empty() {
                 found.never.push(format!("{}: {address:x} {text}", function.name));
             }
