@@ -1,0 +1,154 @@
+//! The way `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on again. So no
+//! sample has them off, what came meanwhile is merged, and the file says by which way it was made.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use core::ops::Range;
+use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, Way};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Two CPUs besides the sampler's, each with one bit for the interrupt that waits, as a local APIC has.
+struct Interruptible;
+
+static REQUESTED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+static SIGNALS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+impl Kernel for Interruptible {
+    fn cpu(&self) -> usize {
+        ArrayKernel.cpu()
+    }
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        assert!(!cpus.contains(0), "the sampler interrupts itself");
+        for cpu in cpus.iter() {
+            REQUESTED[cpu].store(true, Ordering::Release);
+            SIGNALS[cpu].fetch_add(1, Ordering::Release);
+        }
+    }
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        ArrayKernel.stack_range(address)
+    }
+    fn context(&self) -> Context {
+        ArrayKernel.context()
+    }
+    fn sleep_ns(&self, ns: u64) {
+        std::thread::sleep(Duration::from_nanos(ns.min(1_000_000)));
+    }
+}
+
+static PROFILER: Profiler<Interruptible> = Profiler::new(Interruptible);
+static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
+
+fn control_text() -> String {
+    let mut text = String::new();
+    PROFILER.write_control(&mut text).unwrap();
+    text
+}
+
+fn counter(cpu: usize, name: &str) -> u64 {
+    let key = format!("cpu.{cpu}.{name} ");
+    control_text().lines().find_map(|line| line.strip_prefix(&key)).expect("a counter").parse().unwrap()
+}
+
+/// Interrupts of a CPU are on, at `at`: what is requested is served, once.
+fn interrupts_on(cpu: usize, at: &Registers) -> Option<Outcome> {
+    CPU.store(cpu, Ordering::Relaxed);
+    REQUESTED[cpu].swap(false, Ordering::AcqRel).then(|| PROFILER.on_nmi(&token(), at))
+}
+
+/// Waits with interrupts off until this many more signals have been sent to CPU 1.
+fn until_signalled(more: u64) {
+    let end = SIGNALS[1].load(Ordering::Acquire) + more;
+    let start = Instant::now();
+    while SIGNALS[1].load(Ordering::Acquire) < end {
+        assert!(start.elapsed() < Duration::from_secs(60), "the sampler sends nothing");
+        std::thread::yield_now();
+    }
+}
+
+/// The stacks of all samples in the ring of CPU 1, which are given up.
+fn stacks() -> Vec<Vec<u64>> {
+    let mut buffer = vec![0; 64 * 1024];
+    PROFILER.control(1, b"protocol 1").unwrap();
+    let bytes = PROFILER.read_stream(1, &mut buffer).unwrap();
+    PROFILER.control(1, format!("ack 1 {}", counter(1, "position-in")).as_bytes()).unwrap();
+    PROFILER.close_control(1);
+    let (words, mut at, mut stacks) = (words(&buffer[..bytes]), 0, Vec::new());
+    while at < words.len() {
+        let header = Header::decode(words[at]).unwrap();
+        assert_eq!(header.kind, Kind::Sample);
+        stacks.push(words[at + SAMPLE_HEADER_WORDS..at + header.words as usize].to_vec());
+        at += header.words as usize;
+    }
+    stacks
+}
+
+#[test]
+fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
+    PROFILER.init(|| Setup {
+        slots: &SLOTS,
+        meta: memory(1024),
+        config: Config {
+            sampler_cpu: Some(0),
+            way: Way::Ipi,
+            hz: 2000,
+            tsc_hz: 2_000_000_000,
+            text: (text(0), text(256)),
+            backoff: false,
+            ..Config::new()
+        },
+    });
+    PROFILER.register(1, || memory(8192));
+    PROFILER.register(2, || memory(8192));
+    let at = registers();
+    // Before the first tick: somebody else's interrupt.
+    CPU.store(1, Ordering::Relaxed);
+    assert_eq!(PROFILER.on_nmi(&token(), &at), Outcome::Foreign);
+    std::thread::spawn(|| PROFILER.run_sampler(0));
+    PROFILER.start();
+
+    // Off for a while: nothing is taken. Then on: one interrupt, one sample, the other ticks are merged.
+    until_signalled(5);
+    assert_eq!((counter(1, "taken"), counter(1, "merged")), (0, 0));
+    assert_eq!(interrupts_on(1, &at), Some(Outcome::Sampled));
+    assert!(counter(1, "merged") >= 4, "{} merged", counter(1, "merged"));
+    assert_eq!(counter(1, "taken"), 1);
+    assert_eq!(stacks(), [[text(30), text(20), text(40)]], "the instruction that turns them on, its callers, no facts");
+    // On all the time: each tick is taken by itself, but for those that this thread was too slow for.
+    let (taken, signals) = (counter(1, "taken"), SIGNALS[1].load(Ordering::Acquire));
+    while counter(1, "taken") < taken + 20 {
+        interrupts_on(1, &at);
+        interrupts_on(2, &at);
+    }
+    assert!(SIGNALS[1].load(Ordering::Acquire) >= signals + 20);
+    assert!(stacks().iter().all(|stack| *stack == [text(30), text(20), text(40)]));
+
+    // With interrupts off `stop` waits for ticks that are not taken, and says whose.
+    until_signalled(1);
+    let error = PROFILER.stop().expect_err("ticks are on their way");
+    assert!(error.cpu == 1 || error.cpu == 2, "{error}");
+    assert!(error.pending > 0);
+    // A request that got lost is made again, as long as a tick waits.
+    REQUESTED.iter().for_each(|requested| requested.store(false, Ordering::Release));
+    for cpu in [1, 2] {
+        while counter(cpu, "sent") != counter(cpu, "taken") + counter(cpu, "merged") {
+            interrupts_on(cpu, &at);
+        }
+    }
+    PROFILER.stop().expect("nothing is on its way");
+    for cpu in [1, 2] {
+        let of = |name: &str| counter(cpu, name);
+        assert_eq!(of("sent"), of("taken") + of("merged"), "cpu {cpu}");
+        assert_eq!(of("taken"), of("recorded") + of("lost-full"), "cpu {cpu}");
+        assert_eq!(of("irq-off"), 0, "cpu {cpu}");
+        assert_eq!(of("irq-on"), of("recorded"), "cpu {cpu}");
+        assert_eq!(of("recorded"), of("delivered") + of("in-ring"), "cpu {cpu}");
+    }
+    assert!(control_text().lines().any(|line| line == "way ipi"));
+    let mut meta = vec![0; 8192];
+    let bytes = PROFILER.read_meta(&mut meta).unwrap();
+    assert!(String::from_utf8_lossy(&meta[..bytes]).contains("way ipi"), "the file says the way");
+}
