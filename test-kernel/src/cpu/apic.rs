@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use x86_64::registers::model_specific::Msr;
 
+use super::turns;
 use crate::memory::phys_to_virt;
 
 /// Vector of the one-shot timer.
@@ -105,13 +106,12 @@ pub fn end_of_interrupt() {
     write(EOI, 0);
 }
 
-/// Makes the timer fire every `count` of its ticks, from now on.
-pub fn start_periodic(count: u32) {
+/// Makes the timer of this CPU one that fires again and again, once it is started.
+pub fn make_periodic() {
     write(TIMER_VECTOR, PERIODIC | TIMER as u32);
-    write(TIMER_INITIAL, count);
 }
 
-/// Starts the one-shot timer: it fires after `count` of its ticks; 0 stops it.
+/// Starts the timer: it fires after `count` of its ticks (periodic: again and again); 0 stops it.
 pub fn start_timer(count: u32) {
     write(TIMER_INITIAL, count);
 }
@@ -153,6 +153,7 @@ pub fn send_ipi(apic_id: u32, vector: u8) {
 
 /// Sends an NMI to one CPU. Interrupts off.
 pub fn send_nmi(apic_id: u32) {
+    turns::nmi_sent(apic_id);
     send(apic_id, 0x4400);
 }
 

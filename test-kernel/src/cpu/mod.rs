@@ -56,6 +56,8 @@ pub struct Cpu {
     pub own_tick_ns: AtomicU64,
     /// What the next NMI is to do besides being a tick, if that is not [`trap::NOTHING`].
     pub nmi_order: AtomicU8,
+    /// Whether an NMI was sent that it has not served yet.
+    pub nmi_pending: AtomicBool,
 }
 
 // SAFETY: `syscall_scratch` is only touched by its own CPU, with interrupts off; an NMI does not touch it.
@@ -78,6 +80,7 @@ impl Cpu {
             slice_end_ns: AtomicU64::new(u64::MAX),
             own_tick_ns: AtomicU64::new(u64::MAX),
             nmi_order: AtomicU8::new(trap::NOTHING),
+            nmi_pending: AtomicBool::new(false),
         }
     }
 }

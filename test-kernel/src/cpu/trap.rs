@@ -103,9 +103,11 @@ fn ordered(order: u8, frame: &TrapFrame) {
 /// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
 #[unsafe(no_mangle)]
 extern "C" fn nmi_enter(frame: &TrapFrame) {
-    let order = super::this_in_handler().nmi_order.load(Ordering::Relaxed);
+    let cpu = super::this_in_handler();
+    let order = cpu.nmi_order.load(Ordering::Relaxed);
     if order != NOTHING {
         ordered(order, frame);
     }
     profiling::on_nmi(frame);
+    cpu.nmi_pending.store(false, Ordering::Relaxed);
 }
