@@ -10,8 +10,14 @@
 //! so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All tests together
 //! raise one in at most 0.1 % of runs by chance (Bonferroni).
 //!
-//! What no thinning can show: a rhythm that each tick meets in the same phase. That takes ticks with fixed gaps; so gaps
-//! that are all multiples of one length are reported too.
+//! Where gaps are fixed the order of the samples is looked at too ([`rhythm`]): places that come round and round are work
+//! that goes nearly in step with the ticks. With random gaps only a slow rhythm of the work itself can show there, which is
+//! sampled rightly, so nothing is looked for.
+//!
+//! What no thinning can show: a rhythm that each tick meets in the very same phase. That takes ticks with fixed gaps; so
+//! gaps that are all multiples of one length are reported too.
+
+mod rhythm;
 
 use crate::diff::significance::z_for;
 use std::collections::HashMap;
@@ -20,8 +26,10 @@ use std::collections::HashMap;
 const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
 /// Places are compared as they are, and by so many bytes.
 const PLACE_BITS: [u32; 2] = [0, 8];
-/// The chance of an alarm by all tests together.
-const ALARM: f64 = 0.001;
+/// For a rhythm in the order of the samples, by so many bytes.
+const RHYTHM_BITS: [u32; 2] = [8, 12];
+/// The chance of an alarm by all tests together: a third of what is promised, as some counts are too small for the theory.
+const ALARM: f64 = 0.0003;
 /// Stretches of the recording.
 const STRETCHES: usize = 32;
 /// Fewer samples of a CPU say nothing.
@@ -46,6 +54,11 @@ pub enum Verdict {
         /// The number of parts in which the difference is greatest.
         parts: u64,
     },
+    /// Gaps are fixed, and the places of the samples come round and round.
+    Rhythm {
+        /// They come again after so many ticks.
+        ticks: f64,
+    },
     /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
     FixedGaps {
         /// The part of gaps that are multiples of the common one.
@@ -63,6 +76,11 @@ impl std::fmt::Display for Verdict {
                 f,
                 "FOUND: samples thinned by {parts} in {parts} ways disagree; the work goes in step with the ticks, so shares are \
                  not those of time (gaps random helps)"
+            ),
+            Self::Rhythm { ticks } => write!(
+                f,
+                "FOUND: gaps are fixed and the samples repeat every {ticks:.1} ticks, or a few times that: thinned so they \
+                 see other code; the work goes in step with the ticks, and shares are not those of time (gaps random helps)"
             ),
             Self::FixedGaps { part } => write!(
                 f,
@@ -85,7 +103,7 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
     let tests = large.len() * PLACE_BITS.len() * MOST_PLACES * PARTS.sum::<u64>() as usize;
     let limit = student(z_for(1.0 - ALARM, tests), (STRETCHES - 1) as f64);
     let mut worst = (limit, None);
-    for cpu in large {
+    for cpu in &large {
         let ticks = number(cpu, period);
         for (parts, bits) in PARTS.flat_map(|parts| PLACE_BITS.map(|bits| (parts, bits))) {
             let score = score(&ticks, parts, bits);
@@ -96,9 +114,36 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
     }
     match (worst.1, fixed_part(cpus, period)) {
         (Some(parts), _) => Verdict::InStep { parts },
-        (None, part) if part >= FIXED => Verdict::FixedGaps { part },
+        (None, part) if part >= FIXED => match strongest_rhythm(&large, period) {
+            Some(rhythm) => Verdict::Rhythm { ticks: rhythm.ticks },
+            None => Verdict::FixedGaps { part },
+        },
         (None, _) => Verdict::None,
     }
+}
+
+fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rhythm> {
+    let chance = ALARM / (cpus.len() * RHYTHM_BITS.len()) as f64;
+    let by_bits = |ticks: &[(u64, u64)], bits: u32| {
+        let common = common(ticks, bits, LEAST_EXPECTED * STRETCHES as f64);
+        rhythm::find(ticks, &common, bits, chance)
+    };
+    let rhythms = cpus.iter().flat_map(|cpu| {
+        let ticks = number(cpu, period);
+        RHYTHM_BITS.map(|bits| by_bits(&ticks, bits))
+    });
+    rhythms.flatten().max_by(|a, b| a.strength.total_cmp(&b.strength))
+}
+
+/// The places that at least so many samples have, the most common first, if not too many.
+fn common(ticks: &[(u64, u64)], bits: u32, least: f64) -> Vec<u64> {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    ticks.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1);
+    let mut common: Vec<(usize, u64)> =
+        counts.into_iter().map(|(place, count)| (count, place)).filter(|(count, _)| *count as f64 >= least).collect();
+    common.sort_unstable_by(|a, b| b.cmp(a));
+    common.truncate(MOST_PLACES);
+    common.into_iter().map(|(_, place)| place).collect()
 }
 
 fn gaps(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
@@ -143,14 +188,8 @@ fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
 
 /// The greatest t of all common places and parts: how steadily a place has another share in one part than in all.
 fn score(ticks: &[(u64, u64)], parts: u64, bits: u32) -> f64 {
-    let mut counts: HashMap<u64, usize> = HashMap::new();
-    ticks.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1);
-    let least = LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64;
-    let mut common: Vec<(usize, u64)> =
-        counts.into_iter().map(|(place, count)| (count, place)).filter(|(count, _)| *count as f64 >= least).collect();
-    common.sort_unstable_by(|a, b| b.cmp(a));
-    common.truncate(MOST_PLACES);
-    let column: HashMap<u64, usize> = common.iter().zip(0..).map(|((_, place), at)| (*place, at)).collect();
+    let common = common(ticks, bits, LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64);
+    let column: HashMap<u64, usize> = common.iter().zip(0..).map(|(place, at)| (*place, at)).collect();
     let parts = parts as usize;
     // Sums of the differences and of their squares, by place and part.
     let (mut sums, mut squares) = (vec![0.0; common.len() * parts], vec![0.0; common.len() * parts]);

@@ -1,0 +1,169 @@
+//! Do the samples come round and round? Part of the check for ticks in step with the work.
+//!
+//! In: the samples of a CPU as tick number and place. Out: the number of ticks after which they repeat, if they do.
+//!
+//! Where the work's rhythm is nearly a multiple of fixed gaps, each tick sees it a little later than the one before: places
+//! come one after the other, round and round, and a share depends on where the recording begins and ends. That is thinning
+//! by every number of ticks at once, broken ones too: the spectrum. The samples of each common place are a row of 0 and 1,
+//! cut into stretches; the spectra of the stretches (fast Fourier transform, Hann window) are added up. Work without a
+//! rhythm has a smooth spectrum, also where it goes on for many ticks; a rhythm is a line that stands out from its
+//! neighbours on both sides. By chance a sum of K spectra is more than t times what is expected with a probability of at
+//! most exp(-K (t - 1 - ln t)) (Chernoff's bound for the gamma distribution); the limit is set so that all lines of all
+//! places together are found by chance in at most the share of recordings that is asked for.
+
+use std::f64::consts::TAU;
+
+/// Ticks of a stretch: the longer, the finer the lines; a rhythm that loses its step now and then is a broad one.
+const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
+/// The least number of stretches.
+const LEAST_STRETCHES: usize = 5;
+/// Neighbours on each side that a line is compared with, behind those that it leaks into.
+const NEIGHBOURS: usize = 12;
+const LEAK: usize = 3;
+/// The lowest lines have too few neighbours.
+const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
+/// How often a place must come, from another one: in all, and in each stretch on average.
+const LEAST_COMINGS: usize = 100;
+const LEAST_COMINGS_EACH: usize = 2;
+/// The middle of so few neighbours is itself by chance up to this much too small.
+const CARE: f64 = 1.8;
+
+/// A rhythm that was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rhythm {
+    /// The same places come again after so many ticks.
+    pub(super) ticks: f64,
+    /// How often stronger the line is than it may be by chance.
+    pub(super) strength: f64,
+}
+
+/// The strongest rhythm of these places. `chance`: that of any being found where there is none.
+pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64) -> Option<Rhythm> {
+    let (first, last) = (ticks.first()?.0, ticks.last()?.0);
+    let all = usize::try_from(last - first + 1).ok()?;
+    // Samples few and far between say nothing of their order.
+    if all > ticks.len().saturating_mul(4) {
+        return None;
+    }
+    let comings = |place: u64| {
+        let is_new = |pair: &&[(u64, u64)]| pair[1].1 >> bits == place && pair[0].1 >> bits != place;
+        ticks.windows(2).filter(is_new).count()
+    };
+    let mut best: Option<Rhythm> = None;
+    for (length, stretches) in LENGTHS.map(|length| (length, all / length)) {
+        // A place that comes only a few times has a spectrum of its own, which is no line and not smooth.
+        let enough = LEAST_COMINGS.max(LEAST_COMINGS_EACH * stretches);
+        let places: Vec<u64> = places.iter().copied().filter(|place| comings(*place) >= enough).collect();
+        if stretches < LEAST_STRETCHES || places.is_empty() {
+            continue;
+        }
+        let lines = FIRST_LINE..length / 2 - LEAK - NEIGHBOURS / 2;
+        let tests = LENGTHS.len() * lines.len() * places.len();
+        let limit = CARE * least_ratio((tests as f64 / chance).ln() / stretches as f64);
+        for place in places {
+            let spectrum = spectrum(ticks, first, place, bits, (length, stretches));
+            for line in lines.clone() {
+                let strength = spectrum[line] / beside(&spectrum, line) / limit;
+                if strength > 1.0 && best.is_none_or(|best| strength > best.strength) {
+                    best = Some(Rhythm { ticks: length as f64 / line as f64, strength });
+                }
+            }
+        }
+    }
+    best
+}
+
+/// The t above 1 at which t - 1 - ln t is `value`.
+fn least_ratio(value: f64) -> f64 {
+    let (mut low, mut high) = (1.0, 2.0 * value + 4.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if middle - 1.0 - middle.ln() < value { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// What a line is compared with: the middle one of its neighbours, on the side where they are greater.
+fn beside(spectrum: &[f64], line: usize) -> f64 {
+    let middle = |lines: &[f64]| {
+        let mut sorted = lines.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    };
+    let below = &spectrum[(line - LEAK).saturating_sub(NEIGHBOURS).max(1)..line - LEAK];
+    let above = &spectrum[line + LEAK..(line + LEAK + NEIGHBOURS).min(spectrum.len())];
+    middle(below).max(middle(above)).max(f64::MIN_POSITIVE)
+}
+
+/// The spectra of all stretches of one place, added up; line n is n rounds in a stretch.
+fn spectrum(ticks: &[(u64, u64)], first: u64, place: u64, bits: u32, (length, stretches): (usize, usize)) -> Vec<f64> {
+    let mut sum = vec![0.0; length / 2];
+    let mut rest = ticks;
+    for stretch in 0..stretches as u64 {
+        let from = first + stretch * length as u64;
+        let mine;
+        (mine, rest) = rest.split_at(rest.partition_point(|(tick, _)| *tick < from + length as u64));
+        let here = mine.iter().filter(|(_, at)| at >> bits == place).count() as f64;
+        let share = here / mine.len().max(1) as f64;
+        let (mut real, mut imaginary) = (vec![0.0; length], vec![0.0; length]);
+        for (tick, at) in mine {
+            let index = (tick - from) as usize;
+            let window = 0.5 - 0.5 * (TAU * index as f64 / length as f64).cos();
+            real[index] = window * (f64::from(u8::from(at >> bits == place)) - share);
+        }
+        transform(&mut real, &mut imaginary);
+        for (line, sum) in sum.iter_mut().enumerate() {
+            *sum += real[line].powi(2) + imaginary[line].powi(2);
+        }
+    }
+    sum
+}
+
+/// The discrete Fourier transform in place (Cooley and Tukey 1965); the length is a power of two.
+fn transform(real: &mut [f64], imaginary: &mut [f64]) {
+    let length = real.len();
+    let shift = usize::BITS - length.trailing_zeros();
+    for index in 0..length {
+        let mirrored = index.reverse_bits().checked_shr(shift).unwrap_or(0);
+        if index < mirrored {
+            real.swap(index, mirrored);
+            imaginary.swap(index, mirrored);
+        }
+    }
+    let mut half = 1;
+    while half < length {
+        for offset in 0..half {
+            let (sin, cos) = (-TAU * offset as f64 / (2 * half) as f64).sin_cos();
+            for even in (offset..length).step_by(2 * half) {
+                let odd = even + half;
+                let (x, y) = (real[odd] * cos - imaginary[odd] * sin, real[odd] * sin + imaginary[odd] * cos);
+                (real[odd], imaginary[odd]) = (real[even] - x, imaginary[even] - y);
+                (real[even], imaginary[even]) = (real[even] + x, imaginary[even] + y);
+            }
+        }
+        half *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transform_of_a_wave_is_a_line() {
+        let mut real: Vec<f64> = (0..64).map(|at| (TAU * 5.0 * f64::from(at) / 64.0).cos()).collect();
+        let mut imaginary = vec![0.0; 64];
+        transform(&mut real, &mut imaginary);
+        for line in 0..64 {
+            let expected = if line == 5 || line == 59 { 32.0 } else { 0.0 };
+            assert!((real[line] - expected).abs() < 1e-9 && imaginary[line].abs() < 1e-9, "{line}: {}", real[line]);
+        }
+    }
+
+    #[test]
+    fn the_limit_is_where_the_bound_says() {
+        let t = least_ratio(0.7);
+        assert!((t - 1.0 - t.ln() - 0.7).abs() < 1e-9, "{t}");
+        assert!(least_ratio(20.0) > 20.0);
+    }
+}
