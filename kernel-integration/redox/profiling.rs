@@ -321,8 +321,6 @@ mod sampling {
         if EARLY_START || env("KPROF_START") == Some("1") {
             IS_PROFILING.store(true, Ordering::SeqCst);
         }
-        follow_switch();
-        IS_DECIDED.store(true, Ordering::SeqCst);
         PROFILER.run_sampler(cpu_id.get() as usize);
     }
 
@@ -497,6 +495,7 @@ mod sampling {
 
         fn sleep_ns(&self, ns: u64) {
             follow_switch();
+            IS_DECIDED.store(true, Ordering::Release);
             let count = u128::from(ns) * u128::from(TIMER_HZ.load(Ordering::Relaxed)) / 1_000_000_000;
             sleep(count.clamp(1, u128::from(u32::MAX)) as u32);
         }

@@ -123,9 +123,11 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     let seconds = from.zip(to).map_or(0.0, |(from, to)| (to - from) as f64 / hz);
     let reached = most as f64 / seconds;
     if seconds > 0.1 && reached < 0.8 * rate as f64 {
-        found.push(format!(
-            "the rate was not reached: {reached:.0} instead of {rate} ticks a second; is the sampler CPU alone?"
-        ));
+        let why = match boot.header.get("way").map(String::as_str) {
+            Some("self") => "the timer has to come several times as often, or to be set to when the next tick is due",
+            _ => "is the sampler CPU alone?",
+        };
+        found.push(format!("the rate was not reached: {reached:.0} instead of {rate} ticks a second; {why}"));
     }
 }
 
