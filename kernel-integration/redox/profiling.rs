@@ -67,7 +67,7 @@ mod sampling {
     use crate::arch::device::{hpet::MAIN_COUNTER_OFFSET, local_apic::the_local_apic};
     use crate::arch::interrupt::{self, InterruptStack, syscall};
     use crate::arch::{CurrentRmmArch, gdt::pcr, idt::Idt};
-    use crate::ipi::{IpiKind, IpiTarget, ipi};
+    use crate::ipi::IpiKind;
     use crate::memory::{PAGE_SIZE, RmmA, RmmArch, TableKind, VirtualAddress};
     use crate::percpu::{ALL_PERCPU_BLOCKS, PercpuBlock};
     use crate::sync::CleanLockToken;
@@ -404,11 +404,15 @@ mod sampling {
             PercpuBlock::current().cpu_id.get() as usize
         }
 
+        /// One after the other, with random pauses of up to a quarter of the gap in all, so that the CPUs are not hit at the same
+        /// instant; where that would be pauses too short to sleep, without.
         fn signal(&self, cpus: &CpuSet<'_>) {
-            if cpus.all_others() {
-                return ipi(IpiKind::Profile, IpiTarget::Other);
-            }
-            for cpu in cpus.iter() {
+            let longest = GAP_COUNT.load(Ordering::Relaxed) / (4 * rings().len() as u64);
+            for (number, cpu) in cpus.iter().enumerate() {
+                if number > 0 && longest > TIMER_HZ.load(Ordering::Relaxed) / 50_000 {
+                    // SAFETY: reads a counter.
+                    sleep((unsafe { _rdtsc() } % longest).max(1) as u32);
+                }
                 // SAFETY: a ready CPU's block is there for ever, and its APIC id was set before it was ready.
                 let id = unsafe { ALL_PERCPU_BLOCKS[cpu].load(Ordering::Acquire).as_ref() }
                     .and_then(|percpu| percpu.misc_arch_info.apic_id_opt.get());
@@ -497,7 +501,9 @@ mod sampling {
             follow_switch();
             IS_DECIDED.store(true, Ordering::Release);
             let count = u128::from(ns) * u128::from(TIMER_HZ.load(Ordering::Relaxed)) / 1_000_000_000;
-            sleep(count.clamp(1, u128::from(u32::MAX)) as u32);
+            let count = count.clamp(1, u128::from(u32::MAX)) as u32;
+            GAP_COUNT.store(u64::from(count), Ordering::Relaxed);
+            sleep(count);
         }
     }
 
@@ -558,6 +564,8 @@ mod sampling {
     // --- The sampler CPU ---
 
     static TIMER_HZ: AtomicU64 = AtomicU64::new(0);
+    /// What the timer counted in the last sleep between ticks.
+    static GAP_COUNT: AtomicU64 = AtomicU64::new(0);
     /// Whether sampling is on, as far as the sampler CPU knows.
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 

@@ -67,8 +67,12 @@ pub fn states() -> &'static States {
     STATES.get_or_init(States::default)
 }
 
+/// When each CPU was sent an NMI.
+pub static NMIS: Mutex<Vec<(usize, Instant)>> = Mutex::new(Vec::new());
+
 /// An NMI on a CPU.
 pub fn nmi(cpu: usize) {
+    NMIS.lock().unwrap().push((cpu, Instant::now()));
     let states = states().lock().unwrap();
     if let Some(state) = states.get(&cpu) {
         // SAFETY: this is the NMI entry; what it interrupted waits for the lock.

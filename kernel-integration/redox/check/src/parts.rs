@@ -89,29 +89,12 @@ pub mod cpu_set {
 }
 
 pub mod ipi {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     #[derive(Clone, Copy)]
     #[repr(u8)]
     pub enum IpiKind {
         Wakeup = 0x40,
         Tlb = 0x41,
         Profile = 0x44,
-    }
-
-    #[derive(Clone, Copy)]
-    #[repr(u8)]
-    pub enum IpiTarget {
-        Other = 3,
-    }
-
-    /// How often the shorthand was used.
-    pub static TO_ALL_OTHERS: AtomicUsize = AtomicUsize::new(0);
-
-    pub fn ipi(kind: IpiKind, _target: IpiTarget) {
-        assert_eq!(kind as u8, IpiKind::Profile as u8);
-        TO_ALL_OTHERS.fetch_add(1, Ordering::SeqCst);
-        (0..8).filter(|cpu| *cpu != crate::machine::cpu()).for_each(crate::machine::nmi);
     }
 }
 
