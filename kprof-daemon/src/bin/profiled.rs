@@ -41,9 +41,11 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
     match KprofDevice::open(&mut system, &wanted.scheme) {
         Err(Error::NotKprof { .. }) => {
             let source = RedoxDevice::open(&mut system, &wanted.scheme)?;
-            eprintln!(
-                "profiled: an unmodified Redox kernel: its words are consumed when read, nothing is acknowledged"
-            );
+            if !wanted.quiet {
+                eprintln!(
+                    "profiled: this kernel speaks Redox's raw words: they are consumed when read, nothing is acknowledged"
+                );
+            }
             drain(&mut system, source, wanted, signals)
         }
         source => drain(&mut system, source?, wanted, signals),
