@@ -103,7 +103,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let mut pushes = 0;
         for address in target..rip {
             let Some(code) = self.code(address) else { return Edge::Candidate(word) };
-            if begins_with_prologue(&code) || begins_with_return(&code) {
+            if begins_with_prologue(&code) || begins_with_return(&code) || moves_rsp(&code) {
                 return Edge::Candidate(word);
             }
             pushes += i32::from(code[0] == 0x55) - i32::from(code[0] == 0x5d);
@@ -120,6 +120,12 @@ fn begins_with_prologue(code: &[u8; 8]) -> bool {
 
 fn moves_rsp_to_rbp(code: &[u8; 8]) -> bool {
     PROLOGUES.iter().any(|prologue| code[..3] == prologue[1..])
+}
+
+/// `sub` and `add` of a number to rsp, `lea rsp, [rsp+x]`, all without their prefix: what lies on top then may be of an
+/// earlier call of the same function.
+fn moves_rsp(code: &[u8; 8]) -> bool {
+    matches!(code, [0x81 | 0x83, 0xec | 0xc4, ..] | [0x8d, 0x64 | 0xa4, 0x24, ..])
 }
 
 /// `ret`, `ret imm16`, `repz ret`.

@@ -120,6 +120,63 @@ fn fill(words: &mut [u64], base: u64) {
     }
 }
 
+/// How the stacks of [`build`] end; the first [`PLAIN_ENDS`] are what the short way of the handler meets.
+pub const ENDS: usize = 14;
+/// Ends that are tried behind chains of every length.
+pub const PLAIN_ENDS: usize = 6;
+/// What stands lowest on the stacks of [`build`]: nothing, or an address behind a call of each form.
+pub const TOPS: usize = 12;
+
+/// A chain of so many plain frames, then one of several ends; lowest on the stack, something.
+#[inline(never)]
+pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
+    let mut stack = [0; 1 + WORDS];
+    let base = black_box(&mut stack)[1..].as_mut_ptr() as u64;
+    let address = paging::text_range().0 + 0x2000;
+    let place = |at: usize| base + 8 * at as u64;
+    // SAFETY: constant data of the assembly above.
+    let forms = unsafe { &call_form_ends };
+    stack[0] = match top {
+        0 => 0,
+        1 => address,
+        form => call_forms as *const () as u64 + forms[form - 2],
+    };
+    let words = &mut stack[1..];
+    for at in (0..2 * depth).step_by(2) {
+        (words[at], words[at + 1]) = (place(at + 2), address);
+    }
+    let at = 2 * depth;
+    let other = cpu::this().nmi_stack.load(Ordering::Relaxed) + 64;
+    let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
+    // Where a frame above a hardware frame is.
+    let above = place(at + 8);
+    let frame: &[u64] = match end {
+        0 => &[0, address],
+        1 => &[place(at + 2), 0],
+        2 => &[base + 3, address],
+        3 => &[place(at + 2), 7],
+        4 => &[0, syscall, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
+        5 => &[0, interrupt, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
+        6 => &[above, fault, address, 0x08, 0x202, place(at + 7), 0x10, 0, 0, address],
+        7 => &[above, fault, 7, 0x08, 0x202, place(at + 7), 0x10],
+        8 => &[0, fault, 0, 0x2b, 0x202, 0x7000, 0x23],
+        9 => &[0, MARKER_PAGE | 0x401],
+        10 => &[other, address],
+        11 => &[base, address],
+        12 => &[above, fault, address, 0x08, 0x202, base, 0x10],
+        _ => &[other, interrupt, address, 0x08, 0x202, other, 0x10],
+    };
+    words[at..at + frame.len()].copy_from_slice(frame);
+    for (index, word) in [other + 16, address, base, address].into_iter().enumerate() {
+        // SAFETY: this CPU's own NMI stack, far below where NMIs are.
+        unsafe { ((other + 8 * index as u64) as *mut u64).write_volatile(word) };
+    }
+    black_box(&mut stack);
+    armed();
+    spin(base - 8, base);
+    black_box(&mut stack);
+}
+
 /// Throws a stack and spins on it. Interrupts off; `armed` orders the NMI.
 #[inline(never)]
 pub fn throw(armed: impl FnOnce()) {
@@ -139,6 +196,12 @@ pub fn throw(armed: impl FnOnce()) {
     let (rsp, rbp) = one_of(&[(base - 8, base), (base - 8, base), (rsp, rbp)]);
     black_box(&mut stack);
     armed();
+    spin(rsp, rbp);
+    black_box(&mut stack);
+}
+
+/// Spins on another stack.
+fn spin(rsp: u64, rbp: u64) {
     // SAFETY: rsp and rbp are put back before anything uses them; an NMI has its own stack, interrupts are off.
     unsafe {
         asm!(
@@ -157,5 +220,4 @@ pub fn throw(armed: impl FnOnce()) {
             out("r12") _,
         );
     }
-    black_box(&mut stack);
 }

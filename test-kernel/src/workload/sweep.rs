@@ -2,14 +2,16 @@
 //!
 //! `/kernel/sweep` takes `tree` (the call tree), `vectors` (every interrupt vector that does nothing), `handler` (an NMI's own
 //! handler, by a second NMI, and by a third), `measured` (the same with ticks that are measured; `measure
-//! on` and `off`: for all that follows), `dice ROUNDS` (NMIs in NMIs on stacks thrown by dice), or one to three numbers: an NMI so many instructions from now on, another so many after it, whatever is
+//! on` and `off`: for all that follows), `dice ROUNDS` (NMIs in NMIs on stacks thrown by dice), `drain on`
+//! and `off` (the records are read here, and given up), or one to three numbers: an NMI so many instructions from now on, another so many after it, whatever is
 //! run then. Sampling must be stopped. The samples are records like all others; what the last of several NMIs has
 //! interrupted goes to the log with `report`: `nested: ADDRESS HITS`.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::hint::{black_box, spin_loop};
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use x86_64::instructions::interrupts::without_interrupts;
 
@@ -17,12 +19,18 @@ use super::{chains, dice, tree, vectors};
 use crate::cpu::{self, alarm};
 use crate::lock::Lock;
 use crate::log;
+use crate::profiling::PROFILER;
 use crate::random;
 use crate::syscall::errno::{Errno, Result};
 use crate::task::preempt;
 
 /// Hits of nested NMIs that are not in the log yet.
 static HITS: Lock<BTreeMap<u64, u64>> = Lock::new(BTreeMap::new());
+
+/// Whether records are read here, and given up; and where to.
+static DRAINS: AtomicBool = AtomicBool::new(false);
+static RECORDS: Lock<Vec<u8>> = Lock::new(Vec::new());
+const RECORDS_BYTES: usize = 64 * 1024;
 
 /// One command.
 pub fn run(text: &[u8]) -> Result<()> {
@@ -34,6 +42,8 @@ pub fn run(text: &[u8]) -> Result<()> {
         "measured" => measured(),
         "measure on" => alarm::set_measured(true),
         "measure off" => alarm::set_measured(false),
+        "drain on" => DRAINS.store(true, Ordering::Relaxed),
+        "drain off" => DRAINS.store(false, Ordering::Relaxed),
         "report" => report(),
         _ if let Some(rounds) = text.strip_prefix("dice ") => dice(rounds.parse().map_err(|_| Errno::EINVAL)?),
         _ => return from_here_on(text),
@@ -91,6 +101,8 @@ const IN_STUBS: (Range<u32>, usize) = (10..230, 6);
 const IN_SPIN: u32 = 2_500;
 /// How long code spins.
 const SPINS: u64 = 3_000;
+/// Plain frames of the longest chain that is built.
+const LONGEST: usize = 18;
 /// Where a second NMI comes that a third one is to find its end of.
 const SECONDS: (Range<u32>, usize) = (140..500, 20);
 
@@ -104,6 +116,13 @@ fn handler() {
         let vector = vectors::quiet().next().unwrap_or_default();
         let work = |_| vectors::interrupt(vector);
         at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), work);
+    }
+    let stacks = (1..=LONGEST).flat_map(|depth| (0..dice::PLAIN_ENDS).map(move |end| (depth, end, 0)));
+    let ends = (dice::PLAIN_ENDS..dice::ENDS).map(|end| (2, end, 0));
+    let tops = (1..dice::TOPS).map(|top| (1, 0, top));
+    for (depth, end, top) in stacks.chain(ends).chain(tops) {
+        let work = |last| dice::build(depth, end, top, || alarm::nested_after(IN_THROW, [last, 0]));
+        at_every_instruction_of_handler(|_| {}, work);
     }
     for kind in 0..chains::KINDS {
         let work = |round: u32| chains::spin_one(kind, round.into(), SPINS);
@@ -170,8 +189,13 @@ fn checksum(seed: u32) -> u64 {
     (0..16).fold(u64::from(seed), |sum, index| sum.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index)
 }
 
-/// Counts what the last NMI has interrupted.
+/// Counts what the last NMI has interrupted, and gives up the records where nobody else reads them.
 fn keep_last() {
+    if DRAINS.load(Ordering::Relaxed) {
+        let mut records = RECORDS.lock();
+        records.resize(RECORDS_BYTES, 0);
+        while PROFILER.read_stream(cpu::id(), &mut records).is_ok_and(|bytes| bytes > 0) {}
+    }
     if let Some(address) = alarm::last_at() {
         *HITS.lock().entry(address).or_insert(0) += 1;
     }

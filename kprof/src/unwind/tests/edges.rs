@@ -79,6 +79,21 @@ fn a_push_of_rbp_that_is_no_prologue_makes_no_caller_of_what_lies_below() {
 }
 
 #[test]
+fn behind_a_move_of_rsp_the_return_address_of_an_earlier_call_is_no_caller() {
+    // sub rsp, 8; nop; add rsp, 8; ret. And the same by lea.
+    let moved = [0x48, 0x83, 0xec, 0x08, 0x90, 0x48, 0x83, 0xc4, 0x08, 0xc3];
+    let by_lea = [0x48, 0x8d, 0x64, 0x24, 0xf8, 0x90, 0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3];
+    for (code, rip) in [(&moved[..], 4), (&by_lea[..], 5)] {
+        // What lies at [rsp] is from an earlier call of the same function, by somebody else (here: the same call).
+        let stack = called(code, rip, MAIN, RETURN, RETURN);
+        assert_eq!(stack, [CANDIDATE, RETURN, TEXT + 0x400], "at {rip}");
+        // Before, and at the return, it is the caller.
+        assert_eq!(called(code, 0, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+        assert_eq!(called(code, code.len() as u64 - 1, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
+    }
+}
+
+#[test]
 fn a_word_without_a_call_before_it_is_never_a_caller() {
     for rip in 0..8 {
         assert_eq!(called(&FRAMED, rip, MAIN, TEXT + 0x600, 7), [TEXT + 0x400], "at {rip}");
