@@ -60,7 +60,11 @@ fn add_by_rustup(target: Target, install: Install) -> Result<()> {
     run::output(Command::new("rustup").args(["target", "add", target.triple])).map(drop)
 }
 
-fn prepare_distro(install: Install) -> Result<()> {
+/// Sees to it that Debian's rustc, cargo and source are there.
+///
+/// # Errors
+/// With what to type where they cannot be installed.
+pub fn prepare_distro(install: Install) -> Result<()> {
     let source = PathBuf::from("/usr/lib/rustlib/src/rust/library");
     let has_source = source.is_dir()
         || PathBuf::from("/usr/src").read_dir().is_ok_and(|entries| {

@@ -1,14 +1,19 @@
 //! The crate under machines that watch: Miri, ThreadSanitizer, AddressSanitizer.
 //!
-//! All three need a nightly rustc with its source. What cannot run here says so, and is not counted as passed.
+//! Miri is a part of nightly. The sanitizers need a rustc that takes `-Z` flags, with its source: nightly, or Debian's with
+//! the sanitizers' runtime from LLVM, which Debian's rustc lacks (`--toolchain distro` takes this one in any case). What
+//! cannot run here says so, and is not counted as passed.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::cargo::{LIMIT, count_tests};
 use super::{Context, Outcome};
 use crate::run;
+use crate::toolchain::{self, Choice};
+use crate::tools::{self, Install};
 
 /// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in which
 /// nothing may be called that a sanitizer calls.
@@ -17,7 +22,7 @@ const UNDER_SANITIZERS: [&str; 8] =
 const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=format::"];
 
 /// Runs what can be run.
-pub fn run(_: &mut Context) -> Result<Outcome> {
+pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     match nightly_has("miri") {
         Ok(()) => {
@@ -30,20 +35,80 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
         }
         Err(why) => outcome.skipped.push(format!("no Miri: {why}")),
     }
-    for (name, sanitizer) in [("ThreadSanitizer", "thread"), ("AddressSanitizer", "address")] {
-        if let Err(why) = nightly_has("rust-src") {
-            outcome.skipped.push(format!("no {name}: {why}"));
-            continue;
-        }
-        let mut test = nightly("test");
+    for (name, sanitizer, runtime) in [("ThreadSanitizer", "thread", "tsan"), ("AddressSanitizer", "address", "asan")] {
+        let nightly = match context.toolchain {
+            Choice::Distro => Err(anyhow!("--toolchain distro")),
+            _ => nightly_has("rust-src"),
+        };
+        let test = match nightly {
+            Ok(()) => Ok(with_nightly(sanitizer)),
+            Err(why) => {
+                let distro = with_distro(sanitizer, runtime, context.install);
+                distro.map_err(|error| anyhow!("{why:#}; and with Debian's rustc: {error:#}"))
+            }
+        };
+        let mut test = match test {
+            Ok(test) => test,
+            Err(why) => {
+                outcome.skipped.push(format!("no {name}: {why:#}"));
+                continue;
+            }
+        };
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
-        test.args(["--target-dir", &format!("target/{sanitizer}"), "-p", "kprof", "--features", "profiling"]);
-        test.args(UNDER_SANITIZERS).args(NOT_UNDER_SANITIZERS);
+        test.args(["-p", "kprof", "--features", "profiling"]);
         // Ring memory is handed over for ever.
-        test.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}")).env("ASAN_OPTIONS", "detect_leaks=0");
+        test.args(UNDER_SANITIZERS).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;
     }
     Ok(outcome)
+}
+
+fn with_nightly(sanitizer: &str) -> Command {
+    let mut test = nightly("test");
+    test.args(["--target-dir", &format!("target/{sanitizer}")]).env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
+    test
+}
+
+/// Debian's cargo and rustc, linked with the runtime that comes with LLVM.
+fn with_distro(sanitizer: &str, runtime: &str, install: Install) -> Result<Command> {
+    toolchain::prepare_distro(install)?;
+    let library = match find_runtime(runtime) {
+        Some(library) => library,
+        None => {
+            tools::install_packages(&[RUNTIME_PACKAGE], install)?;
+            find_runtime(runtime).with_context(|| format!("{RUNTIME_PACKAGE} has no runtime {runtime}"))?
+        }
+    };
+    eprintln!("toolchain: Debian's rustc builds the library from source; {sanitizer} sanitizer: {}", library.display());
+    let mut test = Command::new("/usr/bin/cargo");
+    test.args(["test", "--target-dir", &format!("target/distro/{sanitizer}")]).current_dir(run::root());
+    test.env("RUSTC", "/usr/bin/rustc").env("RUSTDOC", "/usr/bin/rustdoc").env("RUSTC_BOOTSTRAP", "1");
+    test.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    // All of the runtime, and before everything else: nothing asks for its interceptors by name. What it asks for itself comes
+    // last.
+    let mut flags = format!("-Zsanitizer={sanitizer} -Zexternal-clangrt");
+    for argument in ["-Wl,--whole-archive", &library.display().to_string(), "-Wl,--no-whole-archive"] {
+        flags.push_str(&format!(" -Zpre-link-args={argument}"));
+    }
+    for argument in ["-Wl,--no-as-needed", "-lm", "-lresolv", "-lc"] {
+        flags.push_str(&format!(" -Clink-arg={argument}"));
+    }
+    test.env("RUSTFLAGS", flags);
+    Ok(test)
+}
+
+/// The package that has the runtime; older ones lack functions that rustc's LLVM calls.
+const RUNTIME_PACKAGE: &str = "libclang-rt-19-dev";
+const OLDEST_RUNTIME: u32 = 16;
+
+/// The newest runtime in the folders of LLVM.
+fn find_runtime(runtime: &str) -> Option<PathBuf> {
+    let name = format!("linux/libclang_rt.{runtime}-x86_64.a");
+    let versions = Path::new("/usr/lib").read_dir().ok()?.flatten().filter_map(|entry| {
+        let version = entry.file_name().to_str()?.strip_prefix("llvm-")?.parse::<u32>().ok()?;
+        Some((version, entry.path().join(format!("lib/clang/{version}/lib")).join(&name)))
+    });
+    versions.filter(|(version, path)| *version >= OLDEST_RUNTIME && path.is_file()).max().map(|(_, path)| path)
 }
 
 /// Ignored tests are those that the file itself leaves to other groups.
