@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+use crate::build::Kernel;
+use crate::parts::Parts;
 use crate::run::{self, Guard};
 use crate::tools::{self, Install};
 
@@ -67,7 +69,7 @@ pub struct Machine<'a> {
     /// The kernel's ELF file.
     pub kernel: &'a Path,
     /// The initrd.
-    pub initrd: &'a Path,
+    pub initrd: PathBuf,
     /// The folder that the guest sees as /root.
     pub share: &'a Path,
     /// The serial log.
@@ -180,6 +182,27 @@ const fn kvm_probe() -> [u8; 0x10000] {
     image
 }
 
+impl<'a> Machine<'a> {
+    /// A machine that starts `kernel` with everything there is in its initrd, which is written beside the serial log.
+    ///
+    /// # Errors
+    /// If the initrd cannot be written.
+    pub fn plain(
+        parts: &Parts,
+        kernel: &'a Kernel,
+        share: &'a Path,
+        serial: &'a Path,
+        (accel, cpus): (Accel, u32),
+        append: String,
+        limit: Duration,
+    ) -> Result<Self> {
+        let initrd = serial.with_file_name("initrd");
+        parts.write_initrd(kernel, &initrd)?;
+        let kernel = &kernel.elf;
+        Ok(Self { kernel, initrd, share, serial, second_serial: None, seed: None, accel, cpus, append, limit })
+    }
+}
+
 impl Machine<'_> {
     /// Runs the machine to its end; `watch` is called several times a second.
     ///
@@ -189,7 +212,7 @@ impl Machine<'_> {
         let mut command = run::bound(qemu);
         command.args(["-M", "q35", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
         command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
-        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initrd).arg("-append").arg(&self.append);
+        command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initrd).arg("-append").arg(&self.append);
         command.arg("-serial").arg(format!("file:{}", escaped(self.serial)));
         if let Some(second) = self.second_serial {
             command.arg("-serial").arg(format!("file:{}", escaped(second)));

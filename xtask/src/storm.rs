@@ -88,20 +88,10 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
         std::fs::remove_dir_all(&share)?;
     }
     std::fs::create_dir_all(&share)?;
-    let initrd = folder.join("initrd");
-    parts.write_initrd(kernel, &initrd)?;
-    let machine = Machine {
-        kernel: &kernel.elf,
-        initrd: &initrd,
-        share: &share,
-        serial: &folder.join("serial.log"),
-        second_serial: None,
-        seed: None,
-        accel: Accel::Tcg,
-        cpus: 4,
-        append: format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz),
-        limit: Duration::from_secs(60 + 4 * u64::from(seconds)),
-    };
+    let serial = folder.join("serial.log");
+    let append = format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz);
+    let limit = Duration::from_secs(60 + 4 * u64::from(seconds));
+    let machine = Machine::plain(parts, kernel, &share, &serial, (Accel::Tcg, 4), append, limit)?;
     machine.run(&parts.qemu, || ())
 }
 

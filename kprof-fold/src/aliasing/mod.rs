@@ -59,6 +59,11 @@ pub enum Verdict {
         /// They come again after so many ticks.
         ticks: f64,
     },
+    /// Gaps are fixed, and a tick seldom sees the place that the one before saw.
+    Avoiding {
+        /// By how many standard deviations more seldom than by chance.
+        deviations: f64,
+    },
     /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
     FixedGaps {
         /// The part of gaps that are multiples of the common one.
@@ -81,6 +86,12 @@ impl std::fmt::Display for Verdict {
                 f,
                 "FOUND: gaps are fixed and the samples repeat every {ticks:.1} ticks, or a few times that: thinned so they \
                  see other code; the work goes in step with the ticks, and shares are not those of time (gaps random helps)"
+            ),
+            Self::Avoiding { deviations } => write!(
+                f,
+                "FOUND: gaps are fixed and a tick sees the place of the one before more seldom than by chance, by {deviations:.0} \
+                 standard deviations; the work goes in step with the ticks, and shares are not those of time (gaps random \
+                 helps)"
             ),
             Self::FixedGaps { part } => write!(
                 f,
@@ -116,10 +127,20 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
         (Some(parts), _) => Verdict::InStep { parts },
         (None, part) if part >= FIXED => match strongest_rhythm(&large, period) {
             Some(rhythm) => Verdict::Rhythm { ticks: rhythm.ticks },
-            None => Verdict::FixedGaps { part },
+            None => avoidance(&large, period).unwrap_or(Verdict::FixedGaps { part }),
         },
         (None, _) => Verdict::None,
     }
+}
+
+fn avoidance(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<Verdict> {
+    let of_cpu = |cpu: &&Vec<(u64, u64)>| {
+        let ticks = number(cpu, period);
+        RHYTHM_BITS.map(|bits| rhythm::avoidance(&ticks, bits, ticks.len().div_ceil(STRETCHES)))
+    };
+    let deviations = cpus.iter().flat_map(of_cpu).fold(0.0, f64::max);
+    let limit = z_for(1.0 - ALARM, cpus.len() * RHYTHM_BITS.len());
+    (deviations > limit).then_some(Verdict::Avoiding { deviations })
 }
 
 fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rhythm> {

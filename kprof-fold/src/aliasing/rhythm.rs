@@ -73,6 +73,27 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     best
 }
 
+/// How many standard deviations more seldom than by chance a tick sees the place that the one before saw. Work that goes on
+/// makes that more often, and no work makes it more seldom, unless it goes on from tick to tick by the same part of a round.
+pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
+    let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
+    for stretch in ticks.chunks(stretch.max(2)) {
+        let mut counts = std::collections::HashMap::<u64, f64>::new();
+        stretch.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1.0);
+        // Two different samples of the stretch are of one place with this probability.
+        let all = stretch.len() as f64;
+        let chance = counts.values().map(|count| count * (count - 1.0)).sum::<f64>() / (all * (all - 1.0)).max(1.0);
+        let pairs = stretch.windows(2).filter(|pair| pair[1].0 == pair[0].0 + 1);
+        let (number, same) = pairs.fold((0.0, 0.0), |(number, same), pair| {
+            (number + 1.0, same + f64::from(u8::from(pair[0].1 >> bits == pair[1].1 >> bits)))
+        });
+        seen += same;
+        expected += number * chance;
+        variance += number * chance * (1.0 - chance);
+    }
+    if variance > 0.0 { (expected - seen) / variance.sqrt() } else { 0.0 }
+}
+
 /// The t above 1 at which t - 1 - ln t is `value`.
 fn least_ratio(value: f64) -> f64 {
     let (mut low, mut high) = (1.0, 2.0 * value + 4.0);

@@ -55,7 +55,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
     let kept = (reading.profile.samples(), reading.profile.lost());
     let code = load::exit_code(args.limits, &reading.problems, &account, kept);
-    let in_step = matches!(aliasing, Verdict::InStep { .. } | Verdict::Rhythm { .. } | Verdict::FixedGaps { .. });
+    let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
     Ok(if code == 0 && args.limits.strict && in_step { load::SKIPPED } else { code })
 }
 

@@ -58,6 +58,9 @@ pub struct Cpu {
     pub nmi_order: AtomicU8,
     /// Whether an NMI was sent that it has not served yet.
     pub nmi_pending: AtomicBool,
+    /// Nanoseconds for which the idle thread ran, and since when it does now (0: it does not).
+    pub idle_ns: AtomicU64,
+    pub idle_since_ns: AtomicU64,
 }
 
 // SAFETY: `syscall_scratch` is only touched by its own CPU, with interrupts off; an NMI does not touch it.
@@ -81,6 +84,8 @@ impl Cpu {
             own_tick_ns: AtomicU64::new(u64::MAX),
             nmi_order: AtomicU8::new(trap::NOTHING),
             nmi_pending: AtomicBool::new(false),
+            idle_ns: AtomicU64::new(0),
+            idle_since_ns: AtomicU64::new(0),
         }
     }
 }

@@ -153,6 +153,7 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
         return;
     }
     profiling::count_context_switch();
+    count_idle(&from, &to);
     // The queues and `running` keep both threads alive; these references would be stranded on a dead thread's stack.
     let (from_ptr, to_ptr) = (Arc::as_ptr(&from), Arc::as_ptr(&to));
     drop((from, to));
@@ -162,6 +163,17 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
     finish_switch();
     if interrupts_were_on {
         interrupts::enable();
+    }
+}
+
+/// Adds up how long the idle thread of this CPU is the one that runs.
+fn count_idle(from: &Thread, to: &Thread) {
+    let (cpu, now_ns) = (cpu::this(), clock::now_ns());
+    if from.is_idle {
+        cpu.idle_ns.fetch_add(now_ns - cpu.idle_since_ns.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+    if to.is_idle {
+        cpu.idle_since_ns.store(now_ns, Ordering::Relaxed);
     }
 }
 
@@ -185,6 +197,7 @@ pub fn exit() -> ! {
 /// The idle thread: halts until an interrupt brings work.
 pub fn idle_forever() -> ! {
     cpu::this().schedules.store(true, Ordering::Relaxed);
+    cpu::this().idle_since_ns.store(clock::now_ns(), Ordering::Relaxed);
     SCHEDULER.lock().set_timer();
     publish_idle();
     loop {

@@ -4,7 +4,7 @@
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`;
 //! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was asked
 //! for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have gone by
-//! since boot.
+//! since boot, `/kernel/idle` how many of them each CPU has spent idle.
 
 mod chains;
 #[cfg(feature = "profiling")]
@@ -26,9 +26,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use crate::boot::{self, ExitCode};
-use crate::cpu::clock;
+use crate::cpu::{self, CPUS, clock};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::{module, user};
@@ -60,8 +61,11 @@ pub fn folder() -> Arc<dyn Node> {
         ("overflow", |_| overflow()),
         ("share", |_| boot::mount_share().ok_or(Errno::EBUSY)),
     ];
-    let mut names: Vec<(String, Arc<dyn Node>)> =
-        vec![(String::from("processes"), Arc::new(Processes)), (String::from("clock"), Arc::new(Clock))];
+    let mut names: Vec<(String, Arc<dyn Node>)> = vec![
+        (String::from("processes"), Arc::new(Processes)),
+        (String::from("clock"), Arc::new(Text { inode: 320, make: clock })),
+        (String::from("idle"), Arc::new(Text { inode: 321, make: idle })),
+    ];
     for (inode, (name, run)) in (301..).zip(commands) {
         names.push((String::from(name), Arc::new(Command { inode, run })));
     }
@@ -118,23 +122,43 @@ impl Node for Command {
     }
 }
 
-/// Nanoseconds since boot, in one read.
-struct Clock;
+/// A file whose text is made for the read from its beginning, which gets all of it.
+struct Text {
+    inode: u64,
+    make: fn() -> String,
+}
 
-impl Node for Clock {
+impl Node for Text {
     fn stat(&self) -> Result<Stat> {
-        Ok(device_stat(320))
+        Ok(device_stat(self.inode))
     }
 
     fn read(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
         if offset > 0 {
             return Ok(0);
         }
-        let text = alloc::format!("{}\n", clock::now_ns());
+        let text = (self.make)();
         let bytes = text.len().min(buffer.bytes);
         buffer.put(0, &text.as_bytes()[..bytes])?;
         Ok(bytes)
     }
+}
+
+/// Nanoseconds since boot.
+fn clock() -> String {
+    alloc::format!("{}\n", clock::now_ns())
+}
+
+/// A line for each CPU that runs threads: `idle: cpu 1 NANOSECONDS of NANOSECONDS since boot`.
+fn idle() -> String {
+    let now_ns = clock::now_ns();
+    let line = |number: usize| {
+        let cpu = &CPUS[number];
+        let since_ns = cpu.idle_since_ns.load(Ordering::Relaxed);
+        let now_idle_ns = if since_ns > 0 { now_ns.saturating_sub(since_ns) } else { 0 };
+        alloc::format!("idle: cpu {number} {} of {now_ns}\n", cpu.idle_ns.load(Ordering::Relaxed) + now_idle_ns)
+    };
+    (0..cpu::count()).filter(|number| Some(*number) != cpu::sampler()).map(line).collect()
 }
 
 /// The numbers of all processes, one a line.

@@ -126,7 +126,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
     let more = scenario.directive("append").unwrap_or("");
     let machine = Machine {
         kernel: &kernel.elf,
-        initrd: &initrd,
+        initrd: initrd.clone(),
         share: &share,
         serial: &serial,
         second_serial: Some(&second_serial),

@@ -40,21 +40,9 @@ pub fn run(parts: &Parts, kernel: &Kernel, scenario: &str, accel: Accel, cpus: u
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(&share)?;
-    let initrd = folder.join("initrd");
-    parts.write_initrd(kernel, &initrd)?;
     let serial = folder.join("serial.log");
-    let machine = Machine {
-        kernel: &kernel.elf,
-        initrd: &initrd,
-        share: &share,
-        serial: &serial,
-        second_serial: None,
-        accel,
-        cpus,
-        seed: None,
-        append: format!("scenario={scenario} accel={} {more}", accel.name()),
-        limit: Duration::from_secs(900),
-    };
+    let append = format!("scenario={scenario} accel={} {more}", accel.name());
+    let machine = Machine::plain(parts, kernel, &share, &serial, (accel, cpus), append, Duration::from_secs(900))?;
     eprintln!("running {scenario} on {cpus} CPUs ({})", accel.name());
     match machine.run(&parts.qemu, || ())? {
         Verdict::Success | Verdict::Failure => {}

@@ -1,5 +1,7 @@
 //! `cargo xtask profile`: builds everything, boots the kernel, lets it be profiled, folds, draws, and tells.
 
+mod choices;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::Install;
 use crate::workloads;
+pub use choices::{Gaps, Keep, Way};
 
 /// How many functions the closing table shows.
 const TOP: &str = "15";
@@ -108,58 +111,6 @@ pub struct Line {
 /// How often `--live` shows a table.
 const LIVE_EVERY: Duration = Duration::from_secs(2);
 
-/// How a core is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Way {
-    /// NMI: sees everything; shares per function
-    Nmi,
-    /// A fixed interrupt: time with interrupts off appears where they are turned on
-    Ipi,
-    /// Each core says where it is and nobody is interrupted; shares per entry, not per function
-    Published,
-    /// Each core's own timer, no core is set apart; blind with interrupts off
-    #[value(name = "self")]
-    Own,
-}
-
-/// How far apart ticks are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Gaps {
-    /// A quarter more or less than the period.
-    Random,
-    /// The period.
-    Fixed,
-}
-
-/// What is kept by option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Keep {
-    /// Samples of idle CPUs.
-    Idle,
-    /// Samples of user code.
-    User,
-}
-
-impl Keep {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::User => "user",
-        }
-    }
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Nmi => "nmi",
-            Self::Ipi => "ipi",
-            Self::Published => "published",
-            Self::Own => "self",
-        }
-    }
-}
-
 impl Arguments {
     /// The name of the file with the samples.
     fn profile_name(&self) -> &'static str {
@@ -235,7 +186,7 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
     std::fs::write(folder.join("syms.txt"), &kernel.symbols)?;
     let initrd = folder.join("initrd");
     parts.write_initrd(kernel, &initrd)?;
-    boot(arguments, parts, accel, folder, &initrd)?;
+    boot(arguments, parts, accel, folder, initrd.clone())?;
     std::fs::remove_file(&initrd)?;
     draw(&parts.fold, folder, arguments)
 }
@@ -254,7 +205,7 @@ fn clear(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initrd: &Path) -> Result<()> {
+fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initrd: PathBuf) -> Result<()> {
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(

@@ -1,0 +1,177 @@
+//! `cargo xtask truth`: are the percentages right? Profiles of work whose distribution is known by counting.
+//!
+//! In: the mix of `test-kernel/src/workload/truth.rs`, counted by the instruction clock in a run without the profiler, then
+//! profiled by each way and with many seeds. Out: a table of function, true share, measured share, bound, verdict. Fails
+//! where a claim does not hold.
+//!
+//! The bound of a row is z * sqrt(p (1 - p) / n), with n the samples of the mix and z such that all rows of all seeds hold
+//! together with 99.9 % (Bonferroni; the tail of the normal distribution is bounded by exp(-z²/2)).
+
+mod biased;
+mod clock;
+mod entries;
+mod judge;
+mod rates;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, Parser};
+
+use crate::build::{self, Kernel};
+use crate::parts::Parts;
+use crate::profile;
+use crate::qemu::{Accel, Machine, Verdict};
+use crate::toolchain::Choice;
+use crate::tools::Install;
+
+/// Compares profiles with work whose true distribution was counted.
+#[derive(Args)]
+#[command(after_help = "Example: a short look, one seed for each way
+  cargo xtask truth --seeds 1")]
+pub struct Arguments {
+    /// Seeds 1 to this for the way nmi; the other ways are run with one
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// The output folder
+    #[arg(short, long, default_value = "target/truth")]
+    pub output: PathBuf,
+}
+
+/// Chance that any row of a true table is called wrong.
+const CHANCE: f64 = 0.001;
+/// Samples a second and CPU. The gaps vary by two rounds of the mix, so that no sample depends on the one before.
+const HZ: u64 = 20_000;
+const TCG_HZ: u64 = 5_000;
+
+/// One profile to be judged.
+struct Case {
+    title: String,
+    way: &'static str,
+    accel: &'static str,
+    seed: u64,
+    workload: &'static str,
+    /// Which rows are claimed.
+    claims: fn(&str) -> bool,
+}
+
+/// Instructions by name, of one mix.
+type Counted = BTreeMap<String, u64>;
+
+/// Rows that are inside of others: of which piece.
+const PARTS: [(&str, &str); 6] = [
+    ("short_leaf", "leaves"),
+    ("long_leaf", "leaves"),
+    ("shared_leaf", "shallow_caller"),
+    ("shared_leaf", "deep_caller"),
+    ("inlined_part", "host_of_inlined"),
+    ("[interrupt]", "interrupts"),
+];
+
+/// Runs the verb.
+///
+/// # Errors
+/// If a share is outside of its bound, or anything on the way fails.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let parts = Parts::prepare(Choice::Auto, Install(true))?;
+    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let counted = count(&parts, &kernel, &arguments.output, "")?;
+    let everything: fn(&str) -> bool = |_| true;
+    let mut cases: Vec<Case> = (1..=arguments.seeds)
+        .map(|seed| Case {
+            title: format!("nmi, instructions, seed {seed}"),
+            way: "nmi",
+            accel: "icount",
+            seed,
+            workload: "truth",
+            claims: everything,
+        })
+        .collect();
+    let one =
+        |title: &str, way, accel, workload, claims| Case { title: title.into(), way, accel, seed: 1, workload, claims };
+    cases.push(one("nmi, instructions, two CPUs with a mix each", "nmi", "icount", "truth-two", everything));
+    // Interrupts are off in the handler of an interrupt: its time appears where it returns to.
+    cases.push(one("ipi, instructions", "ipi", "icount", "truth", |name| !name.starts_with('[')));
+    cases.push(one("self, instructions", "self", "icount", "truth", |name| !name.starts_with('[')));
+    // Samples land on the first instruction of a translation block, and time is not instructions: a function of one block
+    // gets its caller's time or none, and what QEMU emulates slowly gets more. Loops of many like blocks come out.
+    cases.push(one("nmi, a thread per CPU", "nmi", "tcg", "truth-loops", |name| name.starts_with("blocks_of_20")));
+
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let folder = profile_of(case, &parts, &kernel, &arguments.output)?;
+        wrong.extend(judge::judge(case, &parts, &folder, &counted, cases.len())?);
+        let (passed, said) = biased::aliasing(&parts, &folder)?;
+        if !passed {
+            wrong.push(format!("{}: kprof-fold info --strict said: {said}", case.title));
+        }
+    }
+    wrong.extend(entries::run(&parts, &kernel, &arguments.output, &counted)?);
+    wrong.extend(biased::run(&parts, &kernel, &arguments.output)?);
+    wrong.extend(clock::against_host(&parts, &kernel, &arguments.output)?);
+    wrong.extend(rates::run(&parts, &kernel, &arguments.output, arguments.seeds > 1)?);
+    if !wrong.is_empty() {
+        bail!("{} claims do not hold:\n{}", wrong.len(), wrong.join("\n"));
+    }
+    println!("all claims hold");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the kernel count the pieces of each mix, without a sample being taken.
+fn count(parts: &Parts, kernel: &Kernel, output: &Path, more: &str) -> Result<BTreeMap<String, Counted>> {
+    let share = output.join("counted");
+    let serial = share.join("serial.log");
+    let machine = machine(parts, kernel, &share, &serial, Accel::Icount, &format!("scenario=truth-counted {more}"))?;
+    let verdict = machine.run(&parts.qemu, || ())?;
+    let log = std::fs::read_to_string(&serial)?;
+    if verdict != Verdict::Success {
+        bail!("the pieces could not be counted ({verdict:?}):\n{log}");
+    }
+    let mut counted: BTreeMap<String, Counted> = BTreeMap::new();
+    for line in log.lines().filter_map(|line| line.strip_prefix("truth: ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [mix, name, instructions] = words[..] else { bail!("{}: {line}", serial.display()) };
+        counted.entry(mix.to_owned()).or_default().insert(name.to_owned(), instructions.parse()?);
+    }
+    Ok(counted)
+}
+
+/// A machine of two CPUs whose shared folder is `folder`.
+fn machine<'a>(
+    parts: &Parts,
+    kernel: &'a Kernel,
+    folder: &'a Path,
+    serial: &'a Path,
+    accel: Accel,
+    more: &str,
+) -> Result<Machine<'a>> {
+    std::fs::create_dir_all(folder)?;
+    // What an earlier run said is not to be taken for this one's.
+    std::fs::write(serial, "")?;
+    let append = format!("accel={} {more}", accel.name());
+    Machine::plain(parts, kernel, folder, serial, (accel, 2), append, Duration::from_secs(120))
+}
+
+fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
+    let folder = output.join(case.title.replace([',', ' '], "-"));
+    // More than the host can take would only merge.
+    let hz = if case.accel == "tcg" { TCG_HZ } else { HZ };
+    let (seed, hz, to) = (case.seed.to_string(), hz.to_string(), folder.display().to_string());
+    let mut line = vec!["truth", "--way", case.way, "--accel", case.accel, "--seed", &seed, "--hz", &hz];
+    line.extend(["--workload", case.workload, "--ring-words", "4194304", "--drain-after", "-o", &to]);
+    if case.accel == "icount" {
+        line.push("--repeatable");
+    } else {
+        line.extend(["--cpus", "2"]);
+    }
+    profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
+    Ok(folder)
+}
+
+/// The bound in standard deviations at which `rows` rows hold together.
+fn z(rows: usize) -> f64 {
+    (2.0 * (2.0 * rows as f64 / CHANCE).ln()).sqrt()
+}
