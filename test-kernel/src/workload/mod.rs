@@ -18,7 +18,7 @@ mod sweep;
 mod switch;
 #[cfg(feature = "profiling")]
 mod tree;
-mod truth;
+pub mod truth;
 #[cfg(feature = "profiling")]
 mod vectors;
 
