@@ -17,8 +17,8 @@ use crate::tools::{self, Install};
 
 /// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in which
 /// nothing may be called that a sanitizer calls.
-const UNDER_SANITIZERS: [&str; 8] =
-    ["--lib", "--test", "path", "--test", "published", "--test", "nested", "--test=export"];
+const UNDER_SANITIZERS: [&str; 7] =
+    ["--lib", "--test=path", "--test=published", "--test=nested", "--test=export", "--test=ipi", "--test=halted"];
 const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=format::"];
 
 /// Runs what can be run.
