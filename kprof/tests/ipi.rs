@@ -87,6 +87,7 @@ fn stacks() -> Vec<Vec<u64>> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "plays an interrupt controller in real time; the sanitizers see it")]
 fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
     PROFILER.init(|| Setup {
         slots: &SLOTS,
