@@ -77,8 +77,15 @@ pub fn go_on() {
 /// The end: no more interrupts of the old devices, and interrupts off as the rest of the start expects it.
 pub fn stop() {
     interrupts::disable();
-    // SAFETY: the data port of the first 8259; all lines masked.
-    unsafe { Port::<u8>::new(0x21).write(0xff) };
+    // SAFETY: the data port of the first 8259, all lines masked; the 8254's channel 0, to count to one and then rest: a
+    // timer that goes on, unheard, would still cut the turns of the CPUs where instructions are counted.
+    unsafe {
+        Port::<u8>::new(0x21).write(0xff);
+        Port::<u8>::new(0x43).write(0x30);
+        let mut count = Port::<u8>::new(0x40);
+        count.write(1);
+        count.write(0);
+    }
     CPUS[0].idle.store(true, Ordering::Relaxed);
 }
 
