@@ -27,8 +27,9 @@ const ROUNDS_PER_TICK: u64 = 4;
 const SHORT_TURN_NS: u64 = 5_000;
 /// Turns while a tick waits for a CPU that has not served the last one.
 const LATE_TURN_NS: u64 = 2_300;
-/// The last round before a tick may be as short as this.
-const SHORTEST_TURN_NS: u64 = 200;
+/// The last round before a tick may be as short as this; shorter than the timer's handler takes (some 400 ns), the sampler's
+/// CPU would do nothing but handle it.
+const SHORTEST_TURN_NS: u64 = 1_000;
 const LONGEST_TURN_NS: u64 = 200_000;
 /// A CPU that does not serve its NMI in so many rounds never will; its tick is merged then, or pending for ever.
 const MOST_ROUNDS_LATE: usize = 64;
