@@ -32,7 +32,7 @@ impl<K: Kernel> Profiler<K> {
         self.note_setting(format_args!("way {}", self.way().name()));
         let mut gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed));
         let mut seed = self.live.seed.load(Ordering::Relaxed);
-        let mut deadline = None;
+        let (mut deadline, mut has_slept) = (None, false);
         let mut second = Second { end: 0, cost: Cost::default() };
         loop {
             self.wake_if_due();
@@ -53,16 +53,19 @@ impl<K: Kernel> Profiler<K> {
             }
             let now = tsc::read();
             match deadline {
-                Some(at) if now < at => {
-                    let ns = clock::ticks_to_ns(at - now, config.tsc_hz);
+                // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
+                Some(at) if now < at || !has_slept => {
+                    let ns = clock::ticks_to_ns(at.saturating_sub(now), config.tsc_hz);
                     self.kernel().sleep_ns(ns.clamp(1, MOST_SLEEP_NS));
+                    has_slept = true;
                 }
                 before => {
                     if before.is_some() {
                         self.send_tick(cpu);
                     }
-                    let gap = self.gap(&mut gaps, config.tsc_hz);
-                    deadline = Some(after(before.unwrap_or(now), gap, now));
+                    let (gap, sent) = (self.gap(&mut gaps, config.tsc_hz), tsc::read());
+                    deadline = Some(after(before.unwrap_or(sent), gap, sent));
+                    has_slept = false;
                 }
             }
         }
@@ -189,10 +192,11 @@ struct Second {
     cost: Cost,
 }
 
-/// The next deadline: `gap` after the last one, or after `now` when that has gone by already.
+/// The next deadline: `gap` after the last one, or after `now` when that has gone by already, or nearly so: a tick that was
+/// late is not followed at once by the next, which could only merge with it.
 pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     let next = last + gap;
-    if next > now { next } else { now + gap }
+    if next > now + gap / 4 { next } else { now + gap }
 }
 
 /// Whether a quarter of the ring is neither read nor given up.
@@ -208,6 +212,8 @@ mod tests {
     #[test]
     fn a_late_sampler_goes_on_from_now_and_an_early_one_from_its_plan() {
         assert_eq!(after(1000, 100, 1010), 1100);
+        assert_eq!(after(1000, 100, 1074), 1100);
+        assert_eq!(after(1000, 100, 1075), 1175);
         assert_eq!(after(1000, 100, 1100), 1200);
         assert_eq!(after(1000, 100, 5000), 5100);
     }
