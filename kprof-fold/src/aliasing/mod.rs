@@ -10,7 +10,7 @@
 //! so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All tests together
 //! raise one in at most 0.1 % of runs by chance (Bonferroni).
 //!
-//! Where gaps are fixed the order of the samples is looked at too ([`rhythm`]): places that come round and round are work
+//! Where gaps are fixed the order of the samples is looked at too (`rhythm.rs`): places that come round and round are work
 //! that goes nearly in step with the ticks. With random gaps only a slow rhythm of the work itself can show there, which is
 //! sampled rightly, so nothing is looked for.
 //!

@@ -58,7 +58,8 @@ pub fn sleep_ns(left_ns: u64) {
     let end_ns = clock::now_ns() + left_ns;
     round(turn(left_ns, GAP_NS.load(Ordering::Relaxed), busy(), random::next()));
     let mut late = 0;
-    while clock::now_ns() >= end_ns && is_any_nmi_pending() && late < MOST_ROUNDS_LATE {
+    // The end may also come on the way from here to the tick.
+    while clock::now_ns() + SHORTEST_TURN_NS >= end_ns && is_any_nmi_pending() && late < MOST_ROUNDS_LATE {
         round(LATE_TURN_NS);
         late += 1;
     }

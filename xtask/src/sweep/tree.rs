@@ -11,7 +11,7 @@ use super::code::{Code, Function};
 
 /// The caller of the whole tree.
 const CLIMB: &str = "test_kernel::workload::tree::climb";
-/// Moves rsp without a frame. Its caller lies deeper than [rsp] and [rsp+8] then: it may be missing, never wrong.
+/// Moves rsp without a frame. Its caller lies deeper than `[rsp]` and `[rsp+8]` then: it may be missing, never wrong.
 const BEYOND: &str = "tree_naked";
 
 /// What became of the samples at an instruction.
