@@ -62,6 +62,7 @@ mod off;
 pub mod format;
 
 pub use config::{Clock, Config, Mode, Setup, Way};
+pub use format::serial::Bytes;
 pub use hooks::{
     Border, Context, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers,
 };

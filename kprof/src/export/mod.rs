@@ -19,8 +19,9 @@ use core::sync::atomic::Ordering;
 use lines::{Lines, Names, Record};
 
 impl<K: Kernel> Profiler<K> {
-    /// Writes all samples and names that have not been written, and frees them: they count as delivered. Call it again
-    /// and again from a kernel thread, and at shutdown after `stop`. In overwrite mode nothing is freed.
+    /// Writes all samples and names that have not been written, and frees them: they count as delivered. `out`: a serial
+    /// port, or [`crate::Bytes`] around what takes bytes. Call it again and again from a kernel thread, and at shutdown after
+    /// `stop`. In overwrite mode nothing is freed.
     ///
     /// # Errors
     /// Those of the sink (what was not written whole is not freed), and an error when a reader has claimed the streams.

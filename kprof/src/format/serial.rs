@@ -32,6 +32,23 @@ pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Resu
     writeln!(out, "~kprof {sequence} {crc:08x} {line}")
 }
 
+/// Makes a writer of what takes single bytes: a UART's data port, QEMU's debugcon.
+///
+/// ```
+/// let mut port = Vec::new();
+/// kprof::format::serial::write(&mut kprof::Bytes(|byte| port.push(byte)), 7, "# kprof-profile 1").unwrap();
+/// assert_eq!(port, b"~kprof 7 85f1a8ec # kprof-profile 1\n");
+/// ```
+#[derive(Debug)]
+pub struct Bytes<F: FnMut(u8)>(pub F);
+
+impl<F: FnMut(u8)> Write for Bytes<F> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        text.bytes().for_each(&mut self.0);
+        Ok(())
+    }
+}
+
 /// A line found in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
