@@ -5,3 +5,5 @@
 echo "clock now: $(cat /kernel/clock)"
 usleep 4000000
 echo "clock now: $(cat /kernel/clock)"
+# Whoever reads along has the time to see it.
+sleep 1

@@ -11,6 +11,8 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::qemu::{Accel, Verdict};
 
+/// How long the two lines are waited for: the machine needs a second to start, and there are four between them.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What a clock or a rate may be off.
 const TOLERANCE: f64 = 0.01;
 
@@ -66,8 +68,8 @@ pub fn against_host(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec
     let machine = machine(parts, kernel, &folder, &serial, Accel::Tcg, "scenario=truth-clock")?;
     let (mut seen, mut lines) = (Vec::new(), Vec::new());
     let verdict = machine.run(&parts.qemu, || {
-        // Looked at each millisecond: `run` comes by only now and then.
-        let until = Instant::now() + Duration::from_millis(200);
+        // Looked at each millisecond until both are there, in one go: `run` comes by only now and then.
+        let until = Instant::now() + PATIENCE;
         while Instant::now() < until && lines.len() < 2 {
             let text = std::fs::read_to_string(&serial).unwrap_or_default();
             let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
