@@ -42,17 +42,22 @@ pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
     Some(unsafe { core::mem::transmute::<u64, extern "C" fn(u64) -> u64>(entry) })
 }
 
-/// The module's file in the initrd.
+/// The module's file in the initrd; looked for once, since the initrd is long.
 fn file() -> Option<&'static [u8]> {
-    let initrd = crate::boot::info().initrd;
-    Some(cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file())
+    static FILE: spin::Once<Option<&'static [u8]>> = spin::Once::new();
+    *FILE.call_once(|| {
+        let initrd = crate::boot::info().initrd;
+        Some(cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file())
+    })
 }
 
 /// Tells the profiler of the module, if it is loaded.
 pub fn tell() {
     let (start, bytes) = (TEXT_START.load(Ordering::Relaxed), TEXT_BYTES.load(Ordering::Acquire));
-    let parsed = file().filter(|_| bytes > 0).and_then(|file| ElfBytes::<LittleEndian>::minimal_parse(file).ok());
-    if let Some(file) = parsed {
+    if bytes == 0 {
+        return;
+    }
+    if let Some(file) = file().and_then(|file| ElfBytes::<LittleEndian>::minimal_parse(file).ok()) {
         profiling::image("module", (start, start + bytes), build_id(&file).unwrap_or_default());
     }
 }
