@@ -3,17 +3,14 @@
 //! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the context's name. Out: sums by name. Context: user
 //! process. Bounded: past [`ByContext::LIMIT`] names, new ones share one row.
 
-use kprof::format::record::OTHER_CONTEXTS_NAME;
+use kprof::format::record::{EVENT_NAMES, OTHER_CONTEXTS_NAME};
 use kprof::format::text::unescaped;
 use std::collections::BTreeMap;
-
-/// The events that the kernel counts.
-pub const EVENTS: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
 
 /// Sums of events by the (escaped) name of the context.
 #[derive(Debug, Default)]
 pub struct ByContext {
-    rows: BTreeMap<Vec<u8>, [u64; EVENTS.len()]>,
+    rows: BTreeMap<Vec<u8>, [u64; EVENT_NAMES.len()]>,
 }
 
 impl ByContext {
@@ -26,15 +23,15 @@ impl ByContext {
         let row = self.rows.entry(if has_room { context } else { OTHER_CONTEXTS_NAME }.to_vec()).or_default();
         let text = String::from_utf8_lossy(text);
         for (name, count) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
-            let sum = row.iter_mut().zip(EVENTS).find(|(_, event)| *event == name);
+            let sum = row.iter_mut().zip(EVENT_NAMES).find(|(_, event)| *event == name);
             if let (Some((sum, _)), Ok(count)) = (sum, count.parse()) {
                 *sum = sum.saturating_add(count);
             }
         }
     }
 
-    /// Name (not escaped) and counts in the order of [`EVENTS`], most first.
-    pub fn table(&self) -> Vec<(String, [u64; EVENTS.len()])> {
+    /// Name (not escaped) and counts in the order of [`EVENT_NAMES`], most first.
+    pub fn table(&self) -> Vec<(String, [u64; EVENT_NAMES.len()])> {
         let shown = |name: &[u8]| String::from_utf8_lossy(&unescaped(name).collect::<Vec<u8>>()).into_owned();
         let mut table: Vec<_> = self.rows.iter().map(|(name, row)| (shown(name), *row)).collect();
         table.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))));

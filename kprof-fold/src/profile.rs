@@ -4,6 +4,7 @@
 //! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
 
 use crate::stacks::Traits;
+use kprof::format::record::OTHER_CONTEXTS_NAME;
 use std::collections::BTreeMap;
 
 /// The counters of one CPU by the names that ctl gives them, cumulative since boot.
@@ -161,7 +162,7 @@ impl Boot {
     /// Adds the events of a context.
     pub fn add_events(&mut self, context: Vec<u8>, counts: &Counters) {
         let has_room = self.events.len() < Self::MOST_COUNTED || self.events.contains_key(&context);
-        let row = self.events.entry(if has_room { context } else { b"[other]".to_vec() }).or_default();
+        let row = self.events.entry(if has_room { context } else { OTHER_CONTEXTS_NAME.to_vec() }).or_default();
         for (name, count) in counts {
             let sum = row.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);

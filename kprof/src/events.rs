@@ -4,7 +4,7 @@
 //! the sampler writes into the meta stream once a second and `stop` at the end. Context: ordinary code and interrupts, never
 //! NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the others share one count.
 
-use crate::format::record::{Kind, OTHER_CONTEXTS};
+use crate::format::record::{EVENT_NAMES, Kind, OTHER_CONTEXTS};
 use crate::hooks::{Event, Kernel};
 use crate::profiler::Profiler;
 use crate::settings::State;
@@ -13,15 +13,12 @@ use crate::x86_64::interrupts;
 use core::fmt::Write;
 use core::sync::atomic::AtomicBool;
 
-/// How each event is called, by its number.
-pub(crate) const NAMES: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
-
 /// Contexts that a CPU tells apart.
 const CONTEXTS: usize = 31;
 
 /// One CPU's counts.
 pub(crate) struct Events {
-    totals: [AtomicU64; NAMES.len()],
+    totals: [AtomicU64; EVENT_NAMES.len()],
     /// The last one is for all contexts that found no place.
     contexts: [Counts; CONTEXTS + 1],
     /// Counts are being taken: no place is given to another context.
@@ -32,15 +29,18 @@ pub(crate) struct Events {
 struct Counts {
     /// Set by the CPU itself only, interrupts off, while nothing is counted here.
     context: AtomicU64,
-    events: [AtomicU64; NAMES.len()],
+    events: [AtomicU64; EVENT_NAMES.len()],
 }
 
 impl Events {
     pub(crate) const fn new() -> Self {
         Self {
-            totals: [const { AtomicU64::new(0) }; NAMES.len()],
+            totals: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
             contexts: [const {
-                Counts { context: AtomicU64::new(OTHER_CONTEXTS), events: [const { AtomicU64::new(0) }; NAMES.len()] }
+                Counts {
+                    context: AtomicU64::new(OTHER_CONTEXTS),
+                    events: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
+                }
             }; CONTEXTS + 1],
             taking: AtomicBool::new(false),
         }
@@ -48,7 +48,7 @@ impl Events {
 
     /// Everything since boot, by name.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NAMES.into_iter().zip(&self.totals).map(|(name, total)| (name, total.load(Ordering::Relaxed)))
+        EVENT_NAMES.into_iter().zip(&self.totals).map(|(name, total)| (name, total.load(Ordering::Relaxed)))
     }
 
     /// Counts one. This CPU, interrupts off.
@@ -72,7 +72,7 @@ impl Events {
     }
 
     /// Takes all counts by context: context and counts go to `write`; what it could not write is kept. One taker at a time.
-    fn take(&self, mut write: impl FnMut(u64, [u64; NAMES.len()]) -> bool) {
+    fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
         self.taking.swap(true, Ordering::SeqCst);
         for place in self.contexts.iter().filter(|place| !place.is_zero()) {
             let context = place.context.load(Ordering::Acquire);
@@ -115,7 +115,7 @@ impl<K: Kernel> Profiler<K> {
         for (cpu, slot) in self.slots().iter().enumerate() {
             slot.events.take(|context, counts| {
                 let mut text = heapless::String::<128>::new();
-                for (name, count) in NAMES.iter().zip(counts) {
+                for (name, count) in EVENT_NAMES.iter().zip(counts) {
                     // Cannot overflow: three names of at most 16 bytes, three numbers of at most 20 digits.
                     let _ = write!(text, "{name}={count} ");
                 }

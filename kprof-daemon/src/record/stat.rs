@@ -4,8 +4,9 @@
 //! process. Shares are shares of ticks: what a tick became is what its CPU was doing.
 
 use super::account::Difference;
-use crate::by_context::{ByContext, EVENTS};
+use crate::by_context::ByContext;
 use crate::ctl::Ctl;
+use kprof::format::record::EVENT_NAMES;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub fn write(
     let clock = if clock == "instructions" { "; time is counted in instructions" } else { "" };
     let name = if command.is_empty() { "the whole system".into() } else { format!("`{}`", command.join(" ")) };
     writeln!(out, "{name}: {seconds:.2} s, {cpus} CPUs sampled at {hz} Hz{clock}\n")?;
-    for event in EVENTS {
+    for event in EVENT_NAMES {
         let count = difference.sum(event);
         writeln!(out, "{count:>14}  {event:<18} {:>12.1} /s", count as f64 / seconds.max(1e-9))?;
     }
@@ -63,7 +64,7 @@ fn write_contexts(out: &mut impl Write, table: &[(String, [u64; 3])]) -> io::Res
     if table.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}  context", EVENTS.map(|event| format!("{event:>18}")).concat())?;
+    writeln!(out, "\n{}  context", EVENT_NAMES.map(|event| format!("{event:>18}")).concat())?;
     for (name, counts) in table.iter().take(MOST_CONTEXTS) {
         writeln!(out, "{}  {name}", counts.map(|count| format!("{count:>18}")).concat())?;
     }

@@ -43,6 +43,8 @@ pub enum Kind {
     Events = 20,
 }
 
+/// How events are called, in the text of a record of [`Kind::Events`] and in ctl.
+pub const EVENT_NAMES: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
 /// The context id of events that are counted for several contexts together.
 pub const OTHER_CONTEXTS: u64 = u64::MAX;
 /// What they are called together.
