@@ -177,23 +177,54 @@ pub struct Border {
     pub rbp: u64,
 }
 
-/// What a CPU publishes of itself for [`crate::Way::Published`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// The entry by which it came into the kernel; `None` in a kernel thread, and in user code.
-    pub entry: Option<Marker>,
-    /// It is in user code, or about to be.
-    pub user: bool,
-    /// What runs.
-    pub context: Context,
-    /// What the entry interrupted; in user code, where that goes on.
-    pub interrupted: Registers,
-}
+/// Where a CPU is, in one word, for [`crate::Way::Published`].
+///
+/// An entry is known by its frame, which its stub leaves on the stack: `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`,
+/// lowest address first (docs/porting.md, step 3). It stays where it is until the CPU publishes another place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published(u64);
+
+/// The entry has been left.
+const LEFT: u64 = 1;
 
 impl Published {
-    /// Whether the innermost entry is an interrupt or exception.
-    pub fn in_interrupt(&self) -> bool {
-        matches!(self.entry, Some(Marker::Interrupt(_) | Marker::Exception(_)))
+    /// In the kernel, but by no entry: a kernel thread, the idle loop.
+    pub const THREAD: Self = Self(0);
+
+    /// In the entry whose frame begins at `frame`, a multiple of 8.
+    #[inline(always)]
+    pub const fn entry(frame: u64) -> Self {
+        Self(frame)
+    }
+
+    /// In user code, or about to be, by the way out of that entry.
+    #[inline(always)]
+    pub const fn user(frame: u64) -> Self {
+        Self(frame | LEFT)
+    }
+
+    /// Whether it is user code.
+    #[inline(always)]
+    pub const fn is_user(self) -> bool {
+        self.0 & LEFT != 0
+    }
+
+    /// The frame of the entry: the innermost, or the last one.
+    #[inline(always)]
+    pub const fn frame(self) -> Option<u64> {
+        if self.0 == 0 { None } else { Some(self.0 & !LEFT) }
+    }
+
+    #[cfg(feature = "profiling")]
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    #[cfg(feature = "profiling")]
+    #[inline(always)]
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
     }
 }
 

@@ -69,7 +69,8 @@ pub use hooks::{
 
 #[cfg(not(feature = "profiling"))]
 pub use off::{
-    ControlDone, ControlError, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, OwnTick, Profiler, ReadError, StopError,
+    ControlDone, ControlError, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, OwnTick, Profiler, Publisher, ReadError,
+    StopError,
 };
 #[cfg(feature = "profiling")]
 pub use {
@@ -78,5 +79,6 @@ pub use {
     drain::ReadError,
     own::OwnTick,
     profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler, StopError},
+    published::Publisher,
     slot::CpuSlot,
 };

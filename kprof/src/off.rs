@@ -4,7 +4,7 @@
 //! closures that would fetch memory are not called, so that neither a symbol nor a byte is left in the kernel.
 
 use crate::config::Setup;
-use crate::hooks::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers};
+use crate::hooks::{Context, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers};
 use core::fmt;
 use core::mem::MaybeUninit;
 
@@ -88,6 +88,24 @@ pub struct OwnTick {
     pub next_ns: u64,
 }
 
+/// Where one core would publish what it is at: never had.
+#[derive(Debug)]
+pub struct Publisher;
+
+impl Publisher {
+    /// Does nothing.
+    #[inline(always)]
+    pub fn publish(&self, _place: Published) -> Published {
+        Published::THREAD
+    }
+
+    /// Does nothing.
+    #[inline(always)]
+    pub fn publish_context(&self, _context: Context) -> Published {
+        Published::THREAD
+    }
+}
+
 /// The profiler: only the kernel's own hooks, which are never called.
 pub struct Profiler<K: Kernel> {
     _kernel: K,
@@ -123,10 +141,10 @@ impl<K: Kernel> Profiler<K> {
         OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX }
     }
 
-    /// Does nothing.
+    /// None.
     #[inline(always)]
-    pub fn publish(&self, _cpu: usize, now: &Published) -> Published {
-        *now
+    pub fn publisher(&self, _cpu: usize) -> Option<&'static Publisher> {
+        None
     }
 
     /// Does nothing.

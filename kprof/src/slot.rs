@@ -5,7 +5,7 @@
 
 use crate::account::{Counter, HandlerCounters};
 use crate::events::Events;
-use crate::published::PublishedCell;
+use crate::published::Publisher;
 use crate::ring::{BadMemory, Ring};
 use crate::sync::{AtomicU64, Ordering};
 use core::mem::MaybeUninit;
@@ -19,7 +19,7 @@ pub struct CpuSlot {
     /// Gets its memory once, by `register`.
     pub(crate) ring: Ring,
     pub(crate) events: Events,
-    pub(crate) published: PublishedCell,
+    pub(crate) published: Publisher,
 }
 
 /// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
@@ -111,7 +111,7 @@ impl CpuSlot {
             reader: ReaderPart::new(),
             ring: Ring::none(),
             events: Events::new(),
-            published: PublishedCell::new(),
+            published: Publisher::new(),
         }
     }
 

@@ -1,23 +1,26 @@
 //! The ring under loom: producer and reader on two threads, every interleaving and every reordering that the memory model
-//! allows (up to three preemptions), in both modes and for the acknowledgement.
+//! allows (up to three preemptions), in both modes and for the acknowledgement. And what a core publishes, likewise.
 //!
-//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the ring's files are
-//! compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it runs to its
+//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the files of ring and cell
+//! are compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it runs to its
 //! end before what it interrupted goes on; see `nested.rs`), and a store that overtakes an earlier load: loom never runs
 //! the producer's new words before the reader's old look at them. That order is what the Release of `tail` (in `release`)
 //! and the Acquire of `tail` (in `places` and `room`) are for: the reader's loads happen before its store of `tail`, that
 //! before the producer's load of it, that before the new words. Tried by weakening each of the others in turn (the
-//! Release of `head`, both fences of overwrite mode): each makes a test here fail.
+//! Release of `head`, both fences of overwrite mode, each order of the cell): each makes a test here fail.
 #![cfg(kprof_loom)]
-#![allow(dead_code, unused_imports, reason = "the ring's files are whole")]
+#![allow(dead_code, unused_imports, reason = "the files are whole")]
 
 pub use kprof::format;
 
+#[path = "../src/published/cell.rs"]
+mod cell;
 #[path = "../src/ring/mod.rs"]
 mod ring;
 #[path = "../src/sync.rs"]
 mod sync;
 
+use cell::PublishedCell;
 use format::record::Kind;
 use loom::sync::Arc;
 use loom::thread;
@@ -166,4 +169,58 @@ fn in_overwrite_mode_a_copy_is_whole_or_thrown_away() {
         assert_eq!(4, overwritten + ring.count_all());
     });
     met(&MET);
+}
+
+#[test]
+fn what_a_core_publishes_is_never_a_mix() {
+    static MET: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let cell = Arc::new(PublishedCell::new());
+        let reader = {
+            let cell = cell.clone();
+            thread::spawn(move || {
+                if let Some(seen) = cell.read() {
+                    let (place, context) = (seen.place, (seen.context, seen.is_idle));
+                    let is_whole = matches!((place, context), (0, (0, false)) | (8, (0, false)) | (16, (7, true)));
+                    assert!(is_whole, "{seen:?}");
+                    MET.fetch_add((place != 0) as usize, Ordering::Relaxed);
+                }
+            })
+        };
+        assert_eq!(cell.replace(8), 0);
+        assert_eq!(cell.switch(16, 7, true), 8);
+        reader.join().unwrap();
+    });
+    met(&MET);
+}
+
+#[test]
+fn a_frame_that_is_left_under_the_look_is_not_taken_for_the_one_that_was_published() {
+    static MET: AtomicUsize = AtomicUsize::new(0);
+    static LEFT: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let state = Arc::new((PublishedCell::new(), loom::sync::atomic::AtomicU64::new(0)));
+        let reader = {
+            let state = state.clone();
+            thread::spawn(move || {
+                let (cell, frame) = &*state;
+                let Some(seen) = cell.read() else { return };
+                let word = frame.load(loom::sync::atomic::Ordering::Relaxed);
+                let holds = cell.still(seen.sequence);
+                // At the entry's own frame there is what the entry has left there.
+                assert!(!holds || seen.place != 8 || word == 1, "{seen:?} {word}");
+                MET.fetch_add((holds && seen.place == 8) as usize, Ordering::Relaxed);
+                LEFT.fetch_add((!holds && seen.place == 8 && word == 2) as usize, Ordering::Relaxed);
+            })
+        };
+        let (cell, frame) = &*state;
+        // An entry; it is left, and the stack used for something else.
+        frame.store(1, loom::sync::atomic::Ordering::Relaxed);
+        let before = cell.replace(8);
+        cell.replace(before);
+        frame.store(2, loom::sync::atomic::Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    met(&MET);
+    met(&LEFT);
 }

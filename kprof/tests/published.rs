@@ -5,15 +5,17 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::format::marker::{Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF};
+use kprof::format::marker::{CutReason, Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF};
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Published, Registers, Setup, Way};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Published, Publisher, Setup, Way};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 struct Publishing;
 
 static READABLE: AtomicBool = AtomicBool::new(true);
+/// The core leaves its entry, and comes back by the next one, whenever its stack is read.
+static LEAVES: AtomicBool = AtomicBool::new(false);
 
 impl Kernel for Publishing {
     fn cpu(&self) -> usize {
@@ -33,6 +35,10 @@ impl Kernel for Publishing {
         ArrayKernel.stack_range(address)
     }
     fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+        if LEAVES.load(Ordering::Relaxed) {
+            let before = cpu().publish(Published::THREAD);
+            cpu().publish(before);
+        }
         READABLE.load(Ordering::Relaxed).then(|| get((address - stack(0)) / 8))
     }
     fn sleep_ns(&self, ns: u64) {
@@ -43,6 +49,11 @@ impl Kernel for Publishing {
 static PROFILER: Profiler<Publishing> = Profiler::new(Publishing);
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
+/// What CPU 1 publishes with.
+fn cpu() -> &'static Publisher {
+    PROFILER.publisher(1).expect("CPU 1 has a slot")
+}
+
 fn counter(name: &str) -> u64 {
     let mut text = String::new();
     PROFILER.write_control(&mut text).unwrap();
@@ -51,8 +62,13 @@ fn counter(name: &str) -> u64 {
 }
 
 /// Samples for a while, then gives the stack of the last sample.
-fn sample(now: &Published) -> Option<Vec<u64>> {
-    PROFILER.publish(1, now);
+fn sample(context: Context, place: Published) -> Option<Vec<u64>> {
+    cpu().publish_context(context);
+    cpu().publish(place);
+    sample_on()
+}
+
+fn sample_on() -> Option<Vec<u64>> {
     PROFILER.start();
     std::thread::sleep(Duration::from_millis(60));
     PROFILER.stop().unwrap();
@@ -69,6 +85,17 @@ fn sample(now: &Published) -> Option<Vec<u64>> {
     }
     last
 }
+
+/// What a stub leaves at a word of the stack: rbp, marker, then RIP, CS, RFLAGS, RSP, SS. Gives its address.
+fn frame(at: u64, marker: Marker, [rip, cs, rsp, rbp]: [u64; 4]) -> u64 {
+    let words = [rbp, marker.encode(), rip, cs, 1 << 9, rsp, 0x10];
+    (at..).zip(words).for_each(|(place, word)| set(place, word));
+    stack(at)
+}
+
+const USER_RIP: u64 = 0x40_0000;
+const USER: [u64; 4] = [USER_RIP, 0x33, 0x7fff_0000, 0];
+const CONTEXT: Context = Context { id: 7, idle: false };
 
 #[test]
 fn a_core_is_read_without_being_interrupted() {
@@ -87,28 +114,59 @@ fn a_core_is_read_without_being_interrupted() {
     std::thread::spawn(|| PROFILER.run_sampler(0));
 
     let facts = MARKER_PAGE | u64::from(Facts::PUBLISHED);
-    let context = Context { id: 7, idle: false };
-    let user = Registers { rip: 0x40_0000, cs: 0x33, ..Registers::default() };
-    let in_syscall = Published { entry: Some(Marker::Syscall), user: false, context, interrupted: user };
-    let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), 0x40_0000];
-    assert_eq!(sample(&in_syscall).unwrap(), syscall);
+    let outer = frame(50, Marker::Syscall, USER);
+    let in_syscall = Published::entry(outer);
+    let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
+    assert_eq!(sample(CONTEXT, in_syscall).unwrap(), syscall);
 
-    let interrupt = Marker::Interrupt(33);
-    let interrupted = Published { entry: Some(interrupt), user: false, context, interrupted: registers() };
-    let stack = [PUBLISHED_LEAF, facts, interrupt.encode(), text(30), text(20), text(40)];
-    assert_eq!(sample(&interrupted).unwrap(), stack);
+    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a system
+    // call again.
+    let at = registers();
+    let vector = Marker::Interrupt(33);
+    let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
+    for (at, word) in [(28, 1), (30, stack(32)), (31, text(20)), (32, 0), (33, text(40))] {
+        set(at, word);
+    }
+    assert_eq!(cpu().publish(Published::entry(inner)), in_syscall);
+    let stack_of_it = [PUBLISHED_LEAF, facts, vector.encode(), text(30), text(20), text(40)];
+    assert_eq!(sample_on().unwrap(), stack_of_it);
     assert!(counter("interrupt") > 0);
+    assert_eq!(cpu().publish(in_syscall), Published::entry(inner));
+    assert_eq!(sample_on().unwrap(), syscall);
 
     // The stack goes away under the look.
     READABLE.store(false, Ordering::Relaxed);
-    assert_eq!(sample(&interrupted), None);
-    assert!(counter("lost-torn") > 0);
+    assert_eq!(sample(CONTEXT, in_syscall), None);
+    READABLE.store(true, Ordering::Relaxed);
+    let torn = counter("lost-torn");
+    assert!(torn > 0);
+    // The entry is left, and its frame written over, under the look.
+    LEAVES.store(true, Ordering::Relaxed);
+    assert_eq!(sample(CONTEXT, in_syscall), None);
+    LEAVES.store(false, Ordering::Relaxed);
+    assert!(counter("lost-torn") > torn);
 
-    let in_user = Published { entry: None, user: true, context, interrupted: user };
-    assert_eq!(sample(&in_user), None);
-    let idle = Published { entry: None, user: false, context: Context { id: 1, idle: true }, interrupted: user };
-    assert_eq!(sample(&idle), None);
+    // Where there is no frame, or none in a stack, nothing is made up.
+    assert_eq!(sample(CONTEXT, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);
+    let cut = |reason| Marker::Cut(Ok(reason)).encode();
+    assert_eq!(sample(CONTEXT, Published::entry(stack(64))).unwrap(), [PUBLISHED_LEAF, facts, cut(CutReason::Range)]);
+    set(41, 99);
+    assert_eq!(sample(CONTEXT, Published::entry(stack(40))).unwrap(), [PUBLISHED_LEAF, facts, cut(CutReason::NotText)]);
+
+    // Left out by default; kept by option, user code with the instruction that the entry has gone back to.
+    let user = Published::user(outer);
+    assert_eq!(sample(CONTEXT, user), None);
+    let idle = Context { id: 1, idle: true };
+    assert_eq!(sample(idle, Published::THREAD), None);
     assert!(counter("user") > 0 && counter("idle") > 0);
+    PROFILER.control(1, b"keep user\nkeep idle").unwrap();
+    frame(50, Marker::Syscall, USER);
+    assert_eq!(sample(CONTEXT, user).unwrap(), [USER_RIP, facts]);
+    assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);
+    // An interrupt on an idle core is not idle.
+    let in_idle = sample(idle, Published::entry(inner)).unwrap();
+    assert_eq!(in_idle[1..3], [facts | u64::from(Facts::IDLE), vector.encode()]);
+
     let lost = counter("lost-torn") + counter("lost-full");
     assert_eq!(counter("sent"), counter("taken") + counter("merged"));
     assert_eq!(counter("taken"), counter("user") + counter("idle") + lost + counter("recorded"));

@@ -12,12 +12,17 @@ macro_rules! nothing {
 nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
     name_boot(id: u64); name_context(id: u64, name: &str); forget_context(id: u64); image(name: &str, text: (u64, u64), build_id: &[u8]); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
-    on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame); leave(frame: &TrapFrame, place: Place); publish_again(place: Place);
+    on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame); leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
 
 /// Nothing.
-#[derive(Default)]
-pub struct Place;
+#[derive(Clone, Copy)]
+pub struct Published;
+
+impl Published {
+    /// Nothing.
+    pub const THREAD: Self = Self;
+}
 
 /// No.
 pub fn wants_sampler() -> bool {
@@ -26,14 +31,14 @@ pub fn wants_sampler() -> bool {
 
 /// Nothing.
 #[inline(always)]
-pub fn enter(_: &TrapFrame) -> Place {
-    Place
+pub fn enter(_: &TrapFrame) -> Published {
+    Published
 }
 
 /// Nothing.
 #[inline(always)]
-pub fn switch_to(_: u64, _: bool) -> Place {
-    Place
+pub fn switch_to(_: u64, _: bool) -> Published {
+    Published
 }
 
 /// The device files: none.

@@ -126,7 +126,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
 /// What a word in the place of a return address means, if it is not text.
 #[cold]
-fn not_text(word: u64, frame: u64, next: u64) -> Stop {
+pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
     match Marker::decode(word) {
         Some(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) => {
             Stop::Border { marker, rip_at: Some(frame + 16), rbp: next }

@@ -76,13 +76,23 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.go_on(stop, at.rcx)
     }
 
-    /// A walk that begins behind a border: the marker, then what was interrupted.
-    pub(crate) fn behind(&mut self, marker: Marker, interrupted: &Registers) -> Result<(), Full> {
-        let stop = match self.cross_to(marker, interrupted)? {
-            border::Crossed::Ended(stop) => stop,
-            border::Crossed::Kernel(at) => self.innermost(&at)?,
+    /// A walk that begins at the frame of an entry stub: its marker, then what was interrupted.
+    pub(crate) fn behind(&mut self, frame: u64) -> Result<(), Full> {
+        let stop = match [0, 1].map(|index| self.word_of_frame(frame, index)) {
+            [Some(rbp), Some(marker)] => frame_pointer::not_text(marker, frame, rbp),
+            _ => Stop::Cut(CutReason::Range),
         };
         self.go_on(stop, 0)
+    }
+
+    /// The interrupted instruction in the frame of an entry stub.
+    pub(crate) fn rip_of(&self, frame: u64) -> Option<u64> {
+        self.word_of_frame(frame, 2)
+    }
+
+    fn word_of_frame(&self, frame: u64, index: u64) -> Option<u64> {
+        let address = frame.checked_add(8 * index)?;
+        self.word(&self.stack_of(address)?, address)
     }
 
     /// The rest of a walk whose plain beginning, on the stack `range`, is in the sink already.

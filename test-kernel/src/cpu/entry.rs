@@ -280,6 +280,12 @@ impl TrapFrame {
         self.cs & 3 == 3
     }
 
+    /// Where the profiler finds the border: at the saved rbp, with the marker above.
+    #[inline(always)]
+    pub fn border(&self) -> u64 {
+        &raw const self.rbp as u64
+    }
+
     /// The vector of this entry.
     pub fn vector(&self) -> u8 {
         self.marker as u8

@@ -17,6 +17,8 @@ pub mod turns;
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
+#[cfg(feature = "profiling")]
+use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The greatest number of CPUs this kernel runs.
@@ -42,6 +44,9 @@ pub struct Cpu {
     pub halted: AtomicBool,
     /// Bases of the kernel stacks in use: the running thread's, and during a switch also the other one's.
     pub stacks: [AtomicU64; 2],
+    /// Where this CPU publishes what it is at, if it does (the way `published`).
+    #[cfg(feature = "profiling")]
+    pub publisher: AtomicPtr<kprof::Publisher>,
     /// Id of the running context, for the profiler.
     pub context: AtomicU64,
     /// Whether the running context is the idle one.
@@ -76,6 +81,8 @@ impl Cpu {
             need_resched: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             stacks: [const { AtomicU64::new(NO_STACK) }; 2],
+            #[cfg(feature = "profiling")]
+            publisher: AtomicPtr::new(core::ptr::null_mut()),
             context: AtomicU64::new(0),
             idle: AtomicBool::new(true),
             nmi_stack: AtomicU64::new(NO_STACK),
@@ -101,13 +108,14 @@ static COUNT: AtomicU32 = AtomicU32::new(1);
 /// Whether a CPU is set apart for sampling.
 static HAS_SAMPLER: AtomicBool = AtomicBool::new(false);
 
-/// The number of this CPU. Right in any context; may be stale at once where preemption is on.
+/// The number of this CPU (0 before it has a task register). Right in any context; may be stale at once where preemption
+/// is on.
 #[inline(always)]
 pub fn id() -> usize {
-    let selector: u16;
+    let selector: u32;
     // SAFETY: `str` reads the task register and has no effect.
-    unsafe { asm!("str {0:x}", out(reg) selector, options(nomem, nostack, preserves_flags)) };
-    (selector.saturating_sub(gdt::FIRST_TSS) / 16) as usize
+    unsafe { asm!("str {0:e}", out(reg) selector, options(nomem, nostack, preserves_flags)) };
+    (selector / 16) as usize % MAX_CPUS
 }
 
 /// The same where nothing can move the caller to another CPU, in a handler: the compiler asks once for several calls.

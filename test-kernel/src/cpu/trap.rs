@@ -21,8 +21,8 @@ const PAGE_FAULT: u8 = 14;
 /// Exceptions and interrupts. Interrupts are off; they are off again when it returns.
 #[unsafe(no_mangle)]
 extern "C" fn trap_enter(frame: &mut TrapFrame) {
+    let before = profiling::enter(frame);
     super::this().halted.store(false, Ordering::Relaxed);
-    let place = profiling::enter(frame);
     match frame.vector() {
         PAGE_FAULT => {
             profiling::count_page_fault();
@@ -38,7 +38,7 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
     if frame.is_user() {
         syscall::deliver_signals(frame, None);
     }
-    profiling::leave(frame, place);
+    profiling::leave(frame, before);
 }
 
 #[inline(never)]

@@ -5,12 +5,15 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+#[cfg(feature = "profiling")]
+use core::ptr;
 use core::sync::atomic::Ordering;
 
-use kprof::format::marker::Marker;
-use kprof::{Context, ENABLED, Event, Image, Interrupted, Kernel, NmiToken, Published, Registers, Way};
+use kprof::{Context, ENABLED, Event, Image, Interrupted, NmiToken, Published, Way};
 
-use super::{PROFILER, Port, port};
+#[cfg(feature = "profiling")]
+use super::places;
+use super::{PROFILER, port};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::lock::IrqLock;
@@ -39,6 +42,10 @@ pub fn run_sampler(cpu: usize) {
 /// On each CPU that is to be sampled, once it has loaded its tables.
 pub fn register(cpu: usize) {
     port::register(cpu);
+    #[cfg(feature = "profiling")]
+    if let Some(publisher) = PROFILER.publisher(cpu).filter(|_| way() == Way::Published) {
+        CPUS[cpu].publisher.store(ptr::from_ref(publisher).cast_mut(), Ordering::Relaxed);
+    }
     if ENABLED && way() == Way::Own {
         CPUS[cpu].own_tick_ns.store(0, Ordering::Relaxed);
     }
@@ -124,58 +131,47 @@ pub fn on_panic() {
 /// How many samples of each CPU the panic hook writes.
 const SAMPLES_AFTER_PANIC: usize = 20;
 
-/// What a CPU published before it came here, to be published again when it leaves (the way `published`).
-#[derive(Default)]
-pub struct Place(Option<Published>);
-
-fn publishes() -> bool {
-    ENABLED && way() == Way::Published
+/// Publishes a place, or with a context that one, and gives the place before. Interrupts are off.
+#[inline(always)]
+pub(super) fn publish(place: Published, context: Option<Context>) -> Published {
+    #[cfg(feature = "profiling")]
+    // SAFETY: null, or what `register` has put there, which lives for ever. (The CPU is asked for each time: it is another one
+    // where an entry is left, or a switch comes back.)
+    if let Some(publisher) = unsafe { cpu::this().publisher.load(Ordering::Relaxed).as_ref() } {
+        let before = match context {
+            None => publisher.publish(place),
+            Some(context) => publisher.publish_context(context),
+        };
+        if places::COUNTING.load(Ordering::Relaxed) {
+            // Here, and not in there: everywhere as many instructions behind the publication.
+            places::count(clock::tsc(), place, context);
+        }
+        return before;
+    }
+    let _ = (place, context);
+    Published::THREAD
 }
 
-/// At every entry from user code or by an interrupt, interrupts off.
-#[inline]
-pub fn enter(frame: &TrapFrame) -> Place {
-    if !publishes() {
-        return Place(None);
-    }
-    let now = Published {
-        entry: Marker::decode(frame.marker),
-        user: false,
-        context: Port.context(),
-        interrupted: frame.registers(),
-    };
-    Place(Some(PROFILER.publish(cpu::id(), &now)))
+/// At every entry from user code or by an interrupt, first thing, interrupts off. Gives what the CPU published before.
+#[inline(always)]
+pub fn enter(frame: &TrapFrame) -> Published {
+    publish(Published::entry(frame.border()), None)
 }
 
-/// When the entry is left, interrupts off.
-#[inline]
-pub fn leave(frame: &TrapFrame, place: Place) {
-    if !publishes() {
-        return;
-    }
-    if frame.is_user() {
-        let now = Published { entry: None, user: true, context: Port.context(), interrupted: frame.registers() };
-        PROFILER.publish(cpu::id(), &now);
-    } else {
-        publish_again(place);
-    }
+/// When the entry is left, last thing, interrupts off.
+#[inline(always)]
+pub fn leave(frame: &TrapFrame, before: Published) {
+    publish(if frame.is_user() { Published::user(frame.border()) } else { before }, None);
 }
 
-/// Before the scheduler switches to another context, interrupts off.
+/// Before the scheduler switches to another context, or where a program becomes another one, interrupts off.
 #[inline]
-pub fn switch_to(context: u64, idle: bool) -> Place {
-    if !publishes() {
-        return Place(None);
-    }
-    let context = Context { id: context, idle };
-    let now = Published { entry: None, user: false, context, interrupted: Registers::default() };
-    Place(Some(PROFILER.publish(cpu::id(), &now)))
+pub fn switch_to(context: u64, idle: bool) -> Published {
+    publish(Published::THREAD, Some(Context { id: context, idle }))
 }
 
-/// When a context runs again, or an interrupt in the kernel is left, interrupts off.
+/// When a context runs again, interrupts off.
 #[inline]
-pub fn publish_again(place: Place) {
-    if let Some(before) = place.0.filter(|_| publishes()) {
-        PROFILER.publish(cpu::id(), &before);
-    }
+pub fn publish_again(place: Published) {
+    publish(place, None);
 }

@@ -157,7 +157,7 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
 /// Leaves to user mode for the first time. `frame` lies on the running stack.
 pub fn run_user(frame: &TrapFrame) -> ! {
     x86_64::instructions::interrupts::disable();
-    profiling::leave(frame, profiling::Place::default());
+    profiling::leave(frame, profiling::Published::THREAD);
     // SAFETY: the frame describes user code of the process whose space is loaded; interrupts are off.
     unsafe { entry::enter_user(frame) }
 }

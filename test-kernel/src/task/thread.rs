@@ -236,7 +236,7 @@ pub fn switch(from: &Thread, to: &Thread) {
         None => {}
     }
     this.idle.store(to.is_idle, Ordering::Relaxed);
-    let place = profiling::switch_to(to.context.load(Ordering::Relaxed), to.is_idle);
+    let before = profiling::switch_to(to.context.load(Ordering::Relaxed), to.is_idle);
     // SAFETY: both stack pointers are those of `switch_stacks` or of a new thread's frame.
     unsafe {
         switch_stacks(
@@ -247,7 +247,7 @@ pub fn switch(from: &Thread, to: &Thread) {
         )
     };
     // On `from`'s stack again, perhaps much later and on another CPU.
-    profiling::publish_again(place);
+    profiling::publish_again(before);
     let this = cpu::this();
     this.stacks[0].store(from.stack, Ordering::Relaxed);
 }
@@ -311,5 +311,9 @@ pub fn rename_current(name: &str) {
     let context = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     profiling::name_context(context, name);
     profiling::forget_context(thread.context.swap(context, Ordering::Relaxed));
-    interrupts::without_interrupts(|| cpu::this().context.store(context, Ordering::Relaxed));
+    interrupts::without_interrupts(|| {
+        let before = profiling::switch_to(context, false);
+        profiling::publish_again(before);
+        cpu::this().context.store(context, Ordering::Relaxed);
+    });
 }

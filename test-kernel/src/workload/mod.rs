@@ -4,7 +4,8 @@
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`;
 //! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was asked
 //! for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have gone by
-//! since boot, `/kernel/idle` how many of them each CPU has spent idle.
+//! since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see `profiling::places`; what is
+//! written to it has the writer counted.
 
 mod chains;
 #[cfg(feature = "profiling")]
@@ -33,6 +34,8 @@ use crate::cpu::{self, CPUS, clock};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::{module, user};
+#[cfg(feature = "profiling")]
+use crate::profiling::places;
 use crate::syscall::errno::{Errno, Result};
 use crate::task::process;
 
@@ -51,6 +54,7 @@ pub fn folder() -> Arc<dyn Node> {
         ("switch", |text| rounds(text, switch::ping_pong)),
         ("truth-a", |text| rounds(text, truth::mix_a)),
         ("truth-b", |text| rounds(text, truth::mix_b)),
+        ("interrupts", |text| rounds(text, truth::interrupts_alone)),
         #[cfg(feature = "profiling")]
         ("handler", |text| rounds(text, handler::measure)),
         #[cfg(feature = "profiling")]
@@ -65,6 +69,8 @@ pub fn folder() -> Arc<dyn Node> {
         (String::from("processes"), Arc::new(Processes)),
         (String::from("clock"), Arc::new(Text { inode: 320, make: clock })),
         (String::from("idle"), Arc::new(Text { inode: 321, make: idle })),
+        #[cfg(feature = "profiling")]
+        (String::from("places"), Arc::new(Places(Text { inode: 322, make: places::text }))),
     ];
     for (inode, (name, run)) in (301..).zip(commands) {
         names.push((String::from(name), Arc::new(Command { inode, run })));
@@ -141,6 +147,25 @@ impl Node for Text {
         let bytes = text.len().min(buffer.bytes);
         buffer.put(0, &text.as_bytes()[..bytes])?;
         Ok(bytes)
+    }
+}
+
+/// The places that CPUs publish, counted for whoever writes to it.
+#[cfg(feature = "profiling")]
+struct Places(Text);
+
+#[cfg(feature = "profiling")]
+impl Node for Places {
+    fn stat(&self) -> Result<Stat> {
+        self.0.stat()
+    }
+
+    fn read(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
+        self.0.read(offset, buffer)
+    }
+
+    fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        if places::start() { Ok(buffer.bytes) } else { Err(Errno::EINVAL) }
     }
 }
 

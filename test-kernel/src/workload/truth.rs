@@ -225,6 +225,13 @@ fn interrupts() {
     }
 }
 
+/// Interrupts of that vector, and two instructions for each.
+#[inline(never)]
+pub fn interrupts_alone(count: u64) {
+    // SAFETY: the handler of this vector does nothing and returns; registers that are named.
+    unsafe { asm!("2:", "int {}", "dec {count}", "jnz 2b", const VECTOR, count = inout(reg) count.max(1) => _) };
+}
+
 #[inline(always)]
 fn interrupt() {
     // SAFETY: the handler of this vector does nothing and returns.

@@ -1,87 +1,112 @@
-//! System calls, page faults and idle time against a count.
+//! System calls, page faults, interrupts and idle time against a count, by the way `nmi`.
 //!
 //! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round by the instruction clock where
-//! nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Ways `nmi` and `published`.
+//! nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Entries begin with the first
+//! instruction of their stub here; for those that are published see `published`, which shares the rows.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use super::{Counted, HZ, count, z};
+use super::{Counted, HZ, z};
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::{profile, run};
 
 const CONTEXT: &str = "truth-entries";
-/// Rows of both tables.
-const ROWS: usize = 12;
-/// Times that a round of the program enters the kernel, by row.
-const ENTRIES: [(&str, f64); 3] = [("user", 5.0), ("[syscall]", 4.0), ("[exception-14]", 1.0)];
-/// With `published` an entry counts from where it is published to where the next place is: the stub's instructions, and
-/// those of publishing, stand at what was there before. At most so many for each entry and exit.
-const PUBLISHING: f64 = 320.0;
+/// The places whose shares are claimed.
+pub const PLACES: [&str; 4] = ["user", "[syscall]", "[exception-14]", "[interrupt-240]"];
+/// CPUs whose idle time is.
+pub const IDLE_CPUS: usize = 3;
 /// Idle time is compared over the whole run, init's own work before and after included.
 const IDLE_SLACK: f64 = 0.01;
 
-/// Runs both ways and prints their tables.
+/// Samples by place.
+pub type Samples = BTreeMap<&'static str, u64>;
+
+/// Runs the way `nmi` and prints its table.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<String, Counted>) -> Result<Vec<String>> {
+    let folder = profile_of("nmi", "user", 1, parts, kernel, output)?;
+    let counted = counted.get("e").context("mix e was not counted")?;
+    println!("\nnmi, entries\n  true %  measured %    bound  verdict    what");
+    let (samples, z) = (samples(parts, &folder)?, z(PLACES.len() + IDLE_CPUS));
+    let (all, whole) = (samples.values().sum::<u64>(), counted.values().sum::<u64>() as f64);
     let mut wrong = Vec::new();
-    for way in ["nmi", "published"] {
-        let folder = output.join(format!("entries-{way}"));
-        let (hz, to) = (HZ.to_string(), folder.display().to_string());
-        let line =
-            ["truth", "--repeatable", "--hz", &hz, "--way", way, "--workload", "truth-entries", "--keep", "user"];
-        let line = [&line[..], &["--ring-words", "4194304", "--drain-after", "-o", &to]].concat();
-        profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
-        // Publishing takes instructions of its own, so that kernel is counted by itself.
-        let published = (way == "published").then(|| count(parts, kernel, output, "way=published")).transpose()?;
-        let counted = published.as_ref().unwrap_or(counted).get("e").context("mix e was not counted")?;
-        println!("\n{way}, entries\n  true %  measured %    bound  verdict    what");
-        wrong.extend(shares(way, parts, &folder, counted)?);
-        wrong.extend(idle(way, &folder)?);
+    for name in PLACES {
+        let truth = counted.get(name).copied().unwrap_or(0) as f64 / whole;
+        let share = samples.get(name).copied().unwrap_or(0) as f64 / all as f64;
+        wrong.extend(Row { what: name, truth, share, bound: bound(truth, all, z) }.judge("nmi, entries"));
     }
+    wrong.extend(idle(&folder, z)?);
     Ok(wrong)
 }
 
-fn row(way: &str, name: &str, (truth, share, bound): (f64, f64, f64)) -> Option<String> {
-    let holds = (share - truth).abs() <= bound;
-    let verdict = if holds { "right" } else { "WRONG" };
-    let row = format!("{:8.3} {:11.3} {:8.3}  {verdict:<9}  {name}", truth * 100.0, share * 100.0, bound * 100.0);
-    println!("{row}");
-    (!holds).then(|| format!("{way}, entries: {row}"))
+/// A profile of the program.
+pub fn profile_of(way: &str, keep: &str, seed: u64, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
+    let folder = output.join(format!("entries-{way}-{seed}"));
+    let (hz, seed, to) = (HZ.to_string(), seed.to_string(), folder.display().to_string());
+    let line = ["truth", "--repeatable", "--hz", &hz, "--way", way, "--seed", &seed, "--keep", keep];
+    let more = ["--workload", "truth-entries", "--ring-words", "4194304", "--drain-after", "-o", &to];
+    profile::of_kernel(&profile::Line::try_parse_from([&line[..], &more].concat())?.profile, parts, kernel)?;
+    Ok(folder)
 }
 
-fn shares(way: &str, parts: &Parts, folder: &Path, counted: &Counted) -> Result<Vec<String>> {
+/// A share to be judged.
+pub struct Row<'a> {
+    pub what: &'a str,
+    pub truth: f64,
+    pub share: f64,
+    pub bound: f64,
+}
+
+impl Row<'_> {
+    /// Prints it; what to say if it does not hold.
+    pub fn judge(&self, table: &str) -> Option<String> {
+        let Row { what, truth, share, bound } = self;
+        let holds = (share - truth).abs() <= *bound;
+        let verdict = if holds { "right" } else { "WRONG" };
+        let (truth, share, bound) = (truth * 100.0, share * 100.0, bound * 100.0);
+        let row = format!("{truth:8.3} {share:11.3} {bound:8.3}  {verdict:<9}  {what}");
+        println!("{row}");
+        (!holds).then(|| format!("{table}: {row}"))
+    }
+}
+
+/// How far a share of `all` samples may be off. Where hardly any sample is on one of the sides, the tail is not that of a
+/// normal distribution: Bernstein's inequality then, which has the same chance at the same z.
+pub fn bound(truth: f64, all: u64, z: f64) -> f64 {
+    let variance = truth * (1.0 - truth) * all as f64;
+    let seldom = if variance < 25.0 { z * z / 3.0 } else { 0.0 };
+    (z * variance.max(0.0).sqrt() + seldom) / all as f64
+}
+
+/// The program's samples by the innermost entry; those of other places, the timer's above all, are left out.
+pub fn samples(parts: &Parts, folder: &Path) -> Result<Samples> {
     let mut fold = Command::new(&parts.fold);
     fold.args(["folded", "--quiet", "--user", "--context", CONTEXT]);
     let folded = run::output(fold.arg(folder.join("profiling.txt")).arg(folder.join("syms.txt")))?;
-    let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut samples = Samples::new();
     for line in folded.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a folded line ends with its count")?;
-        let name = match stack {
-            // The timer's, a few.
-            stack if stack.contains("[interrupt ") => continue,
-            stack if stack.contains("[exception 14]") => "[exception-14]",
-            stack if stack.contains("[syscall") => "[syscall]",
-            _ => "user",
+        let entries = ["[syscall", "[exception ", "[interrupt "];
+        let entry = stack.split(';').rfind(|frame| entries.iter().any(|entry| frame.starts_with(entry)));
+        let name = match entry {
+            Some("[interrupt 240]") => "[interrupt-240]",
+            Some("[exception 14]") => "[exception-14]",
+            Some(frame) if frame.starts_with("[syscall") => "[syscall]",
+            None if stack != "[running]" => "user",
+            _ => continue,
         };
         *samples.entry(name).or_default() += count.parse::<u64>()?;
     }
-    let (all, whole) = (samples.values().sum::<u64>() as f64, counted.values().sum::<u64>() as f64);
-    let judged = ENTRIES.iter().map(|(name, entries)| {
-        let truth = counted.get(*name).copied().unwrap_or(0) as f64 / whole;
-        let slack = if way == "published" { PUBLISHING * entries / whole } else { 0.0 };
-        let bound = z(ROWS) * (truth * (1.0 - truth) / all).sqrt() + slack;
-        row(way, name, (truth, samples.get(name).copied().unwrap_or(0) as f64 / all, bound))
-    });
-    Ok(judged.flatten().collect())
+    Ok(samples)
 }
 
 /// Idle ticks of each CPU's ticks, against its idle time by the kernel's clock.
-fn idle(way: &str, folder: &Path) -> Result<Vec<String>> {
+fn idle(folder: &Path, z: f64) -> Result<Vec<String>> {
     let log = std::fs::read_to_string(folder.join("serial.log"))?;
     let mut looks: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     for line in log.lines().filter_map(|line| line.strip_prefix("idle: cpu ")) {
@@ -100,11 +125,12 @@ fn idle(way: &str, folder: &Path) -> Result<Vec<String>> {
             account.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok())
         };
         let (ticks, idle) = (value("taken").context("taken")?, value("idle").context("idle")?);
-        let bound = z(ROWS) * (truth * (1.0 - truth) / ticks).max(0.0).sqrt() + IDLE_SLACK;
-        judged.push(row(way, &format!("idle, CPU {cpu}"), (truth, idle / ticks, bound)));
+        let bound = z * (truth * (1.0 - truth) / ticks).max(0.0).sqrt() + IDLE_SLACK;
+        let what = format!("idle, CPU {cpu}");
+        judged.push(Row { what: &what, truth, share: idle / ticks, bound }.judge("nmi, entries"));
     }
-    if judged.is_empty() {
-        return Ok(vec![format!("{way}, entries: the kernel did not say how long it was idle")]);
+    if judged.len() < IDLE_CPUS {
+        return Ok(vec!["nmi, entries: the kernel did not say of each CPU how long it was idle".to_owned()]);
     }
     Ok(judged.into_iter().flatten().collect())
 }

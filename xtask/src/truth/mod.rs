@@ -11,6 +11,7 @@ mod biased;
 mod clock;
 mod entries;
 mod judge;
+mod published;
 mod rates;
 
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ use crate::tools::Install;
 #[command(after_help = "Example: a short look, one seed for each way
   cargo xtask truth --seeds 1")]
 pub struct Arguments {
-    /// Seeds 1 to this for the way nmi; the other ways are run with one
+    /// Seeds 1 to this for the way nmi; of these up to five for published; the other ways are run with one
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
     /// The output folder
@@ -110,6 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     wrong.extend(entries::run(&parts, &kernel, &arguments.output, &counted)?);
+    wrong.extend(published::run(&parts, &kernel, &arguments.output, &counted, arguments.seeds)?);
     wrong.extend(biased::run(&parts, &kernel, &arguments.output)?);
     wrong.extend(clock::against_host(&parts, &kernel, &arguments.output)?);
     wrong.extend(rates::run(&parts, &kernel, &arguments.output, arguments.seeds > 1)?);
@@ -123,20 +125,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Lets the kernel count the pieces of each mix, without a sample being taken.
 fn count(parts: &Parts, kernel: &Kernel, output: &Path, more: &str) -> Result<BTreeMap<String, Counted>> {
     let share = output.join("counted");
-    let serial = share.join("serial.log");
-    let machine = machine(parts, kernel, &share, &serial, Accel::Icount, &format!("scenario=truth-counted {more}"))?;
-    let verdict = machine.run(&parts.qemu, || ())?;
-    let log = std::fs::read_to_string(&serial)?;
-    if verdict != Verdict::Success {
-        bail!("the pieces could not be counted ({verdict:?}):\n{log}");
-    }
+    let log = log_of(parts, kernel, &share, &format!("scenario=truth-counted {more}"))?;
     let mut counted: BTreeMap<String, Counted> = BTreeMap::new();
     for line in log.lines().filter_map(|line| line.strip_prefix("truth: ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [mix, name, instructions] = words[..] else { bail!("{}: {line}", serial.display()) };
+        let [mix, name, instructions] = words[..] else { bail!("{}: {line}", share.display()) };
         counted.entry(mix.to_owned()).or_default().insert(name.to_owned(), instructions.parse()?);
     }
     Ok(counted)
+}
+
+/// What the kernel says on the serial port in a run of which `more` is the command line.
+fn log_of(parts: &Parts, kernel: &Kernel, share: &Path, more: &str) -> Result<String> {
+    let serial = share.join("serial.log");
+    let verdict = machine(parts, kernel, share, &serial, Accel::Icount, more)?.run(&parts.qemu, || ())?;
+    let log = std::fs::read_to_string(&serial)?;
+    if verdict != Verdict::Success {
+        bail!("{more}: nothing could be counted ({verdict:?}):\n{log}");
+    }
+    Ok(log)
 }
 
 /// A machine of two CPUs whose shared folder is `folder`.

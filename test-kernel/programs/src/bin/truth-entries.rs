@@ -1,10 +1,12 @@
-//! Workload: a fixed mix of user code, system calls and page faults, for `cargo xtask truth`.
+//! Workload: a fixed mix of user code, system calls, page faults and interrupts, for `cargo xtask truth`.
 //!
 //! In: the number of rounds. With 0 the mix is counted: each part between two looks at the instruction clock, without the
 //! profiler; a line for each says how many instructions a round spends in it: `truth: e user 2111`. No sample has a part in
-//! these figures. What the user's own instructions take is known: the loops are written out.
+//! these figures. What the user's own instructions take is known: the loops are written out. Otherwise the kernel is asked
+//! to count the places that this program is in, which it does where it publishes them (`/kernel/places`).
 
 use std::arch::asm;
+use std::io::Read;
 
 /// Rounds that are counted. Their mean counts: what comes between now and then (a timer) comes everywhere alike.
 const COUNTED: u64 = 400;
@@ -12,6 +14,9 @@ const USER_TURNS: u64 = 900;
 const CALLS: u64 = 2;
 const CALL_BYTES: u64 = 500;
 const PAGES: u64 = 1;
+/// Interrupts in one system call: what is written to `/kernel/interrupts`.
+const INTERRUPTS: u64 = 5;
+const INTERRUPTS_TEXT: &[u8; 1] = b"5";
 
 /// Two instructions a turn.
 #[inline(never)]
@@ -51,6 +56,11 @@ fn call(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     result
 }
 
+/// A system call in which as many interrupts come as the text says.
+fn interrupts(file: u64, text: &[u8; 1]) {
+    call(1, file, text.as_ptr() as u64, 1, 0);
+}
+
 fn map() -> u64 {
     call(9, 0, PAGES * 4096, 3, 0x22)
 }
@@ -72,40 +82,59 @@ fn faults(memory: u64) {
     }
 }
 
-fn main() {
-    let rounds: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    // SAFETY: a path that ends with 0.
-    let zeros = unsafe { libc::open(c"/scheme/zero".as_ptr(), libc::O_RDONLY) };
-    let mut buffer = [0; CALL_BYTES as usize];
-    assert!(zeros >= 0 && buffer.len() as u64 == CALL_BYTES, "/scheme/zero cannot be opened");
-    for _ in 0..rounds {
-        user();
-        calls(zeros as u64, &mut buffer);
-        let memory = map();
-        faults(memory);
-        unmap(memory);
-    }
-    if rounds == 0 {
-        count(zeros as u64, &mut buffer);
-    }
+/// What the round works with.
+struct Files {
+    zeros: u64,
+    interrupts: u64,
+    buffer: [u8; CALL_BYTES as usize],
 }
 
-fn count(zeros: u64, buffer: &mut [u8]) {
+fn round(files: &mut Files) {
+    user();
+    calls(files.zeros, &mut files.buffer);
+    let memory = map();
+    faults(memory);
+    unmap(memory);
+    interrupts(files.interrupts, INTERRUPTS_TEXT);
+}
+
+/// The kernel's file in one read, as it wants it.
+fn places() -> std::io::Result<String> {
+    let mut text = vec![0; 4096];
+    let bytes = std::fs::File::open("/kernel/places")?.read(&mut text)?;
+    Ok(String::from_utf8_lossy(&text[..bytes]).into_owned())
+}
+
+fn main() {
+    let rounds: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    // SAFETY: paths that end with 0.
+    let [zeros, interrupts] = [(c"/scheme/zero", libc::O_RDONLY), (c"/kernel/interrupts", libc::O_WRONLY)]
+        .map(|(path, how)| unsafe { libc::open(path.as_ptr(), how) });
+    assert!(zeros >= 0 && interrupts >= 0, "/scheme/zero or /kernel/interrupts cannot be opened");
+    let mut files = Files { zeros: zeros as u64, interrupts: interrupts as u64, buffer: [0; CALL_BYTES as usize] };
+    if rounds == 0 {
+        return count(&mut files);
+    }
+    // Refused where no places are published: then there is nothing to say.
+    if std::fs::write("/kernel/places", "this").is_ok() {
+        print!("{}", places().expect("the places are counted"));
+    }
+    (0..rounds).for_each(|_| round(&mut files));
+}
+
+fn count(files: &mut Files) {
     // SAFETY: reads a counter.
     let now = || unsafe { std::arch::x86_64::_rdtsc() };
     let (mut all, mut called, mut mapped, mut faulted, mut unmapped, mut nothing) = (0, 0, 0, 0, 0, 0);
+    let (mut few, mut some, mut many) = (0, 0, 0);
     for _ in 0..COUNTED {
         let start = now();
-        user();
-        calls(zeros, buffer);
-        let memory = map();
-        faults(memory);
-        unmap(memory);
+        round(files);
         all += now() - start;
         let start = now();
         nothing += now() - start;
         let start = now();
-        calls(zeros, buffer);
+        calls(files.zeros, &mut files.buffer);
         called += now() - start;
         let start = now();
         let memory = map();
@@ -116,12 +145,21 @@ fn count(zeros: u64, buffer: &mut [u8]) {
         let start = now();
         unmap(memory);
         unmapped += now() - start;
+        for (text, sum) in [(b"1", &mut few), (INTERRUPTS_TEXT, &mut some), (b"9", &mut many)] {
+            let start = now();
+            interrupts(files.interrupts, text);
+            *sum += now() - start;
+        }
     }
+    // Eight interrupts more. Three instructions for each are the loop's around it, the `int` included.
+    let interrupts = ((many - few) / 8 - COUNTED * 3) * INTERRUPTS;
     // A call of a function and its frame are some six instructions, as are the registers of a raw call.
-    let calls = called + mapped + unmapped - 3 * nothing - COUNTED * (CALLS * CALL_INSTRUCTIONS + 3 * 6);
+    let raw = mapped + unmapped + some;
+    let calls = called + raw - 4 * nothing - interrupts - COUNTED * (CALLS * CALL_INSTRUCTIONS + 4 * 6);
     let faults = faulted - nothing - COUNTED * (PAGES * FAULT_INSTRUCTIONS + 6);
-    let user = all - nothing - calls - faults;
-    for (name, instructions) in [("user", user), ("[syscall]", calls), ("[exception 14]", faults)] {
-        println!("truth: e {} {}", name.replace(' ', "-"), instructions / COUNTED);
+    let user = all - nothing - calls - faults - interrupts;
+    let parts = [("user", user), ("[syscall]", calls), ("[exception-14]", faults), ("[interrupt-240]", interrupts)];
+    for (name, instructions) in parts {
+        println!("truth: e {name} {}", instructions / COUNTED);
     }
 }

@@ -1,0 +1,194 @@
+//! The way `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
+//!
+//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built anyway,
+//! and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores, made by
+//! the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned, interrupts off; the look on the sampler core, which reads the
+//! frame, and the stack behind it, by a copy that survives a fault. Nobody is interrupted. What changes during a look is
+//! `torn`. The claim is smaller than that of a sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the
+//! caller is the entry, and only what was interrupted inside the kernel has frames.
+
+mod cell;
+
+use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
+use crate::format::record::Kind;
+use crate::handler::leave;
+use crate::hooks::{Context, Kernel, Outcome, Published};
+use crate::profiler::Profiler;
+use crate::ring::Full;
+use crate::slot::CpuSlot;
+use crate::sync::Ordering;
+use crate::unwind::{Memory, Stacks, Walk};
+use crate::x86_64::tsc;
+use cell::PublishedCell;
+use core::cell::Cell;
+use core::ops::Range;
+
+/// Another core's stacks, read by the kernel's hook that survives a fault.
+struct Foreign<K: Kernel> {
+    kernel: &'static K,
+    cpu: usize,
+}
+
+impl<K: Kernel> Kernel for Foreign<K> {
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+    fn signal(&self, _cpus: &crate::CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        self.kernel.foreign_stack_range(self.cpu, address)
+    }
+    fn is_text(&self, address: u64) -> bool {
+        self.kernel.is_text(address)
+    }
+    fn context(&self) -> Context {
+        self.kernel.context()
+    }
+    fn sleep_ns(&self, _ns: u64) {}
+}
+
+struct ForeignMemory<'a, K: Kernel> {
+    foreign: &'a Foreign<K>,
+    /// A word could not be read: the stack went away under the look.
+    torn: &'a Cell<bool>,
+}
+
+impl<K: Kernel> Clone for ForeignMemory<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Kernel> Copy for ForeignMemory<'_, K> {}
+
+impl<K: Kernel> Memory for ForeignMemory<'_, K> {
+    unsafe fn stack(&self, address: u64) -> u64 {
+        let word = self.foreign.kernel.read_foreign(self.foreign.cpu, address);
+        self.torn.set(self.torn.get() | word.is_none());
+        word.unwrap_or(0)
+    }
+
+    unsafe fn stack_unaligned(&self, address: u64) -> u64 {
+        // SAFETY: the aligned word before it lies in the same range. What is published has no misaligned stack pointer.
+        unsafe { self.stack(address & !7) }
+    }
+
+    unsafe fn code(&self, address: u64) -> u64 {
+        // SAFETY: passed on: the caller vouches for kernel text, which is the same on every core.
+        unsafe { crate::x86_64::memory::Direct.code(address) }
+    }
+}
+
+/// Where one core says what it is at; its own, and nobody else writes there.
+pub struct Publisher(PublishedCell);
+
+impl Publisher {
+    pub(crate) const fn new() -> Self {
+        Self(PublishedCell::new())
+    }
+
+    /// Publishes where this core is now, and returns what it published before, which is published again when the entry is
+    /// left (and when a context that was switched from runs again). Three instructions.
+    ///
+    /// Context: the Rust half of every entry stub, first thing and last thing, and the scheduler; on the core itself,
+    /// interrupts off.
+    #[inline(always)]
+    pub fn publish(&self, place: Published) -> Published {
+        Published::from_word(self.0.replace(place.word()))
+    }
+
+    /// Publishes the context that runs from here on, in the kernel by no entry ([`Published::THREAD`]), and returns the
+    /// place of the one before.
+    ///
+    /// Context: as [`Publisher::publish`]; where the scheduler switches, where a program becomes another one, and once on
+    /// each core when it begins to schedule.
+    pub fn publish_context(&self, context: Context) -> Published {
+        Published::from_word(self.0.switch(Published::THREAD.word(), context.id, context.idle))
+    }
+}
+
+impl<K: Kernel> Profiler<K> {
+    /// The place where a core publishes, to be kept where its entry stubs find it at once; `None` without a slot.
+    /// Context: ordinary code, after [`Profiler::init`].
+    pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
+        self.ready.slot(cpu).map(|slot| &slot.published)
+    }
+
+    /// Looks at one core, whose tick has been numbered. Context: the sampler core.
+    pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+        match self.begin(cpu) {
+            Ok(_) => leave(slot, self.look_inside(cpu, slot)),
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+        let counters = &slot.handler.counters;
+        let number = slot.sampler.tick.load(Ordering::Relaxed);
+        counters.taken.add(1);
+        counters.merged.add(number - slot.handler.seen.get() - 1);
+        slot.handler.seen.set(number);
+        let torn = || {
+            counters.lost_torn.add(1);
+            Outcome::Lost
+        };
+        let Some(seen) = slot.published.0.read() else { return torn() };
+        let settings = self.settings();
+        let place = Published::from_word(seen.place);
+        let (user, idle) = (place.is_user(), seen.is_idle && place == Published::THREAD);
+        if user && !settings.keep_user() || idle && !settings.keep_idle() {
+            let left_out = if user { &counters.user } else { &counters.idle };
+            left_out.add(1);
+            return Outcome::LeftOut;
+        }
+        let Some(ring) = slot.ring.get() else { return torn() };
+        let (sink, overwritten) =
+            if settings.overwrites() { ring.room_by_force(settings.most_words()) } else { (ring.room(), 0) };
+        counters.overwritten.add(overwritten);
+        let (foreign, is_torn) = (Foreign { kernel: self.kernel(), cpu }, Cell::new(false));
+        let mut walk = Walk {
+            kernel: &foreign,
+            memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
+            text: self.ready.text.get(),
+            sink,
+            frames_left: settings.depth() - 1,
+            stacks: Stacks::new(),
+            user_frames: false,
+            in_interrupt: false,
+        };
+        let left = place.frame().filter(|_| user);
+        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.rip_of(frame)) else { return torn() };
+        let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
+        let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
+        if walk_published(&mut walk, &words, place).is_err() {
+            counters.lost_full.add(1);
+            return Outcome::Lost;
+        }
+        if is_torn.get() || !slot.published.0.still(seen.sequence) {
+            return torn();
+        }
+        ring.publish(Kind::Sample, walk.sink.words());
+        counters.recorded.add(1);
+        let kind = match (user, walk.in_interrupt, idle) {
+            (true, ..) => &counters.kept_user,
+            (_, true, _) => &counters.interrupt,
+            (.., true) => &counters.kept_idle,
+            _ => &counters.irq[0],
+        };
+        kind.add(1);
+        Outcome::Sampled
+    }
+}
+
+/// Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
+/// and what it interrupted.
+fn walk_published<K: Kernel, M: Memory>(
+    walk: &mut Walk<'_, '_, K, M>,
+    words: &[u64],
+    place: Published,
+) -> Result<(), Full> {
+    words.iter().try_for_each(|word| walk.sink.push(*word))?;
+    match place.frame() {
+        Some(frame) if !place.is_user() => walk.behind(frame),
+        _ => Ok(()),
+    }
+}
