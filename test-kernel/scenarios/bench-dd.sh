@@ -8,10 +8,10 @@ measure() {
     start=$(cat /kernel/clock)
     dd bs=4k count=${blocks:-30000} < /scheme/zero > /scheme/null 2> /dev/null || exit 2
     end=$(cat /kernel/clock)
-    echo "$1 $((end - start))" >> /root/dd.txt
+    echo "dd $1 $((end - start))" >> /root/dd.txt
 }
 for round in $(seq "${rounds:-1}"); do
-    for hz in 100 1000 5000; do
+    for hz in 100 1000 100 5000 100; do
         measure off
         echo "hz $hz" > $ctl && echo start > $ctl || exit 3
         measure $hz

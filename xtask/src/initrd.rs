@@ -22,14 +22,20 @@ pub struct Initrd {
 
 const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
+const FOLDER: u32 = 0o040_755;
 
 impl Initrd {
-    /// Busybox under its names, and all scripts.
+    /// Nothing yet.
+    pub fn empty() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// Busybox under its names, and all scripts of the test kernel.
     ///
     /// # Errors
     /// If a file cannot be read.
     pub fn new(busybox: &Path) -> Result<Self> {
-        let mut initrd = Self { entries: Vec::new() };
+        let mut initrd = Self::empty();
         initrd.file("bin/busybox", busybox)?;
         for name in APPLETS {
             initrd.entries.push((format!("bin/{name}"), LINK, b"/bin/busybox".to_vec()));
@@ -60,6 +66,14 @@ impl Initrd {
         let bytes = std::fs::read(from).with_context(|| from.display().to_string())?;
         self.entries.push((name.to_owned(), PROGRAM, bytes));
         Ok(())
+    }
+
+    /// Adds a folder, and those that it is in, where they are not there yet. (Linux wants them before the files in them,
+    /// the test kernel wants none.)
+    pub fn folder(&mut self, path: &Path) {
+        let mut folders: Vec<_> = path.ancestors().map(|folder| folder.to_string_lossy().into_owned()).collect();
+        folders.retain(|folder| !folder.is_empty() && self.entries.iter().all(|(name, ..)| name != folder));
+        self.entries.extend(folders.into_iter().rev().map(|folder| (folder, FOLDER, Vec::new())));
     }
 
     /// Adds a text before all else: what the kernel looks for while it boots is found at once.

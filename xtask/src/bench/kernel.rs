@@ -6,6 +6,7 @@
 
 mod dd;
 mod machine;
+mod perf;
 
 use std::process::{Command, ExitCode};
 
@@ -25,9 +26,9 @@ use crate::tools::{self, Install};
 #[command(after_help = "Example: the handler alone:
   cargo xtask bench kernel --filter handler")]
 pub struct Arguments {
-    /// Rounds of `dd` without sampling and at each rate
-    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(3..=1000))]
-    rounds: u32,
+    /// Turns of `dd`, ours and Linux's perf (about two minutes each)
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
     /// Only goals whose group has this in its name: native, handler, boot, dd, lost
     #[arg(long, default_value = "")]
     filter: String,
@@ -58,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             handler(&mut goals, &parts, &on)?;
         }
         if wanted("dd") {
-            dd::slowdown(&mut goals, &parts, &on, arguments.rounds)?;
+            dd::slowdown(&mut goals, &parts, &on, arguments.turns, install)?;
         }
         if wanted("lost") {
             lost(&mut goals, &parts, &on)?;

@@ -1,0 +1,107 @@
+//! The peer of the slowdown of `dd`: Debian's Linux and its perf, in the same QEMU, with the same busybox.
+//!
+//! In: Debian's packages `linux-image-amd64` (fetched and unpacked, never installed) and `linux-perf`. Out: the times of `dd`
+//! with and without `perf record -a -g`, as lines of the serial log.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::initrd::Initrd;
+use crate::parts::Parts;
+use crate::qemu::{Accel, Machine};
+use crate::run;
+use crate::tools::{self, Install};
+
+/// A Linux that can be started.
+pub struct Linux {
+    folder: PathBuf,
+    kernel: PathBuf,
+}
+
+impl Linux {
+    /// Fetches the kernel, packs perf and what it is linked with.
+    ///
+    /// # Errors
+    /// If Debian's packages cannot be had.
+    pub fn prepare(parts: &Parts, install: Install) -> Result<Self> {
+        let folder = run::root().join("target/bench-kernel/linux");
+        std::fs::create_dir_all(folder.join("root"))?;
+        let kernel = kernel(&folder, install)?;
+        let perf = tools::program("perf", "linux-perf", install)?;
+        let mut initrd = Initrd::empty();
+        ["bin", "proc", "sys", "dev", "tmp"].iter().for_each(|folder| initrd.folder(Path::new(folder)));
+        initrd.file("bin/busybox", &parts.busybox)?;
+        initrd.file("bin/perf", &perf)?;
+        for library in libraries(&perf)? {
+            let name = library.trim_start_matches('/');
+            initrd.folder(Path::new(name).parent().context("a library lies in a folder")?);
+            initrd.file(name, Path::new(&library))?;
+        }
+        initrd.first_text("init", include_str!("perf.sh"));
+        initrd.write(&folder.join("initrd"))?;
+        Ok(Self { folder, kernel })
+    }
+
+    /// Lines `dd off|HZ NANOSECONDS` of some rounds.
+    ///
+    /// # Errors
+    /// If Linux does not end by itself.
+    pub fn run(&self, parts: &Parts, cpus: u32, (rounds, blocks): (u32, u32)) -> Result<String> {
+        let serial = self.folder.join("serial.log");
+        let machine = Machine {
+            kernel: &self.kernel,
+            initrd: self.folder.join("initrd"),
+            share: &self.folder.join("root"),
+            serial: &serial,
+            second_serial: None,
+            seed: None,
+            accel: Accel::Tcg,
+            cpus,
+            append: format!("console=ttyS0 quiet rounds={rounds} blocks={blocks}"),
+            limit: Duration::from_secs(90 * u64::from(rounds)),
+        };
+        eprintln!("running Linux with its perf on {cpus} CPUs (tcg)");
+        let verdict = machine.run(&parts.qemu, || ())?;
+        let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
+        if !log.contains("reboot: Power down") {
+            bail!("Linux: {verdict:?}; its log:\n{log}");
+        }
+        Ok(log)
+    }
+}
+
+/// The kernel out of its package.
+fn kernel(folder: &Path, install: Install) -> Result<PathBuf> {
+    let found = || {
+        let entries = std::fs::read_dir(folder.join("unpacked/boot")).ok()?;
+        let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz")))
+    };
+    if let Some(kernel) = found() {
+        return Ok(kernel);
+    }
+    if !install.0 {
+        bail!("--no-install forbids fetching Debian's linux-image-amd64");
+    }
+    let depends = run::output(Command::new("apt-cache").args(["depends", "linux-image-amd64"]))?;
+    let mut names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let package = names.find(|name| name.starts_with("linux-image")).context("linux-image-amd64 names no kernel")?;
+    eprintln!("fetching Debian's {package}");
+    run::output(Command::new("apt-get").args(["download", package]).current_dir(folder))?;
+    let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let file = files.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let file = file.context("apt-get download left no package")?;
+    run::output(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder.join("unpacked")))?;
+    std::fs::remove_file(&file)?;
+    found().context("the package holds no kernel")
+}
+
+/// The shared libraries of a program, with its loader.
+fn libraries(program: &Path) -> Result<Vec<String>> {
+    let text = run::output(Command::new("ldd").arg(program))?;
+    let words = text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    Ok(words.map(str::to_owned).collect())
+}
