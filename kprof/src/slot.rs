@@ -8,6 +8,7 @@ use crate::events::Events;
 use crate::published::Publisher;
 use crate::ring::{BadMemory, Ring};
 use crate::sync::{AtomicU64, Ordering};
+use crate::unwind::Before;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
@@ -50,6 +51,8 @@ pub(crate) struct HandlerPart {
     /// The last tick number seen.
     pub(crate) seen: Counter,
     pub(crate) counters: HandlerCounters,
+    /// Of the walk before.
+    pub(crate) before: Before,
     /// Words of an idle walk, which nobody reads.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
 }
@@ -106,6 +109,7 @@ impl CpuSlot {
                 nested: Counter::new(),
                 seen: Counter::new(),
                 counters: HandlerCounters::new(),
+                before: Before::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
             },
             reader: ReaderPart::new(),

@@ -61,7 +61,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         // With interrupts on there are no facts, and the first caller takes that place.
         let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
         let text = &self.profiler.ready.text;
-        let plain = unwind::innermost(self.profiler.kernel(), self.memory, text, &interrupted.registers(), frames);
+        let kernel = self.profiler.kernel();
+        // The record's beginning is asked for anew: a number of the round would take a register through all of it.
+        let guess = |end: usize| self.slot.handler.before.after(end - self.slot.ring.head_address());
+        let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
         let Some(run) = plain else { return Self::careful_out(interrupted, self, leave) };
         if !run.at_root() {
             return Self::finish_out(interrupted, self, places.before(run.end), run.stand, leave);

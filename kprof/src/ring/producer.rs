@@ -57,6 +57,12 @@ impl Ring {
         ))
     }
 
+    /// The address of the place at the head, for who has been given [`Ring::places`] there.
+    #[inline(always)]
+    pub(crate) fn head_address(&self) -> usize {
+        self.origin.load(Ordering::Relaxed).wrapping_add(self.head.load(Ordering::Relaxed) as usize).addr()
+    }
+
     /// Looks how far the free places that lie side by side reach now. Drop mode, between two records.
     pub(crate) fn look_ahead(&self) {
         let head = self.head.load(Ordering::Relaxed);

@@ -26,7 +26,7 @@ use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Kernel, Registers};
 use crate::ring::{Full, Sink};
 use core::ops::Range;
-pub(crate) use plain::{ROUND, Stand, innermost};
+pub(crate) use plain::{Before, ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};

@@ -108,13 +108,8 @@ fn native_time(goals: &mut Goals) -> Result<()> {
     let text = bench("paired")?;
     print!("{text}");
     for frames in ["16", "28"] {
-        let [_, peer, minimal, ratio] = numbers(&text, frames)?[..] else { bail!("not four numbers in:\n{text}") };
-        let what = format!("handler, native, {frames} frames: time beside the peer's");
-        // Where RDTSC waits for the loads before it, no two walks overlap, and walking alone takes half of the peer's time.
-        match minimal / peer > 0.5 {
-            true => goals.skip(&what, &format!("{ratio:.3}, but the bare minimum takes {:.3} here", minimal / peer)),
-            false => goals.at_most(&what, ratio, 0.5),
-        }
+        let [.., ratio] = numbers(&text, frames)?[..] else { bail!("no numbers in:\n{text}") };
+        goals.at_most(&format!("handler, native, {frames} frames: time beside the peer's"), ratio, 0.5);
     }
     Ok(())
 }

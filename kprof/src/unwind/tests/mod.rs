@@ -6,7 +6,7 @@ mod edges;
 mod single_step;
 mod wild;
 
-use super::{Memory, Stacks, Text, TextCell, Walk, innermost};
+use super::{Before, Memory, Stacks, Text, TextCell, Walk, innermost};
 use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Border, Context, EntryFrame, Kernel, Registers};
 use crate::ring::Sink;
@@ -87,33 +87,49 @@ impl Machine {
         // The careful walk alone, then the plain beginning with the careful end: the same must come out.
         walk.run(at).expect("room for every walk");
         let careful = (words(&places, walk.sink.words()), walk.in_interrupt);
-        if at.cs & 3 == 0 {
+        // Without guesses, with the right ones, which that has left, and with those of other rounds.
+        let before = Before::new();
+        for turn in 0..if at.cs & 3 == 0 { 3 } else { 0 } {
+            if turn == 2 {
+                let guesses = before.frames.each_ref().map(|frame| frame.load(Ordering::Relaxed));
+                (0..).zip(guesses).for_each(|(place, frame)| {
+                    before.frames[(place + 1) % guesses.len()].store(frame, Ordering::Relaxed);
+                });
+            }
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
-            let room = walk.sink.contiguous(walk.frames_left);
-            let text = TextCell::new();
-            text.set(walk.text);
-            if let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0) {
-                let range = self.stack_range(at.rsp).expect("a stack");
-                let from_user = run.stand.entry_from_user(self, &range);
-                let taken = (run.end - room.as_ptr().addr()) / 8;
-                walk.sink.advance(taken);
-                walk.frames_left -= taken;
-                if run.at_root() {
-                } else if let (Some((marker, rip, is_interrupt)), false) = (from_user, self.user_frames)
-                    && taken + 1 < self.depth
-                {
-                    for word in [marker, Marker::User.encode(), rip] {
-                        walk.sink.push(word).expect("room for every walk");
-                    }
-                    walk.in_interrupt = is_interrupt;
-                } else {
-                    walk.finish(run.stand, range).expect("room for every walk");
-                }
-                assert_eq!((words(&places, walk.sink.words()), walk.in_interrupt), careful, "plain and careful differ");
+            if self.plain_walk(&mut walk, at, &before) {
+                let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
+                assert_eq!(plain, careful, "plain and careful differ, turn {turn}");
             }
         }
         careful
+    }
+
+    /// The plain beginning with its end, as the handler has them; whether there is a plain beginning.
+    fn plain_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &Before) -> bool {
+        let room = walk.sink.contiguous(walk.frames_left);
+        let text = TextCell::new();
+        text.set(walk.text);
+        let guess = |end: usize| before.after(end - room.as_ptr().addr());
+        let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, guess) else { return false };
+        let range = self.stack_range(at.rsp).expect("a stack");
+        let from_user = run.stand.entry_from_user(self, &range);
+        let taken = (run.end - room.as_ptr().addr()) / 8;
+        walk.sink.advance(taken);
+        walk.frames_left -= taken;
+        if run.at_root() {
+        } else if let (Some((marker, rip, is_interrupt)), false) = (from_user, self.user_frames)
+            && taken + 1 < self.depth
+        {
+            for word in [marker, Marker::User.encode(), rip] {
+                walk.sink.push(word).expect("room for every walk");
+            }
+            walk.in_interrupt = is_interrupt;
+        } else {
+            walk.finish(run.stand, range).expect("room for every walk");
+        }
+        true
     }
 }
 

@@ -43,11 +43,17 @@ pub fn slowdown(goals: &mut Goals, parts: &Parts, on: &Kernel, turns: u32, insta
             let (count, quarter) = (percents.len(), percents.len() / 4);
             let (low, high) = (percents[quarter], percents[count - 1 - quarter]);
             let middle = median(percents);
-            println!("dd at {rate} Hz, {name}: slower by {middle:.2} % (middle half {low:.2} to {high:.2}, {count} pairs)");
+            println!(
+                "dd at {rate} Hz, {name}: slower by {middle:.2} % (middle half {low:.2} to {high:.2}, {count} pairs)"
+            );
             middle
         });
         println!("dd at {rate} Hz: perf was specified with {specified} %");
-        goals.at_most(&format!("dd at {rate} Hz: slower, percent, beside half of perf's"), ours, perf / 2.0);
+        goals.at_most(
+            &format!("dd at {rate} Hz: slower, percent, beside half of perf's"),
+            ours,
+            (50.0 * perf).round() / 100.0,
+        );
     }
     Ok(())
 }
