@@ -157,13 +157,20 @@ fn print(functions: &[&Function], rows: &BTreeMap<u64, Row>) -> Vec<String> {
             }
         }
     }
-    let total = |count: fn(&Row) -> usize| rows.values().map(count).sum::<usize>();
-    println!(
-        "call tree: {instructions} instructions, {hits} hits, {} right, {} wrong, {} missing\n",
-        total(|row| row.right),
-        total(|row| row.wrong.len()),
-        total(|row| row.missing.len())
-    );
+    let beyond = functions.iter().find(|function| function.name == BEYOND);
+    let is_beyond = |address: u64| beyond.is_some_and(|function| function.place(address).is_some());
+    for (name, beyond) in [("call tree", false), ("beyond it, tree_naked", true)] {
+        let total = |count: fn(&Row) -> usize| -> usize {
+            rows.iter().filter(|(address, _)| is_beyond(**address) == beyond).map(|(_, row)| count(row)).sum()
+        };
+        println!(
+            "{name}: {} right, {} wrong, {} missing",
+            total(|row| row.right),
+            total(|row| row.wrong.len()),
+            total(|row| row.missing.len())
+        );
+    }
+    println!("{instructions} instructions, {hits} hits\n");
     failures
 }
 
