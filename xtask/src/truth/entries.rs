@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use super::{Counted, HZ, z};
+use super::{Counted, z};
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::{profile, run};
@@ -21,6 +21,8 @@ const CONTEXT: &str = "truth-entries";
 pub const PLACES: [&str; 4] = ["user", "[syscall]", "[exception-14]", "[interrupt-240]"];
 /// CPUs whose idle time is.
 pub const IDLE_CPUS: usize = 3;
+/// Rounds of the program by which gaps vary.
+const ROUNDS_OF_SPREAD: f64 = 4.0;
 /// Idle time is compared over the whole run, init's own work before and after included.
 const IDLE_SLACK: f64 = 0.01;
 
@@ -29,8 +31,9 @@ pub type Samples = BTreeMap<&'static str, u64>;
 
 /// Runs the way `nmi` and prints its table.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<String, Counted>) -> Result<Vec<String>> {
-    let folder = profile_of("nmi", "user", 1, parts, kernel, output)?;
     let counted = counted.get("e").context("mix e was not counted")?;
+    let hz = hz_of(counted.values().sum::<u64>() as f64);
+    let folder = profile_of("nmi", "user", hz, 1, parts, kernel, output)?;
     println!("\nnmi, entries\n  true %  measured %    bound  verdict    what");
     let (samples, z) = (samples(parts, &folder)?, z(PLACES.len() + IDLE_CPUS));
     let (all, whole) = (samples.values().sum::<u64>(), counted.values().sum::<u64>() as f64);
@@ -44,10 +47,24 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<Str
     Ok(wrong)
 }
 
+/// The rate at which the gaps, which vary by half of their length, vary by whole rounds of the program: that a look takes
+/// longer at some places than at others says nothing of the next sample's place then. In: a round in instructions.
+pub fn hz_of(round: f64) -> u64 {
+    (1e9 / (2.0 * ROUNDS_OF_SPREAD * round)) as u64
+}
+
 /// A profile of the program.
-pub fn profile_of(way: &str, keep: &str, seed: u64, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
+pub fn profile_of(
+    way: &str,
+    keep: &str,
+    hz: u64,
+    seed: u64,
+    parts: &Parts,
+    kernel: &Kernel,
+    output: &Path,
+) -> Result<PathBuf> {
     let folder = output.join(format!("entries-{way}-{seed}"));
-    let (hz, seed, to) = (HZ.to_string(), seed.to_string(), folder.display().to_string());
+    let (hz, seed, to) = (hz.to_string(), seed.to_string(), folder.display().to_string());
     let line = ["truth", "--repeatable", "--hz", &hz, "--way", way, "--seed", &seed, "--keep", keep];
     let more = ["--workload", "truth-entries", "--ring-words", "4194304", "--drain-after", "-o", &to];
     profile::of_kernel(&profile::Line::try_parse_from([&line[..], &more].concat())?.profile, parts, kernel)?;

@@ -65,6 +65,16 @@ impl Places {
         self.places.get(place).copied().with_context(|| format!("the place {place} was not counted"))
     }
 
+    /// Of the program.
+    fn rounds(&self) -> Result<f64> {
+        Ok(self.of("[interrupt-240]")?.1 / INTERRUPTS)
+    }
+
+    /// Ticks of the places that are claimed.
+    fn whole(&self) -> Result<f64> {
+        PLACES.iter().map(|place| Ok(self.of(place)?.0)).sum()
+    }
+
     /// Ticks that a place would have in a kernel that does not count.
     fn without_counting(&self, place: &str) -> Result<f64> {
         let (ticks, times) = self.of(place)?;
@@ -88,9 +98,10 @@ pub fn run(
     let seeds = seeds.min(MOST_SEEDS);
     let tables = if seeds > 1 { seeds as usize + 1 } else { 1 };
     let z = z(tables * PLACES.len() + seeds as usize * IDLE_CPUS);
+    let hz = entries::hz_of(truth.whole()? / truth.rounds()?);
     let (mut wrong, mut all) = (Vec::new(), Samples::new());
     for seed in 1..=seeds {
-        let folder = entries::profile_of("published", "idle,user", seed, parts, kernel, output)?;
+        let folder = entries::profile_of("published", "idle,user", hz, seed, parts, kernel, output)?;
         let samples = samples(parts, &folder)?;
         let title = format!("published, entries, seed {seed}");
         println!("\n{title}\n  true %  measured %    bound  verdict    what");
@@ -108,10 +119,7 @@ pub fn run(
 }
 
 fn shares(title: &str, places: &Places, samples: &Samples, z: f64) -> Result<Vec<String>> {
-    let (all, mut whole, mut wrong) = (samples.values().sum::<u64>(), 0.0, Vec::new());
-    for place in PLACES {
-        whole += places.of(place)?.0;
-    }
+    let (all, whole, mut wrong) = (samples.values().sum::<u64>(), places.whole()?, Vec::new());
     for place in PLACES {
         let truth = places.of(place)?.0 / whole;
         let share = samples.get(place).copied().unwrap_or(0) as f64 / all as f64;
@@ -149,7 +157,7 @@ fn idle(title: &str, folder: &Path, z: f64) -> Result<Vec<String>> {
 /// From the first instruction of the stub to where the entry is published, and back: what the shares would be, and how many
 /// instructions that is. Without the instructions of counting.
 fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Result<Vec<String>> {
-    let rounds = places.of("[interrupt-240]")?.1 / INTERRUPTS;
+    let rounds = places.rounds()?;
     let (mut published_whole, whole) = (0.0, from_stub.values().sum::<u64>() as f64);
     for place in PLACES {
         published_whole += places.without_counting(place)?;
