@@ -59,9 +59,7 @@ impl Kernel for Port {
     #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let base = address & !(STACK_BYTES - 1);
-        let cpu::Cpu { stacks: [running, other], nmi_stack, .. } = &CPUS[cpu];
-        let is_in_use = [running, other, nmi_stack].into_iter().any(|stack| stack.load(Relaxed) == base);
-        is_in_use.then_some(base..base + STACK_BYTES)
+        CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
     }
 
     /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.

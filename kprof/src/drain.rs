@@ -198,8 +198,9 @@ mod tests {
         let ring = ring_of(MAX_WORDS);
         let mut sink = ring.room();
         for word in [0, 0, 3, 0x75c, 8, 0xa0].iter().chain(callers) {
-            sink.push(*word).unwrap();
+            sink.push(*word);
         }
+        assert!(!sink.is_full());
         ring.publish(Kind::Sample, sink.words());
         let mut bytes = [0; 8 * MAX_WORDS];
         let (length, records) = raw(&ring, &mut bytes).unwrap();

@@ -63,7 +63,10 @@ impl Meta {
             let ring = self.ring.get()?;
             let mut sink = ring.room();
             let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
-            header.into_iter().chain(words_of(text)).try_for_each(|word| sink.push(word)).ok()?;
+            header.into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
+            if sink.is_full() {
+                return None;
+            }
             ring.publish(kind, sink.words());
             Some(())
         });

@@ -21,6 +21,18 @@ pub fn init(seed: Option<u64>) {
     STATE.store(seed.unwrap_or_else(from_hardware), Ordering::Relaxed);
 }
 
+/// What the next numbers follow from; see [`repeat`].
+#[cfg(feature = "profiling")]
+pub fn state() -> u64 {
+    STATE.load(Ordering::Relaxed)
+}
+
+/// The numbers that came after this state come again.
+#[cfg(feature = "profiling")]
+pub fn repeat(state: u64) {
+    STATE.store(state, Ordering::Relaxed);
+}
+
 /// The next number.
 pub fn next() -> u64 {
     let mut z = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -8,9 +8,9 @@ use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::hooks::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
-use crate::ring::{Ring, Sink};
+use crate::ring::Sink;
 use crate::slot::CpuSlot;
-use crate::unwind::{self, Memory, ROUND, Stacks, Stand, Walk};
+use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -67,7 +67,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
         let Some(run) = plain else { return Self::careful_out(interrupted, self, leave) };
         if !run.at_root() {
-            return Self::finish_out(interrupted, self, places.before(run.end), run.stand, leave);
+            return Self::finish_out(interrupted, self, places.before(run.end), (run.stand, run.heights), leave);
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
         let counters = &self.slot.handler.counters;
@@ -91,36 +91,44 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         interrupted: &impl Interrupted,
         tick: Self,
         words: usize,
-        stand: Stand,
+        stand: (Stand, Heights),
         leave: impl Leave,
     ) -> Outcome {
         leave(tick.slot, tick.finish(&interrupted.registers(), words, stand))
     }
 
     /// A walk that began plainly and met a border or something special.
-    fn finish(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
+    fn finish(&self, at: &Registers, words: usize, (stand, heights): (Stand, Heights)) -> Outcome {
         let (ring, settings) = (&self.slot.ring, self.profiler.settings());
-        let Some(range) = self.profiler.kernel().stack_range(at.rsp) else { return self.careful(at) };
         let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
         if !settings.keep_user()
             && frames < settings.depth()
-            && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, &range)
+            && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, heights)
             && let Some((_, places)) = ring.places::<3, 1>(words as u32)
         {
-            for ([place], word) in places.rounds(2).iter().skip(words - 2).zip([marker, Marker::User.encode(), rip]) {
-                place.store(word, Ordering::Relaxed);
-            }
+            let [marker_place, user_place, rip_place] = places.further(words);
+            marker_place.store(marker, Ordering::Relaxed);
+            user_place.store(Marker::User.encode(), Ordering::Relaxed);
+            rip_place.store(rip, Ordering::Relaxed);
             ring.publish(Kind::Sample, words + 3);
-            return self.recorded(at, is_interrupt, false);
+            let counters = &self.slot.handler.counters;
+            counters.recorded.add(1);
+            let kind = if is_interrupt { &counters.interrupt } else { &counters.irq[interrupts_off(at) as usize] };
+            kind.add(1);
+            return Outcome::Sampled;
         }
-        let mut walk = self.walk(ring.room());
+        self.finish_walk(at, words, stand)
+    }
+
+    /// The same, step by step.
+    #[inline(never)]
+    fn finish_walk(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
+        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
+        let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
         walk.frames_left = walk.frames_left.saturating_sub(frames - 1);
-        if walk.finish(stand, range).is_err() {
-            return lost(self.slot, Some(ring));
-        }
-        ring.publish(Kind::Sample, walk.sink.words());
-        self.recorded(at, walk.in_interrupt, false)
+        walk.finish(stand, at.rsp);
+        self.publish(at, &walk, false)
     }
 
     fn user(&self, at: &Registers) -> Outcome {
@@ -142,7 +150,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             counters.idle.add(1);
             return Outcome::LeftOut;
         }
-        let Some(ring) = self.slot.ring.get() else { return lost(self.slot, None) };
+        let ring = &self.slot.ring;
         let sink = if settings.overwrites() {
             let (sink, overwritten) = ring.room_by_force(settings.most_words());
             counters.overwritten.add(overwritten);
@@ -152,14 +160,27 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
-        let header = [0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, at.rip];
-        let facts = (facts.0 != 0).then_some(Marker::Facts(facts).encode());
-        let begun = header.into_iter().chain(facts).try_for_each(|word| walk.sink.push(word));
-        if begun.and_then(|()| walk.run(at)).is_err() {
-            return lost(self.slot, Some(ring));
+        walk.sink.begin(&[0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, at.rip]);
+        if facts != Facts::NONE {
+            walk.sink.push(Marker::Facts(facts).encode());
+        }
+        // Where not even the header fits, most often, the walk would be in vain.
+        if !walk.sink.is_full() {
+            walk.run(at);
+        }
+        self.publish(at, &walk, idle)
+    }
+
+    /// Publishes what a walk has put together, if there was room for it.
+    #[inline(never)]
+    fn publish(&self, at: &Registers, walk: &Walk<'_, '_, K, M>, idle: bool) -> Outcome {
+        let ring = &self.slot.ring;
+        if walk.sink.is_full() {
+            self.slot.handler.counters.lost_full.add(1);
+            return Outcome::Lost;
         }
         ring.publish(Kind::Sample, walk.sink.words());
-        if !settings.overwrites() {
+        if !self.profiler.settings().overwrites() {
             ring.look_ahead();
         }
         self.recorded(at, walk.in_interrupt, idle)
@@ -182,7 +203,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Whether the stack of an idle context passes an interrupt entry.
     fn in_interrupt(&self, at: &Registers) -> bool {
         let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
-        walk.run(at).is_ok() && walk.in_interrupt
+        walk.run(at);
+        walk.in_interrupt
     }
 
     fn walk<'r>(&self, sink: Sink<'r>) -> Walk<'_, 'r, K, M> {
@@ -205,14 +227,4 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 #[inline(always)]
 fn interrupts_off(at: &Registers) -> u64 {
     (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)
-}
-
-/// The ring had no room: by its fill, or because it could never hold that much.
-#[cold]
-fn lost(slot: &CpuSlot, ring: Option<&Ring>) -> Outcome {
-    let counters = &slot.handler.counters;
-    let empty = ring.is_some_and(|ring| ring.head() == ring.tail());
-    let lost = if empty { &counters.lost_large } else { &counters.lost_full };
-    lost.add(1);
-    Outcome::Lost
 }

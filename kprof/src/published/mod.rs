@@ -14,7 +14,6 @@ use crate::format::record::Kind;
 use crate::handler::leave;
 use crate::hooks::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
-use crate::ring::Full;
 use crate::slot::CpuSlot;
 use crate::sync::Ordering;
 use crate::unwind::{Memory, Stacks, Walk};
@@ -159,7 +158,13 @@ impl<K: Kernel> Profiler<K> {
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
-        if walk_published(&mut walk, &words, place).is_err() {
+        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
+        // and what it interrupted.
+        walk.sink.begin(&words);
+        if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
+            walk.behind(frame);
+        }
+        if walk.sink.is_full() {
             counters.lost_full.add(1);
             return Outcome::Lost;
         }
@@ -176,19 +181,5 @@ impl<K: Kernel> Profiler<K> {
         };
         kind.add(1);
         Outcome::Sampled
-    }
-}
-
-/// Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
-/// and what it interrupted.
-fn walk_published<K: Kernel, M: Memory>(
-    walk: &mut Walk<'_, '_, K, M>,
-    words: &[u64],
-    place: Published,
-) -> Result<(), Full> {
-    words.iter().try_for_each(|word| walk.sink.push(*word))?;
-    match place.frame() {
-        Some(frame) if !place.is_user() => walk.behind(frame),
-        _ => Ok(()),
     }
 }

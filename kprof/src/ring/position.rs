@@ -23,6 +23,12 @@ pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
     (words <= available && words <= MAX_WORDS as u64).then_some(words)
 }
 
+/// The same for who has written the record: unchecked, but never 0.
+#[inline(always)]
+pub(crate) fn own_record_words(first: u64) -> u64 {
+    (first & 0xffff).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
 //! The writing end: straight into the ring's free space, published by one store.
 //!
 //! In: words of one record. Out: a record in the ring, or nothing. Context: NMI on the ring's CPU (or the one other
-//! producer of that ring). Full: [`Full`], nothing was published and the words written are free space still. Nested:
+//! producer of that ring). Full: the sink says so at the end, nothing
+//! was published and the words written are free space still. Nested:
 //! cannot happen, the handler lets only one level in.
 
 use super::{Ring, position};
@@ -11,10 +12,6 @@ use core::marker::PhantomData;
 use core::num::NonZero;
 use core::{hint, slice};
 
-/// The record does not fit into the room that there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
-
 /// Room for one record, being filled.
 pub(crate) struct Sink<'r> {
     piece: &'r [AtomicU64],
@@ -23,6 +20,7 @@ pub(crate) struct Sink<'r> {
     words: &'r [AtomicU64],
     beyond: usize,
     written: usize,
+    is_full: bool,
 }
 
 /// So many places there are at least from just before the limit on.
@@ -83,10 +81,11 @@ impl Ring {
         let (head, mut tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let mut overwritten = 0;
         // At most one round per record in the ring; each is at least six words.
-        while position::room(self.capacity(), head, tail) < words && tail < head {
+        let words = words.min(self.capacity());
+        while position::room(self.capacity(), head, tail) < words {
+            // The ring holds whole records that only this side writes; were it not so, this would end all the same.
             let first = self.words.at(tail).load(Ordering::Relaxed);
-            // Never `None`: the ring holds whole records that only this side writes. If it were, all is given up.
-            tail = position::record_words(first, head - tail).map_or(head, |length| tail + length);
+            tail = (tail + position::own_record_words(first)).min(head);
             overwritten += 1;
         }
         if overwritten > 0 {
@@ -101,8 +100,8 @@ impl Ring {
         let room = position::room(self.capacity(), head, tail) as usize;
         let piece = self.words.from(head);
         match piece.get(..room) {
-            Some(piece) => Sink { piece, at: 0, words: &[], beyond: 0, written: 0 },
-            None => Sink { piece, at: 0, words: self.words.all(), beyond: room - piece.len(), written: 0 },
+            Some(piece) => Sink::new(piece, &[], 0),
+            None => Sink::new(piece, self.words.all(), room - piece.len()),
         }
     }
 
@@ -123,6 +122,14 @@ impl Ring {
 }
 
 impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
+    /// As many places as the header has, `skip` further on; as far as the rounds reach.
+    #[inline(always)]
+    pub(crate) fn further(&self, skip: usize) -> &'r [AtomicU64; H] {
+        let skip = skip.min(self.rounds.get() * R);
+        // SAFETY: as in `header`; there are no more than the rounds between.
+        unsafe { &*self.first.add(skip).cast() }
+    }
+
     /// The first places.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
@@ -146,26 +153,60 @@ impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
 }
 
 impl<'r> Sink<'r> {
+    const fn new(piece: &'r [AtomicU64], words: &'r [AtomicU64], beyond: usize) -> Self {
+        Self { piece, at: 0, words, beyond, written: 0, is_full: false }
+    }
+
     /// A sink that is never full, for a walk whose words nobody wants: `scratch` is written over and over.
     pub(crate) fn discard(scratch: &'r [AtomicU64]) -> Self {
-        Self { piece: scratch, at: 0, words: scratch, beyond: usize::MAX, written: 0 }
+        Self::new(scratch, scratch, usize::MAX)
     }
 
     /// A sink over a few words, for tests.
     #[cfg(test)]
     pub(crate) fn over(piece: &'r [AtomicU64]) -> Self {
-        Self { piece, at: 0, words: &[], beyond: 0, written: 0 }
+        Self::new(piece, &[], 0)
     }
 
-    /// Adds one word.
+    /// Adds one word, if there is room: a record that does not fit is known by [`Sink::is_full`] at its end.
+    #[inline(never)]
+    pub(crate) fn push(&mut self, word: u64) {
+        self.put(word);
+    }
+
+    /// The first words of a record.
     #[inline(always)]
-    pub(crate) fn push(&mut self, word: u64) -> Result<(), Full> {
+    pub(crate) fn begin<const N: usize>(&mut self, words: &[u64; N]) {
+        match self.piece.first_chunk::<N>() {
+            Some(places) => {
+                places.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
+                self.at = N;
+            }
+            None => self.push_each(words),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_each(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.put(*word));
+    }
+
+    #[inline(always)]
+    fn put(&mut self, word: u64) {
+        if self.at >= self.piece.len() {
+            self.go_round();
+        }
         if let Some(place) = self.piece.get(self.at) {
             place.store(word, Ordering::Relaxed);
             self.at += 1;
-            return Ok(());
         }
-        self.push_after_end(word)
+    }
+
+    /// Whether a word had no room.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// The next places, at most `most`, as far as they lie side by side; to be filled in order, then `advance`d over.
@@ -190,13 +231,11 @@ impl<'r> Sink<'r> {
     /// The physical end of the ring is reached: goes on at its beginning, if there is room.
     #[cold]
     #[inline(never)]
-    fn push_after_end(&mut self, word: u64) -> Result<(), Full> {
+    fn go_round(&mut self) {
         let piece = &self.words[..self.words.len().min(self.beyond)];
-        let Some(place) = piece.first() else { return Err(Full) };
-        place.store(word, Ordering::Relaxed);
+        self.is_full |= piece.is_empty();
         self.written += self.at;
         self.beyond -= piece.len();
-        (self.piece, self.at) = (piece, 1);
-        Ok(())
+        (self.piece, self.at) = (piece, 0);
     }
 }

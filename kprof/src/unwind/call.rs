@@ -21,11 +21,16 @@ pub(crate) fn ending_at(address: u64, before: [u8; 8]) -> Option<Call> {
         return Some(Call::Direct(address.wrapping_add_signed(i64::from(distance))));
     }
     // FF /2 with its ModR/M byte at each distance from the end at which the rest of the instruction fills the gap.
-    let indirect = (1..=6).any(|rest| {
-        let at = 7 - rest;
-        before[at] == 0xff && modrm_is_call(before[at + 1]) && operand_bytes(before[at + 1], before.get(at + 2)) == rest
-    });
+    let before = u64::from_le_bytes(before);
+    let indirect = (1..=6).any(|rest| is_indirect(before >> (8 * (7 - rest)), rest));
     indirect.then_some(Call::Indirect)
+}
+
+/// Whether these bytes begin with FF /2 and go on for `rest` bytes.
+#[inline(never)]
+fn is_indirect(bytes: u64, rest: u32) -> bool {
+    let [opcode, modrm, sib, ..] = bytes.to_le_bytes();
+    opcode == 0xff && modrm_is_call(modrm) && operand_bytes(modrm, sib) == rest
 }
 
 /// Whether the middle bits of a ModR/M byte say /2: call near.
@@ -34,17 +39,17 @@ fn modrm_is_call(modrm: u8) -> bool {
 }
 
 /// Bytes from the ModR/M byte (included) to the end of the instruction.
-fn operand_bytes(modrm: u8, sib: Option<&u8>) -> usize {
+fn operand_bytes(modrm: u8, sib: u8) -> u32 {
     let (mode, base) = (modrm >> 6, modrm & 7);
     let has_sib = mode != 3 && base == 4;
     let displacement = match mode {
         0 if base == 5 => 4,
-        0 if has_sib && sib.is_some_and(|sib| sib & 7 == 5) => 4,
+        0 if has_sib && sib & 7 == 5 => 4,
         1 => 1,
         2 => 4,
         _ => 0,
     };
-    1 + usize::from(has_sib) + displacement
+    1 + u32::from(has_sib) + displacement
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use super::call::{self, Call};
 use super::{Memory, Walk};
 use crate::format::marker::Marker;
 use crate::hooks::{Kernel, Registers};
-use crate::ring::Full;
 use core::ops::Range;
 
 /// What the edge of a stack holds.
@@ -31,84 +30,85 @@ pub(crate) enum Edge {
 
 /// `push rbp; mov rbp, rsp` in its two encodings.
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
+/// What `code` says of an address that has none.
+const NO_CODE: [u8; 8] = [0; 8];
 /// How far behind the target of a call RIP may be for its code to be looked through for a prologue.
 const SCAN_BYTES: u64 = 256;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Pushes the caller or candidate at the edge, if there is one.
     #[inline(always)]
-    pub(super) fn edge(&mut self, at: &Registers, range: &Range<u64>) -> Result<(), Full> {
-        let Some(top) = self.word(range, at.rsp) else { return Ok(()) };
-        // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
-        if top != at.rbp && !self.is_text(top) {
-            return Ok(());
+    pub(super) fn edge(&mut self, at: &Registers, range: &Range<u64>) {
+        if !self.holds(range, at.rsp, 8) {
+            return;
         }
-        self.push_edge(at, range, top)
+        // SAFETY: an aligned word of a declared stack.
+        let top = unsafe { self.memory.stack(at.rsp) };
+        // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
+        if top == at.rbp || self.is_text(top) {
+            self.push_edge(at, range, top);
+        }
     }
 
     #[cold]
-    fn push_edge(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Result<(), Full> {
-        let caller = match self.edge_of(at, range, top) {
-            Edge::None => return Ok(()),
-            Edge::Caller(caller) => caller,
-            Edge::Candidate(candidate) if self.frames_left > 0 => {
-                self.sink.push(Marker::Candidate.encode())?;
-                candidate
-            }
-            Edge::Candidate(_) => return Ok(()),
+    fn push_edge(&mut self, at: &Registers, range: &Range<u64>, top: u64) {
+        let (caller, is_sure) = match self.edge_of(at, range, top) {
+            Edge::None => return,
+            Edge::Caller(caller) => (caller, true),
+            Edge::Candidate(candidate) => (candidate, false),
         };
         // A frame over the limit is reported by the walk that follows.
-        self.push_frame(caller).map(|_| ())
+        if !is_sure && self.frames_left > 0 {
+            self.sink.push(Marker::Candidate.encode());
+        }
+        self.push_frame(caller);
     }
 
     fn edge_of(&self, at: &Registers, range: &Range<u64>, top: u64) -> Edge {
-        let (Some(here), Some(before)) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))) else {
-            return Edge::None;
-        };
+        let (here, before) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))[7]);
         // After a push of rbp the caller is one word higher.
-        if top == at.rbp {
-            return match self.word(range, at.rsp + 8).and_then(|word| self.call_before(word).map(|call| (word, call))) {
-                Some((word, _)) if before[7] == 0x55 && moves_rsp_to_rbp(&here) => Edge::Caller(word),
-                Some((word, call)) => self.without_frame(word, call, at.rip, true),
-                None => Edge::None,
-            };
+        let pushed = top == at.rbp;
+        if here == NO_CODE || pushed && !self.holds(range, at.rsp + 8, 8) {
+            return Edge::None;
         }
-        let Some(call) = self.call_before(top) else { return Edge::None };
-        if begins_with_prologue(&here) || begins_with_return(&here) || before[7] == 0x5d && begins_with_jump(&here) {
-            return Edge::Caller(top);
+        // SAFETY: an aligned word of a declared stack, as the caller has found; or the next one, as was found here.
+        let word = unsafe { self.memory.stack(at.rsp + 8 * u64::from(pushed)) };
+        let Some(call) = self.call_before(word) else { return Edge::None };
+        let is_certain = if pushed {
+            before == 0x55 && moves_rsp_to_rbp(&here)
+        } else {
+            begins_with_prologue(&here) || begins_with_return(&here) || before == 0x5d && begins_with_jump(&here)
+        };
+        if is_certain || self.is_without_frame(call, at.rip, pushed) {
+            Edge::Caller(word)
+        } else {
+            Edge::Candidate(word)
         }
-        self.without_frame(top, call, at.rip, false)
     }
 
     /// The call that ends at `address`, if that is text and one does.
     fn call_before(&self, address: u64) -> Option<Call> {
-        let before = self.code(address.wrapping_sub(8))?;
-        let call = call::ending_at(address, before)?;
-        match call {
-            Call::Direct(target) => (self.is_text(address) && self.is_text(target)).then_some(call),
-            Call::Indirect => self.is_text(address).then_some(call),
-        }
+        let call = call::ending_at(address, self.code(address.wrapping_sub(8)))?;
+        let target = if let Call::Direct(target) = call { target } else { address };
+        (self.is_code(address) && self.is_code(target)).then_some(call)
     }
 
-    /// A word that looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to
-    /// code that reaches `rip` without making a frame. Had the running function made one, its prologue would lie between.
-    fn without_frame(&self, word: u64, call: Call, rip: u64, pushed: bool) -> Edge {
-        let Call::Direct(target) = call else { return Edge::Candidate(word) };
-        if target == rip && !pushed {
-            return Edge::Caller(word);
-        }
-        if rip < target || rip - target > SCAN_BYTES {
-            return Edge::Candidate(word);
+    /// A word looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to code
+    /// that reaches `rip` without making a frame. Had the running function made one, its prologue would lie between.
+    fn is_without_frame(&self, call: Call, rip: u64, pushed: bool) -> bool {
+        let Call::Direct(target) = call else { return false };
+        if rip.wrapping_sub(target) > SCAN_BYTES {
+            return false;
         }
         let mut pushes = 0;
         for address in target..rip {
-            let Some(code) = self.code(address) else { return Edge::Candidate(word) };
-            if begins_with_prologue(&code) || begins_with_return(&code) || moves_rsp(&code) {
-                return Edge::Candidate(word);
+            let code = self.code(address);
+            if code == NO_CODE || begins_with_prologue(&code) || begins_with_return(&code) || moves_rsp(&code) {
+                return false;
             }
             pushes += i32::from(code[0] == 0x55) - i32::from(code[0] == 0x5d);
         }
-        if pushes == i32::from(pushed) { Edge::Caller(word) } else { Edge::Candidate(word) }
+        pushes == i32::from(pushed)
     }
 }
 

@@ -12,11 +12,11 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::plain::{self, SHORT_ROUND};
-use super::{Memory, Stop, Walk};
-use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
+use super::border::word_of;
+use super::plain::{self, FIRST_ENTRY, SHORT_ROUND, SYSCALL};
+use super::{Memory, NOWHERE, Stop, Walk};
+use crate::format::marker::{CutReason, MARKER_PAGE};
 use crate::hooks::Kernel;
-use crate::ring::Full;
 use crate::sync::AtomicU64;
 use core::ops::Range;
 
@@ -68,12 +68,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     ///
     /// Runs of plain frames go through the short loop of `plain`; what that does not take comes here, gets its reason or
     /// is put right, and the run goes on. `fresh` says that no run has ended at `frame`.
+    #[inline(never)]
     pub(super) fn frames(
         &mut self,
         (mut frame, mut above): (u64, u64),
         mut range: Range<u64>,
         mut fresh: bool,
-    ) -> Result<Stop, Full> {
+    ) -> Stop {
         loop {
             match judge(frame, above, &range) {
                 Next::Here if fresh && self.frames_left >= SHORT_ROUND => {
@@ -88,21 +89,21 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 Next::Here => {
                     // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
                     let (next, address) = unsafe { (self.memory.stack(frame), self.memory.stack(frame + 8)) };
-                    if let Some(stop) = self.return_address(address, frame, next)? {
-                        return Ok(stop);
+                    if let Some(stop) = self.return_address(address, frame, next) {
+                        return stop;
                     }
                     (above, frame, fresh) = (frame + 8, next, true);
                 }
-                Next::Root => return Ok(Stop::Root),
-                Next::Cut(reason) => return Ok(Stop::Cut(reason)),
+                Next::Root => return Stop::Root,
+                Next::Cut(reason) => return Stop::Cut(reason),
                 Next::Elsewhere => {
-                    let Some(other) = self.stack_of(frame) else { return Ok(Stop::Cut(CutReason::Range)) };
+                    let other = self.stack_of(frame);
                     // A frame in the last words of its own range is elsewhere and yet here.
-                    if other.start == range.start {
-                        return Ok(Stop::Cut(CutReason::Range));
+                    if other == NOWHERE || other.start == range.start {
+                        return Stop::Cut(CutReason::Range);
                     }
                     if let Err(reason) = self.stacks.change(&range, &other) {
-                        return Ok(Stop::Cut(reason));
+                        return Stop::Cut(reason);
                     }
                     (above, range, fresh) = (other.start, other, true);
                 }
@@ -112,26 +113,24 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     /// Takes one return address: pushes it, or says why the run of frames ends here.
     #[inline(always)]
-    fn return_address(&mut self, address: u64, frame: u64, next: u64) -> Result<Option<Stop>, Full> {
+    fn return_address(&mut self, address: u64, frame: u64, next: u64) -> Option<Stop> {
         if !self.is_text(address) {
-            return Ok(Some(not_text(address, frame, next)));
+            return Some(not_text(address, frame, next));
         }
-        if let Some(stop) = self.push_frame(address)? {
-            return Ok(Some(stop));
+        if !self.push_frame(address) {
+            return Some(Stop::Cut(CutReason::Depth));
         }
-        let border = self.kernel.border(address, frame);
-        Ok(border.map(|border| Stop::Border { marker: border.marker, rip_at: Some(border.rip_at), rbp: border.rbp }))
+        let border = self.kernel.border(address, frame)?;
+        Some(Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp })
     }
 }
 
 /// What a word in the place of a return address means, if it is not text.
 #[cold]
 pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
-    match Marker::decode(word) {
-        Some(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) => {
-            Stop::Border { marker, rip_at: Some(frame + 16), rbp: next }
-        }
-        None if word == 0 => Stop::Root,
+    match word {
+        FIRST_ENTRY..=SYSCALL => Stop::Border { marker: word, rip_at: Some(frame + 16), rbp: next },
+        0 => Stop::Root,
         _ => Stop::Cut(CutReason::NotText),
     }
 }

@@ -24,9 +24,9 @@ mod user;
 
 use crate::format::marker::{CutReason, Marker};
 use crate::hooks::{Kernel, Registers};
-use crate::ring::{Full, Sink};
+use crate::ring::Sink;
 use core::ops::Range;
-pub(crate) use plain::{Before, ROUND, Stand, innermost};
+pub(crate) use plain::{Before, Heights, ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
@@ -68,112 +68,116 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) in_interrupt: bool,
 }
 
+/// The range that no address is in: where the kernel declared none.
+const NOWHERE: Range<u64> = !7..!7;
+
+// What every rare part of a walk asks is one function each, not a copy in each of them: the plain part has its own.
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. An error means that
-    /// the sink is full; nothing of what it holds is a sample then.
-    pub(crate) fn run(&mut self, at: &Registers) -> Result<(), Full> {
-        let stop = if at.cs & 3 == 3 { self.user(at.rbp)? } else { self.innermost(at)? };
-        self.go_on(stop, at.rcx)
+    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink turns
+    /// out to be full, nothing of what it holds is a sample.
+    pub(crate) fn run(&mut self, at: &Registers) {
+        let stop = if at.cs & 3 == 3 { self.user(at.rbp) } else { self.innermost(at) };
+        self.go_on(stop, at.rcx);
     }
 
     /// A walk that begins at the frame of an entry stub: its marker, then what was interrupted.
-    pub(crate) fn behind(&mut self, frame: u64) -> Result<(), Full> {
-        let stop = match [0, 1].map(|index| self.word_of_frame(frame, index)) {
-            [Some(rbp), Some(marker)] => frame_pointer::not_text(marker, frame, rbp),
-            _ => Stop::Cut(CutReason::Range),
-        };
-        self.go_on(stop, 0)
+    pub(crate) fn behind(&mut self, frame: u64) {
+        let mut stop = Stop::Cut(CutReason::Range);
+        if self.holds(&self.stack_of(frame), frame, 16) {
+            // SAFETY: aligned words of a declared stack.
+            let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(frame + offset) });
+            stop = frame_pointer::not_text(marker, frame, rbp);
+        }
+        self.go_on(stop, 0);
     }
 
     /// The interrupted instruction in the frame of an entry stub.
     pub(crate) fn rip_of(&self, frame: u64) -> Option<u64> {
-        self.word_of_frame(frame, 2)
+        let address = frame.wrapping_add(16);
+        // SAFETY: an aligned word of a declared stack.
+        self.holds(&self.stack_of(address), address, 8).then(|| unsafe { self.memory.stack(address) })
     }
 
-    fn word_of_frame(&self, frame: u64, index: u64) -> Option<u64> {
-        let address = frame.checked_add(8 * index)?;
-        self.word(&self.stack_of(address)?, address)
-    }
-
-    /// The rest of a walk whose plain beginning, on the stack `range`, is in the sink already.
-    pub(crate) fn finish(&mut self, stand: Stand, range: Range<u64>) -> Result<(), Full> {
-        let stop = self.frames(stand.next(self.memory), range, false)?;
-        self.go_on(stop, 0)
+    /// The rest of a walk whose plain beginning, on the stack around `rsp`, is in the sink already.
+    pub(crate) fn finish(&mut self, stand: Stand, rsp: u64) {
+        let stop = self.frames(stand.next(self.memory), self.stack_of(rsp), false);
+        self.go_on(stop, 0);
     }
 
     /// The frames of interrupted kernel code, up to a border or the end.
-    fn innermost(&mut self, at: &Registers) -> Result<Stop, Full> {
+    #[inline(never)]
+    fn innermost(&mut self, at: &Registers) -> Stop {
         if let Some(frame) = self.kernel.entry_frame(at) {
-            return Ok(border::of_entry_frame(frame, at.rbp));
+            return border::of_entry_frame(frame, at.rbp);
         }
-        let Some(range) = self.stack_of(at.rsp) else { return Ok(Stop::Cut(CutReason::Range)) };
-        self.edge(at, &range)?;
+        let range = self.stack_of(at.rsp);
+        if range == NOWHERE {
+            return Stop::Cut(CutReason::Range);
+        }
+        self.edge(at, &range);
         self.frames((at.rbp, at.rsp), range, true)
     }
 
-    /// From border to border, to the end.
-    fn go_on(&mut self, mut stop: Stop, mut rcx: u64) -> Result<(), Full> {
-        loop {
-            match stop {
-                Stop::Root => return Ok(()),
-                Stop::Cut(reason) => return self.sink.push(Marker::Cut(Ok(reason)).encode()),
-                Stop::Border { marker, rip_at, rbp } => match self.cross(marker, rip_at, rbp, rcx)? {
-                    border::Crossed::Ended(end) => stop = end,
-                    border::Crossed::Kernel(interrupted) => {
-                        rcx = interrupted.rcx;
-                        stop = self.innermost(&interrupted)?;
-                    }
-                },
-            }
+    /// From border to border, to the end. `rcx` is the user's RIP where the innermost stub still has it there.
+    fn go_on(&mut self, mut stop: Stop, mut rcx: u64) {
+        while let Stop::Border { marker, rip_at, rbp } = stop {
+            stop = self.cross(marker, rip_at, rbp, rcx);
+            rcx = 0;
+        }
+        if let Stop::Cut(reason) = stop {
+            self.sink.push(Marker::Cut(Ok(reason)).encode());
         }
     }
 
     /// Adds a frame, if the limit allows one more.
-    #[inline(always)]
-    fn push_frame(&mut self, address: u64) -> Result<Option<Stop>, Full> {
-        if self.frames_left == 0 {
-            return Ok(Some(Stop::Cut(CutReason::Depth)));
+    #[inline(never)]
+    fn push_frame(&mut self, address: u64) -> bool {
+        let fits = self.frames_left > 0;
+        if fits {
+            self.frames_left -= 1;
+            self.sink.push(address);
         }
-        self.frames_left -= 1;
-        self.sink.push(address)?;
-        Ok(None)
+        fits
     }
 
-    /// Whether `address` is kernel code.
+    /// Whether `address` is kernel code; where nearly every walk asks.
     #[inline(always)]
     fn is_text(&self, address: u64) -> bool {
         self.text.contains(address) || self.kernel.is_text(address)
     }
 
-    /// The declared range around `address`.
-    #[inline(always)]
-    fn stack_of(&self, address: u64) -> Option<Range<u64>> {
-        let range = self.kernel.stack_range(address)?;
+    /// The same where few walks do.
+    #[inline(never)]
+    fn is_code(&self, address: u64) -> bool {
+        self.is_text(address)
+    }
+
+    /// The declared range around `address`, or [`NOWHERE`].
+    #[inline(never)]
+    fn stack_of(&self, address: u64) -> Range<u64> {
         // Against a kernel that declares nonsense: no address of an empty or crooked range is ever read.
-        let straight = range.end & 7 == 0 && range.contains(&address) && range.end - range.start >= 16;
-        straight.then_some(range)
+        let straight =
+            |range: &Range<u64>| range.end & 7 == 0 && range.contains(&address) && range.end - range.start >= 16;
+        self.kernel.stack_range(address).filter(straight).unwrap_or(NOWHERE)
     }
 
-    /// The stack word at `address`, if it is one of `range`.
+    /// Whether `bytes` from `address` on are words of `range`.
     #[inline(always)]
-    fn word(&self, range: &Range<u64>, address: u64) -> Option<u64> {
-        if address & 7 != 0 || address < range.start || address > range.end.wrapping_sub(8) {
-            return None;
-        }
-        // SAFETY: aligned, and inside a range that came from `stack_of`, whose ends are multiples of 8.
-        Some(unsafe { self.memory.stack(address) })
+    fn holds(&self, range: &Range<u64>, address: u64, bytes: u64) -> bool {
+        address & 7 == 0 && address >= range.start && address <= range.end.wrapping_sub(bytes)
     }
 
-    /// Eight bytes of code from `address`; behind the end of the main text they are 0, which is no instruction looked for.
-    fn code(&self, address: u64) -> Option<[u8; 8]> {
-        let missing = (address.checked_add(8)?).saturating_sub(self.text.end());
+    /// Eight bytes of code from `address`; what is no code is 0, which is no instruction looked for.
+    #[inline(never)]
+    fn code(&self, address: u64) -> [u8; 8] {
+        let missing = address.wrapping_add(8).saturating_sub(self.text.end());
         let from = if (1..8).contains(&missing) { address - missing } else { address };
-        if !self.is_text(address) || !self.is_text(from) || !self.is_text(from.checked_add(7)?) {
-            return None;
+        if !self.is_code(address) || !self.is_code(from) || !self.is_code(from.wrapping_add(7)) {
+            return [0; 8];
         }
         // SAFETY: first and last byte are kernel text; text ranges are not shorter than an instruction apart, and pages of
         // text are mapped whole.
         let bytes = unsafe { self.memory.code(from) };
-        Some((bytes >> (8 * (address - from))).to_le_bytes())
+        (bytes >> (8 * (address - from))).to_le_bytes()
     }
 }

@@ -19,8 +19,8 @@ pub(crate) const ROUND: usize = 16;
 pub(super) const SHORT_ROUND: usize = 4;
 
 /// The markers of entries lie side by side: interrupts, exceptions, syscall.
-const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
-const SYSCALL: u64 = Marker::Syscall.encode();
+pub(super) const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
+pub(super) const SYSCALL: u64 = Marker::Syscall.encode();
 const _: () = assert!(SYSCALL - FIRST_ENTRY == 0x200, "256 interrupts, 256 exceptions, then the syscall");
 
 /// A run of plain frames.
@@ -32,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) stand: Stand,
     /// The word that ended it: a saved rbp, or one in the place of a return address.
     last: u64,
+    /// Its stack.
+    pub(crate) heights: Heights,
 }
 
 impl Run {
@@ -59,13 +61,13 @@ impl Stand {
     /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
     /// instruction, and whether it was an interrupt or exception. Most samples end so.
     #[inline(always)]
-    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, range: &Range<u64>) -> Option<(u64, u64, bool)> {
+    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, heights: Heights) -> Option<(u64, u64, bool)> {
         let frame = self.0;
         // The two words of the frame, the five of the hardware's above.
-        if frame & 1 == 1 || range.end - frame < 8 * 7 {
+        if frame & 1 == 1 || heights.end().wrapping_sub(frame) < 8 * 7 {
             return None;
         }
-        // SAFETY: `frame` is a judged frame, so aligned and in the range, which has five more words above it.
+        // SAFETY: `frame` is a judged frame, so aligned and in the stack, which has five more words above it.
         let [marker, rip, cs] = [8, 16, 24].map(|offset| unsafe { memory.stack(frame + offset) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
         (is_entry && cs & 3 == 3 && rip != 0).then_some((marker, rip, marker < SYSCALL))
@@ -78,7 +80,7 @@ impl Stand {
 /// or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the next frame
 /// is good if and only if it is higher than the one before.
 #[derive(Clone, Copy)]
-struct Heights {
+pub(crate) struct Heights {
     origin: u64,
 }
 
@@ -89,6 +91,12 @@ impl Heights {
     #[inline(always)]
     fn of(range: &Range<u64>) -> Self {
         Self { origin: !bound(range) }
+    }
+
+    /// The end of the range.
+    #[inline(always)]
+    fn end(self) -> u64 {
+        (!self.origin).wrapping_add(16)
     }
 
     #[inline(always)]
@@ -201,11 +209,12 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             if !text.contains(address) || kernel.border(address, frame).is_some() {
                 // SAFETY: as above. Read again: to keep it would take another register.
                 let last = unsafe { memory.stack(frame + 8) };
-                return Run { end: address_of(place), stand: Stand(frame), last };
+                return Run { end: address_of(place), stand: Stand(frame), last, heights };
             }
             let next_height = heights.height(next);
             if next_height <= height {
-                return Run { end: address_of(place) + size_of_val(place), stand: Stand(frame | 1), last: next };
+                let end = address_of(place) + size_of_val(place);
+                return Run { end, stand: Stand(frame | 1), last: next, heights };
             }
             (frame, height) = (next, next_height);
         }
@@ -219,5 +228,5 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             }
         }
     }
-    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), last: frame }
+    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), last: frame, heights }
 }

@@ -1,6 +1,6 @@
 //! Why a walk, or a part of it, ended. Pure data; context: NMI.
 
-use crate::format::marker::{CutReason, Marker};
+use crate::format::marker::CutReason;
 
 /// The end of a run of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +11,8 @@ pub(crate) enum Stop {
     Cut(CutReason),
     /// An entry stub's frame: the walk goes on behind it.
     Border {
-        /// Interrupt, exception or syscall.
-        marker: Marker,
+        /// The word of an interrupt, exception or syscall.
+        marker: u64,
         /// The address of the saved RIP; `None`: the syscall stub still has it in rcx.
         rip_at: Option<u64>,
         /// rbp of the interrupted code.

@@ -5,31 +5,34 @@
 //! pointers is the rule, not damage.
 
 use super::{Memory, Stop, Walk};
+use crate::format::marker::CutReason;
 use crate::hooks::Kernel;
-use crate::ring::Full;
 
 /// The first address that is not the user's.
 const USER_END: u64 = 1 << 47;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Follows the user's chain from `frame`.
-    pub(super) fn user(&mut self, mut frame: u64) -> Result<Stop, Full> {
-        if !self.user_frames {
-            return Ok(Stop::Root);
-        }
+    #[inline(never)]
+    pub(super) fn user(&mut self, mut frame: u64) -> Stop {
         let mut above = 1;
-        while frame >= above && frame & 7 == 0 && frame < USER_END - 16 {
-            let (Some(next), Some(address)) = (self.kernel.read_user(frame), self.kernel.read_user(frame + 8)) else {
+        while self.user_frames && frame >= above && frame & 7 == 0 && frame < USER_END - 16 {
+            let (Some(next), Some(address)) = (self.user_word(frame), self.user_word(frame + 8)) else {
                 break;
             };
             if address == 0 || address >= USER_END {
                 break;
             }
-            if let Some(stop) = self.push_frame(address)? {
-                return Ok(stop);
+            if !self.push_frame(address) {
+                return Stop::Cut(CutReason::Depth);
             }
             (above, frame) = (frame + 16, next);
         }
-        Ok(Stop::Root)
+        Stop::Root
+    }
+
+    #[inline(never)]
+    fn user_word(&self, address: u64) -> Option<u64> {
+        self.kernel.read_user(address)
     }
 }

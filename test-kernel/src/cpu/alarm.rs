@@ -5,17 +5,19 @@
 //! instructions later. Works in QEMU only (see [`apic::set_timer_nmi`]), for one CPU at a time. While an alarm is due the
 //! timer is nobody else's; afterwards it fires once, and the scheduler sets it anew.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::entry::TrapFrame;
 use super::trap::NOTHING;
-use super::{apic, this, this_in_handler};
+use super::{apic, steps, this, this_in_handler};
 use crate::memory::stacks::STACK_BYTES;
 use crate::profiling;
 
 /// Orders to a CPU's next NMI, beside those in `trap.rs`.
 const FIRST: u8 = 2;
 const FURTHER: u8 = 3;
+const STEP: u8 = 4;
 
 /// Ticks of the timer after which the scheduler has it back.
 const TIMER_BACK: u32 = 1000;
@@ -24,11 +26,12 @@ const MEASURED: u64 = 64;
 
 /// How long after the first NMI the second one comes, and the third after that; 0: none.
 static DELAYS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
-/// What the last NMI has interrupted, if others came before it, and whether that was the handler of one of them.
-static LAST_AT: AtomicU64 = AtomicU64::new(0);
+/// Whether the last NMI has interrupted the handler of one before it.
 static WAS_NESTED: AtomicBool = AtomicBool::new(false);
 /// The first NMI's tick is one that is measured.
 static IS_MEASURED: AtomicBool = AtomicBool::new(false);
+/// What the first NMI is to have interrupted, if not what it has; null: that.
+static PRETENDED: AtomicPtr<TrapFrame> = AtomicPtr::new(ptr::null_mut());
 /// Ticks numbered here.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 
@@ -48,7 +51,6 @@ pub fn nested_after(count: u32, delays: [u32; 2]) {
             raise_tick(cpu);
         }
         DELAYS.iter().zip(delays).for_each(|(place, delay)| place.store(delay, Ordering::Relaxed));
-        LAST_AT.store(0, Ordering::Relaxed);
         WAS_NESTED.store(false, Ordering::Relaxed);
         this().nmi_order.store(FIRST, Ordering::Relaxed);
         apic::set_timer_nmi(true);
@@ -61,8 +63,16 @@ pub fn set_measured(measured: bool) {
     IS_MEASURED.store(measured, Ordering::Relaxed);
 }
 
+/// The first NMI in `work` says that it has interrupted something else.
+pub fn pretend(interrupted: &TrapFrame, work: impl FnOnce()) {
+    PRETENDED.store(ptr::from_ref(interrupted).cast_mut(), Ordering::Relaxed);
+    work();
+    PRETENDED.store(ptr::null_mut(), Ordering::Relaxed);
+}
+
 fn raise_tick(cpu: usize) {
-    TICKS.fetch_add(1, Ordering::Relaxed);
+    // One that is no CPU of this machine has none (see `gdt::as_cpu`).
+    TICKS.fetch_add(u64::from(cpu < super::count()), Ordering::Relaxed);
     profiling::raise_tick(cpu);
 }
 
@@ -71,23 +81,30 @@ pub fn is_due() -> bool {
     this().nmi_order.load(Ordering::Relaxed) != NOTHING
 }
 
-/// The instruction that the last of several NMIs has interrupted.
-pub fn last_at() -> Option<u64> {
-    Some(LAST_AT.load(Ordering::Relaxed)).filter(|at| *at != 0)
-}
-
-/// Whether that was the handler of another one.
+/// Whether the last of several NMIs has interrupted the handler of another one.
 pub fn was_nested() -> bool {
     WAS_NESTED.load(Ordering::Relaxed)
 }
 
-/// Does what was ordered. NMI context.
-pub fn on_nmi(order: u8, frame: &TrapFrame) {
+/// Does what was ordered; what the profiler is to take for interrupted. NMI context.
+pub fn on_nmi(order: u8, frame: &TrapFrame) -> &TrapFrame {
+    // SAFETY: null, or what `pretend` has borrowed while its work runs, in which this NMI has come.
+    let pretended = unsafe { PRETENDED.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() };
+    obey(order, frame);
+    pretended.unwrap_or(frame)
+}
+
+#[inline(always)]
+fn obey(order: u8, frame: &TrapFrame) {
     let cpu = this_in_handler();
+    if order == STEP {
+        raise_tick(super::id_in_handler());
+        return steps::on_nmi(frame);
+    }
     if order == FURTHER {
         let stack = |address: u64| address & !(STACK_BYTES - 1);
         let is_nested = !frame.is_user() && stack(frame.rsp) == stack(core::ptr::from_ref(frame) as u64);
-        LAST_AT.store(frame.rip, Ordering::Relaxed);
+        steps::count(frame.rip);
         WAS_NESTED.store(is_nested, Ordering::Relaxed);
         // Its tick is numbered now: the handlers before it may have taken theirs.
         raise_tick(super::id_in_handler());
@@ -96,12 +113,21 @@ pub fn on_nmi(order: u8, frame: &TrapFrame) {
     let delay = next.load(Ordering::Relaxed);
     next.store(then.load(Ordering::Relaxed), Ordering::Relaxed);
     then.store(0, Ordering::Relaxed);
+    if delay == 0 && steps::is_wanted() {
+        cpu.nmi_order.store(STEP, Ordering::Relaxed);
+        return steps::begin();
+    }
     if delay == 0 {
-        cpu.nmi_order.store(NOTHING, Ordering::Relaxed);
-        apic::set_timer_nmi(false);
-        return apic::start_timer(TIMER_BACK);
+        return end();
     }
     cpu.nmi_order.store(FURTHER, Ordering::Relaxed);
     apic::start_timer(delay);
     x86_64::instructions::interrupts::int3();
+}
+
+/// The last NMI has come: the timer is the scheduler's again. NMI context.
+pub fn end() {
+    this_in_handler().nmi_order.store(NOTHING, Ordering::Relaxed);
+    apic::set_timer_nmi(false);
+    apic::start_timer(TIMER_BACK);
 }

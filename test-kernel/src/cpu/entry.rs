@@ -332,7 +332,12 @@ fn frame_in_stub(at: Registers) -> Option<EntryFrame> {
         // SAFETY: inside the stub RSP is this CPU's kernel or NMI stack, and the marker was just there; an NMI that interrupts
         // it has its own frame below RSP.
         let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
-        return on_stack(Marker::decode(marker)?, above);
+        let marker = match marker & 0xf00 {
+            0x100 => Marker::Interrupt(marker as u8),
+            0x200 => Marker::Exception(marker as u8),
+            _ => Marker::Syscall,
+        };
+        return on_stack(marker, above);
     }
     if (address(syscall_entry)..syscall_saved).contains(&rip) {
         return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
@@ -358,6 +363,15 @@ pub fn stub(vector: u8) -> u64 {
         // SAFETY: the table is constant data of the assembly above.
         _ => unsafe { trap_stub_table[vector as usize] },
     }
+}
+
+/// An instruction of the entry stubs where the profiler looks closer, or any byte of the system call's stub.
+#[cfg(feature = "profiling")]
+pub fn any_instruction(number: u64) -> u64 {
+    // SAFETY: constant data of the assembly above.
+    let [_, _, places @ ..] = unsafe { entry_places };
+    let stub = syscall_entry as *const () as u64;
+    places.get(number as usize % 16).copied().unwrap_or(stub + number / 16 % 96)
 }
 
 /// Points `syscall` at its stub and GS at this CPU's block.

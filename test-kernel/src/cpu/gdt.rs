@@ -10,7 +10,7 @@ use x86_64::instructions::tables::load_tss;
 use x86_64::structures::gdt::{Descriptor, DescriptorFlags, GlobalDescriptorTable, SegmentSelector};
 use x86_64::structures::tss::TaskStateSegment;
 
-use super::{CPUS, MAX_CPUS};
+use super::{CPUS, DOUBLE_FAULT_STACK, MACHINE_CHECK_STACK, MAX_CPUS, NMI_STACK};
 use crate::memory::stacks;
 use core::sync::atomic::Ordering;
 
@@ -61,15 +61,16 @@ pub fn init(cpu: usize) {
         gdt
     });
     let nmi = stacks::allocate_nmi();
-    CPUS[cpu].nmi_stack.store(nmi, Ordering::Relaxed);
-    let fault_top = stacks::allocate() + stacks::STACK_BYTES;
-    let check_top = stacks::allocate() + stacks::STACK_BYTES;
+    let (fault, check) = (stacks::allocate(), stacks::allocate());
+    for (place, base) in [(NMI_STACK, nmi), (DOUBLE_FAULT_STACK, fault), (MACHINE_CHECK_STACK, check)] {
+        CPUS[cpu].stacks[place].store(base, Ordering::Relaxed);
+    }
     // SAFETY: this CPU's own TSS, not loaded yet.
     unsafe {
         let tss = &mut *TSS[cpu].0.get();
         tss.interrupt_stack_table[IST_NMI as usize] = VirtAddr::new(nmi + stacks::STACK_BYTES);
-        tss.interrupt_stack_table[IST_DOUBLE_FAULT as usize] = VirtAddr::new(fault_top);
-        tss.interrupt_stack_table[IST_MACHINE_CHECK as usize] = VirtAddr::new(check_top);
+        tss.interrupt_stack_table[IST_DOUBLE_FAULT as usize] = VirtAddr::new(fault + stacks::STACK_BYTES);
+        tss.interrupt_stack_table[IST_MACHINE_CHECK as usize] = VirtAddr::new(check + stacks::STACK_BYTES);
     }
     gdt.load();
     // SAFETY: the selectors are those of the table just loaded; each TSS is loaded once, by its own CPU.
@@ -79,6 +80,29 @@ pub fn init(cpu: usize) {
         DS::set_reg(SegmentSelector(0));
         ES::set_reg(SegmentSelector(0));
         load_tss(SegmentSelector(FIRST_TSS + 16 * cpu as u16));
+    }
+}
+
+/// Runs `work` under the number of a CPU that the machine does not have: with that one's task state, the stacks of this one's.
+/// Interrupts off.
+#[cfg(feature = "profiling")]
+pub fn as_cpu(cpu: usize, work: impl FnOnce()) {
+    let selector = |cpu: usize| SegmentSelector(FIRST_TSS + 16 * cpu as u16);
+    let own = super::id();
+    // SAFETY: no CPU has this number, and none changes its own stacks while this runs: the processor finds the same in both.
+    // A task state is marked busy when it is loaded (bit 41, SDM volume 3A, 8.2.3), and must not be when it is loaded again;
+    // the table is there for ever.
+    unsafe {
+        *TSS[cpu].0.get() = *TSS[own].0.get();
+        let table = x86_64::instructions::tables::sgdt().base.as_mut_ptr::<u64>();
+        let load = |cpu: usize| {
+            let entry = table.add(selector(cpu).0 as usize / 8);
+            entry.write_volatile(entry.read_volatile() & !(1 << 41));
+            load_tss(selector(cpu));
+        };
+        load(cpu);
+        work();
+        load(own);
     }
 }
 

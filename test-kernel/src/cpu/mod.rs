@@ -12,6 +12,8 @@ pub mod gdt;
 pub mod idt;
 pub mod ioapic;
 pub mod smp;
+#[cfg(feature = "profiling")]
+pub mod steps;
 pub mod trap;
 pub mod turns;
 
@@ -23,6 +25,18 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The greatest number of CPUs this kernel runs.
 pub const MAX_CPUS: usize = 16;
+
+/// How many stacks a CPU can have in use.
+pub const STACKS: usize = 11;
+/// Which of them are there whatever runs: behind the running thread's and the other one's.
+pub const NMI_STACK: usize = 2;
+/// See [`NMI_STACK`].
+pub const DOUBLE_FAULT_STACK: usize = 3;
+/// See [`NMI_STACK`].
+pub const MACHINE_CHECK_STACK: usize = 4;
+/// The first one that a workload may add.
+#[cfg(feature = "profiling")]
+pub const ADDED_STACKS: usize = 5;
 
 /// In the place of a stack's base where there is none yet: no base has a low bit.
 const NO_STACK: u64 = 1;
@@ -42,8 +56,9 @@ pub struct Cpu {
     pub need_resched: AtomicBool,
     /// Whether the CPU waits in `hlt` for work; cleared by who wakes it and by every interrupt.
     pub halted: AtomicBool,
-    /// Bases of the kernel stacks in use: the running thread's, and during a switch also the other one's.
-    pub stacks: [AtomicU64; 2],
+    /// Bases of the kernel stacks in use: the running thread's, during a switch also the other one's, those for NMI, double
+    /// fault, and machine check, and what a workload adds.
+    pub stacks: [AtomicU64; STACKS],
     /// Where this CPU publishes what it is at, if it does (the way `published`).
     #[cfg(feature = "profiling")]
     pub publisher: AtomicPtr<kprof::Publisher>,
@@ -51,8 +66,6 @@ pub struct Cpu {
     pub context: AtomicU64,
     /// Whether the running context is the idle one.
     pub idle: AtomicBool,
-    /// Base of the NMI stack.
-    pub nmi_stack: AtomicU64,
     /// Whether the CPU runs the scheduler: its timer means the end of a slice.
     pub schedules: AtomicBool,
     /// When its time slice ends, in nanoseconds since boot.
@@ -72,6 +85,18 @@ pub struct Cpu {
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
+    /// Whether the stack with this base is in use here. Callable in an NMI.
+    #[inline(always)]
+    pub fn has_stack(&self, base: u64) -> bool {
+        self.stacks[0].load(Ordering::Relaxed) == base || self.has_other_stack(base)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_other_stack(&self, base: u64) -> bool {
+        self.stacks[1..].iter().any(|stack| stack.load(Ordering::Relaxed) == base)
+    }
+
     const fn new() -> Self {
         Self {
             syscall_scratch: UnsafeCell::new(0),
@@ -80,12 +105,11 @@ impl Cpu {
             online: AtomicBool::new(false),
             need_resched: AtomicBool::new(false),
             halted: AtomicBool::new(false),
-            stacks: [const { AtomicU64::new(NO_STACK) }; 2],
+            stacks: [const { AtomicU64::new(NO_STACK) }; STACKS],
             #[cfg(feature = "profiling")]
             publisher: AtomicPtr::new(core::ptr::null_mut()),
             context: AtomicU64::new(0),
             idle: AtomicBool::new(true),
-            nmi_stack: AtomicU64::new(NO_STACK),
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
             own_tick_ns: AtomicU64::new(u64::MAX),

@@ -14,6 +14,8 @@ pub const NOTHING: u8 = 0;
 /// Stop for good (panic).
 pub const STOP: u8 = 1;
 
+#[cfg(feature = "profiling")]
+const DEBUG: u8 = 1;
 const BREAKPOINT: u8 = 3;
 const DOUBLE_FAULT: u8 = 8;
 const PAGE_FAULT: u8 = 14;
@@ -74,6 +76,10 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
         // An `int3` in kernel code has no meaning but to have happened.
         return;
     }
+    #[cfg(feature = "profiling")]
+    if vector == DEBUG && !frame.is_user() {
+        return super::steps::on_step(frame);
+    }
     if !frame.is_user() {
         if vector == DOUBLE_FAULT && stacks::is_guard(frame.rsp.wrapping_sub(8)) {
             panic!("kernel stack overflow at {:#x}", frame.rip);
@@ -90,18 +96,18 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
     signal::raise_fault(frame, number, frame.rip);
 }
 
-/// What an NMI is to do besides being a tick.
+/// What an NMI is to do besides being a tick; what the profiler is to take for interrupted.
 #[cold]
 #[inline(never)]
-fn ordered(order: u8, frame: &TrapFrame) {
+fn ordered(order: u8, frame: &TrapFrame) -> &TrapFrame {
     if order == STOP {
         loop {
             x86_64::instructions::hlt();
         }
     }
     #[cfg(feature = "profiling")]
-    super::alarm::on_nmi(order, frame);
-    let _ = frame;
+    let frame = super::alarm::on_nmi(order, frame);
+    frame
 }
 
 /// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
@@ -109,9 +115,7 @@ fn ordered(order: u8, frame: &TrapFrame) {
 extern "C" fn nmi_enter(frame: &TrapFrame) {
     let cpu = super::this_in_handler();
     let order = cpu.nmi_order.load(Ordering::Relaxed);
-    if order != NOTHING {
-        ordered(order, frame);
-    }
+    let frame = if order == NOTHING { frame } else { ordered(order, frame) };
     profiling::on_nmi(frame);
     cpu.nmi_pending.store(false, Ordering::Relaxed);
 }

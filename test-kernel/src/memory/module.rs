@@ -28,10 +28,11 @@ pub fn is_text(address: u64) -> bool {
         && address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
 }
 
-/// Where the module's code begins; 0 while there is none.
+/// The module's code; empty while there is none.
 #[cfg(feature = "profiling")]
-pub fn first_address() -> u64 {
-    TEXT_START.load(Ordering::Relaxed)
+pub fn text() -> core::ops::Range<u64> {
+    let start = TEXT_START.load(Ordering::Relaxed);
+    start..start + TEXT_BYTES.load(Ordering::Relaxed)
 }
 
 /// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.

@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 
 use kprof::format::marker::MARKER_PAGE;
 
-use crate::cpu;
-use crate::memory::{module, paging};
+use crate::cpu::{self, ADDED_STACKS, NMI_STACK, STACKS};
+use crate::memory::{module, paging, stacks};
 use crate::random;
 
 const WORDS: usize = 96;
@@ -50,30 +50,60 @@ unsafe extern "C" {
     static call_form_ends: [u64; 10];
 }
 
-fn one_of<T: Copy>(choices: &[T]) -> T {
+/// One of some choices.
+pub fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[random::next() as usize % choices.len()]
 }
 
-/// An address of kernel code.
+/// An address of kernel code; of the module's, perhaps one a bit behind its end.
 fn code() -> u64 {
     let (start, end) = paging::text_range();
     // SAFETY: constant data of the assembly above.
     let forms = unsafe { &call_form_ends };
     match random::next() % 4 {
         0 => start + random::next() % (end - start),
-        1 => module::first_address() + random::next() % 64,
+        1 => {
+            let text = module::text();
+            text.start + random::next() % (text.end - text.start + 64)
+        }
         _ => call_forms as *const () as u64 + one_of(forms),
     }
 }
 
+/// Declares more stacks to be in use, as many as there is room for, and throws words onto them. Once; for ever.
+pub fn add_stacks() {
+    for place in &cpu::this().stacks[ADDED_STACKS..] {
+        place.store(stacks::allocate(), Ordering::Relaxed);
+    }
+    (NMI_STACK..STACKS).for_each(fill_other);
+}
+
+/// The lowest words of one of the stacks on which nobody runs, or only NMIs, which do not come down to there.
+fn lowest(place: usize) -> u64 {
+    cpu::this().stacks[place].load(Ordering::Relaxed) + 64
+}
+
+/// Throws them.
+fn fill_other(place: usize) {
+    let base = lowest(place);
+    for index in 0..WORDS as u64 {
+        // SAFETY: words of this CPU's own stack that nobody uses.
+        unsafe { ((base + 8 * index) as *mut u64).write_volatile(word(base)) };
+    }
+}
+
+/// A place on such a stack.
+pub fn other() -> u64 {
+    lowest(NMI_STACK + random::next() as usize % (STACKS - NMI_STACK)) + 8 * (random::next() % WORDS as u64)
+}
+
 /// A word of a stack whose words begin at `base`.
-fn word(base: u64) -> u64 {
-    let other = cpu::this().nmi_stack.load(Ordering::Relaxed);
+pub fn word(base: u64) -> u64 {
     let place = |base: u64| base + 8 * (random::next() % WORDS as u64);
     match random::next() % 16 {
         0..=4 => place(base),
         5..=9 => code(),
-        10 => place(other + 64),
+        10 => other(),
         11 => one_of(&[0, 1, base + 3, base + 8 * WORDS as u64, 0xdead_beef_0000_0000, u64::MAX]),
         12 => 0,
         _ => MARKER_PAGE | one_of(&[0x121, 0x20e, 0x300, 0x401, 0x500, 0x600]),
@@ -121,7 +151,7 @@ fn fill(words: &mut [u64], base: u64) {
 }
 
 /// How the stacks of [`build`] end; the first [`PLAIN_ENDS`] are what the short way of the handler meets.
-pub const ENDS: usize = 14;
+pub const ENDS: usize = 16;
 /// Ends that are tried behind chains of every length.
 pub const PLAIN_ENDS: usize = 6;
 /// What stands lowest on the stacks of [`build`]: nothing, or an address behind a call of each form.
@@ -130,8 +160,10 @@ pub const TOPS: usize = 12;
 /// A chain of so many plain frames, then one of several ends; lowest on the stack, something.
 #[inline(never)]
 pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
-    let mut stack = [0; 1 + WORDS];
-    let base = black_box(&mut stack)[1..].as_mut_ptr() as u64;
+    let mut stack = [0; 2 + WORDS];
+    // Not twice in a row at the same place: the handler guesses that frames are where they were.
+    let stack = &mut stack[(depth + end) % 2..];
+    let base = black_box(&mut *stack)[1..].as_mut_ptr() as u64;
     let address = paging::text_range().0 + 0x2000;
     let place = |at: usize| base + 8 * at as u64;
     // SAFETY: constant data of the assembly above.
@@ -146,7 +178,8 @@ pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
         (words[at], words[at + 1]) = (place(at + 2), address);
     }
     let at = 2 * depth;
-    let other = cpu::this().nmi_stack.load(Ordering::Relaxed) + 64;
+    let other = lowest(NMI_STACK);
+    let top = lowest(STACKS - 1) - 64 + stacks::STACK_BYTES;
     let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
     // Where a frame above a hardware frame is.
     let above = place(at + 8);
@@ -164,17 +197,28 @@ pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
         10 => &[other, address],
         11 => &[base, address],
         12 => &[above, fault, address, 0x08, 0x202, base, 0x10],
+        13 => &[lowest(NMI_STACK + 1), address],
+        14 => &[top - 16, address],
         _ => &[other, interrupt, address, 0x08, 0x202, other, 0x10],
     };
     words[at..at + frame.len()].copy_from_slice(frame);
-    for (index, word) in [other + 16, address, base, address].into_iter().enumerate() {
-        // SAFETY: this CPU's own NMI stack, far below where NMIs are.
-        unsafe { ((other + 8 * index as u64) as *mut u64).write_volatile(word) };
+    // From one stack to the next, back from the last one.
+    for (from, to) in (NMI_STACK..STACKS).zip((NMI_STACK + 1..STACKS).map(lowest).chain([base])) {
+        let from = lowest(from);
+        for (index, word) in [from + 16, address, to, address].into_iter().enumerate() {
+            // SAFETY: this CPU's own stacks; on the NMI's, far below where NMIs are.
+            unsafe { ((from + 8 * index as u64) as *mut u64).write_volatile(word) };
+        }
     }
-    black_box(&mut stack);
+    // An entry's frame in the last two words of a stack, the hardware's beyond.
+    for (place, word) in [(top - 16, 0), (top - 8, syscall)] {
+        // SAFETY: words of this CPU's own stack that nobody uses.
+        unsafe { (place as *mut u64).write_volatile(word) };
+    }
+    black_box(&mut *stack);
     armed();
     spin(base - 8, base);
-    black_box(&mut stack);
+    black_box(stack);
 }
 
 /// Throws a stack and spins on it. Interrupts off; `armed` orders the NMI.
@@ -184,12 +228,7 @@ pub fn throw(armed: impl FnOnce()) {
     let base = black_box(&mut stack)[1..].as_mut_ptr() as u64;
     fill(&mut stack[1..], base);
     stack[0] = one_of(&[0, 0, 0, code()]);
-    // The lowest words of the NMI's stack, which no NMI comes down to.
-    let other = cpu::this().nmi_stack.load(Ordering::Relaxed) + 64;
-    for index in 0..WORDS as u64 {
-        // SAFETY: this CPU's own NMI stack, far below where NMIs are.
-        unsafe { ((other + 8 * index) as *mut u64).write_volatile(word(base)) };
-    }
+    fill_other(NMI_STACK + random::next() as usize % (STACKS - NMI_STACK));
     // rbp leads to the first frame or anywhere; the lowest word of the stack is anything, or none that looks like code.
     let rsp = base + 8 * (random::next() % 8);
     let rbp = one_of(&[rsp, rsp + 16, rsp + 24, word(base)]);
@@ -198,6 +237,27 @@ pub fn throw(armed: impl FnOnce()) {
     armed();
     spin(rsp, rbp);
     black_box(&mut stack);
+}
+
+/// Throws a stack for registers that are pretended; of its words, many are `caller`s.
+pub fn with_stack(caller: impl Fn() -> u64, work: impl FnOnce(u64)) {
+    let mut stack = [0; WORDS];
+    let base = black_box(&mut stack).as_mut_ptr() as u64;
+    fill(&mut stack, base);
+    for word in &mut stack[..16] {
+        *word = one_of(&[*word, *word, caller()]);
+    }
+    fill_other(NMI_STACK + random::next() as usize % (STACKS - NMI_STACK));
+    work(black_box(&mut stack).as_mut_ptr() as u64);
+    black_box(&mut stack);
+}
+
+/// Spins where it is.
+pub fn spin_here(armed: impl FnOnce()) {
+    armed();
+    for turn in 0..SPINS {
+        black_box(turn);
+    }
 }
 
 /// Spins on another stack.

@@ -15,6 +15,8 @@ mod handler;
 mod heap;
 mod pages;
 #[cfg(feature = "profiling")]
+mod registers;
+#[cfg(feature = "profiling")]
 mod sweep;
 mod switch;
 #[cfg(feature = "profiling")]

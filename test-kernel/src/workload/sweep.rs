@@ -1,13 +1,21 @@
 //! Work with an NMI at each of its instructions, one run after the other: `cargo xtask sweep`.
 //!
-//! `/kernel/sweep` takes `tree` (the call tree), `vectors` (every interrupt vector that does nothing), `handler` (an NMI's own
-//! handler, by a second NMI, and by a third), `measured` (the same with ticks that are measured; `measure
-//! on` and `off`: for all that follows), `dice ROUNDS` (NMIs in NMIs on stacks thrown by dice), `drain on`
-//! and `off` (the records are read here, and given up), or one to three numbers: an NMI so many instructions from now on, another so many after it, whatever is
-//! run then. Sampling must be stopped. The samples are records like all others; what the last of several NMIs has
-//! interrupted goes to the log with `report`: `nested: ADDRESS HITS`.
+//! In: what is written to `/kernel/sweep`, one order each time; sampling must be stopped.
+//!
+//! | order | what is done |
+//! |---|---|
+//! | `tree`, `vectors` | an NMI at each instruction of the call tree, of the interrupts that do nothing |
+//! | `handler` | an NMI with an `int3` in its handler, a second one at each of the handler's instructions |
+//! | `stacks`, `edges`, `unknown` | an NMI above stacks of each kind; one that says that it has interrupted an instruction around which a caller is looked for; one on a CPU that the profiler does not know |
+//! | `dice N`, `registers N` | N times NMIs on stacks, with registers, that are thrown by dice |
+//! | `steps on`, `off` | from now on the last NMI's handler runs in steps, with an NMI at each instruction that has had none (`cpu::steps`) |
+//! | `measure on`, `off` | from now on ticks are such that are measured |
+//! | `drain on`, `off` | from now on the records are read here, and given up |
+//! | `N`, `N M`, `N M O` | an NMI after N instructions from now on, whatever is run then, another after M more, after O more |
+//! | `report` | hits of NMIs that were not the first to the log: `nested: ADDRESS HITS` |
+//!
+//! Out: samples, records like all others.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::hint::{black_box, spin_loop};
 use core::ops::Range;
@@ -15,17 +23,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use x86_64::instructions::interrupts::without_interrupts;
 
-use super::{chains, dice, tree, vectors};
-use crate::cpu::{self, alarm};
+use super::{dice, registers, tree, vectors};
+use crate::cpu::{self, MAX_CPUS, alarm, gdt, steps};
 use crate::lock::Lock;
-use crate::log;
 use crate::profiling::PROFILER;
 use crate::random;
 use crate::syscall::errno::{Errno, Result};
 use crate::task::preempt;
-
-/// Hits of nested NMIs that are not in the log yet.
-static HITS: Lock<BTreeMap<u64, u64>> = Lock::new(BTreeMap::new());
 
 /// Whether records are read here, and given up; and where to.
 static DRAINS: AtomicBool = AtomicBool::new(false);
@@ -34,18 +38,30 @@ const RECORDS_BYTES: usize = 64 * 1024;
 
 /// One command.
 pub fn run(text: &[u8]) -> Result<()> {
+    steps::init();
+    static STACKS: spin::Once = spin::Once::new();
+    STACKS.call_once(dice::add_stacks);
     let text = core::str::from_utf8(text).map_err(|_| Errno::EINVAL)?;
     match text {
         "tree" => at_every_instruction(alarm::after, tree::climb),
         "vectors" => all_vectors(),
         "handler" => handler(),
-        "measured" => measured(),
+        "stacks" => stacks(),
+        "edges" => {
+            (0..registers::edges()).for_each(|edge| once(false, || registers::edge(edge, || alarm::after(IN_THROW))))
+        }
+        "unknown" => unknown(),
         "measure on" => alarm::set_measured(true),
         "measure off" => alarm::set_measured(false),
+        "steps on" => steps::set_wanted(true),
+        "steps off" => steps::set_wanted(false),
         "drain on" => DRAINS.store(true, Ordering::Relaxed),
         "drain off" => DRAINS.store(false, Ordering::Relaxed),
-        "report" => report(),
+        "report" => steps::report(),
         _ if let Some(rounds) = text.strip_prefix("dice ") => dice(rounds.parse().map_err(|_| Errno::EINVAL)?),
+        _ if let Some(rounds) = text.strip_prefix("registers ") => {
+            registers(rounds.parse().map_err(|_| Errno::EINVAL)?)
+        }
         _ => return from_here_on(text),
     }
     Ok(())
@@ -90,86 +106,127 @@ fn from_here_on(text: &str) -> Result<()> {
     }
     let [first, delays @ ..] = numbers;
     wait();
-    keep_last();
+    drain();
     alarm::nested_after(first.max(1), delays);
     Ok(())
 }
 
-/// Where the first NMI comes: in the call tree, in an interrupt's stubs, in code that spins.
-const IN_TREE: (Range<u32>, usize) = (10..210, 6);
-const IN_STUBS: (Range<u32>, usize) = (10..230, 6);
-const IN_SPIN: u32 = 2_500;
-/// How long code spins.
-const SPINS: u64 = 3_000;
+/// Where the first NMI comes: in the call tree, in an interrupt's stubs.
+const IN_TREE: (Range<u32>, usize) = (10..210, 40);
+const IN_STUBS: (Range<u32>, usize) = (10..230, 40);
+/// Where it comes while a thrown stack is spun on, and how long the handlers run that further NMIs come in.
+const IN_THROW: u32 = 150;
+const HANDLER: u64 = 1000;
+/// QEMU's NMIs are not always where they were ordered.
+const MOST_TRIES: usize = 4;
 /// Plain frames of the longest chain that is built.
 const LONGEST: usize = 18;
-/// Where a second NMI comes that a third one is to find its end of.
-const SECONDS: (Range<u32>, usize) = (140..500, 20);
 
-/// The handler of an NMI with another NMI at each of its instructions, above stacks of each kind.
+/// The handler of an NMI, with an `int3` in it and another NMI at each of its instructions.
 fn handler() {
     let places = |(range, step): (Range<u32>, usize)| range.step_by(step);
     for first in places(IN_TREE) {
-        at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), |_| tree::climb());
+        at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), tree::climb);
     }
     for first in places(IN_STUBS) {
         let vector = vectors::quiet().next().unwrap_or_default();
-        let work = |_| vectors::interrupt(vector);
-        at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), work);
-    }
-    let stacks = (1..=LONGEST).flat_map(|depth| (0..dice::PLAIN_ENDS).map(move |end| (depth, end, 0)));
-    let ends = (dice::PLAIN_ENDS..dice::ENDS).map(|end| (2, end, 0));
-    let tops = (1..dice::TOPS).map(|top| (1, 0, top));
-    for (depth, end, top) in stacks.chain(ends).chain(tops) {
-        let work = |last| dice::build(depth, end, top, || alarm::nested_after(IN_THROW, [last, 0]));
-        at_every_instruction_of_handler(|_| {}, work);
-    }
-    for kind in 0..chains::KINDS {
-        let work = |round: u32| chains::spin_one(kind, round.into(), SPINS);
-        at_every_instruction_of_handler(|last| alarm::nested_after(IN_SPIN, [last, 0]), work);
-    }
-    for second in places(SECONDS) {
-        let work = |_| chains::spin_one(1, 1, SPINS);
-        at_every_instruction_of_handler(|last| alarm::nested_after(IN_SPIN, [second, last]), work);
+        at_every_instruction_of_handler(|last| alarm::nested_after(first, [last, 0]), || vectors::interrupt(vector));
     }
 }
 
-/// Where the first NMI comes while a thrown stack is spun on, and how long the handlers run that further NMIs come in.
-const IN_THROW: u32 = 150;
-const HANDLER: u64 = 1000;
+/// An NMI above stacks of each kind.
+fn stacks() {
+    let lengths = (0..=LONGEST).flat_map(|depth| (0..dice::PLAIN_ENDS).map(move |end| (depth, end, 0)));
+    let ends = (dice::PLAIN_ENDS..dice::ENDS).map(|end| (2, end, 0));
+    let tops = (1..dice::TOPS).map(|top| (1, 0, top));
+    for (depth, end, top) in lengths.chain(ends).chain(tops) {
+        once(false, || dice::build(depth, end, top, || alarm::after(IN_THROW)));
+    }
+}
+
+/// An NMI on a CPU that the profiler was not told of.
+fn unknown() {
+    for _ in 0..MOST_TRIES {
+        preempt::disable();
+        without_interrupts(|| {
+            gdt::as_cpu(MAX_CPUS - 1, || {
+                dice::spin_here(|| alarm::after(IN_THROW));
+                wait();
+            });
+        });
+        preempt::enable();
+    }
+}
 
 /// NMIs inside NMIs on stacks that are thrown by dice, at places that are.
 fn dice(rounds: u64) {
-    for round in 0..rounds {
+    thrown(rounds, |round| {
+        let somewhere = || 1 + (random::next() % HANDLER) as u32;
+        let third = if round % 4 == 2 { somewhere() } else { 0 };
+        dice::throw(|| alarm::nested_after(IN_THROW, [somewhere(), third]));
+    });
+}
+
+/// NMIs that say that they have interrupted registers thrown by dice.
+fn registers(rounds: u64) {
+    thrown(rounds, |_| registers::throw(|| alarm::after(IN_THROW)));
+}
+
+/// So many rounds of work, some in the idle context, some with a tick that is measured. With steps: until so many in a row have
+/// brought nothing new.
+fn thrown(rounds: u64, work: impl Fn(u64)) {
+    let (mut round, mut end) = (0, rounds);
+    while round < end {
         alarm::set_measured(round % 4 == 0);
-        preempt::disable();
-        let idle = cpu::this().idle.swap(round % 8 == 1, Ordering::Relaxed);
-        without_interrupts(|| {
-            let somewhere = || 1 + (random::next() % HANDLER) as u32;
-            let third = if round % 4 == 2 { somewhere() } else { 0 };
-            dice::throw(|| alarm::nested_after(IN_THROW, [somewhere(), third]));
-            wait();
-        });
-        cpu::this().idle.store(idle, Ordering::Relaxed);
-        preempt::enable();
-        keep_last();
+        once(round % 8 == 1, || work(round));
+        round += 1;
+        if steps::has_news() && steps::is_wanted() {
+            end = round + rounds;
+        }
     }
     alarm::set_measured(false);
 }
 
+/// Work in which one or several NMIs come, in the idle context or not; again, if one of them has missed its place.
+fn once(idle: bool, work: impl Fn()) {
+    let state = random::state();
+    for _ in 0..MOST_TRIES {
+        random::repeat(state);
+        once_only(idle, &work);
+        if !steps::has_missed() {
+            break;
+        }
+    }
+}
+
+fn once_only(idle: bool, work: impl Fn()) {
+    preempt::disable();
+    let was_idle = cpu::this().idle.swap(idle, Ordering::Relaxed);
+    without_interrupts(|| {
+        let seed = random::next() as u32;
+        let before = black_box(checksum(seed));
+        work();
+        assert_eq!(before, checksum(seed), "an NMI has changed the work around it");
+        wait();
+    });
+    cpu::this().idle.store(was_idle, Ordering::Relaxed);
+    preempt::enable();
+    drain();
+}
+
 /// Runs `work` with an NMI somewhere in it, and a last one after one instruction, two, and so on, until the last one comes
 /// after the handlers of those before it.
-fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn(u32)) {
+fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn()) {
     preempt::disable();
     for last in 1.. {
         without_interrupts(|| {
             arm(last);
             let before = black_box(checksum(last));
-            work(last);
+            work();
             assert_eq!(before, checksum(last), "an NMI has changed the work around it");
             wait();
         });
-        keep_last();
+        drain();
         if !alarm::was_nested() {
             break;
         }
@@ -177,33 +234,16 @@ fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn(u32)) {
     preempt::enable();
 }
 
-/// The same with ticks whose cost is measured.
-fn measured() {
-    alarm::set_measured(true);
-    handler();
-    alarm::set_measured(false);
-}
-
 /// Some result that goes through all registers.
 fn checksum(seed: u32) -> u64 {
     (0..16).fold(u64::from(seed), |sum, index| sum.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index)
 }
 
-/// Counts what the last NMI has interrupted, and gives up the records where nobody else reads them.
-fn keep_last() {
+/// Gives up the records where nobody else reads them.
+fn drain() {
     if DRAINS.load(Ordering::Relaxed) {
         let mut records = RECORDS.lock();
         records.resize(RECORDS_BYTES, 0);
         while PROFILER.read_stream(cpu::id(), &mut records).is_ok_and(|bytes| bytes > 0) {}
-    }
-    if let Some(address) = alarm::last_at() {
-        *HITS.lock().entry(address).or_insert(0) += 1;
-    }
-}
-
-/// What nested NMIs have interrupted, to the log.
-fn report() {
-    for (address, hits) in core::mem::take(&mut *HITS.lock()) {
-        log!("nested: {address:x} {hits}");
     }
 }

@@ -46,6 +46,17 @@ impl Function {
         self.instructions.get(place + 1).map(|next| next.address)
     }
 
+    /// Whether this only fills the gap between a jump and the next instruction: it does nothing, and nothing leads to it.
+    pub fn is_padding(&self, place: usize) -> bool {
+        let ends = ["jmp ", "ret", "ud2"];
+        let is_empty = |text: &str| text.split(' ').find(|word| !["data16", "cs"].contains(word)) == Some("nop");
+        let led_to = |address| self.instructions.iter().any(|instruction| instruction.target() == Some(address));
+        let before = self.instructions[..place].iter().rev().find(|instruction| !is_empty(&instruction.text));
+        is_empty(&self.instructions[place].text)
+            && before.is_some_and(|before| ends.iter().any(|end| before.text.starts_with(end)))
+            && !led_to(self.instructions[place].address)
+    }
+
     /// Whether the address is one of its instructions, and which.
     pub fn place(&self, address: u64) -> Option<usize> {
         self.instructions.binary_search_by_key(&address, |instruction| instruction.address).ok()

@@ -52,13 +52,16 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Every instruction of the call tree and of the entry stubs; the handler's are `cargo xtask sweep`.
+/// Every instruction of the call tree, of the entry stubs, and of the handler.
 pub fn sweep(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let parts = context.parts()?;
     let kernel = build::kernel(parts.way, "profiling", &[])?;
-    let found = sweep::entries(parts, &kernel, &run::root().join("target/path/sweep"));
+    let folder = run::root().join("target/path/sweep");
+    let found = sweep::entries(parts, &kernel, &folder);
     outcome.check("call tree and entry stubs", found.and_then(|failures| sweep::done(&failures)));
+    let found = sweep::handler(parts, &kernel, &folder);
+    outcome.check("handler", found.and_then(|failures| sweep::done(&failures)));
     Ok(outcome)
 }
 

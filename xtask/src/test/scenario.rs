@@ -65,7 +65,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let on = keep(&build::kernel(parts.way, "profiling", &[])?, &folder.join("kernel-on"))?;
     let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
     for scenario in all()?.into_iter().filter(is_wanted) {
-        let result = run_one(&scenario, parts, &on, &off, &folder.join(&scenario.name));
+        let result = run_one(&scenario, parts, [&on, &off], &folder.join(&scenario.name), "");
         outcome.check(&scenario.name, result);
     }
     Ok(outcome)
@@ -88,7 +88,7 @@ pub fn toolchains(context: &mut Context) -> Result<Outcome> {
         };
         let folder = run::root().join("target/scenarios").join(format!("toolchain-{name}"));
         let result =
-            build::kernel(way, "profiling", &[]).and_then(|kernel| run_one(&boot, parts, &kernel, &kernel, &folder));
+            build::kernel(way, "profiling", &[]).and_then(|kernel| run_one(&boot, parts, [&kernel; 2], &folder, ""));
         outcome.check(&name, result);
     }
     Ok(outcome)
@@ -99,16 +99,16 @@ fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
     Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
 }
 
-/// Runs one scenario with a kernel, its files in `folder`.
+/// Runs one scenario with a kernel, its files in `folder`; `append` goes before the script's own words on the command line.
 ///
 /// # Errors
 /// If there is none with this name, or it fails.
-pub fn one(name: &str, parts: &Parts, kernel: &Kernel, folder: &Path) -> Result<()> {
+pub fn one(name: &str, parts: &Parts, kernel: &Kernel, folder: &Path, append: &str) -> Result<()> {
     let scenario = all()?.into_iter().find(|scenario| scenario.name == name);
-    run_one(&scenario.with_context(|| format!("there is no scenario {name}"))?, parts, kernel, kernel, folder)
+    run_one(&scenario.with_context(|| format!("there is no scenario {name}"))?, parts, [kernel; 2], folder, append)
 }
 
-fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder: &Path) -> Result<()> {
+fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: &Path, append: &str) -> Result<()> {
     let share = folder.join("root");
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -133,7 +133,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, on: &Kernel, off: &Kernel, folder
         seed: None,
         accel,
         cpus: scenario.number("cpus", 4)?,
-        append: format!("scenario={} accel={} {more}", scenario.name, accel.name()),
+        append: format!("scenario={} accel={} {append} {more}", scenario.name, accel.name()),
         limit: Duration::from_secs(scenario.number("limit", 60)?.into()),
     };
     let verdict = machine.run(&parts.qemu, || ())?;

@@ -85,7 +85,8 @@ impl Machine {
             in_interrupt: false,
         };
         // The careful walk alone, then the plain beginning with the careful end: the same must come out.
-        walk.run(at).expect("room for every walk");
+        walk.run(at);
+        assert!(!walk.sink.is_full(), "room for every walk");
         let careful = (words(&places, walk.sink.words()), walk.in_interrupt);
         // Without guesses, with the right ones, which that has left, and with those of other rounds.
         let before = Before::new();
@@ -113,8 +114,7 @@ impl Machine {
         text.set(walk.text);
         let guess = |end: usize| before.after(end - room.as_ptr().addr());
         let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, guess) else { return false };
-        let range = self.stack_range(at.rsp).expect("a stack");
-        let from_user = run.stand.entry_from_user(self, &range);
+        let from_user = run.stand.entry_from_user(self, run.heights);
         let taken = (run.end - room.as_ptr().addr()) / 8;
         walk.sink.advance(taken);
         walk.frames_left -= taken;
@@ -123,11 +123,11 @@ impl Machine {
             && taken + 1 < self.depth
         {
             for word in [marker, Marker::User.encode(), rip] {
-                walk.sink.push(word).expect("room for every walk");
+                walk.sink.push(word);
             }
             walk.in_interrupt = is_interrupt;
         } else {
-            walk.finish(run.stand, range).expect("room for every walk");
+            walk.finish(run.stand, at.rsp);
         }
         true
     }

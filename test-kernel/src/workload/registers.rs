@@ -1,0 +1,167 @@
+//! Registers thrown by dice: an NMI says that it has interrupted them, in place of what it has.
+//!
+//! In: where an NMI is ordered. Out: nothing. The instruction is one around which a caller is looked for, one of an entry
+//! stub, one anywhere, or none at all; RSP and RBP point into a stack thrown by dice (`dice.rs`), or nowhere.
+
+use core::arch::global_asm;
+use core::hint::black_box;
+
+use super::dice::{self, one_of};
+use crate::cpu::alarm;
+use crate::cpu::entry::{self, TrapFrame};
+use crate::memory::{module, paging};
+use crate::random;
+
+global_asm!(
+    r#"
+.text
+// What stands where a caller is looked for, each in its forms, and calls of it: none of it runs.
+.balign 16
+.type edge_forms, @function
+edge_forms:
+    push rbp
+    .byte 0x48, 0x89, 0xe5      // mov rbp, rsp
+    nop
+    pop rbp
+    .byte 0xeb, 0x00            // jmp
+    push rbp
+    .byte 0x48, 0x8b, 0xec      // mov rbp, rsp
+    pop rbp
+    .byte 0xe9, 0, 0, 0, 0      // jmp
+    endbr64
+    push rbp
+    .byte 0x48, 0x8b, 0xec
+    pop rbp
+    jmp rax
+    pop rbp
+    jmp r8
+    pop rbp
+    call rax
+    pop rbp
+    call r8
+    pop rbp
+    hlt
+    ret
+    ret 8
+    .byte 0xf3, 0xc3            // ret
+    nop
+    nop
+edge_moves:
+    nop
+    nop
+    nop
+    push rbp
+    nop
+    sub rsp, 8
+    nop
+    nop
+    sub rsp, 4096
+    .byte 0xf3, 0xc3
+    nop
+    add rsp, 8
+    lea rsp, [rsp + 8]
+    lea rsp, [rsp + 4096]
+    nop
+    .skip 300, 0x90
+edge_forms_end:
+    call edge_forms
+edge_calls:
+    call edge_moves
+    call edge_moves + 1
+    call edge_moves + 5
+    call edge_moves + 9
+    call edge_moves + 18
+    call edge_forms + 10
+    .byte 0xe8, 0, 0, 0, 0x10   // outside of the kernel
+    .byte 0xe8
+    .long 0x20000000            // in the module's part of the address space
+    .size edge_forms, . - edge_forms
+.section .rodata
+.balign 8
+edge_places:
+    .quad edge_forms, edge_moves, edge_forms_end, edge_calls
+.text
+"#
+);
+
+unsafe extern "C" {
+    static edge_places: [u64; 4];
+}
+
+/// Bytes of the longest instructions' places that are thrown, from the beginning of an entry stub.
+const STUB_BYTES: u64 = 32;
+
+/// An instruction, and whether it is one of an entry stub: then the stack pointer must be good.
+fn instruction() -> (u64, bool) {
+    // SAFETY: constant data of the assembly above.
+    let [forms, moves, end, _] = unsafe { edge_places };
+    let (start, text_end) = paging::text_range();
+    match random::next() % 8 {
+        0 => (start + random::next() % (text_end - start - 8), false),
+        1 => (one_of(&[0, 7, text_end - 3, module::text().end - 3]), false),
+        2..=3 => (entry::stub(one_of(&[random::next() as u8, 3, 8, 13, 14])) + random::next() % STUB_BYTES, true),
+        4 => (entry::any_instruction(random::next()), true),
+        5 => (moves + random::next() % 300, false),
+        _ => (forms + random::next() % (end - forms), false),
+    }
+}
+
+/// Calls among the code that is thrown.
+const CALLS: u64 = 9;
+
+/// A return address behind one of them.
+fn caller(call: u64) -> u64 {
+    // SAFETY: constant data of the assembly above.
+    let [.., calls] = unsafe { edge_places };
+    calls + 5 * (call % CALLS)
+}
+
+/// Throws a stack and registers. Interrupts off; `armed` orders the NMI.
+#[inline(never)]
+pub fn throw(armed: impl FnOnce()) {
+    let (rip, is_stub) = instruction();
+    let is_user = !is_stub && random::next().is_multiple_of(4);
+    dice::with_stack(
+        || caller(random::next()),
+        |base| {
+            let place = base + 8 * (1 + random::next() % 8);
+            let wild = [place + 4, 0, 0x10, u64::MAX - 7, 0xdead_beef_0000_0000, 0x40_0000, 0x7fff_ffff_ffe8];
+            let rsp = if is_stub { place } else { one_of(&[place, place, place, dice::other(), one_of(&wild)]) };
+            let rbp = one_of(&[rsp, rsp, rsp + 16, rsp + 24, dice::word(base), one_of(&wild)]);
+            let interrupted = TrapFrame {
+                rip,
+                cs: if is_user { 0x2b } else { 0x08 },
+                rflags: one_of(&[0x202, 0x2]),
+                rsp,
+                rbp,
+                rcx: one_of(&[0x40_0000, 0]),
+                ..TrapFrame::default()
+            };
+            alarm::pretend(&interrupted, || dice::spin_here(armed));
+        },
+    );
+}
+
+/// How many [`edge`]s there are.
+pub fn edges() -> u64 {
+    // SAFETY: constant data of the assembly above.
+    let [forms, moves, ..] = unsafe { edge_places };
+    (moves + 64 - forms) * CALLS * 2
+}
+
+/// One of all instructions around which a caller is looked for, with one of all callers in the lowest word of the stack or,
+/// behind a frame pointer, in the second one.
+#[inline(never)]
+pub fn edge(number: u64, armed: impl FnOnce()) {
+    // SAFETY: constant data of the assembly above.
+    let [forms, ..] = unsafe { edge_places };
+    let (is_pushed, caller, rip) = (number % 2 == 1, caller(number / 2), forms + number / 2 / CALLS);
+    let mut stack = [0; 4];
+    let rsp = black_box(&mut stack).as_ptr() as u64;
+    let rbp = if is_pushed { rsp } else { rsp + 16 };
+    stack[..2].copy_from_slice(&if is_pushed { [rbp, caller] } else { [caller, 0] });
+    let interrupted =
+        TrapFrame { rip, cs: 0x08, rsp: black_box(&mut stack).as_ptr() as u64, rbp, ..TrapFrame::default() };
+    alarm::pretend(&interrupted, || dice::spin_here(armed));
+    black_box(&mut stack);
+}
