@@ -13,7 +13,7 @@ use crate::memory::stacks;
 const SPINS: u64 = 30_000;
 const DEEP: u32 = 120;
 /// How many kinds there are.
-pub const KINDS: u32 = 5;
+const KINDS: u32 = 5;
 
 /// Spins through all kinds `rounds` times.
 #[inline(never)]
@@ -25,7 +25,7 @@ pub fn spin_through(rounds: u64) {
 
 /// Spins through one kind for some turns.
 #[inline(always)]
-pub fn spin_one(kind: u32, round: u64, turns: u64) {
+fn spin_one(kind: u32, round: u64, turns: u64) {
     match kind {
         0 => wild(round, turns),
         1 => misaligned(round, turns),

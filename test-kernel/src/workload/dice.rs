@@ -14,7 +14,8 @@ use crate::cpu::{self, ADDED_STACKS, NMI_STACK, STACKS};
 use crate::memory::{module, paging, stacks};
 use crate::random;
 
-const WORDS: usize = 96;
+/// Words of a stack that is thrown or built.
+pub const WORDS: usize = 96;
 /// Turns of the spinning loop.
 const SPINS: u64 = 500;
 
@@ -50,6 +51,12 @@ unsafe extern "C" {
     static call_form_ends: [u64; 10];
 }
 
+/// The places behind the calls.
+pub fn call_forms_ends() -> [u64; 10] {
+    // SAFETY: constant data of the assembly above.
+    unsafe { call_form_ends }.map(|end| call_forms as *const () as u64 + end)
+}
+
 /// One of some choices.
 pub fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[random::next() as usize % choices.len()]
@@ -58,15 +65,13 @@ pub fn one_of<T: Copy>(choices: &[T]) -> T {
 /// An address of kernel code; of the module's, perhaps one a bit behind its end.
 fn code() -> u64 {
     let (start, end) = paging::text_range();
-    // SAFETY: constant data of the assembly above.
-    let forms = unsafe { &call_form_ends };
     match random::next() % 4 {
         0 => start + random::next() % (end - start),
         1 => {
             let text = module::text();
             text.start + random::next() % (text.end - text.start + 64)
         }
-        _ => call_forms as *const () as u64 + one_of(forms),
+        _ => one_of(&call_forms_ends()),
     }
 }
 
@@ -79,7 +84,7 @@ pub fn add_stacks() {
 }
 
 /// The lowest words of one of the stacks on which nobody runs, or only NMIs, which do not come down to there.
-fn lowest(place: usize) -> u64 {
+pub fn lowest(place: usize) -> u64 {
     cpu::this().stacks[place].load(Ordering::Relaxed) + 64
 }
 
@@ -150,77 +155,6 @@ fn fill(words: &mut [u64], base: u64) {
     }
 }
 
-/// How the stacks of [`build`] end; the first [`PLAIN_ENDS`] are what the short way of the handler meets.
-pub const ENDS: usize = 16;
-/// Ends that are tried behind chains of every length.
-pub const PLAIN_ENDS: usize = 6;
-/// What stands lowest on the stacks of [`build`]: nothing, or an address behind a call of each form.
-pub const TOPS: usize = 12;
-
-/// A chain of so many plain frames, then one of several ends; lowest on the stack, something.
-#[inline(never)]
-pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
-    let mut stack = [0; 2 + WORDS];
-    // Not twice in a row at the same place: the handler guesses that frames are where they were.
-    let stack = &mut stack[(depth + end) % 2..];
-    let base = black_box(&mut *stack)[1..].as_mut_ptr() as u64;
-    let address = paging::text_range().0 + 0x2000;
-    let place = |at: usize| base + 8 * at as u64;
-    // SAFETY: constant data of the assembly above.
-    let forms = unsafe { &call_form_ends };
-    stack[0] = match top {
-        0 => 0,
-        1 => address,
-        form => call_forms as *const () as u64 + forms[form - 2],
-    };
-    let words = &mut stack[1..];
-    for at in (0..2 * depth).step_by(2) {
-        (words[at], words[at + 1]) = (place(at + 2), address);
-    }
-    let at = 2 * depth;
-    let other = lowest(NMI_STACK);
-    let top = lowest(STACKS - 1) - 64 + stacks::STACK_BYTES;
-    let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
-    // Where a frame above a hardware frame is.
-    let above = place(at + 8);
-    let frame: &[u64] = match end {
-        0 => &[0, address],
-        1 => &[place(at + 2), 0],
-        2 => &[base + 3, address],
-        3 => &[place(at + 2), 7],
-        4 => &[0, syscall, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
-        5 => &[0, interrupt, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
-        6 => &[above, fault, address, 0x08, 0x202, place(at + 7), 0x10, 0, 0, address],
-        7 => &[above, fault, 7, 0x08, 0x202, place(at + 7), 0x10],
-        8 => &[0, fault, 0, 0x2b, 0x202, 0x7000, 0x23],
-        9 => &[0, MARKER_PAGE | 0x401],
-        10 => &[other, address],
-        11 => &[base, address],
-        12 => &[above, fault, address, 0x08, 0x202, base, 0x10],
-        13 => &[lowest(NMI_STACK + 1), address],
-        14 => &[top - 16, address],
-        _ => &[other, interrupt, address, 0x08, 0x202, other, 0x10],
-    };
-    words[at..at + frame.len()].copy_from_slice(frame);
-    // From one stack to the next, back from the last one.
-    for (from, to) in (NMI_STACK..STACKS).zip((NMI_STACK + 1..STACKS).map(lowest).chain([base])) {
-        let from = lowest(from);
-        for (index, word) in [from + 16, address, to, address].into_iter().enumerate() {
-            // SAFETY: this CPU's own stacks; on the NMI's, far below where NMIs are.
-            unsafe { ((from + 8 * index as u64) as *mut u64).write_volatile(word) };
-        }
-    }
-    // An entry's frame in the last two words of a stack, the hardware's beyond.
-    for (place, word) in [(top - 16, 0), (top - 8, syscall)] {
-        // SAFETY: words of this CPU's own stack that nobody uses.
-        unsafe { (place as *mut u64).write_volatile(word) };
-    }
-    black_box(&mut *stack);
-    armed();
-    spin(base - 8, base);
-    black_box(stack);
-}
-
 /// Throws a stack and spins on it. Interrupts off; `armed` orders the NMI.
 #[inline(never)]
 pub fn throw(armed: impl FnOnce()) {
@@ -261,7 +195,7 @@ pub fn spin_here(armed: impl FnOnce()) {
 }
 
 /// Spins on another stack.
-fn spin(rsp: u64, rbp: u64) {
+pub fn spin(rsp: u64, rbp: u64) {
     // SAFETY: rsp and rbp are put back before anything uses them; an NMI has its own stack, interrupts are off.
     unsafe {
         asm!(

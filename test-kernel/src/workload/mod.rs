@@ -7,6 +7,8 @@
 //! since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see `profiling::places`; what is
 //! written to it has the writer counted.
 
+#[cfg(feature = "profiling")]
+mod built;
 mod chains;
 #[cfg(feature = "profiling")]
 mod dice;

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use x86_64::instructions::interrupts::without_interrupts;
 
-use super::{dice, registers, tree, vectors};
+use super::{built, dice, registers, tree, vectors};
 use crate::cpu::{self, MAX_CPUS, alarm, gdt, steps};
 use crate::lock::Lock;
 use crate::profiling::PROFILER;
@@ -136,11 +136,11 @@ fn handler() {
 
 /// An NMI above stacks of each kind.
 fn stacks() {
-    let lengths = (0..=LONGEST).flat_map(|depth| (0..dice::PLAIN_ENDS).map(move |end| (depth, end, 0)));
-    let ends = (dice::PLAIN_ENDS..dice::ENDS).map(|end| (2, end, 0));
-    let tops = (1..dice::TOPS).map(|top| (1, 0, top));
+    let lengths = (0..=LONGEST).flat_map(|depth| (0..built::PLAIN_ENDS).map(move |end| (depth, end, 0)));
+    let ends = (built::PLAIN_ENDS..built::ENDS).map(|end| (2, end, 0));
+    let tops = (1..built::TOPS).map(|top| (1, 0, top));
     for (depth, end, top) in lengths.chain(ends).chain(tops) {
-        once(false, || dice::build(depth, end, top, || alarm::after(IN_THROW)));
+        once(false, || built::build(depth, end, top, || alarm::after(IN_THROW)));
     }
 }
 

@@ -94,6 +94,18 @@ impl Code {
         Ok(Self(functions.into_iter().map(|(start, (_, function))| (start, function)).collect()))
     }
 
+    /// Functions of made-up instructions: for tests.
+    #[cfg(test)]
+    pub fn made_up(functions: &[(&str, &[(u64, &str)])]) -> Self {
+        let function = |(name, instructions): &(&str, &[(u64, &str)])| {
+            let instruction =
+                |(address, text): &(u64, &str)| Instruction { address: *address, text: (*text).to_owned() };
+            let instructions: Vec<Instruction> = instructions.iter().map(instruction).collect();
+            (instructions[0].address, Function { name: (*name).to_owned(), instructions })
+        };
+        Self(functions.iter().map(function).collect())
+    }
+
     /// The only function with this name.
     ///
     /// # Errors

@@ -83,3 +83,40 @@ fn first_free(code: &Code, function: &Function) -> usize {
     };
     place.map_or(0, |place| place + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: (&str, &[(u64, &str)]) =
+        ("nmi_entry", &[(0x10, "push rax"), (0x11, "call 20 <handle>"), (0x16, "iretq")]);
+
+    fn failures(handle: &[(u64, &str)], hit: &[u64]) -> Vec<String> {
+        let code = Code::made_up(&[ENTRY, ("handle", handle), ("core::panicking::panic", &[(0x40, "ud2")])]);
+        judge(&code, &hit.iter().map(|address| (*address, 1)).collect()).unwrap()
+    }
+
+    #[test]
+    fn an_instruction_without_a_hit_is_a_failure_but_where_nmis_are_blocked() {
+        let handle = [(0x20, "nop"), (0x21, "ret")];
+        assert_eq!(failures(&handle, &[0x16, 0x20, 0x21]), Vec::<String>::new());
+        assert_eq!(failures(&handle, &[0x16, 0x21]), ["handle: 20 nop: never hit"]);
+        assert_eq!(failures(&handle, &[0x20, 0x21]), ["nmi_entry: 16 iretq: never hit"]);
+    }
+
+    #[test]
+    fn only_what_fills_a_gap_that_nothing_leads_to_is_left_out() {
+        let gap = [(0x20, "jmp 22 <handle+2>"), (0x21, "cs nop WORD PTR [rax+rax*1+0x0]"), (0x22, "ret")];
+        assert_eq!(failures(&gap, &[0x16, 0x20, 0x22]), Vec::<String>::new());
+        let led_to = [(0x20, "jmp 21 <handle+1>"), (0x21, "nop DWORD PTR [rax]"), (0x22, "ret")];
+        assert_eq!(failures(&led_to, &[0x16, 0x20, 0x22]).len(), 1);
+        let run_through = [(0x20, "je 22 <handle+2>"), (0x21, "nop DWORD PTR [rax]"), (0x22, "ret")];
+        assert_eq!(failures(&run_through, &[0x16, 0x20, 0x22]).len(), 1);
+    }
+
+    #[test]
+    fn a_handler_that_could_panic_is_a_failure_even_if_it_was_hit() {
+        let found = failures(&[(0x20, "call 40 <panic>"), (0x21, "ret")], &[0x16, 0x20, 0x21, 0x40]);
+        assert_eq!(found, ["core::panicking::panic: the handler could panic"]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Stacks of every kind, built one after the other: chains of every length that the short way of the handler tells apart, every
+//! way that a walk can end.
+//!
+//! In: how many plain frames, what comes behind them, what lies lowest; where an NMI is ordered. Out: nothing; code spins on
+//! the stack meanwhile. Interrupts off.
+
+use core::hint::black_box;
+
+use kprof::format::marker::MARKER_PAGE;
+
+use super::dice::{WORDS, call_forms_ends, lowest, spin};
+use crate::cpu::{NMI_STACK, STACKS};
+use crate::memory::{paging, stacks};
+
+/// How the stacks of [`build`] end; the first [`PLAIN_ENDS`] are what the short way of the handler meets.
+pub const ENDS: usize = 16;
+/// Ends that are tried behind chains of every length.
+pub const PLAIN_ENDS: usize = 6;
+/// What stands lowest on the stacks of [`build`]: nothing, or an address behind a call of each form.
+pub const TOPS: usize = 12;
+
+/// A chain of so many plain frames, then one of several ends; lowest on the stack, something.
+#[inline(never)]
+pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
+    let mut stack = [0; 2 + WORDS];
+    // Not twice in a row at the same place: the handler guesses that frames are where they were.
+    let stack = &mut stack[(depth + end) % 2..];
+    let base = black_box(&mut *stack)[1..].as_mut_ptr() as u64;
+    let address = paging::text_range().0 + 0x2000;
+    let place = |at: usize| base + 8 * at as u64;
+    stack[0] = match top {
+        0 => 0,
+        1 => address,
+        form => call_forms_ends()[form - 2],
+    };
+    let words = &mut stack[1..];
+    for at in (0..2 * depth).step_by(2) {
+        (words[at], words[at + 1]) = (place(at + 2), address);
+    }
+    let at = 2 * depth;
+    let other = lowest(NMI_STACK);
+    let top = lowest(STACKS - 1) - 64 + stacks::STACK_BYTES;
+    let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
+    // Where a frame above a hardware frame is.
+    let above = place(at + 8);
+    let frame: &[u64] = match end {
+        0 => &[0, address],
+        1 => &[place(at + 2), 0],
+        2 => &[base + 3, address],
+        3 => &[place(at + 2), 7],
+        4 => &[0, syscall, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
+        5 => &[0, interrupt, 0x40_0000, 0x2b, 0x202, 0x7000, 0x23],
+        6 => &[above, fault, address, 0x08, 0x202, place(at + 7), 0x10, 0, 0, address],
+        7 => &[above, fault, 7, 0x08, 0x202, place(at + 7), 0x10],
+        8 => &[0, fault, 0, 0x2b, 0x202, 0x7000, 0x23],
+        9 => &[0, MARKER_PAGE | 0x401],
+        10 => &[other, address],
+        11 => &[base, address],
+        12 => &[above, fault, address, 0x08, 0x202, base, 0x10],
+        13 => &[lowest(NMI_STACK + 1), address],
+        14 => &[top - 16, address],
+        _ => &[other, interrupt, address, 0x08, 0x202, other, 0x10],
+    };
+    words[at..at + frame.len()].copy_from_slice(frame);
+    // From one stack to the next, back from the last one.
+    for (from, to) in (NMI_STACK..STACKS).zip((NMI_STACK + 1..STACKS).map(lowest).chain([base])) {
+        let from = lowest(from);
+        for (index, word) in [from + 16, address, to, address].into_iter().enumerate() {
+            // SAFETY: this CPU's own stacks; on the NMI's, far below where NMIs are.
+            unsafe { ((from + 8 * index as u64) as *mut u64).write_volatile(word) };
+        }
+    }
+    // An entry's frame in the last two words of a stack, the hardware's beyond.
+    for (place, word) in [(top - 16, 0), (top - 8, syscall)] {
+        // SAFETY: words of this CPU's own stack that nobody uses.
+        unsafe { (place as *mut u64).write_volatile(word) };
+    }
+    black_box(&mut *stack);
+    armed();
+    spin(base - 8, base);
+    black_box(stack);
+}
