@@ -1,9 +1,8 @@
 //! The writing end: straight into the ring's free space, published by one store.
 //!
 //! In: words of one record. Out: a record in the ring, or nothing. Context: NMI on the ring's CPU (or the one other
-//! producer of that ring). Full: the sink says so at the end, nothing
-//! was published and the words written are free space still. Nested:
-//! cannot happen, the handler lets only one level in.
+//! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free space
+//! still. Nested: cannot happen, the handler lets only one level in.
 
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};
