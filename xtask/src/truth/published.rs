@@ -190,3 +190,48 @@ fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Resu
 fn stub(counted: &Counted, place: &str) -> f64 {
     counted.get(place).copied().unwrap_or(0) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says, in part twice, between other lines.
+    const LOG: &str = "places: cpu 1 idle 10 at 100\nplaces: counting takes 40\nplaces: user 5 in 1\nsomething else
+places: cpu 1 idle 60 at 200\nplaces: counting takes 41\nplaces: user 1000 in 20\nplaces: [interrupt-240] 900 in 10\n";
+
+    #[test]
+    fn the_count_of_the_kernel_is_read_and_the_instructions_of_counting_are_taken_off() {
+        let places = Places::read(LOG).unwrap();
+        assert_eq!(places.idle[&1], [(10, 100), (60, 200)]);
+        assert_eq!(places.without_counting("user").unwrap(), 1000.0 - 20.0 * 41.0);
+        assert_eq!(places.rounds().unwrap(), 2.0);
+        assert!(places.of("[syscall]").is_err() && Places::read("places: user 5\n").is_err());
+    }
+
+    #[test]
+    fn a_share_that_is_off_is_wrong_and_so_is_an_entry_that_is_published_too_late() {
+        let log = "places: user 300 in 1\nplaces: [syscall] 500 in 1\nplaces: [exception-14] 100 in 1\nplaces: [interrupt-240] 100 in 5\n";
+        let places = Places::read(log).unwrap();
+        let samples = |user| {
+            Samples::from([("user", user), ("[syscall]", 5000), ("[exception-14]", 1000), ("[interrupt-240]", 1000)])
+        };
+        assert!(shares("", &places, &samples(3000), 4.0).unwrap().is_empty());
+        assert!(!shares("", &places, &samples(3400), 4.0).unwrap().is_empty());
+        let counted = |user, interrupt| {
+            let counts = [("user", user), ("[syscall]", 500), ("[exception-14]", 100), ("[interrupt-240]", interrupt)];
+            Counted::from(counts.map(|(place, count)| (place.to_owned(), count)))
+        };
+        // One entry from user code and five interrupts in the round.
+        assert!(distance(&places, &counted(230, 120), &counted(200, 0)).unwrap().is_empty());
+        assert_eq!(distance(&places, &counted(200, 120), &counted(200, 0)).unwrap().len(), 1);
+        assert_eq!(distance(&places, &counted(230, 600), &counted(600, 600)).unwrap().len(), 2);
+        assert_eq!(distance(&places, &counted(310, 120), &counted(200, 0)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn hardly_any_samples_have_the_wider_bound_of_their_tail() {
+        assert!((bound(0.5, 10_000, 4.0) - 0.02).abs() < 1e-9);
+        assert!(bound(1.0, 10_000, 4.0) * 10_000.0 > 5.0);
+        assert!(bound(0.9999, 10_000, 4.0) > 4.0 * (0.0001f64 / 10_000.0).sqrt());
+    }
+}
