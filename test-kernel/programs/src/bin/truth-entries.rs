@@ -122,42 +122,48 @@ fn main() {
     (0..rounds).for_each(|_| round(&mut files));
 }
 
+/// User instructions of a raw system call: seven registers, and the instruction itself.
+const RAW_CALL_INSTRUCTIONS: u64 = 8;
+/// Those around the loops of `calls` and `faults`: arguments, call, registers, return.
+const AROUND_CALLS: u64 = 7;
+const AROUND_FAULTS: u64 = 4;
+
+/// The parts of a round where they are: what the kernel does in one depends on what was done before.
 fn count(files: &mut Files) {
     // SAFETY: reads a counter.
     let now = || unsafe { std::arch::x86_64::_rdtsc() };
-    let (mut all, mut called, mut mapped, mut faulted, mut unmapped, mut nothing) = (0, 0, 0, 0, 0, 0);
-    let (mut few, mut some, mut many) = (0, 0, 0);
+    let (mut sums, mut nothing, mut few, mut many) = ([0; 6], 0, 0, 0);
     for _ in 0..COUNTED {
-        let start = now();
-        round(files);
-        all += now() - start;
+        let mut at = [now(), 0, 0, 0, 0, 0, 0];
+        user();
+        at[1] = now();
+        calls(files.zeros, &mut files.buffer);
+        at[2] = now();
+        let memory = map();
+        at[3] = now();
+        faults(memory);
+        at[4] = now();
+        unmap(memory);
+        at[5] = now();
+        interrupts(files.interrupts, INTERRUPTS_TEXT);
+        at[6] = now();
+        sums.iter_mut().zip(at.windows(2)).for_each(|(sum, part)| *sum += part[1] - part[0]);
         let start = now();
         nothing += now() - start;
-        let start = now();
-        calls(files.zeros, &mut files.buffer);
-        called += now() - start;
-        let start = now();
-        let memory = map();
-        mapped += now() - start;
-        let start = now();
-        faults(memory);
-        faulted += now() - start;
-        let start = now();
-        unmap(memory);
-        unmapped += now() - start;
-        for (text, sum) in [(b"1", &mut few), (INTERRUPTS_TEXT, &mut some), (b"9", &mut many)] {
+        for (text, sum) in [(b"1", &mut few), (b"9", &mut many)] {
             let start = now();
             interrupts(files.interrupts, text);
             *sum += now() - start;
         }
     }
+    let [user, called, mapped, faulted, unmapped, interrupted] = sums.map(|sum| sum - nothing);
+    let own = |instructions| COUNTED * instructions;
+    let of_calls = own(CALLS * CALL_INSTRUCTIONS + AROUND_CALLS + 3 * RAW_CALL_INSTRUCTIONS);
+    let of_faults = own(PAGES * FAULT_INSTRUCTIONS + AROUND_FAULTS);
     // Eight interrupts more. Three instructions for each are the loop's around it, the `int` included.
-    let interrupts = ((many - few) / 8 - COUNTED * 3) * INTERRUPTS;
-    // A call of a function and its frame are some six instructions, as are the registers of a raw call.
-    let raw = mapped + unmapped + some;
-    let calls = called + raw - 4 * nothing - interrupts - COUNTED * (CALLS * CALL_INSTRUCTIONS + 4 * 6);
-    let faults = faulted - nothing - COUNTED * (PAGES * FAULT_INSTRUCTIONS + 6);
-    let user = all - nothing - calls - faults - interrupts;
+    let interrupts = ((many - few) / 8 - own(3)) * INTERRUPTS;
+    let calls = called + mapped + unmapped + interrupted - of_calls - interrupts;
+    let (user, faults) = (user + of_calls + of_faults, faulted - of_faults);
     let parts = [("user", user), ("[syscall]", calls), ("[exception-14]", faults), ("[interrupt-240]", interrupts)];
     for (name, instructions) in parts {
         println!("truth: e {name} {}", instructions / COUNTED);
