@@ -5,7 +5,7 @@
 //!
 //! Nested: an NMI that comes while this CPU's handler is at work (after an `int3` or a page fault in it has let NMIs in
 //! again) touches nothing but one flag; the handler that it interrupted then counts its tick as lost. So every counter
-//! has one writer. Full ring: the record is not begun, the tick counts as lost.
+//! has one writer. Full ring: nothing is published, the tick counts as lost.
 
 mod sample;
 
