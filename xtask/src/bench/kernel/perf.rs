@@ -48,7 +48,7 @@ impl Linux {
     /// Lines `dd off|HZ NANOSECONDS` of some rounds.
     ///
     /// # Errors
-    /// If Linux does not end by itself.
+    /// If Linux does not end by itself, or perf records nothing.
     pub fn run(&self, parts: &Parts, cpus: u32, (rounds, blocks): (u32, u32)) -> Result<String> {
         let serial = self.folder.join("serial.log");
         let machine = Machine {
@@ -66,7 +66,7 @@ impl Linux {
         eprintln!("running Linux with its perf on {cpus} CPUs (tcg)");
         let verdict = machine.run(&parts.qemu, || ())?;
         let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
-        if !log.contains("reboot: Power down") {
+        if !log.contains("reboot: Power down") || log.contains("perf has recorded nothing") {
             bail!("Linux: {verdict:?}; its log:\n{log}");
         }
         Ok(log)

@@ -26,7 +26,10 @@ for round in $(seq "$rounds"); do
         measure $hz
         kill -INT $!
         wait
-        [ -s /tmp/perf.data ] || cat /tmp/perf.log > /dev/ttyS0
+        if [ ! -s /tmp/perf.data ]; then
+            (echo "perf has recorded nothing:"; cat /tmp/perf.log) > /dev/ttyS0
+            poweroff -f
+        fi
         rm -f /tmp/perf.data
     done
 done
