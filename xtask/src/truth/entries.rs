@@ -17,6 +17,7 @@ use crate::parts::Parts;
 use crate::{profile, run};
 
 const CONTEXT: &str = "truth-entries";
+const TITLE: &str = "nmi, entries";
 /// The places whose shares are claimed.
 pub const PLACES: [&str; 4] = ["user", "[syscall]", "[exception-14]", "[interrupt-240]"];
 /// CPUs whose idle time is.
@@ -32,18 +33,25 @@ pub type Samples = BTreeMap<&'static str, u64>;
 /// Runs the way `nmi` and prints its table.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<String, Counted>) -> Result<Vec<String>> {
     let counted = counted.get("e").context("mix e was not counted")?;
-    let hz = hz_of(counted.values().sum::<u64>() as f64);
+    let whole = counted.values().sum::<u64>() as f64;
+    let hz = hz_of(whole);
     let folder = profile_of("nmi", "user", hz, 1, parts, kernel, output)?;
-    println!("\nnmi, entries\n  true %  measured %    bound  verdict    what");
     let (samples, z) = (samples(parts, &folder)?, z(PLACES.len() + IDLE_CPUS));
-    let (all, whole) = (samples.values().sum::<u64>(), counted.values().sum::<u64>() as f64);
-    let mut wrong = Vec::new();
-    for name in PLACES {
-        let truth = counted.get(name).copied().unwrap_or(0) as f64 / whole;
-        let share = samples.get(name).copied().unwrap_or(0) as f64 / all as f64;
-        wrong.extend(Row { what: name, truth, share, bound: bound(truth, all, z) }.judge("nmi, entries"));
-    }
+    let truth = |place: &str| Ok(counted.get(place).copied().unwrap_or(0) as f64 / whole);
+    let mut wrong = shares(TITLE, truth, &samples, z)?;
     wrong.extend(idle(&folder, z)?);
+    Ok(wrong)
+}
+
+/// Prints the table of the places' shares; what does not hold. `truth`: the share that a place has by counting.
+pub fn shares(title: &str, truth: impl Fn(&str) -> Result<f64>, samples: &Samples, z: f64) -> Result<Vec<String>> {
+    println!("\n{title}\n  true %  measured %    bound  verdict    what");
+    let (all, mut wrong) = (samples.values().sum::<u64>(), Vec::new());
+    for place in PLACES {
+        let truth = truth(place)?;
+        let share = samples.get(place).copied().unwrap_or(0) as f64 / all as f64;
+        wrong.extend(Row { what: place, truth, share, bound: bound(truth, all, z) }.judge(title));
+    }
     Ok(wrong)
 }
 
@@ -144,10 +152,10 @@ fn idle(folder: &Path, z: f64) -> Result<Vec<String>> {
         let (ticks, idle) = (value("taken").context("taken")?, value("idle").context("idle")?);
         let bound = z * (truth * (1.0 - truth) / ticks).max(0.0).sqrt() + IDLE_SLACK;
         let what = format!("idle, CPU {cpu}");
-        judged.push(Row { what: &what, truth, share: idle / ticks, bound }.judge("nmi, entries"));
+        judged.push(Row { what: &what, truth, share: idle / ticks, bound }.judge(TITLE));
     }
     if judged.len() < IDLE_CPUS {
-        return Ok(vec!["nmi, entries: the kernel did not say of each CPU how long it was idle".to_owned()]);
+        return Ok(vec![format!("{TITLE}: the kernel did not say of each CPU how long it was idle")]);
     }
     Ok(judged.into_iter().flatten().collect())
 }

@@ -104,14 +104,12 @@ pub fn run(
         let folder = entries::profile_of("published", "idle,user", hz, seed, parts, kernel, output)?;
         let samples = samples(parts, &folder)?;
         let title = format!("published, entries, seed {seed}");
-        println!("\n{title}\n  true %  measured %    bound  verdict    what");
         wrong.extend(shares(&title, &truth, &samples, z)?);
         wrong.extend(idle(&title, &folder, z)?);
         samples.into_iter().for_each(|(place, count)| *all.entry(place).or_default() += count);
     }
     if seeds > 1 {
         let title = format!("published, entries, the samples of {seeds} seeds together");
-        println!("\n{title}\n  true %  measured %    bound  verdict    what");
         wrong.extend(shares(&title, &truth, &all, z)?);
     }
     wrong.extend(distance(&truth, from_stub, unpublished)?);
@@ -119,13 +117,8 @@ pub fn run(
 }
 
 fn shares(title: &str, places: &Places, samples: &Samples, z: f64) -> Result<Vec<String>> {
-    let (all, whole, mut wrong) = (samples.values().sum::<u64>(), places.whole()?, Vec::new());
-    for place in PLACES {
-        let truth = places.of(place)?.0 / whole;
-        let share = samples.get(place).copied().unwrap_or(0) as f64 / all as f64;
-        wrong.extend(Row { what: place, truth, share, bound: bound(truth, all, z) }.judge(title));
-    }
-    Ok(wrong)
+    let whole = places.whole()?;
+    entries::shares(title, |place| Ok(places.of(place)?.0 / whole), samples, z)
 }
 
 /// Idle samples of each CPU between the first and the last look at the count.
