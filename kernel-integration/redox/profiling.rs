@@ -398,7 +398,10 @@ mod sampling {
     /// What kprof asks this kernel. See kernel-integration/template/profiling.rs for what each answer must be like.
     pub struct Port;
 
-    impl Kernel for Port {
+    // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only what lies above
+    // the interrupted RSP in that CPU's own stack, which is mapped whole and in use until the NMI returns. The kernel's text is
+    // mapped for ever, and there are no modules. `read_user` reads what the page tables map for the user. No lock is taken.
+    unsafe impl Kernel for Port {
         /// The NMI entry finds the per-CPU block by the descriptor table, not by GS as it stands.
         fn cpu(&self) -> usize {
             PercpuBlock::current().cpu_id.get() as usize

@@ -26,7 +26,9 @@ static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 /// What kprof asks this kernel.
 pub struct Port;
 
-impl Kernel for Port {
+// SAFETY: `cpu` is the task register's, one per CPU. Stacks, kernel text and a loaded module stay mapped for ever, so
+// `read_foreign` may read what was declared at any time; `read_user` walks the page tables. No NMI hook locks or faults.
+unsafe impl Kernel for Port {
     /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it stands.
     /// A lie mixes up the accounts and rings of two CPUs: records are torn.
     #[inline]
@@ -63,8 +65,8 @@ impl Kernel for Port {
     }
 
     /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
-    fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
-        // SAFETY: `foreign_stack_range` vouched for the address, and kernel stacks stay mapped for ever.
+    unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+        // SAFETY: the caller's promise: a word that `foreign_stack_range` declared, and kernel stacks stay mapped for ever.
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::format::marker::{MARKER_PAGE, Marker};
 use crate::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::profiler::Profiler;
 use crate::ring::{Ring, Torn};
 use crate::settings::State;

@@ -5,7 +5,7 @@
 //! NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the others share one count.
 
 use crate::format::record::{EVENT_NAMES, Kind, OTHER_CONTEXTS};
-use crate::hooks::{Event, Kernel};
+use crate::kernel::{Event, Kernel};
 use crate::profiler::Profiler;
 use crate::settings::State;
 use crate::sync::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@
 
 use crate::format::record::{Kind, META_HEADER_WORDS};
 use crate::format::text::eight_digits;
-use crate::hooks::{Image, Kernel};
+use crate::kernel::{Image, Kernel};
 use crate::profiler::Profiler;
 use crate::ring::Ring;
 use crate::slot::ReaderPart;

@@ -4,7 +4,7 @@
 //! closures that would fetch memory are not called, so that neither a symbol nor a byte is left in the kernel.
 
 use crate::config::Setup;
-use crate::hooks::{Context, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers};
+use crate::kernel::{Context, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers};
 use core::fmt;
 use core::mem::MaybeUninit;
 

@@ -7,7 +7,7 @@
 use crate::clock;
 use crate::config::Way;
 use crate::gaps::Gaps;
-use crate::hooks::{Kernel, NmiToken, Outcome, Registers};
+use crate::kernel::{Kernel, NmiToken, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::sampler::{STOPPED_SLEEP_NS, after};
 use crate::settings::State;

@@ -5,7 +5,7 @@
 
 use crate::config::{Config, Mode, Setup, Way};
 use crate::control::ControlState;
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::meta::Meta;
 use crate::ready::Ready;
 use crate::settings::{MOST_DEPTH, Settings, State};

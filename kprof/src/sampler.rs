@@ -8,7 +8,7 @@ use crate::backoff::Cost;
 use crate::config::{Config, Way};
 use crate::cpu_set::CpuSet;
 use crate::gaps::Gaps;
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::profiler::Profiler;
 use crate::settings::State;
 use crate::slot::{CpuSlot, ReaderPart};

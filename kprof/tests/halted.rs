@@ -16,7 +16,9 @@ struct Halting;
 static HALTED: AtomicBool = AtomicBool::new(true);
 static SIGNALLED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-impl Kernel for Halting {
+// SAFETY: handlers run one after the other on the sampler thread, each with the number that was set for it; stack and text
+// are `ArrayKernel`'s statics.
+unsafe impl Kernel for Halting {
     fn cpu(&self) -> usize {
         ArrayKernel.cpu()
     }

@@ -17,7 +17,9 @@ struct Interruptible;
 static REQUESTED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static SIGNALS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-impl Kernel for Interruptible {
+// SAFETY: handlers run one after the other on the test's thread, each with the number that was set for it; stack and text
+// are `ArrayKernel`'s statics.
+unsafe impl Kernel for Interruptible {
     fn cpu(&self) -> usize {
         ArrayKernel.cpu()
     }

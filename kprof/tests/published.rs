@@ -17,7 +17,8 @@ static READABLE: AtomicBool = AtomicBool::new(true);
 /// The core leaves its entry, and comes back by the next one, whenever its stack is read.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
-impl Kernel for Publishing {
+// SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index; the text is a static.
+unsafe impl Kernel for Publishing {
     fn cpu(&self) -> usize {
         0
     }
@@ -34,7 +35,7 @@ impl Kernel for Publishing {
         assert_eq!(cpu, 1);
         ArrayKernel.stack_range(address)
     }
-    fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
+    unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
         if LEAVES.load(Ordering::Relaxed) {
             let before = cpu().publish(Published::THREAD);
             cpu().publish(before);

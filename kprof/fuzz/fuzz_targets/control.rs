@@ -11,7 +11,8 @@ use std::sync::Once;
 
 struct Machine;
 
-impl Kernel for Machine {
+// SAFETY: one thread is the only CPU, number 0; no stack and no text is declared.
+unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0
     }

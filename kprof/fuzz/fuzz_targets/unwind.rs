@@ -23,7 +23,8 @@ fn stack() -> Range<u64> {
     start..start + 8 * WORDS as u64
 }
 
-impl Kernel for Machine {
+// SAFETY: one thread is the only CPU, number 0; the declared stack and the text are statics; nothing else is read.
+unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0
     }

@@ -7,7 +7,7 @@ use super::command::{Command, Stream, Who};
 use super::{ControlDone, ControlError, Refusal, lines};
 use crate::config::Mode;
 use crate::drain::{ReadError, alone};
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::profiler::{Profiler, StopError};
 use crate::ring::Ring;
 use crate::settings::{Settings, State};

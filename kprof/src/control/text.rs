@@ -5,7 +5,7 @@
 
 use crate::config::Clock;
 use crate::format::text::Decimal;
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::meta::Hex;
 use crate::profiler::Profiler;
 use crate::settings::State;

@@ -10,7 +10,7 @@ mod lines;
 use crate::control::for_each_counter;
 use crate::drain::alone;
 use crate::format::record::{Header, Kind};
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::profiler::Profiler;
 use crate::ring::Ring;
 use crate::slot::CpuSlot;

@@ -9,7 +9,7 @@
 
 mod sample;
 
-use crate::hooks::{Interrupted, Kernel, NmiToken, Outcome, Registers};
+use crate::kernel::{Interrupted, Kernel, NmiToken, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::settings::State;
 use crate::slot::CpuSlot;

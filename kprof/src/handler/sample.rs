@@ -6,7 +6,7 @@
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
-use crate::hooks::{Interrupted, Kernel, Outcome, Registers};
+use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Sink;
 use crate::slot::CpuSlot;

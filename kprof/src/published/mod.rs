@@ -13,7 +13,7 @@ mod cell;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
 use crate::handler::leave;
-use crate::hooks::{Context, Kernel, Outcome, Published};
+use crate::kernel::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
 use crate::slot::CpuSlot;
 use crate::sync::Ordering;
@@ -29,7 +29,10 @@ struct Foreign<K: Kernel> {
     cpu: usize,
 }
 
-impl<K: Kernel> Kernel for Foreign<K> {
+// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at a
+// time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which is
+// sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
+unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn cpu(&self) -> usize {
         self.cpu
     }
@@ -62,7 +65,9 @@ impl<K: Kernel> Copy for ForeignMemory<'_, K> {}
 
 impl<K: Kernel> Memory for ForeignMemory<'_, K> {
     unsafe fn stack(&self, address: u64) -> u64 {
-        let word = self.foreign.kernel.read_foreign(self.foreign.cpu, address);
+        // SAFETY: the caller's promise: an aligned word of a range that `Foreign::stack_range` has returned, which is
+        // `foreign_stack_range` for this CPU.
+        let word = unsafe { self.foreign.kernel.read_foreign(self.foreign.cpu, address) };
         self.torn.set(self.torn.get() | word.is_none());
         word.unwrap_or(0)
     }

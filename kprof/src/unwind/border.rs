@@ -16,7 +16,7 @@
 use super::plain::{FIRST_ENTRY, SYSCALL};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, Marker};
-use crate::hooks::{EntryFrame, Kernel, Registers};
+use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
 /// The border that the kernel found at a stub's instruction.

@@ -14,7 +14,7 @@
 use super::call::{self, Call};
 use super::{Memory, Walk};
 use crate::format::marker::Marker;
-use crate::hooks::{Kernel, Registers};
+use crate::kernel::{Kernel, Registers};
 use core::ops::Range;
 
 /// What the edge of a stack holds.

@@ -16,7 +16,7 @@ use super::border::word_of;
 use super::plain::{self, FIRST_ENTRY, SHORT_ROUND, SYSCALL};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE};
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 use crate::sync::AtomicU64;
 use core::ops::Range;
 

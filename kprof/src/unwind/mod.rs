@@ -23,7 +23,7 @@ mod text;
 mod user;
 
 use crate::format::marker::{CutReason, Marker};
-use crate::hooks::{Kernel, Registers};
+use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
 pub(crate) use plain::{Before, Heights, ROUND, Stand, innermost};

@@ -8,7 +8,7 @@
 use super::frame_pointer::bound;
 use super::{Memory, Text, TextCell};
 use crate::format::marker::Marker;
-use crate::hooks::{Kernel, Registers};
+use crate::kernel::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
 use core::ptr;

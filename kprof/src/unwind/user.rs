@@ -6,7 +6,7 @@
 
 use super::{Memory, Stop, Walk};
 use crate::format::marker::CutReason;
-use crate::hooks::Kernel;
+use crate::kernel::Kernel;
 
 /// The first address that is not the user's.
 const USER_END: u64 = 1 << 47;

@@ -42,7 +42,8 @@ pub fn registers() -> Registers {
 
 pub struct ArrayKernel;
 
-impl Kernel for ArrayKernel {
+// SAFETY: the only CPU numbers are those that a test sets, one at a time; stack and text are statics of this program.
+unsafe impl Kernel for ArrayKernel {
     fn cpu(&self) -> usize {
         CPU.load(Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@ mod wild;
 
 use super::{Before, Memory, Stacks, Text, TextCell, Walk, innermost};
 use crate::format::marker::{CutReason, Marker};
-use crate::hooks::{Border, Context, EntryFrame, Kernel, Registers};
+use crate::kernel::{Border, Context, EntryFrame, Kernel, Registers};
 use crate::ring::Sink;
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -137,7 +137,8 @@ fn words(places: &[AtomicU64], count: usize) -> Vec<u64> {
     places[..count].iter().map(|place| place.load(Ordering::Relaxed)).collect()
 }
 
-impl Kernel for Machine {
+// SAFETY: nothing is read by address: `Memory for &Machine` looks each word up in its arrays and panics where there is none.
+unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0
     }

@@ -127,7 +127,9 @@ struct Steps {
 
 struct Host;
 
-impl Kernel for Host {
+// SAFETY: `TOP` is an address of the stepped thread's stack, which the system has mapped whole and is far longer than the
+// 4096 bytes below it that are declared; the text is a section of this program.
+unsafe impl Kernel for Host {
     fn cpu(&self) -> usize {
         0
     }

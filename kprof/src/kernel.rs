@@ -9,11 +9,34 @@ use core::marker::PhantomData;
 use core::ops::Range;
 
 /// The facts that only the kernel knows. A port is an implementation of this trait and a handful of calls.
-pub trait Kernel: Sync + 'static {
+///
+/// # Safety
+/// The profiler reads memory, in NMI context, where these functions say that it may. So whoever writes `unsafe impl`
+/// promises, for every call at any time:
+///
+/// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning and
+///   the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
+/// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so until
+///   the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it meanwhile.
+///   (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds `address`.)
+/// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
+///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when no
+///   CPU can still be in an NMI, or a look of [`crate::Way::Published`], that began before the answer became no.
+/// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each page
+///   that the range touches is ordinary memory, mapped and readable for ever.
+/// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page tables
+///   map for user code.
+/// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each range
+///   that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another use, since.
+/// - Functions marked "Context: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an NMI
+///   lets the next NMI in, on the same stack.
+///
+/// The other functions can make samples wrong, but nothing unsafe.
+pub unsafe trait Kernel: Sync + 'static {
     /// The number of the CPU that runs this, from 0.
     ///
     /// Context: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the NMI's
-    /// own stack, from the local APIC's id, or from a paranoid entry. A lie mixes up the accounts of two CPUs.
+    /// own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
     fn cpu(&self) -> usize;
 
     /// Sends an NMI (or, with [`crate::Way::Ipi`], the fixed interrupt) to each CPU of the set.
@@ -37,7 +60,7 @@ pub trait Kernel: Sync + 'static {
     /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
     ///
     /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without locks.
-    /// Start and end are multiples of 8 and every word of the range is mapped: the profiler reads what this declares.
+    /// Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
@@ -51,7 +74,7 @@ pub trait Kernel: Sync + 'static {
     /// The running context and whether it is this CPU's idle one. Context: NMI, also in the middle of a switch.
     fn context(&self) -> Context;
 
-    /// One word of user memory, or `None`: never faults (walk the page tables by software). `address` is not checked.
+    /// One word of user memory, or `None`: never faults (walk the page tables by software), whatever `address` is.
     ///
     /// Context: NMI, the user's address space is loaded. The default gives up user frames.
     fn read_user(&self, address: u64) -> Option<u64> {
@@ -90,7 +113,11 @@ pub trait Kernel: Sync + 'static {
     /// survive that the stack is unmapped meanwhile.
     ///
     /// Context: the sampler CPU.
-    fn read_foreign(&self, cpu: usize, address: u64) -> Option<u64> {
+    ///
+    /// # Safety
+    /// `address` is a multiple of 8, and the word lies in a range that [`Kernel::foreign_stack_range`] has returned for
+    /// `cpu`.
+    unsafe fn read_foreign(&self, cpu: usize, address: u64) -> Option<u64> {
         let _ = (cpu, address);
         None
     }
