@@ -1,8 +1,7 @@
 //! The port of kprof to this kernel. Each function is explained in kernel-integration/template/profiling.rs.
 
 use crate::{kmain, machine};
-use core::mem::MaybeUninit;
-use core::ops::Range;
+use core::{mem::MaybeUninit, ops::Range};
 use kprof::{Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profiler, Setup, Way};
 use spin::Once;
 
@@ -10,8 +9,7 @@ pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 static SAMPLES_OTHER: Once<bool> = Once::new();
 pub struct Port;
 
-// SAFETY: `machine::cpu` is the APIC's id, one per CPU; the stacks are statics of this kernel, one for each CPU; text is
-// mapped for ever, there are no modules, and user memory is never read. No function called in an NMI locks or faults.
+// SAFETY: CPUs by APIC id; stacks are statics, mapped with the text for ever; no user memory; no hook locks or faults.
 unsafe impl Kernel for Port {
     fn cpu(&self) -> usize {
         machine::cpu()
