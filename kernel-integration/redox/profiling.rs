@@ -1,14 +1,16 @@
-//! kprof in the Redox kernel, step 1: this file in the place of `src/profiling.rs`, and no other file but `Cargo.toml` changes.
+//! kprof in the Redox kernel, step 1: this file in the place of `src/profiling.rs`, and no other file but `Cargo.toml`
+//! changes.
 //!
-//! In: the calls that the kernel makes today (set-up from the MADT code and from each CPU, the sampler CPU's life, the NMI
-//! entry, reads of `profiling-N`, the switch `IS_PROFILING`). Out: Redox's raw words, consumed when read, so that its own
-//! `profiled` keeps working, and the account in the kernel's log when sampling ends. The highest CPU samples the others.
-//! Context: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no unbounded loop.
+//! In: the calls that the kernel makes today (set-up from the MADT code and from each CPU, the sampler CPU's life, the
+//! NMI entry, reads of `profiling-N`, the switch `IS_PROFILING`). Out: Redox's raw words, consumed when read, so that
+//! its own `profiled` keeps working, and the account in the kernel's log when sampling ends. The highest CPU samples
+//! the others. Context: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no
+//! unbounded loop.
 //!
 //! `Cargo.toml`: `kprof = { git = "...", optional = true, default-features = false, features = ["profiling"] }` and
-//! `profiling = ["dep:kprof"]`. Settings: the constants below, and in the kernel's environment `KPROF_HZ=`, `KPROF_START=1`
-//! (samples from the start), `KPROF_KEYS=1` (the keys A and B start and stop).
-//! Names and signatures are those of the kernel at 663e664.
+//! `profiling = ["dep:kprof"]`. Settings: the constants below, and in the kernel's environment `KPROF_HZ=`,
+//! `KPROF_START=1` (samples from the start), `KPROF_KEYS=1` (the keys A and B start and stop). Names and signatures are
+//! those of the kernel at 663e664.
 
 #[cfg(all(feature = "profiling", not(target_arch = "x86_64")))]
 compile_error!("kprof samples x86_64 only: build the kernel without the feature `profiling`");
@@ -79,15 +81,18 @@ mod sampling {
     const HZ: u32 = 1000;
     /// Frames of a stack: as many as a raw record can hold, so that none is cut there without a mark.
     const DEPTH: u16 = 240;
-    /// Step 2 (`step2.rs` is in the kernel): ctl lets a writer of `wait MS` sleep, and generic interrupts show their vector.
+    /// Step 2 (`step2.rs` is in the kernel): ctl lets a writer of `wait MS` sleep, and generic interrupts show their
+    /// vector.
     const STEP_2: bool = false;
-    /// Step 2, early start: the boot CPU waits for the sampler, whose clocks then come first, and is sampled from there on.
+    /// Step 2, early start: the boot CPU waits for the sampler, whose clocks then come first, and is sampled from there
+    /// on.
     const EARLY_START: bool = false;
     /// Bytes of a read that are underway at a time. A raw record has at most 2040.
     const READ_BYTES: usize = 16 * 1024;
     const META_WORDS: usize = 4096;
     const NMI_STACK_BYTES: usize = 16 * 1024;
-    /// Which entry of the interrupt stack table NMIs get; the kernel uses the first, for double fault and machine check.
+    /// Which entry of the interrupt stack table NMIs get; the kernel uses the first, for double fault and machine
+    /// check.
     const NMI_IST: usize = 2;
     /// Vector of the sampler CPU's timer.
     const TIMER_VECTOR: u8 = 32;
@@ -244,12 +249,15 @@ mod sampling {
         let words = ring.words.swap(null_mut(), Ordering::SeqCst);
         if !words.is_null() {
             // SAFETY: RING_WORDS words, leaked for this; the swap gives them away once.
-            PROFILER.register(cpu, || unsafe { slice::from_raw_parts_mut(words, RING_WORDS) });
+            let registered = PROFILER.register(cpu, || unsafe { slice::from_raw_parts_mut(words, RING_WORDS) });
+            if let Err(error) = registered {
+                error!("kprof: cpu {cpu} is not sampled: {error}");
+            }
         }
     }
 
-    /// The sampler CPU's gates: its timer has a handler of its own, so that kprof numbers the ticks and chooses the gaps.
-    /// TLB shootdowns stay; all others, meant for CPUs that run contexts, only wake it.
+    /// The sampler CPU's gates: its timer has a handler of its own, so that kprof numbers the ticks and chooses the
+    /// gaps. TLB shootdowns stay; all others, meant for CPUs that run contexts, only wake it.
     pub fn maybe_setup_timer(idt: &mut Idt, cpu_id: LogicalCpuId) {
         if sampler() != Some(cpu_id) {
             return;
@@ -286,7 +294,8 @@ mod sampling {
             the_local_apic().set_lvt_timer(u32::from(TIMER_VECTOR));
             the_local_apic().set_div_conf(0b1011);
         }
-        // The boot CPU's readiness says that clocks and (but for an early start) environment are there. No other CPU is waited for.
+        // The boot CPU's readiness says that clocks and (but for an early start) environment are there. No other CPU is
+        // waited for.
         while !rings()[0].is_ready.load(Ordering::SeqCst) {
             sleep(ROUGH_COUNT);
         }
@@ -307,7 +316,9 @@ mod sampling {
             clock.tsc_hz, clock.timer_hz
         );
         TIMER_HZ.store(clock.timer_hz, Ordering::Relaxed);
-        PROFILER.init(|| setup(cpu_id, clock.tsc_hz, hz));
+        if let Err(error) = PROFILER.init(|| setup(cpu_id, clock.tsc_hz, hz)) {
+            error!("kprof: nothing is sampled: {error}");
+        }
         // Those who run already; of later ones step 2 tells.
         // SAFETY: this CPU holds no lock.
         let mut token = unsafe { CleanLockToken::new() };
@@ -398,17 +409,18 @@ mod sampling {
     /// What kprof asks this kernel. See kernel-integration/template/profiling.rs for what each answer must be like.
     pub struct Port;
 
-    // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only what lies above
-    // the interrupted RSP in that CPU's own stack, which is mapped whole and in use until the NMI returns. The kernel's text is
-    // mapped for ever, and there are no modules. `read_user` reads what the page tables map for the user. No lock is taken.
+    // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only what lies
+    // above the interrupted RSP in that CPU's own stack, which is mapped whole and in use until the NMI returns. The
+    // kernel's text is mapped for ever, and there are no modules. `read_user` reads what the page tables map for the
+    // user. No lock is taken.
     unsafe impl Kernel for Port {
         /// The NMI entry finds the per-CPU block by the descriptor table, not by GS as it stands.
         fn cpu(&self) -> usize {
             PercpuBlock::current().cpu_id.get() as usize
         }
 
-        /// One after the other, with random pauses of up to a quarter of the gap in all, so that the CPUs are not hit at the same
-        /// instant; where that would be pauses too short to sleep, without.
+        /// One after the other, with random pauses of up to a quarter of the gap in all, so that the CPUs are not hit
+        /// at the same instant; where that would be pauses too short to sleep, without.
         fn signal(&self, cpus: &CpuSet<'_>) {
             let longest = GAP_COUNT.load(Ordering::Relaxed) / (4 * rings().len() as u64);
             for (number, cpu) in cpus.iter().enumerate() {
@@ -459,8 +471,8 @@ mod sampling {
             if !address.is_multiple_of(8) || address >= crate::USER_END_OFFSET {
                 return None;
             }
-            // SAFETY: only reads tables. Those of the user half do not change under a CPU that uses them: whoever changes
-            // them waits for this CPU's answer to a TLB shootdown.
+            // SAFETY: only reads tables. Those of the user half do not change under a CPU that uses them: whoever
+            // changes them waits for this CPU's answer to a TLB shootdown.
             let mapper = unsafe { rmm::PageMapper::<CurrentRmmArch, ()>::current(TableKind::User, ()) };
             let (frame, flags) = mapper.translate(VirtualAddress::new(address & !(PAGE_SIZE - 1)))?;
             // The frame may be a device's, which the linear map need not have.
@@ -494,8 +506,8 @@ mod sampling {
                 let stub = stubs[..stubs.partition_point(|stub| stub.code.start <= return_address)].last()?;
                 stub.code.contains(&return_address).then_some((stub.marker, stub.rip_above))?
             };
-            // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function that
-            // it calls saves the interrupted one.
+            // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function
+            // that it calls saves the interrupted one.
             let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
             Some(Border { marker, rip_at: frame_pointer + 16 + rip_above as u64, rbp })
         }
@@ -538,8 +550,8 @@ mod sampling {
             (start != 0 && !generic.contains(&start)).then(|| stub_at(start, marker, rip_above))?
         };
         let mut stubs: Vec<Stub> = (0..=u8::MAX).filter(|vector| *vector != 2).filter_map(stub_of).collect();
-        // The generic ones push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume 2). Which
-        // vector it was is not known there; that of step 2 leaves it where the unwinder finds it by itself.
+        // The generic ones push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume 2).
+        // Which vector it was is not known there; that of step 2 leaves it where the unwinder finds it by itself.
         // SAFETY: kernel text, 8 bytes for each.
         let [.., jump, a, b, c, d, _] = unsafe { (generic.start as *const [u8; 8]).read() };
         if jump == 0xe9 && !STEP_2 {
@@ -600,13 +612,15 @@ mod sampling {
         }
         if wanted {
             info!("kprof: sampling");
-            return PROFILER.start();
         }
-        if let Err(error) = PROFILER.stop() {
+        if let Err(error) = if wanted { PROFILER.start() } else { PROFILER.stop() } {
             error!("kprof: {error}");
         }
+        if wanted {
+            return;
+        }
         let mut account = alloc::string::String::new();
-        if PROFILER.write_control(&mut account).is_ok() {
+        if PROFILER.write_status(&mut account).is_ok() {
             for line in account.lines().filter(|line| line.starts_with("cpu.")) {
                 info!("kprof: {line}");
             }
@@ -631,8 +645,8 @@ mod sampling {
                 Calibration::of(before, moment(), reference, u64::from(count))
             };
             let count = (measure(ROUGH_COUNT)?.timer_hz / 50).min(u64::from(u32::MAX)) as u32;
-            // A virtual CPU may be put aside at any moment: the middle one of five has the TSC right, and among those that
-            // agree with it the quickest woke in time.
+            // A virtual CPU may be put aside at any moment: the middle one of five has the TSC right, and among those
+            // that agree with it the quickest woke in time.
             let mut rounds = (0..5).map(|_| measure(count)).collect::<Result<Vec<_>, _>>()?;
             rounds.sort_unstable_by_key(|round| round.tsc_hz);
             let middle = rounds[2];
@@ -676,7 +690,7 @@ mod sampling {
         let mut done = 0;
         while let Some(rest) = buf.advance(done) {
             if reading.next == reading.end {
-                let read = PROFILER.read_stream(cpu, &mut reading.bytes);
+                let read = PROFILER.open_stream(cpu, 0).and_then(|stream| stream.read(&mut reading.bytes));
                 (reading.next, reading.end) = match read {
                     Ok(bytes) => (0, bytes),
                     // Not ready yet.

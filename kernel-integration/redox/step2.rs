@@ -1,15 +1,18 @@
 //! kprof in the Redox kernel, step 2: this file as `src/profiling_control.rs`, called from `src/scheme/debug.rs`.
 //!
-//! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and `profiling-N` under `protocol
-//! 1`. Out: commands to kprof; its state; framed records, which stay in the kernel until they are acknowledged. Context:
-//! system calls. A refused command changes nothing; its reason is the last line of the next read of ctl. The README beside
-//! this file says which places of the kernel call what.
+//! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and `profiling-N` under
+//! `protocol 1`. Out: commands to kprof; its state; framed records, which stay in the kernel until they are
+//! acknowledged. Context: system calls. A refused command changes nothing; its reason is the last line of the next read
+//! of ctl. The README beside this file says which places of the kernel call what.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
 use kprof::format::marker::MARKER_PAGE;
+use kprof::{ControlFile, ReadError, StreamFile};
 
 use crate::context;
 use crate::cpu_set::LogicalCpuId;
@@ -25,12 +28,26 @@ const READ_BYTES: usize = 64 * 1024;
 /// How often somebody who waits looks again.
 const LOOK_NS: u128 = 10_000_000;
 
+/// The open control files by their handles. Held for a look only.
+static FILES: spin::Mutex<BTreeMap<usize, Arc<ControlFile>>> = spin::Mutex::new(BTreeMap::new());
+
+/// The process that calls.
+fn process(token: &mut CleanLockToken) -> u64 {
+    context::current().read(token.token()).pid as u64
+}
+
+/// The control file of the handle `id`, which belongs to whoever uses it first.
+fn file(id: usize, token: &mut CleanLockToken) -> Arc<ControlFile> {
+    let process = process(token);
+    FILES.lock().entry(id).or_insert_with(|| Arc::new(PROFILER.open_control(process))).clone()
+}
+
 /// A write to `ctl-profiling` by the handle `id`.
 pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<usize> {
     let mut commands = [0; MOST_BYTES];
     let commands = commands.get_mut(..buf.len()).ok_or(Error::new(EINVAL))?;
     buf.copy_to_slice(commands)?;
-    let done = PROFILER.control(id as u64, commands).map_err(|refusal| {
+    let done = file(id, token).write(commands).map_err(|refusal| {
         info!("kprof: refused: {refusal}");
         Error::new(if refusal.is_busy() { EBUSY } else { EINVAL })
     })?;
@@ -59,35 +76,40 @@ fn sleep(token: &mut CleanLockToken) -> Result<()> {
 }
 
 /// A read of `ctl-profiling` at `offset`: state and counters, as `key value` lines.
-pub fn read(buf: UserSliceWo, offset: u64) -> Result<usize> {
+pub fn read(id: usize, buf: UserSliceWo, offset: u64, token: &mut CleanLockToken) -> Result<usize> {
     let mut text = String::new();
-    PROFILER.write_control(&mut text).map_err(|_| Error::new(EIO))?;
+    file(id, token).read(&mut text).map_err(|_| Error::new(EIO))?;
     let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
     buf.copy_common_bytes_from_slice(rest)
 }
 
 /// A handle of `ctl-profiling` is closed: its claim on the streams ends.
 pub fn close(id: usize) {
-    PROFILER.close_control(id as u64);
+    // Dropped after the table is free again: what its lease has set is undone then.
+    let closed = FILES.lock().remove(&id);
+    drop(closed);
 }
 
 /// A read of `profiling-meta`: names, marks, settings.
-pub fn read_meta(buf: UserSliceWo) -> Result<usize> {
-    framed(buf, |records| PROFILER.read_meta(records).ok())
+pub fn read_meta(buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> {
+    framed(buf, &PROFILER.open_meta(process(token)))
 }
 
 /// A read of `profiling-N`: framed records where somebody has claimed the streams, else raw words as in step 1.
-pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo) -> Result<usize> {
+pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> {
     if !PROFILER.is_claimed() {
         return crate::profiling::drain_buffer(cpu, buf);
     }
-    framed(buf, |records| PROFILER.read_stream(cpu.get() as usize, records).ok())
+    let stream = PROFILER.open_stream(cpu.get() as usize, process(token)).map_err(|_| Error::new(EBADFD))?;
+    framed(buf, &stream)
 }
 
 /// Through kernel memory. A copy that fails loses nothing: what was not acknowledged is there for the next claim.
-fn framed(buf: UserSliceWo, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<usize> {
+fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
     let mut records = alloc::vec![0; buf.len().min(READ_BYTES)];
-    let bytes = read(&mut records).ok_or(Error::new(EINVAL))?;
+    let bytes = stream.read(&mut records).map_err(|error| {
+        Error::new(if matches!(error, ReadError::Claimed | ReadError::Busy) { EBUSY } else { EINVAL })
+    })?;
     buf.copy_common_bytes_from_slice(&records[..bytes])
 }
 
@@ -104,8 +126,8 @@ pub fn context_is_current() {
     crate::percpu::PercpuBlock::current().switch_internals.current_dbg_id.store(id, Ordering::Relaxed);
 }
 
-/// Where the table of generic interrupts jumps to: on the stack is what its entry has pushed, vector - 160, which becomes the
-/// marker of that vector, so that the unwinder crosses here by itself.
+/// Where the table of generic interrupts jumps to: on the stack is what its entry has pushed, vector - 160, which
+/// becomes the marker of that vector, so that the unwinder crosses here by itself.
 ///
 /// # Safety
 /// An interrupt's entry: never called.

@@ -43,6 +43,16 @@ pub enum Mode {
     Overwrite = 1,
 }
 
+impl Mode {
+    /// Its name in ctl and in the data.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Overwrite => "overwrite",
+        }
+    }
+}
+
 /// What the time stamp counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]

@@ -2,8 +2,7 @@
 //!
 //! In: slots with their `due` flags. Out: CPU numbers. Context: the sampler CPU, inside [`crate::Kernel::signal`].
 
-use crate::slot::CpuSlot;
-use core::sync::atomic::Ordering;
+use crate::CpuSlot;
 
 /// The CPUs to be signalled now.
 #[derive(Clone, Copy)]
@@ -14,6 +13,7 @@ pub struct CpuSet<'a> {
 
 impl<'a> CpuSet<'a> {
     /// The CPUs whose `due` flag is set.
+    #[cfg(feature = "profiling")]
     pub(crate) fn due(slots: &'a [CpuSlot], all_others: bool) -> Self {
         Self { slots, all_others }
     }
@@ -25,7 +25,7 @@ impl<'a> CpuSet<'a> {
 
     /// Whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
-        self.slots.get(cpu).is_some_and(|slot| slot.sampler.due.load(Ordering::Relaxed))
+        self.slots.get(cpu).is_some_and(CpuSlot::is_due)
     }
 
     /// The CPU numbers, rising.

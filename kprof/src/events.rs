@@ -1,13 +1,14 @@
 //! Context switches, page faults and interrupts: how many on each CPU, and in which context.
 //!
-//! In: one call for each event. Out: totals of a CPU since boot, for ctl; while sampling runs also counts by context, which
-//! the sampler writes into the meta stream once a second and `stop` at the end. Context: ordinary code and interrupts, never
-//! NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the others share one count.
+//! In: one call for each event. Out: totals of a CPU since boot, for ctl; while sampling runs also counts by context,
+//! which the sampler writes into the meta stream once a second and `stop` at the end. Context: ordinary code and
+//! interrupts, never NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the
+//! others share one count.
 
 use crate::format::record::{EVENT_NAMES, Kind, OTHER_CONTEXTS};
-use crate::kernel::{Event, Kernel};
-use crate::profiler::Profiler;
-use crate::settings::State;
+use crate::kernel::Event;
+use crate::state::Shared;
+use crate::state::settings::State;
 use crate::sync::{AtomicU64, Ordering};
 use crate::x86_64::interrupts;
 use core::fmt::Write;
@@ -71,14 +72,15 @@ impl Events {
         })
     }
 
-    /// Takes all counts by context: context and counts go to `write`; what it could not write is kept. One taker at a time.
+    /// Takes all counts by context: context and counts go to `write`; what it could not write is kept. One taker at a
+    /// time.
     fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
         self.taking.swap(true, Ordering::SeqCst);
         for place in self.contexts.iter().filter(|place| !place.is_zero()) {
             let context = place.context.load(Ordering::Acquire);
             let counts = place.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
-            // The CPU may have been giving the place away when `taking` was set, once. It was empty then, so what was taken
-            // belongs to its new owner, and is taken the next time.
+            // The CPU may have been giving the place away when `taking` was set, once. It was empty then, so what was
+            // taken belongs to its new owner, and is taken the next time.
             let is_still_its_own = place.context.load(Ordering::Acquire) == context;
             if !is_still_its_own || !write(context, counts) {
                 for (count, taken) in place.events.iter().zip(counts) {
@@ -96,14 +98,14 @@ impl Counts {
     }
 }
 
-impl<K: Kernel> Profiler<K> {
-    /// Counts an event on the CPU that runs this, in the context that [`Kernel::context`] names now. Context: any but NMI.
+impl Shared {
+    /// Counts an event on `cpu`, which runs this, in the context that `context` names.
     #[inline]
-    pub fn count(&self, event: Event) {
+    pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, context: impl FnOnce() -> u64) {
         interrupts::without(|| {
             // A CPU without a ring is not sampled: the sampler's own.
-            if let Some(slot) = self.ready.slot(self.kernel().cpu()).filter(|slot| slot.ring.get().is_some()) {
-                let context = (self.state() == State::Running).then(|| self.kernel().context().id);
+            if let Some(slot) = self.ready.slot(cpu()).filter(|slot| slot.ring.get().is_some()) {
+                let context = (self.state() == State::Running).then(context);
                 slot.events.add(event, context);
             }
         });

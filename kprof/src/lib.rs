@@ -4,23 +4,39 @@
 //! a kernel uses are still there, do nothing, and leave no symbol and no byte in the kernel.
 //!
 //! A kernel brings one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and six calls:
-//! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler CPU,
-//! [`Profiler::on_nmi`] in the NMI entry, [`Profiler::control`] and [`Profiler::read_stream`] behind its device files.
+//! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler
+//! CPU, [`Profiler::on_nmi`] in the NMI entry, [`Profiler::control`] and [`Profiler::read_stream`] behind its device
+//! files.
 #![cfg_attr(not(test), no_std)]
 
-pub mod config;
-pub mod kernel;
+/// What a public function does: with the feature on, and with it off.
+macro_rules! feature {
+    ($on:expr; else $off:expr) => {{
+        #[cfg(feature = "profiling")]
+        {
+            $on
+        }
+        #[cfg(not(feature = "profiling"))]
+        {
+            $off
+        }
+    }};
+}
 
-#[cfg(feature = "profiling")]
-mod account;
+pub mod clock;
+pub mod config;
+mod cpu_set;
+mod errors;
+mod files;
+pub mod format;
+pub mod kernel;
+mod profiler;
+mod publisher;
+
 #[cfg(feature = "profiling")]
 mod backoff;
 #[cfg(feature = "profiling")]
-pub mod clock;
-#[cfg(feature = "profiling")]
 mod control;
-#[cfg(feature = "profiling")]
-mod cpu_set;
 #[cfg(feature = "profiling")]
 mod drain;
 #[cfg(feature = "profiling")]
@@ -36,19 +52,17 @@ mod meta;
 #[cfg(feature = "profiling")]
 mod own;
 #[cfg(feature = "profiling")]
-mod profiler;
+mod patience;
 #[cfg(feature = "profiling")]
 mod published;
-#[cfg(feature = "profiling")]
-mod ready;
 #[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
 mod sampler;
 #[cfg(feature = "profiling")]
-mod settings;
+mod setup;
 #[cfg(feature = "profiling")]
-mod slot;
+mod state;
 #[cfg(feature = "profiling")]
 mod sync;
 #[cfg(feature = "profiling")]
@@ -57,28 +71,21 @@ mod unwind;
 mod x86_64;
 
 #[cfg(not(feature = "profiling"))]
-mod off;
-
-pub mod format;
+mod slot_off;
 
 pub use config::{Clock, Config, Mode, Setup, Way};
+pub use cpu_set::CpuSet;
+pub use errors::{
+    BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
+};
+pub use files::{ControlDone, ControlFile, OwnTick, StreamFile};
 pub use format::serial::Bytes;
 pub use kernel::{
     Border, Context, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers,
 };
-
+pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
+pub use publisher::Publisher;
 #[cfg(not(feature = "profiling"))]
-pub use off::{
-    ControlDone, ControlError, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, OwnTick, Profiler, Publisher, ReadError,
-    StopError,
-};
+pub use slot_off::CpuSlot;
 #[cfg(feature = "profiling")]
-pub use {
-    control::{ControlDone, ControlError, Refusal},
-    cpu_set::CpuSet,
-    drain::ReadError,
-    own::OwnTick,
-    profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler, StopError},
-    published::Publisher,
-    slot::CpuSlot,
-};
+pub use state::slot::CpuSlot;

@@ -1,73 +1,38 @@
-//! The profiler itself: what a kernel puts into a `static`, and how its stages find each other.
+//! The public API: what a kernel puts into a `static`, and calls. The same with the feature on and off.
 //!
-//! In: the kernel's hooks, memory, choices. Out: the stages, as methods in their own files (`sampler`, `handler`,
-//! `drain`, `control`, `meta`). Context: here only set-up, start and stop, in ordinary code; nothing here takes a lock.
+//! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in: as
+//! each method says. With the feature off every method does nothing, calls no closure, and leaves no byte in the
+//! kernel.
+#![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
-use crate::config::{Config, Mode, Setup, Way};
-use crate::control::ControlState;
-use crate::kernel::Kernel;
-use crate::meta::Meta;
-use crate::ready::Ready;
-use crate::settings::{MOST_DEPTH, Settings, State};
-use crate::slot::CpuSlot;
-use crate::x86_64::tsc;
+use crate::config::Setup;
+use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
+use crate::files::{ControlFile, OwnTick, StreamFile};
+use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers};
+use crate::publisher::Publisher;
+#[cfg(feature = "profiling")]
+use crate::{
+    control::{self, OpenControl},
+    drain::OpenStream,
+    errors::StreamName,
+    export, handler, own, sampler, setup,
+    state::Shared,
+    state::settings::State,
+};
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Whether the profiler is compiled in.
-pub const ENABLED: bool = true;
+pub const ENABLED: bool = cfg!(feature = "profiling");
 /// The usual size of a CPU's ring, 256 KiB; 0 with the feature off.
-pub const DEFAULT_RING_WORDS: usize = 32 * 1024;
+pub const DEFAULT_RING_WORDS: usize = if ENABLED { 32 * 1024 } else { 0 };
 
 /// The profiler of a kernel. Make it in a `static`.
 pub struct Profiler<K: Kernel> {
-    kernel: K,
-    pub(crate) ready: Ready,
-    pub(crate) live: Live,
-    pub(crate) meta: Meta,
-    pub(crate) control: ControlState,
-    /// The number of the next line of the serial form.
-    pub(crate) export_sequence: AtomicU64,
-    /// Held by who takes the counts of events by context.
-    pub(crate) events_taker: spin::Mutex<()>,
-}
-
-/// What can change while running.
-pub(crate) struct Live {
-    settings: AtomicU64,
-    /// What follows from them for the plain walk.
-    pub(crate) plain_places: AtomicU32,
-    state: AtomicU8,
-    /// The sampler is between its look at `state` and the end of its signals.
-    pub(crate) sending: AtomicBool,
-    /// The way in use now: `Own` until the sampler runs.
-    way: AtomicU8,
-    pub(crate) hz: AtomicU32,
-    pub(crate) seed: AtomicU64,
-    pub(crate) random_gaps: AtomicBool,
-    pub(crate) backoff: AtomicBool,
-    /// How often the rate is halved now.
-    pub(crate) halvings: AtomicU32,
-}
-
-/// `stop` gave up waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopError {
-    /// The first CPU that has not taken all ticks sent to it.
-    pub cpu: usize,
-    /// How many it has not taken.
-    pub pending: u64,
-}
-
-impl fmt::Display for StopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "stopped, but cpu {} has not taken {} ticks within a second: does its NMI entry call on_nmi?",
-            self.cpu, self.pending
-        )
-    }
+    #[cfg_attr(not(feature = "profiling"), expect(dead_code, reason = "no stage asks"))]
+    pub(crate) kernel: K,
+    #[cfg(feature = "profiling")]
+    pub(crate) shared: Shared,
 }
 
 impl<K: Kernel> Profiler<K> {
@@ -75,163 +40,203 @@ impl<K: Kernel> Profiler<K> {
     pub const fn new(kernel: K) -> Self {
         Self {
             kernel,
-            ready: Ready::new(),
-            live: Live {
-                settings: AtomicU64::new(1 << 16),
-                plain_places: AtomicU32::new(u32::MAX),
-                state: AtomicU8::new(State::Stopped as u8),
-                sending: AtomicBool::new(false),
-                way: AtomicU8::new(Way::Own as u8),
-                hz: AtomicU32::new(1000),
-                seed: AtomicU64::new(0),
-                random_gaps: AtomicBool::new(true),
-                backoff: AtomicBool::new(false),
-                halvings: AtomicU32::new(0),
-            },
-            meta: Meta::new(),
-            control: ControlState::new(),
-            export_sequence: AtomicU64::new(0),
-            events_taker: spin::Mutex::new(()),
+            #[cfg(feature = "profiling")]
+            shared: Shared::new(),
         }
     }
 
-    /// Sets the profiler up. Context: the boot CPU, once, as soon as memory and the choices are there; `setup` is not
-    /// called with the feature off. A second call changes nothing.
-    ///
-    /// # Panics
-    /// When the meta memory is not a power of two of at least 1024 words, or a choice is out of its range.
-    pub fn init(&'static self, setup: impl FnOnce() -> Setup) {
-        self.ready.once(|| {
-            let Setup { slots, meta, config } = setup();
-            assert!((1..=MOST_DEPTH).contains(&config.depth), "kprof: depth must be 1 to 250, is {}", config.depth);
-            assert!((1..=100_000).contains(&config.hz), "kprof: hz must be 1 to 100000, is {}", config.hz);
-            assert!(config.tsc_hz > 0, "kprof: tsc_hz is 0: calibrate the TSC first (kprof::clock)");
-            self.meta.install(meta);
-            let mut settings = Settings::empty().with_depth(config.depth);
-            settings.set(Settings::KEEP_IDLE, config.keep_idle);
-            settings.set(Settings::KEEP_USER, config.keep_user);
-            settings.set(Settings::OVERWRITE, config.mode == Mode::Overwrite);
-            self.set_settings(settings);
-            self.live.hz.store(config.hz, Ordering::Relaxed);
-            self.live.seed.store(config.seed, Ordering::Relaxed);
-            self.live.random_gaps.store(config.random_gaps, Ordering::Relaxed);
-            self.live.backoff.store(config.backoff, Ordering::Relaxed);
-            let state = if config.running { State::Running } else { State::Stopped };
-            self.live.state.store(state as u8, Ordering::SeqCst);
-            (slots, config)
-        });
-    }
-
-    /// Gives a CPU its ring; from now on it gets ticks. Context: that CPU, after it has loaded an IDT with an NMI entry.
-    /// `ring` (a power of two of at least 1024 words) is not called with the feature off, nor the second time.
-    ///
-    /// # Panics
-    /// When the CPU has no slot or the memory is no ring.
-    pub fn register(&'static self, cpu: usize, ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>]) {
-        let Some(slot) = self.slots().get(cpu) else {
-            panic!("kprof: cpu {cpu} has no slot (init gave {})", self.slots().len());
-        };
-        if slot.ring.get().is_some() {
-            return;
-        }
-        if let Err(reason) = slot.install(ring()) {
-            panic!("kprof: ring memory of cpu {cpu}: {reason:?}");
-        }
-    }
-
-    /// Starts sampling. Context: ordinary code.
-    pub fn start(&self) {
-        if self.state() == State::Stopped {
-            self.forget_events();
-        }
-        self.set_state(State::Running);
-    }
-
-    /// Stops sampling, and returns when every tick sent has been taken. Context: ordinary code on any CPU; with
-    /// [`Way::Ipi`] interrupts must be on.
+    /// Sets the profiler up. Runs in: the boot CPU, once, as soon as memory and the choices are there; `setup` is not
+    /// called with the feature off, nor the second time.
     ///
     /// # Errors
-    /// A CPU did not take its ticks within a second; sampling is stopped all the same.
-    pub fn stop(&self) -> Result<(), StopError> {
-        self.set_state(State::Stopped);
-        let settled = self.settle();
-        self.write_events();
-        settled
+    /// [`InitError`] says what is wrong with the setup; the profiler then has no CPUs, and every later call does
+    /// nothing.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn init(&'static self, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+        feature!(setup::init(&self.shared, setup); else Ok(()))
     }
 
-    /// Numbers a tick of this CPU without sending anything: for benches, which then call the handler.
-    #[doc(hidden)]
+    /// Gives a CPU its ring; from now on it gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
+    /// entry, and again when it comes back after [`Profiler::offline`]. `ring` (a power of two of at least 1024 words)
+    /// is not called with the feature off, nor when the CPU has a ring.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the CPU has no slot, or the memory is no ring. It gets no ticks then.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn register(
+        &'static self,
+        cpu: usize,
+        ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
+    ) -> Result<(), RegisterError> {
+        feature!(setup::register(&self.shared, cpu, ring); else Ok(()))
+    }
+
+    /// Takes a CPU out that is about to be stopped: it gets no more ticks, and no change waits for those that it has
+    /// not taken; they stay in `pending`. Its ring can be read all the same. Runs in: ordinary code, on any CPU; from
+    /// then until `register` the CPU must not call [`Profiler::on_nmi`] or [`Profiler::on_timer`].
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn offline(&self, cpu: usize) {
+        feature!(setup::offline(&self.shared, cpu); else ());
+    }
+
+    /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`], if a
+    /// sampler runs already, or with the feature off; otherwise never.
+    ///
+    /// Runs in: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn run_sampler(&'static self, cpu: usize) {
+        feature!(sampler::run(self, cpu); else ());
+    }
+
+    /// One timer interrupt of a CPU that samples itself ([`crate::Way::Own`], and every CPU until the sampler runs).
+    ///
+    /// Runs in: the timer's interrupt handler, interrupts off.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> OwnTick {
+        feature!(own::on_timer(self, at); else OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
+    }
+
+    /// The handler: to be called by the NMI entry (with [`crate::Way::Ipi`], by that interrupt's entry) with what it
+    /// interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
+    #[inline]
+    pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
+        feature!(handler::on_nmi(self, at); else Outcome::Foreign)
+    }
+
+    /// Numbers a tick of this CPU without sending anything: for tests and benches that then call the handler
+    /// themselves.
+    #[cfg(all(feature = "profiling", feature = "testing"))]
     pub fn raise_tick(&self, cpu: usize) {
-        if let Some(slot) = self.ready.slot(cpu) {
+        if let Some(slot) = self.shared.ready.slot(cpu) {
             slot.raise_tick();
         }
     }
 
-    /// Waits until no tick is on its way.
-    pub(crate) fn settle(&self) -> Result<(), StopError> {
-        fence(Ordering::SeqCst);
-        let limit = self.config().map_or(0, |config| config.tsc_hz);
-        let start = tsc::read();
-        loop {
-            let sending = self.live.sending.load(Ordering::SeqCst);
-            let late = self.slots().iter().enumerate().find(|(_, slot)| slot.pending() > 0 || slot.in_handler());
-            match late {
-                None if !sending => return Ok(()),
-                Some((cpu, slot)) if tsc::read().wrapping_sub(start) > limit => {
-                    return Err(StopError { cpu, pending: slot.pending() });
-                }
-                _ => core::hint::spin_loop(),
-            }
+    /// The place where a CPU publishes, to be kept where its entry stubs find it at once; `None` without a slot, or
+    /// with the feature off. Runs in: ordinary code, after [`Profiler::init`].
+    #[inline(always)]
+    pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
+        feature!(self.shared.ready.slot(cpu).map(|slot| &slot.published); else None)
+    }
+
+    /// Starts sampling. Runs in: ordinary code; waits at most 3 s for other changes.
+    ///
+    /// # Errors
+    /// [`StateError`]: sampling has not started.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn start(&self) -> Result<(), StateError> {
+        feature!(control::change_state(&self.shared, State::Running); else Ok(()))
+    }
+
+    /// Stops sampling, and returns when every tick sent has been taken. Runs in: ordinary code on any CPU; with
+    /// [`crate::Way::Ipi`] interrupts must be on. Waits at most 3 s for other changes and 1 s for ticks.
+    ///
+    /// # Errors
+    /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped all the same), or another change did
+    /// not end.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn stop(&self) -> Result<(), StateError> {
+        feature!(control::change_state(&self.shared, State::Stopped); else Ok(()))
+    }
+
+    /// Counts an event on the CPU that runs this, in the context that [`Kernel::context`] names now. Runs in: any but
+    /// NMI.
+    #[inline]
+    pub fn count(&self, event: Event) {
+        feature!(self.shared.count(event, || self.kernel.cpu(), || self.kernel.context().id); else ());
+    }
+
+    /// Names a context, at its birth or when its name changes. Runs in: ordinary code.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn context_name(&self, id: u64, name: &str) {
+        feature!(self.shared.context_name(id, name); else ());
+    }
+
+    /// Tells of a code image: the kernel once, a module when it is loaded. Runs in: ordinary code.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn image(&self, image: &Image<'_>) {
+        feature!(self.shared.image(image); else ());
+    }
+
+    /// Sets a mark in time. Runs in: ordinary code.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn mark(&self, name: &str) {
+        feature!(self.shared.mark(name); else ());
+    }
+
+    /// Opens the control file for a process: to be kept with the open file, and dropped when that is closed. `process`
+    /// is a number that is the same for all files of one process (its id), or 0 for the kernel itself. Runs in:
+    /// ordinary code.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn open_control(&'static self, process: u64) -> ControlFile {
+        ControlFile {
+            #[cfg(feature = "profiling")]
+            control: OpenControl::open(&self.shared, process),
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn kernel(&self) -> &K {
-        &self.kernel
+    /// Opens a CPU's stream for a process, as [`Profiler::open_control`]. Runs in: ordinary code.
+    ///
+    /// # Errors
+    /// [`ReadError::NoStream`]: there is no such CPU.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn open_stream(&'static self, cpu: usize, process: u64) -> Result<StreamFile, ReadError> {
+        feature!(
+            OpenStream::open(&self.shared, StreamName::Cpu(cpu), process).map(|stream| StreamFile { stream });
+            else Err(ReadError::NoStream)
+        )
     }
 
-    #[inline(always)]
-    pub(crate) fn slots(&self) -> &'static [CpuSlot] {
-        self.ready.slots()
-    }
-
-    #[inline(always)]
-    pub(crate) fn config(&self) -> Option<&Config> {
-        self.ready.config()
-    }
-
-    #[inline(always)]
-    pub(crate) fn settings(&self) -> Settings {
-        Settings::from_bits_retain(self.live.settings.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_settings(&self, settings: Settings) {
-        self.live.settings.store(settings.bits(), Ordering::Relaxed);
-        self.live.plain_places.store(settings.plain_places(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn state(&self) -> State {
-        match self.live.state.load(Ordering::SeqCst) {
-            1 => State::Running,
-            2 => State::Frozen,
-            _ => State::Stopped,
+    /// Opens the stream of names, images, marks and settings. Runs in: ordinary code.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn open_meta(&'static self, process: u64) -> StreamFile {
+        StreamFile {
+            #[cfg(feature = "profiling")]
+            stream: OpenStream::open_meta(&self.shared, process),
         }
     }
 
-    pub(crate) fn set_state(&self, state: State) {
-        self.live.state.store(state as u8, Ordering::SeqCst);
+    /// Whether somebody has claimed the streams (`protocol 1`): reads by that process give framed records then, which
+    /// are freed when they are acknowledged; otherwise raw words, freed when read. Runs in: any.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn is_claimed(&self) -> bool {
+        feature!(self.shared.claim() != 0; else false)
     }
 
-    pub(crate) fn way(&self) -> Way {
-        match self.live.way.load(Ordering::Relaxed) {
-            0 => Way::Nmi,
-            1 => Way::Ipi,
-            2 => Way::Published,
-            _ => Way::Own,
-        }
+    /// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full. Runs in: any.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn reader_due(&self) -> bool {
+        feature!(sampler::reader_due(&self.shared); else false)
     }
 
-    pub(crate) fn set_way(&self, way: Way) {
-        self.live.way.store(way as u8, Ordering::Relaxed);
+    /// Writes state, settings and all counters as `key value` lines. Runs in: ordinary code.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn write_status(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        feature!(control::write_status(&self.shared, out); else Ok(()))
+    }
+
+    /// Writes all samples and names that have not been written, and frees them: they count as delivered. `out`: a
+    /// serial port, or [`crate::Bytes`] around what takes bytes. Call it again and again from a kernel thread, and at
+    /// shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
+    ///
+    /// # Errors
+    /// [`ExportError`]: a reader has claimed the streams, somebody else works on one, or the sink failed (what was not
+    /// written whole is not freed).
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
+        feature!(export::export(&self.shared, out); else Ok(()))
+    }
+
+    /// Writes the newest `last` samples of every CPU and the names there are. Frees nothing; takes no lock. Runs in:
+    /// any, a panic handler too; it needs 6 KiB of stack.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn export_last(&self, out: &mut dyn fmt::Write, last: usize) -> fmt::Result {
+        feature!(export::export_last(&self.shared, out, last); else Ok(()))
     }
 }

@@ -1,207 +1,244 @@
-//! The reserved core: sleep for a random gap, number the tick, reach the others; for ever.
+//! The reserved core: sleep for a random interval, number the tick, reach the others; for ever.
 //!
-//! In: rate, gaps, seed, state. Out: tick numbers and signals. Context: the sampler CPU, ordinary code, interrupts as
-//! [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins: a spinning core slows the others down. Never
-//! samples itself. Late (the machine was busy): goes on from now; a tick that was not sent was not sent, and is not counted.
+//! In: rate, intervals, seed, state. Out: tick numbers and signals. Runs in: the sampler CPU, ordinary code, interrupts
+//! as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins: a spinning core slows the others down.
+//! Never samples itself. Late (the machine was busy): goes on from now; a tick that was not sent was not sent, and is
+//! not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
 
 use crate::backoff::Cost;
+use crate::clock;
 use crate::config::{Config, Way};
+use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
 use crate::gaps::Gaps;
 use crate::kernel::Kernel;
 use crate::profiler::Profiler;
-use crate::settings::State;
-use crate::slot::{CpuSlot, ReaderPart};
+use crate::ring::Ring;
+use crate::state::Shared;
+use crate::state::settings::State;
+use crate::state::slot::CpuSlot;
+use crate::state::stream::Reader;
 use crate::x86_64::tsc;
-use crate::{clock, ring::Ring};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the sampler sleeps while nothing is to be sampled.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
 /// The longest sleep of all, so that `stop`, `start` and a new rate are noticed at a low rate too.
-const MOST_SLEEP_NS: u64 = 20_000_000;
+const MAX_SLEEP_NS: u64 = 20_000_000;
+/// How often a second the sampler looks whether a waiting reader should be woken, at most.
+const WAKE_LOOKS_PER_SECOND: u64 = 1000;
 
-impl<K: Kernel> Profiler<K> {
-    /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`] (or with
-    /// the feature off); otherwise never.
-    ///
-    /// Context: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
-    pub fn run_sampler(&'static self, cpu: usize) {
-        let Some(config) = self.config().filter(|config| config.sampler_cpu == Some(cpu)) else { return };
-        self.set_way(config.way);
-        self.note_setting(format_args!("way {}", self.way().name()));
-        let mut gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed));
-        let mut seed = self.live.seed.load(Ordering::Relaxed);
-        let (mut deadline, mut has_slept) = (None, false);
-        let mut second = Second { end: 0, cost: Cost::default() };
-        loop {
-            self.wake_if_due();
-            self.each_second(&mut second, config);
-            // With the way `self` the CPUs tick for themselves; here is only the reader to wake.
-            let own = config.way == Way::Own;
-            if own || self.state() != State::Running {
-                if !own {
-                    self.signal_pending(cpu);
-                }
-                self.kernel().sleep_ns(STOPPED_SLEEP_NS);
-                deadline = None;
-                continue;
-            }
-            let newest_seed = self.live.seed.load(Ordering::Relaxed);
-            if newest_seed != seed {
-                (seed, gaps) = (newest_seed, Gaps::new(newest_seed));
-            }
-            let now = tsc::read();
-            match deadline {
-                // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
-                Some(at) if now < at || !has_slept => {
-                    let ns = clock::ticks_to_ns(at.saturating_sub(now), config.tsc_hz);
-                    self.kernel().sleep_ns(ns.clamp(1, MOST_SLEEP_NS));
-                    has_slept = true;
-                }
-                before => {
-                    if before.is_some() {
-                        self.send_tick(cpu);
-                    }
-                    let (gap, sent) = (self.gap(&mut gaps, config.tsc_hz), tsc::read());
-                    deadline = Some(after(before.unwrap_or(sent), gap, sent));
-                    has_slept = false;
-                }
-            }
-        }
+/// The sampler's life. Returns at once if `cpu` is not [`Config::sampler_cpu`], or if a sampler runs already; else
+/// never.
+pub(crate) fn run<K: Kernel>(profiler: &'static Profiler<K>, cpu: usize) {
+    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+    let Some(config) = shared.config().filter(|config| config.sampler_cpu == Some(cpu)) else { return };
+    if shared.has_sampler.swap(true, Ordering::AcqRel) {
+        return;
     }
-
-    /// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full.
-    pub fn reader_due(&self) -> bool {
-        self.streams().any(|(ring, reader, _)| quarter_full(ring, reader))
-    }
-
-    /// Every ring with its reader, and whether that one has been told of it.
-    fn streams(&self) -> impl Iterator<Item = (&Ring, &ReaderPart, &AtomicBool)> {
-        let cpus = self.slots().iter().filter_map(|slot| Some((slot.ring.get()?, &slot.reader, &slot.sampler.woken)));
-        cpus.chain(self.meta.ring().map(|ring| (ring, &self.meta.reader, &self.meta.woken)))
-    }
-
-    /// Numbers a tick for every CPU that takes ticks, and signals them.
-    pub(crate) fn send_tick(&'static self, me: usize) {
-        self.live.sending.store(true, Ordering::SeqCst);
-        // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
-        if self.state() == State::Running {
-            let spares_halted = self.way() != Way::Published && !self.settings().keep_idle();
-            self.signal(
-                |cpu, slot| {
-                    if cpu == me || !slot.takes_ticks() {
-                        return false;
-                    }
-                    let halted = spares_halted && self.kernel().is_halted(cpu);
-                    if halted {
-                        slot.sampler.halted.add(1);
-                    } else {
-                        slot.sampler.tick.fetch_add(1, Ordering::Release);
-                    }
-                    !halted
-                },
-                me,
-            );
-        }
-        self.live.sending.store(false, Ordering::SeqCst);
-    }
-
-    /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
-    fn signal_pending(&'static self, me: usize) {
-        self.signal(|cpu, slot| cpu != me && slot.pending() > 0, me);
-    }
-
-    fn signal(&'static self, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
-        let (mut any, mut all_others) = (false, true);
-        for (cpu, slot) in self.slots().iter().enumerate() {
-            let due = is_due(cpu, slot);
-            slot.sampler.due.store(due, Ordering::Relaxed);
-            any |= due;
-            all_others &= due || cpu == me;
-        }
-        if !any {
-            return;
-        }
-        if self.way() != Way::Published {
-            return self.kernel().signal(&CpuSet::due(self.slots(), all_others));
-        }
-        for (cpu, slot) in self.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
-            self.look(cpu, slot);
-        }
-    }
-
-    /// Once a second: writes down what was counted by context; looks at the cost, and changes the rate if need be.
-    fn each_second(&self, second: &mut Second, config: &Config) {
+    shared.set_trigger(config.way);
+    shared.note_setting(format_args!("way {}", shared.trigger().name()));
+    let mut gaps = Gaps::new(shared.live.seed());
+    let mut seed = shared.live.seed();
+    let (mut deadline, mut has_slept) = (None, false);
+    let mut second = Second { end: 0, last: tsc::read(), time: 0, total: Cost::default() };
+    let mut next_wake_look = 0;
+    loop {
         let now = tsc::read();
-        if now < second.end {
-            return;
+        if now >= next_wake_look || next_wake_look - now > config.tsc_hz {
+            next_wake_look = now + config.tsc_hz / WAKE_LOOKS_PER_SECOND;
+            wake_if_due(kernel, shared, now);
         }
-        self.write_events();
-        let mut cost = Cost {
-            time: now.wrapping_mul(self.slots().iter().filter(|slot| slot.takes_ticks()).count() as u64),
-            ..Cost::default()
-        };
-        for slot in self.slots() {
-            let counters = &slot.handler.counters;
-            cost.own += counters.own_tsc.get();
-            cost.merged += counters.merged.get();
-            cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
-            cost.halted += slot.sampler.halted.get();
+        each_second(shared, &mut second, config);
+        // With the way `self` the CPUs tick for themselves; here is only the reader to wake.
+        let own = config.way == Way::Own;
+        if own || shared.state() != State::Running {
+            if !own {
+                signal_pending(profiler, cpu);
+            }
+            kernel.sleep_ns(STOPPED_SLEEP_NS);
+            deadline = None;
+            continue;
         }
-        let spent = cost.since(core::mem::replace(&mut second.cost, cost));
-        let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
-        let before = self.live.halvings.load(Ordering::Relaxed);
-        let on = self.live.backoff.load(Ordering::Relaxed) && !is_first;
-        let after = if on { spent.halvings(before, config.backoff_on_merged) } else { 0 };
-        if after != before {
-            self.live.halvings.store(after, Ordering::Relaxed);
-            self.note_setting(format_args!("hz {}", self.hz_now()));
+        let newest_seed = shared.live.seed();
+        if newest_seed != seed {
+            (seed, gaps) = (newest_seed, Gaps::new(newest_seed));
         }
-    }
-
-    /// Ticks a second, after the backoff.
-    pub(crate) fn hz_now(&self) -> u64 {
-        let hz = self.live.hz.load(Ordering::Relaxed) >> self.live.halvings.load(Ordering::Relaxed);
-        u64::from(hz.max(1))
-    }
-
-    pub(crate) fn gap(&self, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
-        gaps.next((tsc_hz / self.hz_now()).max(1), self.live.random_gaps.load(Ordering::Relaxed))
-    }
-
-    /// Tells the kernel once when a ring passes a quarter.
-    pub(crate) fn wake_if_due(&self) {
-        let mut wake = false;
-        for (ring, reader, woken) in self.streams() {
-            let full = quarter_full(ring, reader);
-            wake |= full && !woken.swap(full, Ordering::Relaxed);
-            if !full {
-                woken.store(false, Ordering::Relaxed);
+        let now = tsc::read();
+        // A deadline further away than any interval: the clock has jumped backwards.
+        let planned = deadline.filter(|at: &u64| at.saturating_sub(now) <= 2 * period(shared, config.tsc_hz));
+        match planned {
+            // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
+            Some(at) if now < at || !has_slept => {
+                let ns = clock::ticks_to_ns(at.saturating_sub(now), config.tsc_hz);
+                kernel.sleep_ns(ns.clamp(1, MAX_SLEEP_NS));
+                has_slept = true;
+            }
+            before => {
+                if before.is_some() {
+                    send_tick(profiler, cpu);
+                }
+                let (gap, sent) = (gap(shared, &mut gaps, config.tsc_hz), tsc::read());
+                deadline = Some(after(before.unwrap_or(sent), gap, sent));
+                has_slept = false;
             }
         }
-        if wake {
-            self.kernel().wake_reader();
+    }
+}
+
+/// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full.
+pub(crate) fn reader_due(shared: &Shared) -> bool {
+    streams(shared).any(|(ring, reader, _)| quarter_full(ring, reader))
+}
+
+/// Every ring with its reader, and whether that one has been told of it.
+fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool)> {
+    let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, &slot.sampler.woken)));
+    let all = cpus.chain(shared.meta.stream().map(|stream| (stream, &shared.meta.woken)));
+    all.map(|(stream, woken)| (stream.ring, stream.reader, woken))
+}
+
+/// Numbers a tick for every CPU that takes ticks, and signals them.
+pub(crate) fn send_tick<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
+    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+    shared.sending.store(true, Ordering::SeqCst);
+    // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
+    if shared.state() == State::Running {
+        let spares_halted = shared.trigger() != Way::Published && !shared.settings().keep_idle();
+        let number = |cpu: usize, slot: &CpuSlot| {
+            if cpu == me || !slot.takes_ticks() {
+                return false;
+            }
+            let halted = spares_halted && kernel.is_halted(cpu);
+            if halted {
+                slot.sampler.halted.add(1);
+            } else {
+                slot.sampler.tick.fetch_add(1, Ordering::Release);
+            }
+            !halted
+        };
+        signal(profiler, number, me);
+    }
+    shared.sending.store(false, Ordering::SeqCst);
+}
+
+/// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
+fn signal_pending<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
+    let is_late =
+        |cpu: usize, slot: &CpuSlot| cpu != me && slot.pending() > 0 && !slot.sampler.offline.load(Ordering::Relaxed);
+    signal(profiler, is_late, me);
+}
+
+fn signal<K: Kernel>(profiler: &'static Profiler<K>, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
+    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+    let (mut any, mut all_others) = (false, true);
+    for (cpu, slot) in shared.slots().iter().enumerate() {
+        let due = is_due(cpu, slot);
+        slot.sampler.due.store(due, Ordering::Relaxed);
+        any |= due;
+        all_others &= due || cpu == me;
+    }
+    if !any {
+        return;
+    }
+    if shared.trigger() != Way::Published {
+        return kernel.signal(&CpuSet::due(shared.slots(), all_others));
+    }
+    for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
+        profiler.look(cpu, slot);
+    }
+}
+
+/// Once a second: writes down what was counted by context, undoes a lease that has ended, looks at the cost, and
+/// changes the rate if need be.
+fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
+    let now = tsc::read();
+    // The time of a second is added up as it passes: the number of CPUs changes, and the clock may jump.
+    let passed = now.saturating_sub(second.last).min(config.tsc_hz);
+    second.last = now;
+    second.time += passed * shared.slots().iter().filter(|slot| slot.takes_ticks()).count() as u64;
+    if now < second.end && second.end - now <= config.tsc_hz {
+        return;
+    }
+    shared.write_events();
+    if shared.with_lease(|lease| lease.is_some_and(|lease| lease.has_expired)) {
+        // Again in a second, if another change takes too long.
+        let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
+    }
+    let total = total_cost(shared, second.time);
+    let spent = total.since(second.total);
+    second.total = total;
+    let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
+    let before = shared.live.halvings.load(Ordering::Relaxed);
+    let on = shared.live.backoff() && !is_first;
+    let after = if on { spent.halvings(before, config.backoff_on_merged) } else { 0 };
+    if after != before {
+        shared.live.halvings.store(after, Ordering::Relaxed);
+        shared.note_setting(format_args!("hz {}", shared.live.hz_now()));
+    }
+}
+
+/// The counters of all CPUs that the backoff looks at.
+fn total_cost(shared: &Shared, time: u64) -> Cost {
+    let mut cost = Cost { time, ..Cost::default() };
+    for slot in shared.slots() {
+        let counters = &slot.handler.counters;
+        cost.own += counters.own_tsc.get();
+        cost.merged += counters.merged.get();
+        cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
+        cost.halted += slot.sampler.halted.get();
+    }
+    cost
+}
+
+/// The mean interval in TSC ticks.
+fn period(shared: &Shared, tsc_hz: u64) -> u64 {
+    (tsc_hz / shared.live.hz_now()).max(1)
+}
+
+pub(crate) fn gap(shared: &Shared, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
+    gaps.next(period(shared, tsc_hz), shared.live.random_interval())
+}
+
+/// Tells the kernel once when a ring passes a quarter, while somebody waits. (A look reads a line of each CPU's ring,
+/// which its handler then has to fetch back: nobody looks for nobody.)
+pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
+    if now >= shared.waited_until.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut wake = false;
+    for (ring, reader, woken) in streams(shared) {
+        let full = quarter_full(ring, reader);
+        wake |= full && !woken.swap(full, Ordering::Relaxed);
+        if !full {
+            woken.store(false, Ordering::Relaxed);
         }
+    }
+    if wake {
+        kernel.wake_reader();
     }
 }
 
 /// A second of the sampler's life: its end, and the counters that the backoff looks at, at its beginning.
 struct Second {
     end: u64,
-    cost: Cost,
+    /// The last look at the clock.
+    last: u64,
+    /// CPU time that has passed since the sampler began.
+    time: u64,
+    total: Cost,
 }
 
-/// The next deadline: `gap` after the last one, or after `now` when that has gone by already, or nearly so: a tick that was
-/// late is not followed at once by the next, which could only merge with it.
+/// The next deadline: `gap` after the last one, or after `now` when that has gone by already, or nearly so: a tick that
+/// was late is not followed at once by the next, which could only merge with it.
 pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     let next = last + gap;
     if next > now + gap / 4 { next } else { now + gap }
 }
 
 /// Whether a quarter of the ring is neither read nor given up.
-fn quarter_full(ring: &Ring, reader: &ReaderPart) -> bool {
-    let from = reader.position.load(Ordering::Relaxed).max(ring.tail());
+fn quarter_full(ring: &Ring, reader: &Reader) -> bool {
+    let from = reader.position().max(ring.tail());
     ring.head().saturating_sub(from) >= ring.capacity() / 4
 }
 

@@ -1,5 +1,6 @@
-//! The account balances after every step of a random life: ticks sent, merged, repeated; rings full; user and idle; both
-//! modes; reads, acknowledgements, readers that vanish. And the host's recount notices each record that is tampered with.
+//! The account balances after every step of a random life: ticks sent, merged, repeated; rings full; user and idle;
+//! both modes; reads, acknowledgements, readers that vanish. And the host's recount notices each record that is
+//! tampered with.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -141,10 +142,10 @@ fn tick_registers(user: bool, interrupts_off: bool, in_interrupt: bool) -> Regis
 fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // One that has never run: in a ring that was never overwritten the acknowledgement takes a shorter way.
-    let profiler: &Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
     let slots: &[CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     set_up(profiler, slots, Config { running: true, ..Config::new() });
-    profiler.control(1, b"protocol 1").unwrap();
+    let mut daemon = Daemon::claim(profiler, 1);
     let (token, mut buffer) = (token(), vec![0; 8192]);
     let (mut recount, mut sent) = (Recount::default(), 0);
     let mut overwrite = false;
@@ -159,45 +160,45 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Read { bytes } => {
                 recount.overwritten(counter(profiler, "position-out"));
-                if let Ok(bytes) = profiler.read_stream(1, &mut buffer[..bytes]) {
+                if let Ok(bytes) = daemon.stream.read(&mut buffer[..bytes]) {
                     let taken = recount.take(&words(&buffer[..bytes]), overwrite);
                     prop_assert!(taken.is_ok(), "{taken:?}");
                 }
             }
             Step::Acknowledge if overwrite => {
-                let refused = profiler.control(1, format!("ack 1 {}", recount.read_to).as_bytes()).is_err();
+                let refused = daemon.ctl.write(format!("ack 1 {}", recount.read_to).as_bytes()).is_err();
                 prop_assert!(refused);
             }
             Step::Acknowledge => {
                 recount.overwritten(counter(profiler, "position-out"));
-                profiler.control(1, format!("ack 1 {}", recount.read_to).as_bytes()).unwrap();
+                daemon.ctl.write(format!("ack 1 {}", recount.read_to).as_bytes()).unwrap();
                 recount.acknowledge();
             }
             Step::Vanish => {
-                profiler.close_control(1);
-                profiler.control(1, b"protocol 1").unwrap();
+                drop(daemon);
+                daemon = Daemon::claim(profiler, 1);
                 recount.begin_again(counter(profiler, "position-out"));
             }
             Step::Mode { overwrite: on } => {
                 // While running; it goes on running, and the reader goes on where it was.
-                profiler.control(1, if on { &b"mode overwrite"[..] } else { b"mode drop" }).unwrap();
+                daemon.ctl.write(if on { &b"mode overwrite"[..] } else { b"mode drop" }).unwrap();
                 overwrite = on;
             }
             Step::Freeze => {
-                let frozen = profiler.control(1, b"freeze");
+                let frozen = daemon.ctl.write(b"freeze");
                 prop_assert_eq!(frozen.is_ok(), overwrite);
                 if frozen.is_ok() {
                     recount.overwritten(counter(profiler, "position-out"));
-                    while let Ok(bytes @ 1..) = profiler.read_stream(1, &mut buffer) {
+                    while let Ok(bytes @ 1..) = daemon.stream.read(&mut buffer) {
                         let taken = recount.take(&words(&buffer[..bytes]), false);
                         prop_assert!(taken.is_ok(), "{taken:?}");
                     }
-                    profiler.control(1, b"thaw").unwrap();
+                    daemon.ctl.write(b"thaw").unwrap();
                 }
             }
             Step::Keep { idle, user } => {
                 let word = |keep| if keep { "keep" } else { "drop" };
-                profiler.control(1, format!("{} idle\n{} user", word(idle), word(user)).as_bytes()).unwrap();
+                daemon.ctl.write(format!("{} idle\n{} user", word(idle), word(user)).as_bytes()).unwrap();
             }
         }
         check(profiler, sent, &recount)?;

@@ -16,8 +16,8 @@ struct Halting;
 static HALTED: AtomicBool = AtomicBool::new(true);
 static SIGNALLED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-// SAFETY: handlers run one after the other on the sampler thread, each with the number that was set for it; stack and text
-// are `ArrayKernel`'s statics.
+// SAFETY: handlers run one after the other on the sampler thread, each with the number that was set for it; stack and
+// text are `ArrayKernel`'s statics.
 unsafe impl Kernel for Halting {
     fn cpu(&self) -> usize {
         ArrayKernel.cpu()
@@ -48,7 +48,7 @@ static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
 
 fn counter(cpu: usize, name: &str) -> u64 {
     let mut text = String::new();
-    PROFILER.write_control(&mut text).unwrap();
+    PROFILER.write_status(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.{cpu}.{name} ")));
     line.expect("a counter").parse().unwrap()
 }
@@ -56,7 +56,7 @@ fn counter(cpu: usize, name: &str) -> u64 {
 /// Samples until CPU 1 has been signalled a few times more.
 fn sample() {
     let before = SIGNALLED[1].load(Ordering::Relaxed);
-    PROFILER.start();
+    PROFILER.start().unwrap();
     while SIGNALLED[1].load(Ordering::Relaxed) < before + 5 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -75,13 +75,15 @@ fn second() -> [u64; 4] {
 
 #[test]
 fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
-    PROFILER.init(|| Setup {
-        slots: &SLOTS,
-        meta: memory(1024),
-        config: Config { sampler_cpu: Some(0), tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() },
-    });
+    PROFILER
+        .init(|| Setup {
+            slots: &SLOTS,
+            meta: memory(1024),
+            config: Config { sampler_cpu: Some(0), tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() },
+        })
+        .unwrap();
     for cpu in [1, 2] {
-        PROFILER.register(cpu, || memory(1024));
+        PROFILER.register(cpu, || memory(1024)).unwrap();
     }
     std::thread::spawn(|| PROFILER.run_sampler(0));
 
@@ -99,7 +101,7 @@ fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
 
     // Who wants to see idle stacks wakes it.
     HALTED.store(true, Ordering::Relaxed);
-    PROFILER.control(1, b"keep idle").unwrap();
+    PROFILER.open_control(1).write(b"keep idle").unwrap();
     sample();
     let [.., idle_kept, kept] = second();
     assert_eq!(idle_kept, idle_awake);

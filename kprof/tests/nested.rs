@@ -62,19 +62,21 @@ static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
 fn counter(name: &str) -> u64 {
     let mut text = String::new();
-    PROFILER.write_control(&mut text).unwrap();
+    PROFILER.write_status(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
     line.expect("a counter").parse().unwrap()
 }
 
 #[test]
 fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
-    PROFILER.init(|| Setup {
-        slots: &SLOTS,
-        meta: memory(1024),
-        config: Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), running: true, ..Config::new() },
-    });
-    PROFILER.register(1, || memory(1024));
+    PROFILER
+        .init(|| Setup {
+            slots: &SLOTS,
+            meta: memory(1024),
+            config: Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), running: true, ..Config::new() },
+        })
+        .unwrap();
+    PROFILER.register(1, || memory(1024)).unwrap();
     let (token, at) = (token(), registers());
     let mut buffer = vec![0; 8192];
     let (mut sent, mut places) = (0, 0);
@@ -96,8 +98,8 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
             assert_eq!(counter("sent"), sent);
             assert_eq!(counter("sent"), counter("taken") + counter("merged"), "place {place}, {ticks} ticks");
             assert_eq!(counter("taken"), counter("lost-nested") + counter("recorded"), "place {place}, {ticks} ticks");
-            PROFILER.control(1, b"protocol 1").unwrap();
-            let bytes = PROFILER.read_stream(1, &mut buffer).unwrap();
+            let daemon = Daemon::claim(&PROFILER, 1);
+            let bytes = daemon.stream.read(&mut buffer).unwrap();
             let read = words(&buffer[..bytes]);
             let mut from = 0;
             while from < read.len() {
@@ -105,8 +107,7 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
                 assert_eq!(read[from + 5..from + words], [text(30), text(20), text(40)]);
                 from += words;
             }
-            PROFILER.control(1, format!("ack 1 {}", counter("position-in")).as_bytes()).unwrap();
-            PROFILER.close_control(1);
+            daemon.acknowledge(counter("position-in")).unwrap();
         }
     }
     assert!(places > if cfg!(miri) { 2 } else { 20 }, "only {places} nested NMIs");

@@ -1,4 +1,5 @@
-//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that interrupted.
+//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that
+//! interrupted.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -57,7 +58,7 @@ fn cpu() -> &'static Publisher {
 
 fn counter(name: &str) -> u64 {
     let mut text = String::new();
-    PROFILER.write_control(&mut text).unwrap();
+    PROFILER.write_status(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
     line.expect("a counter").parse().unwrap()
 }
@@ -70,14 +71,13 @@ fn sample(context: Context, place: Published) -> Option<Vec<u64>> {
 }
 
 fn sample_on() -> Option<Vec<u64>> {
-    PROFILER.start();
+    PROFILER.start().unwrap();
     std::thread::sleep(Duration::from_millis(60));
     PROFILER.stop().unwrap();
     let mut buffer = vec![0; 8 * 8192];
-    PROFILER.control(1, b"protocol 1").unwrap();
-    let bytes = PROFILER.read_stream(1, &mut buffer).unwrap();
-    PROFILER.control(1, format!("ack 1 {}", counter("position-in")).as_bytes()).unwrap();
-    PROFILER.close_control(1);
+    let daemon = Daemon::claim(&PROFILER, 1);
+    let bytes = daemon.stream.read(&mut buffer).unwrap();
+    daemon.acknowledge(counter("position-in")).unwrap();
     let (words, mut at, mut last) = (words(&buffer[..bytes]), 0, None);
     while at < words.len() {
         let length = Header::decode(words[at]).unwrap().words as usize;
@@ -100,18 +100,20 @@ const CONTEXT: Context = Context { id: 7, idle: false };
 
 #[test]
 fn a_core_is_read_without_being_interrupted() {
-    PROFILER.init(|| Setup {
-        slots: &SLOTS,
-        meta: memory(1024),
-        config: Config {
-            way: Way::Published,
-            tsc_hz: 2_000_000_000,
-            hz: 2000,
-            text: (text(0), text(256)),
-            ..Config::new()
-        },
-    });
-    PROFILER.register(1, || memory(8192));
+    PROFILER
+        .init(|| Setup {
+            slots: &SLOTS,
+            meta: memory(1024),
+            config: Config {
+                way: Way::Published,
+                tsc_hz: 2_000_000_000,
+                hz: 2000,
+                text: (text(0), text(256)),
+                ..Config::new()
+            },
+        })
+        .unwrap();
+    PROFILER.register(1, || memory(8192)).unwrap();
     std::thread::spawn(|| PROFILER.run_sampler(0));
 
     let facts = MARKER_PAGE | u64::from(Facts::PUBLISHED);
@@ -120,8 +122,8 @@ fn a_core_is_read_without_being_interrupted() {
     let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
     assert_eq!(sample(CONTEXT, in_syscall).unwrap(), syscall);
 
-    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a system
-    // call again.
+    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a
+    // system call again.
     let at = registers();
     let vector = Marker::Interrupt(33);
     let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
@@ -160,7 +162,7 @@ fn a_core_is_read_without_being_interrupted() {
     let idle = Context { id: 1, idle: true };
     assert_eq!(sample(idle, Published::THREAD), None);
     assert!(counter("user") > 0 && counter("idle") > 0);
-    PROFILER.control(1, b"keep user\nkeep idle").unwrap();
+    PROFILER.open_control(1).write(b"keep user\nkeep idle").unwrap();
     frame(50, Marker::Syscall, USER);
     assert_eq!(sample(CONTEXT, user).unwrap(), [USER_RIP, facts]);
     assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);

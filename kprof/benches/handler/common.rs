@@ -1,14 +1,14 @@
 //! What both benches share: a stack of given depth as an array, a kernel of constants, and the three handlers compared.
 //!
-//! `ours`: the crate's handler with everything on. `reference`: the algorithm of the profiler this one descends from, as
-//! a kernel compiles it, without SSE: zero 32 words (`rep stosq`), fill them by walking, read the TSC, copy into the ring
-//! (`rep movsq`). `minimal`: walk straight into the ring, one TSC read, no account, no checks but the range's.
+//! `ours`: the crate's handler with everything on. `reference`: the algorithm of the profiler this one descends from,
+//! as a kernel compiles it, without SSE: zero 32 words (`rep stosq`), fill them by walking, read the TSC, copy into the
+//! ring (`rep movsq`). `minimal`: walk straight into the ring, one TSC read, no account, no checks but the range's.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup, StreamFile, Way};
 use std::hint::black_box;
 
 /// Words of each ring: two for all handlers.
@@ -84,8 +84,8 @@ impl World {
 /// Hooks of the cost they have in a kernel: a load or two.
 pub struct BenchKernel;
 
-// SAFETY: one thread is the only CPU, number 0. The declared stack is the array that `World` keeps, and the text a static;
-// nothing else is read.
+// SAFETY: one thread is the only CPU, number 0. The declared stack is the array that `World` keeps, and the text a
+// static; nothing else is read.
 unsafe impl Kernel for BenchKernel {
     #[inline]
     fn cpu(&self) -> usize {
@@ -112,6 +112,7 @@ static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
 /// The crate's handler.
 pub struct Ours {
     token: NmiToken,
+    stream: StreamFile,
     buffer: Vec<u8>,
 }
 
@@ -121,14 +122,24 @@ fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
 
 impl Ours {
     pub fn new() -> Self {
-        PROFILER.init(|| Setup {
-            slots: &SLOTS,
-            meta: memory(1024),
-            config: Config { tsc_hz: 2_000_000_000, text: text(), ..Config::new() },
-        });
-        PROFILER.register(0, || memory(RING_WORDS));
+        PROFILER
+            .init(|| Setup {
+                slots: &SLOTS,
+                meta: memory(1024),
+                config: Config {
+                    way: Way::Own,
+                    sampler_cpu: None,
+                    tsc_hz: 2_000_000_000,
+                    text: text(),
+                    ..Config::new()
+                },
+            })
+            .expect("a good setup");
+        PROFILER.register(0, || memory(RING_WORDS)).expect("memory for a ring");
         // SAFETY: the "interrupted" stack is an array that nothing runs on.
-        Self { token: unsafe { NmiToken::new() }, buffer: vec![0; 8 * RING_WORDS] }
+        let token = unsafe { NmiToken::new() };
+        let stream = PROFILER.open_stream(0, 0).expect("cpu 0 has a slot");
+        Self { token, stream, buffer: vec![0; 8 * RING_WORDS] }
     }
 
     /// One tick, as the sampler numbers it and the handler takes it.
@@ -146,7 +157,7 @@ impl Ours {
 
     /// What a reader does, outside of the measurement.
     pub fn drain(&mut self) {
-        while PROFILER.read_stream(0, &mut self.buffer).expect("a ring of whole records") > 0 {}
+        while self.stream.read(&mut self.buffer).expect("a ring of whole records") > 0 {}
     }
 }
 

@@ -1,4 +1,5 @@
-//! Fuzz: any bytes written to ctl are carried out whole or refused with a line and a reason, and its text stays readable.
+//! Fuzz: any bytes written to ctl are carried out whole or refused with a line and a reason, and its text stays
+//! readable.
 //!
 //! `cargo +nightly fuzz run control -- -max_total_time=60`
 #![no_main]
@@ -35,7 +36,7 @@ fn memory() -> &'static mut [MaybeUninit<u64>] {
 
 fn text() -> String {
     let mut text = String::new();
-    PROFILER.write_control(&mut text).expect("a string takes everything");
+    PROFILER.write_status(&mut text).expect("a string takes everything");
     text
 }
 
@@ -45,12 +46,14 @@ fuzz_target!(|bytes: &[u8]| {
         PROFILER.init(|| Setup {
             slots: &SLOTS,
             meta: memory(),
-            config: Config { tsc_hz: 1_000_000_000, ..Config::new() },
-        });
-        PROFILER.register(1, memory);
+            config: Config { tsc_hz: 1_000_000_000, text: (0x1000, 0x2000), ..Config::new() },
+        })
+        .expect("a good setup");
+        PROFILER.register(1, memory).expect("memory for a ring");
     });
     let before = text();
-    match PROFILER.control(1, bytes) {
+    let file = PROFILER.open_control(1);
+    match file.write(bytes) {
         Ok(_) => {}
         Err(error) => {
             assert!(error.line >= 1);

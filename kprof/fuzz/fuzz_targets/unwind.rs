@@ -1,7 +1,7 @@
 //! Fuzz: whatever lies on a stack and in the registers, a tick reads only inside, ends, and is counted once.
 //!
-//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The stack is the fuzzer's bytes between two guard pages' worth
-//! of words that no declared range holds; AddressSanitizer sees every read outside of the array.
+//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The stack is the fuzzer's bytes between two guard pages'
+//! worth of words that no declared range holds; AddressSanitizer sees every read outside of the array.
 #![no_main]
 
 use core::mem::MaybeUninit;
@@ -63,8 +63,8 @@ fuzz_target!(|bytes: &[u8]| {
     SET_UP.call_once(|| {
         let text = TEXT.as_ptr() as u64;
         let config = Config { tsc_hz: 1_000_000_000, text: (text, text + TEXT.len() as u64), ..Config::new() };
-        PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(), config });
-        PROFILER.register(0, memory);
+        PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(), config }).expect("a good setup");
+        PROFILER.register(0, memory).expect("memory for a ring");
     });
     let mut words = bytes.chunks_exact(3).map(word);
     let mut next = || words.next().unwrap_or(0);
@@ -74,12 +74,13 @@ fuzz_target!(|bytes: &[u8]| {
     // SAFETY: nothing runs on the array.
     let outcome = PROFILER.on_nmi(&unsafe { NmiToken::new() }, &at);
     assert_eq!(outcome, Outcome::Sampled);
-    PROFILER.control(1, b"protocol 1").expect("nobody else claims");
+    let file = PROFILER.open_control(1);
+    file.write(b"protocol 1").expect("nobody else claims");
     let mut buffer = [0; 8192];
-    let length = PROFILER.read_stream(0, &mut buffer).expect("a record");
+    let length = PROFILER.open_stream(0, 1).expect("cpu 0 has a slot").read(&mut buffer).expect("a record");
     let first = u64::from_le_bytes(buffer[..8].try_into().expect("eight bytes"));
     let header = Header::decode(first).expect("a whole record");
     assert_eq!((header.kind, usize::from(header.words) * 8), (Kind::Sample, length));
     let end = u64::from_le_bytes(buffer[8..16].try_into().expect("eight bytes")) + u64::from(header.words);
-    PROFILER.control(1, format!("ack 0 {end}").as_bytes()).expect("the end of the record");
+    file.write(format!("ack 0 {end}").as_bytes()).expect("the end of the record");
 });

@@ -1,8 +1,8 @@
-//! One line of ctl, taken apart. Pure. In: bytes. Out: a command with its values in range, or what was expected instead.
+//! One line of ctl, taken apart. Pure. In: bytes. Out: a command with its values in range, or what was expected
+//! instead.
 
-use super::Refusal;
 use crate::config::Mode;
-use crate::settings::MOST_DEPTH;
+use crate::errors::{CommandError, MAX_DEPTH, StreamName};
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +22,15 @@ pub(crate) enum Command<'a> {
     Freeze,
     Thaw,
     Mark(&'a str),
-    Ack(Stream, u64),
+    Ack(StreamName, u64),
     WaitMs(u64),
+    Lease,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Idle,
     User,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Cpu(usize),
-    Meta,
 }
 
 /// A checked list of CPUs, kept as its text: there is no memory for a set of unknown size.
@@ -57,76 +52,82 @@ impl CpuList<'_> {
 const MOST_HZ: u32 = 20_000;
 /// The rate that nothing goes above.
 const MOST_HZ_BY_FORCE: u32 = 100_000;
+/// A longer `wait` is shortened to this.
+const MAX_WAIT_MS: u64 = 60_000;
 /// Longest name of a mark.
 const MOST_NAME: usize = crate::meta::MOST_TEXT;
 
 /// Takes a line without its end apart.
-pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
-    let line = core::str::from_utf8(line).map_err(|_| Refusal::Value("a line of UTF-8"))?;
+pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {
+    let line = core::str::from_utf8(line).map_err(|_| CommandError::Value("a line of UTF-8"))?;
     let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
     let rest = rest.trim();
     match (verb, rest) {
         ("start" | "1", "") => Ok(Command::Start),
         ("stop" | "0", "") => Ok(Command::Stop),
+        ("lease", "") => Ok(Command::Lease),
         ("freeze", "") => Ok(Command::Freeze),
         ("thaw", "") => Ok(Command::Thaw),
         ("protocol", "0") => Ok(Command::Protocol(false)),
         ("protocol", "1") => Ok(Command::Protocol(true)),
-        ("protocol", _) => Err(Refusal::Value("protocol 0 or 1")),
+        ("protocol", _) => Err(CommandError::Value("protocol 0 or 1")),
         ("hz", _) => hz(rest),
         ("gaps", "random") => Ok(Command::RandomGaps(true)),
         ("gaps", "fixed") => Ok(Command::RandomGaps(false)),
-        ("gaps", _) => Err(Refusal::Value("gaps random or fixed")),
-        ("seed", _) => rest.parse().map(Command::Seed).map_err(|_| Refusal::Value("seed 0 to 2^64-1")),
+        ("gaps", _) => Err(CommandError::Value("gaps random or fixed")),
+        ("seed", _) => rest.parse().map(Command::Seed).map_err(|_| CommandError::Value("seed 0 to 2^64-1")),
         ("keep" | "drop", _) => {
             let who = match rest {
                 "idle" => Who::Idle,
                 "user" => Who::User,
-                _ => return Err(Refusal::Value("idle or user")),
+                _ => return Err(CommandError::Value("idle or user")),
             };
             Ok(Command::Keep(verb == "keep", who))
         }
         ("backoff", "on") => Ok(Command::Backoff(true)),
         ("backoff", "off") => Ok(Command::Backoff(false)),
-        ("backoff", _) => Err(Refusal::Value("backoff on or off")),
+        ("backoff", _) => Err(CommandError::Value("backoff on or off")),
         ("depth", _) => match rest.parse() {
-            Ok(depth) if (1..=MOST_DEPTH).contains(&depth) => Ok(Command::Depth(depth)),
-            _ => Err(Refusal::Value("depth 1 to 250")),
+            Ok(depth) if (1..=MAX_DEPTH).contains(&depth) => Ok(Command::Depth(depth)),
+            _ => Err(CommandError::Value("depth 1 to 250")),
         },
         ("cpus", _) => cpus(rest),
         ("mode", "drop") => Ok(Command::Mode(Mode::Drop)),
         ("mode", "overwrite") => Ok(Command::Mode(Mode::Overwrite)),
-        ("mode", _) => Err(Refusal::Value("mode drop or overwrite")),
+        ("mode", _) => Err(CommandError::Value("mode drop or overwrite")),
         ("mark", name) if !name.is_empty() && name.len() <= MOST_NAME => Ok(Command::Mark(name)),
-        ("mark", _) => Err(Refusal::Value("mark NAME, 1 to 1024 bytes")),
+        ("mark", _) => Err(CommandError::Value("mark NAME, 1 to 1024 bytes")),
         ("ack", _) => ack(rest),
-        ("wait", _) => rest.parse().map(Command::WaitMs).map_err(|_| Refusal::Value("wait MILLISECONDS")),
-        _ => Err(Refusal::Unknown),
+        ("wait", _) => rest
+            .parse()
+            .map(|ms: u64| Command::WaitMs(ms.min(MAX_WAIT_MS)))
+            .map_err(|_| CommandError::Value("wait MILLISECONDS")),
+        _ => Err(CommandError::Unknown),
     }
 }
 
-fn hz(rest: &str) -> Result<Command<'static>, Refusal> {
+fn hz(rest: &str) -> Result<Command<'static>, CommandError> {
     let (number, most) = match rest.strip_suffix(" force") {
         Some(number) => (number.trim_end(), MOST_HZ_BY_FORCE),
         None => (rest, MOST_HZ),
     };
     match number.parse() {
         Ok(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
-        _ => Err(Refusal::Value("hz 1 to 20000, or up to 100000 with `force` behind it")),
+        _ => Err(CommandError::Value("hz 1 to 20000, or up to 100000 with `force` behind it")),
     }
 }
 
-fn cpus(rest: &str) -> Result<Command<'_>, Refusal> {
+fn cpus(rest: &str) -> Result<Command<'_>, CommandError> {
     let good = rest == "all" || rest.split(',').all(|number| number.parse::<usize>().is_ok());
-    if good { Ok(Command::Cpus(CpuList(rest))) } else { Err(Refusal::Value("cpus all, or numbers with commas")) }
+    if good { Ok(Command::Cpus(CpuList(rest))) } else { Err(CommandError::Value("cpus all, or numbers with commas")) }
 }
 
-fn ack(rest: &str) -> Result<Command<'static>, Refusal> {
+fn ack(rest: &str) -> Result<Command<'static>, CommandError> {
     let parts = rest.split_once(' ').and_then(|(stream, position)| {
-        let stream = if stream == "meta" { Stream::Meta } else { Stream::Cpu(stream.parse().ok()?) };
+        let stream = if stream == "meta" { StreamName::Meta } else { StreamName::Cpu(stream.parse().ok()?) };
         Some((stream, position.trim_start().parse().ok()?))
     });
-    parts.map(|(stream, position)| Command::Ack(stream, position)).ok_or(Refusal::Value("ack CPU|meta POSITION"))
+    parts.map(|(stream, position)| Command::Ack(stream, position)).ok_or(CommandError::Value("ack CPU|meta POSITION"))
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_command_of_the_contract_is_understood() {
-        let cases: [(&str, Command<'_>); 14] = [
+        let cases: [(&str, Command<'_>); 16] = [
             ("start", Command::Start),
             ("1", Command::Start),
             ("0", Command::Stop),
@@ -147,9 +148,11 @@ mod tests {
             ("drop user", Command::Keep(false, Who::User)),
             ("depth 250", Command::Depth(250)),
             ("mark two words", Command::Mark("two words")),
-            ("ack 3 1024", Command::Ack(Stream::Cpu(3), 1024)),
-            ("ack meta 8", Command::Ack(Stream::Meta, 8)),
+            ("ack 3 1024", Command::Ack(StreamName::Cpu(3), 1024)),
+            ("ack meta 8", Command::Ack(StreamName::Meta, 8)),
             ("wait 100", Command::WaitMs(100)),
+            ("wait 18446744073709551615", Command::WaitMs(60_000)),
+            ("lease", Command::Lease),
         ];
         for (line, command) in cases {
             assert_eq!(parse(line.as_bytes()), Ok(command), "{line}");

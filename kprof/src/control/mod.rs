@@ -1,113 +1,104 @@
 //! ctl: commands in, state and counters out.
 //!
-//! In: one write, one command per line. Out: all of it done, or nothing and a reason. Context: ordinary code. The whole
-//! write is checked against the state it would find before its first command is carried out; the reason for a refusal is
-//! also the `error` line of the next read. One handle at a time may hold the claim on the streams (`protocol 1`).
+//! In: one write through an open control file, one command per line. Out: all of it done, or nothing and a reason. Runs
+//! in: ordinary code. The whole write is checked, and what it needs is reserved, before its first command is carried
+//! out; the reason for a refusal is also the `error` line of the next read of that file. One control file at a time may
+//! hold the claim on the streams (`protocol 1`), one the lease (`lease`); closing the file ends both.
 
-mod apply;
+mod close;
 mod command;
 mod text;
+mod write;
 
+use crate::errors::{CommandError, ControlError, StateError};
+use crate::files::ControlDone;
+use crate::patience::Patience;
+use crate::state::Shared;
+use crate::state::owner::{ClaimId, MAX_CLAIM};
+use crate::state::settings::State;
+use crate::state::transition::WRITER_WAIT_US;
 use crate::x86_64::interrupts;
-use command::Command;
+pub(crate) use close::undo_expired_lease;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use text::for_each_counter;
+use core::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use text::{each_setting, for_each_counter, write_status};
 
-/// A write to ctl that was carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlDone {
-    /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long.
-    pub wait_ms: Option<u64>,
-    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
-    /// [`crate::Profiler::context_name`] for each context that lives now, and [`crate::Profiler::image`] for each module.
-    pub is_claim: bool,
+/// An open control file.
+pub(crate) struct OpenControl {
+    shared: &'static Shared,
+    id: ClaimId,
+    /// Of whoever has opened it, as the kernel says.
+    process: u64,
+    /// A write through this file is under way.
+    is_writing: AtomicBool,
+    error: spin::Mutex<heapless::String<128>>,
 }
 
-/// A write to ctl that was refused; nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlError {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong with it.
-    pub reason: Refusal,
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Not a command of this version.
-    Unknown,
-    /// A value is missing, is not of the right kind, or is out of its range.
-    Value(&'static str),
-    /// The command does not fit the present state.
-    State(&'static str),
-    /// Another handle holds the claim. (EBUSY)
-    Busy,
-    /// It was carried out, but ticks stayed out longer than a second.
-    Pending,
-}
-
-impl ControlError {
-    /// Whether another reader holds the claim: EBUSY where there are error numbers, EINVAL for all other refusals.
-    pub fn is_busy(&self) -> bool {
-        self.reason == Refusal::Busy
-    }
-}
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match self.reason {
-            Refusal::Unknown => f.write_str("no such command"),
-            Refusal::Value(expected) => write!(f, "expected {expected}"),
-            Refusal::State(reason) => f.write_str(reason),
-            Refusal::Busy => f.write_str("the streams are claimed by another reader"),
-            Refusal::Pending => f.write_str("stopped, but a cpu has not taken its ticks within a second"),
+impl OpenControl {
+    /// A new file for `process`.
+    pub(crate) fn open(shared: &'static Shared, process: u64) -> Self {
+        // At a million opens a second the ids last for 73 000 years.
+        let id = shared.next_file.fetch_add(1, Ordering::Relaxed) & MAX_CLAIM;
+        Self {
+            shared,
+            id,
+            process,
+            is_writing: AtomicBool::new(false),
+            error: spin::Mutex::new(heapless::String::new()),
         }
     }
-}
 
-/// What ctl itself remembers.
-pub(crate) struct ControlState {
-    /// The handle that holds the claim, plus 1; 0: nobody.
-    claim: AtomicU64,
-    error: spin::Mutex<heapless::String<128>>,
-    lock: spin::Mutex<()>,
-}
-
-impl ControlState {
-    pub(crate) const fn new() -> Self {
-        Self { claim: AtomicU64::new(0), error: spin::Mutex::new(heapless::String::new()), lock: spin::Mutex::new(()) }
+    /// Carries a write out.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
+        let mut patience = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz());
+        while self.is_writing.swap(true, Ordering::Acquire) {
+            if !patience.go_on() {
+                return Err(ControlError { line: 1, reason: StateError::Busy.into() });
+            }
+        }
+        let result = write::write(self, bytes);
+        self.set_error(result.as_ref().err());
+        self.is_writing.store(false, Ordering::Release);
+        result
     }
 
-    /// Whether somebody has claimed the streams.
-    pub(crate) fn claimed(&self) -> bool {
-        self.claim.load(Ordering::Acquire) != 0
-    }
-
-    fn claimed_by(&self, handle: u64) -> bool {
-        self.claim.load(Ordering::Acquire) == handle.wrapping_add(1)
+    /// Writes what a read shows.
+    pub(crate) fn read(&self, out: &mut dyn Write) -> fmt::Result {
+        write_status(self.shared, out)?;
+        match interrupts::without(|| self.error.lock().clone()) {
+            error if error.is_empty() => Ok(()),
+            error => writeln!(out, "error {error}"),
+        }
     }
 
     fn set_error(&self, error: Option<&ControlError>) {
-        interrupts::without(|| {
-            let mut kept = self.error.lock();
-            kept.clear();
-            if let Some(error) = error {
-                // A reason that is too long is cut; none is.
-                let _ = write!(kept, "{error}");
-            }
-        });
-    }
-
-    fn error(&self) -> heapless::String<128> {
-        interrupts::without(|| self.error.lock().clone())
+        let mut text = heapless::String::new();
+        if let Some(error) = error {
+            // A longer one is truncated; `no_reason_is_longer_than_its_place` says that none is.
+            let _ = write!(text, "{error}");
+        }
+        interrupts::without(|| *self.error.lock() = text);
     }
 }
 
+/// Starts or stops sampling, for the kernel itself.
+pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateError> {
+    let writer = shared.writer()?;
+    undo_expired_lease(shared, &writer)?;
+    let choices = shared.live.choices();
+    let change = writer.prepare(&choices, target, false)?;
+    if change.before == State::Stopped && target == State::Running {
+        shared.forget_events();
+    }
+    let committed = change.commit(&choices, target, true);
+    if target != State::Running {
+        shared.write_events();
+    }
+    committed
+}
+
 /// The commands of a write with their line numbers from 1.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<Command<'_>, Refusal>)> {
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<command::Command<'_>, CommandError>)> {
     bytes
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)

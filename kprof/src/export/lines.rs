@@ -10,7 +10,7 @@ use crate::format::record::{
 };
 use crate::format::text::{BATCH_COUNTERS, escaped};
 use crate::ring::Ring;
-use crate::slot::CpuSlot;
+use crate::state::slot::CpuSlot;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 

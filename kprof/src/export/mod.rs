@@ -1,101 +1,95 @@
 //! The same records through any sink, in the serial form: for kernels without user space, and for a panic.
 //!
-//! In: the rings as they are. Out: lines `~kprof <seq> <crc32> <line>` between whatever else the sink gets. Context:
-//! [`Profiler::export`] in ordinary code, any time; [`Profiler::export_last`] also in a panic handler: it takes no lock,
-//! waits for nobody and consumes nothing. The other CPUs are best stopped then; a record that is overwritten while it is
-//! read is left out.
+//! In: the rings as they are. Out: lines `~kprof <seq> <crc32> <line>` between whatever else the sink gets. Runs in:
+//! [`export`] in ordinary code, any time; it owns each stream while it writes it. [`export_last`] also in a panic
+//! handler: it takes no lock, waits for nobody, owns nothing and moves nothing. The other CPUs are best stopped then; a
+//! record that is overwritten while it is read is not written.
 
 mod lines;
 
-use crate::control::for_each_counter;
-use crate::drain::alone;
+use crate::control::{each_setting, for_each_counter};
+use crate::errors::{ExportError, StreamName};
 use crate::format::record::{Header, Kind};
-use crate::kernel::Kernel;
-use crate::profiler::Profiler;
 use crate::ring::Ring;
-use crate::slot::CpuSlot;
+use crate::state::Shared;
+use crate::state::owner::{Activity, Conflict};
+use crate::state::slot::CpuSlot;
+use crate::state::stream::Owned;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names, Record};
 
-impl<K: Kernel> Profiler<K> {
-    /// Writes all samples and names that have not been written, and frees them: they count as delivered. `out`: a serial
-    /// port, or [`crate::Bytes`] around what takes bytes. Call it again and again from a kernel thread, and at shutdown after
-    /// `stop`. In overwrite mode nothing is freed.
-    ///
-    /// # Errors
-    /// Those of the sink (what was not written whole is not freed), and an error when a reader has claimed the streams.
-    pub fn export(&self, out: &mut dyn Write) -> fmt::Result {
-        if self.control.claimed() {
-            return Err(fmt::Error);
+/// Writes all samples and names that have not been written, and frees them.
+pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
+    let mut lines = lines(shared, out);
+    if let Some(meta) = take(shared, StreamName::Meta)? {
+        if shared.export_sequence.load(Ordering::Relaxed) == 0 {
+            export_header(shared, &mut lines)?;
         }
-        let frees = !self.settings().overwrites();
-        let mut lines = self.lines(out);
-        if self.export_sequence.load(Ordering::Relaxed) == 0 {
-            self.export_header(&mut lines)?;
-        }
-        if let Some(ring) = self.meta.ring() {
-            let (from, to) = (self.meta.reader.position.load(Ordering::Relaxed).max(ring.tail()), ring.head());
-            if from < to {
-                lines.meta(ring, from, to)?;
-                self.meta.reader.position.store(to, Ordering::Relaxed);
-            }
-            // Names stay, so that later samples find them, until the stream is half full.
-            if frees && to - ring.tail() > ring.capacity() / 2 {
-                ring.release(to);
-            }
-        }
-        for (cpu, slot) in self.slots().iter().enumerate() {
-            let Some(ring) = slot.ring.get() else { continue };
-            let exported = alone(&slot.reader, || {
-                let to = ring.head();
-                let samples = export_ring(&mut lines, cpu, slot, ring, ring.tail(), to);
-                if let (Ok(samples), true) = (samples, frees) {
-                    ring.release(to);
-                    slot.reader.delivered.add(samples);
-                }
-                Ok(samples.map(|_| ()))
-            });
-            exported.unwrap_or(Err(fmt::Error))?;
-            export_account(&mut lines, cpu, slot)?;
-        }
-        Ok(())
+        export_meta(shared, &mut lines, &meta)?;
     }
+    for (cpu, slot) in shared.slots().iter().enumerate() {
+        let (Some(stream), Some(owned)) = (slot.stream(), take(shared, StreamName::Cpu(cpu))?) else { continue };
+        let (ring, to) = (stream.ring, stream.ring.head());
+        let samples = export_ring(&mut lines, cpu, slot, ring, ring.tail(), to)?;
+        owned.free(to, samples);
+        drop(owned);
+        export_account(&mut lines, cpu, slot)?;
+    }
+    Ok(())
+}
 
-    /// Writes the newest `last` samples of every CPU and the names there are. Frees nothing; takes no lock. Context: any,
-    /// a panic handler too.
-    ///
-    /// # Errors
-    /// Those of the sink.
-    pub fn export_last(&self, out: &mut dyn Write, last: usize) -> fmt::Result {
-        let mut lines = self.lines(out);
-        self.export_header(&mut lines)?;
-        if let Some(ring) = self.meta.ring() {
-            lines.meta(ring, ring.tail(), ring.head())?;
-        }
-        for (cpu, slot) in self.slots().iter().enumerate() {
-            let Some(ring) = slot.ring.get() else { continue };
-            let to = ring.head();
-            let all = ring.count(ring.tail(), to).unwrap_or(0);
-            let mut from = ring.tail();
-            for _ in 0..all.saturating_sub(last as u64) {
-                let Ok(Some(words)) = ring.record_at(from) else { break };
-                from += words;
-            }
-            export_ring(&mut lines, cpu, slot, ring, from, to)?;
-            export_account(&mut lines, cpu, slot)?;
-        }
-        Ok(())
-    }
+/// Owns a stream for the export, if it has memory.
+fn take(shared: &Shared, name: StreamName) -> Result<Option<Owned<'_>>, ExportError> {
+    let taken = shared.take(name, 0, Activity::Export).transpose();
+    taken.map_err(|conflict| match conflict {
+        Conflict::Claimed => ExportError::Claimed,
+        Conflict::Busy(_) => ExportError::Busy(name),
+    })
+}
 
-    fn lines<'a>(&'a self, out: &'a mut dyn Write) -> Lines<'a> {
-        Lines { out, sequence: &self.export_sequence, names: Names::new(self.meta.ring()) }
+/// Writes what is new in the meta stream.
+fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt::Result {
+    let Some(stream) = shared.meta.stream() else { return Ok(()) };
+    let (ring, from, to) = (stream.ring, meta.position(), stream.ring.head());
+    if from < to {
+        lines.meta(ring, from, to)?;
+        // Written out, but not freed: later samples find their names here. Newer records replace them when the ring is
+        // full.
+        meta.skip_to(to);
     }
+    Ok(())
+}
 
-    fn export_header(&self, lines: &mut Lines<'_>) -> fmt::Result {
-        lines.put(format_args!("# kprof-profile 1"))?;
-        self.each_setting(&mut |key, value| lines.put(format_args!("# {key} {value}")))
+/// Writes the newest `last` samples of every CPU and the names there are.
+pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
+    let mut lines = lines(shared, out);
+    export_header(shared, &mut lines)?;
+    if let Some(stream) = shared.meta.stream() {
+        lines.meta(stream.ring, stream.ring.tail(), stream.ring.head())?;
     }
+    for (cpu, slot) in shared.slots().iter().enumerate() {
+        let Some(ring) = slot.ring.get() else { continue };
+        let to = ring.head();
+        let all = ring.count(ring.tail(), to).unwrap_or(0);
+        let mut from = ring.tail();
+        for _ in 0..all.saturating_sub(last as u64) {
+            let Ok(Some(words)) = ring.record_at(from) else { break };
+            from += words;
+        }
+        export_ring(&mut lines, cpu, slot, ring, from, to)?;
+        export_account(&mut lines, cpu, slot)?;
+    }
+    Ok(())
+}
+
+fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
+    Lines { out, sequence: &shared.export_sequence, names: Names::new(shared.meta.stream().map(|stream| stream.ring)) }
+}
+
+fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
+    lines.put(format_args!("# kprof-profile 1"))?;
+    each_setting(shared, &mut |key, value| lines.put(format_args!("# {key} {value}")))
 }
 
 /// One batch: the records from `from` to `to`; how many there were.

@@ -9,10 +9,10 @@
 
 mod sample;
 
-use crate::kernel::{Interrupted, Kernel, NmiToken, Outcome, Registers};
+use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
-use crate::settings::State;
-use crate::slot::CpuSlot;
+use crate::state::settings::State;
+use crate::state::slot::CpuSlot;
 use crate::unwind::Memory;
 use crate::x86_64::{memory::Direct, tsc};
 use core::hint;
@@ -24,17 +24,14 @@ const MEASURED: u64 = 64;
 /// Rounds in which a handler looks for ticks of NMIs nested in it; what comes later waits for the next NMI.
 const NESTED_ROUNDS: usize = 4;
 
-impl<K: Kernel> Profiler<K> {
-    /// The handler: to be called by the NMI entry (with [`crate::Way::Ipi`], by that interrupt's entry) with what it
-    /// interrupted.
-    ///
-    /// [`Outcome::Foreign`] means that no tick was waiting: the NMI came from somebody else.
-    #[inline]
-    pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
-        self.tick_on(self.kernel().cpu(), at, Direct)
-    }
+/// The handler.
+#[inline(always)]
+pub(crate) fn on_nmi<K: Kernel>(profiler: &Profiler<K>, at: &impl Interrupted) -> Outcome {
+    profiler.tick_on(profiler.kernel.cpu(), at, Direct)
+}
 
-    /// The same for any CPU number and memory.
+impl<K: Kernel> Profiler<K> {
+    /// One tick for any CPU number and memory.
     #[inline(always)]
     pub(crate) fn tick_on<M: Memory>(&self, cpu: usize, at: &impl Interrupted, memory: M) -> Outcome {
         match self.begin(cpu) {
@@ -50,7 +47,7 @@ impl<K: Kernel> Profiler<K> {
             Err(outcome) => return outcome,
         };
         fence(Ordering::SeqCst);
-        if self.state() != State::Running {
+        if self.shared.state() != State::Running {
             return leave(slot, Outcome::Foreign);
         }
         slot.sampler.tick.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +57,7 @@ impl<K: Kernel> Profiler<K> {
     /// Lets one level of handler in; it must `leave`.
     #[inline(always)]
     pub(crate) fn begin(&self, cpu: usize) -> Result<&'static CpuSlot, Outcome> {
-        let Some(slot) = self.ready.slot(cpu) else { return Err(unknown_cpu()) };
+        let Some(slot) = self.shared.ready.slot(cpu) else { return Err(unknown_cpu()) };
         let part = &slot.handler;
         if part.sequence.get() & 1 == 1 {
             return Err(nested_in(slot));

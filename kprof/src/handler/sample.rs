@@ -1,15 +1,15 @@
 //! From a tick to a record: filter, walk straight into the ring, publish.
 //!
-//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel code,
-//! a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both come to
-//! the same words: the unwinder's tests walk each stack both ways.
+//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel
+//! code, a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both
+//! come to the same words: the unwinder's tests walk each stack both ways.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Sink;
-use crate::slot::CpuSlot;
+use crate::state::slot::CpuSlot;
 use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
@@ -31,8 +31,8 @@ pub(super) struct Tick<'a, K: Kernel, M> {
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out ends
-    /// with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
+    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out
+    /// ends with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
@@ -41,11 +41,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
         // mode there is none.
-        let more = self.profiler.live.plain_places.load(Ordering::Relaxed);
+        let more = self.profiler.shared.live.plain_places.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
             return Self::careful_out(interrupted, self, leave);
         };
-        let context = self.profiler.kernel().context();
+        let context = self.profiler.kernel.context();
         if context.idle {
             return Self::careful_out(interrupted, self, leave);
         }
@@ -60,8 +60,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
         let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
-        let text = &self.profiler.ready.text;
-        let kernel = self.profiler.kernel();
+        let text = &self.profiler.shared.ready.text;
+        let kernel = &self.profiler.kernel;
         // The record's beginning is asked for anew: a number of the round would take a register through all of it.
         let guess = |end: usize| self.slot.handler.before.after(end - self.slot.ring.head_address());
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
@@ -99,7 +99,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
     /// A walk that began plainly and met a border or something special.
     fn finish(&self, at: &Registers, words: usize, (stand, heights): (Stand, Heights)) -> Outcome {
-        let (ring, settings) = (&self.slot.ring, self.profiler.settings());
+        let (ring, settings) = (&self.slot.ring, self.profiler.shared.settings());
         let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
         if !settings.keep_user()
             && frames < settings.depth()
@@ -132,7 +132,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     fn user(&self, at: &Registers) -> Outcome {
-        if !self.profiler.settings().keep_user() {
+        if !self.profiler.shared.settings().keep_user() {
             self.slot.handler.counters.user.add(1);
             return Outcome::LeftOut;
         }
@@ -142,10 +142,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
     fn careful(&self, at: &Registers) -> Outcome {
-        let (counters, settings) = (&self.slot.handler.counters, self.profiler.settings());
-        let context = self.profiler.kernel().context();
+        let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
+        let context = self.profiler.kernel.context();
         let idle = context.idle && at.cs & 3 == 0;
-        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
+        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a
+        // loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
             return Outcome::LeftOut;
@@ -180,7 +181,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return Outcome::Lost;
         }
         ring.publish(Kind::Sample, walk.sink.words());
-        if !self.profiler.settings().overwrites() {
+        if !self.profiler.shared.settings().overwrites() {
             ring.look_ahead();
         }
         self.recorded(at, walk.in_interrupt, idle)
@@ -208,11 +209,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     fn walk<'r>(&self, sink: Sink<'r>) -> Walk<'_, 'r, K, M> {
-        let settings = self.profiler.settings();
+        let settings = self.profiler.shared.settings();
         Walk {
-            kernel: self.profiler.kernel(),
+            kernel: &self.profiler.kernel,
             memory: self.memory,
-            text: self.profiler.ready.text.get(),
+            text: self.profiler.shared.ready.text.get(),
             sink,
             // The interrupted instruction is the first frame.
             frames_left: settings.depth() - 1,

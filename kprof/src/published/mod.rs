@@ -1,25 +1,24 @@
 //! The way `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
 //!
-//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built anyway,
-//! and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores, made by
-//! the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned, interrupts
-//! off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that survives a fault.
-//! Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a sampled instruction:
-//! the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was interrupted inside the kernel
-//! has frames.
+//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
+//! anyway, and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
+//! made by the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned,
+//! interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that
+//! survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a
+//! sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
+//! interrupted inside the kernel has frames.
 
-mod cell;
+pub(crate) mod cell;
 
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
 use crate::handler::leave;
 use crate::kernel::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
-use crate::slot::CpuSlot;
+use crate::state::slot::CpuSlot;
 use crate::sync::Ordering;
 use crate::unwind::{Memory, Stacks, Walk};
 use crate::x86_64::tsc;
-use cell::PublishedCell;
 use core::cell::Cell;
 use core::ops::Range;
 
@@ -29,9 +28,9 @@ struct Foreign<K: Kernel> {
     cpu: usize,
 }
 
-// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at a
-// time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which is
-// sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
+// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at
+// a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which
+// is sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
 unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn cpu(&self) -> usize {
         self.cpu
@@ -83,41 +82,7 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
     }
 }
 
-/// Where one core says what it is at; its own, and nobody else writes there.
-pub struct Publisher(PublishedCell);
-
-impl Publisher {
-    pub(crate) const fn new() -> Self {
-        Self(PublishedCell::new())
-    }
-
-    /// Publishes where this core is now, and returns what it published before, which is published again when the entry is
-    /// left (and when a context that was switched from runs again). Three instructions.
-    ///
-    /// Context: the Rust half of every entry stub, first thing and last thing, and the scheduler; on the core itself,
-    /// interrupts off.
-    #[inline(always)]
-    pub fn publish(&self, place: Published) -> Published {
-        Published::from_word(self.0.replace(place.word()))
-    }
-
-    /// Publishes the context that runs from here on, in the kernel by no entry ([`Published::THREAD`]), and returns the
-    /// place of the one before.
-    ///
-    /// Context: as [`Publisher::publish`]; where the scheduler switches, where a program becomes another one, and once on
-    /// each core when it begins to schedule.
-    pub fn publish_context(&self, context: Context) -> Published {
-        Published::from_word(self.0.switch(Published::THREAD.word(), context.id, context.idle))
-    }
-}
-
 impl<K: Kernel> Profiler<K> {
-    /// The place where a core publishes, to be kept where its entry stubs find it at once; `None` without a slot.
-    /// Context: ordinary code, after [`Profiler::init`].
-    pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
-        self.ready.slot(cpu).map(|slot| &slot.published)
-    }
-
     /// Looks at one core, whose tick has been numbered. Context: the sampler core.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
         match self.begin(cpu) {
@@ -136,8 +101,8 @@ impl<K: Kernel> Profiler<K> {
             counters.lost_torn.add(1);
             Outcome::Lost
         };
-        let Some(seen) = slot.published.0.read() else { return torn() };
-        let settings = self.settings();
+        let Some(seen) = slot.published.cell.read() else { return torn() };
+        let settings = self.shared.settings();
         let place = Published::from_word(seen.place);
         let (user, idle) = (place.is_user(), seen.is_idle && place == Published::THREAD);
         if user && !settings.keep_user() || idle && !settings.keep_idle() {
@@ -149,11 +114,11 @@ impl<K: Kernel> Profiler<K> {
         let (sink, overwritten) =
             if settings.overwrites() { ring.room_by_force(settings.most_words()) } else { (ring.room(), 0) };
         counters.overwritten.add(overwritten);
-        let (foreign, is_torn) = (Foreign { kernel: self.kernel(), cpu }, Cell::new(false));
+        let (foreign, is_torn) = (Foreign { kernel: &self.kernel, cpu }, Cell::new(false));
         let mut walk = Walk {
             kernel: &foreign,
             memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
-            text: self.ready.text.get(),
+            text: self.shared.ready.text.get(),
             sink,
             frames_left: settings.depth() - 1,
             stacks: Stacks::new(),
@@ -164,8 +129,8 @@ impl<K: Kernel> Profiler<K> {
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
-        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
-        // and what it interrupted.
+        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry,
+        // its marker and what it interrupted.
         walk.sink.begin(&words);
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
             walk.behind(frame);
@@ -174,7 +139,7 @@ impl<K: Kernel> Profiler<K> {
             counters.lost_full.add(1);
             return Outcome::Lost;
         }
-        if is_torn.get() || !slot.published.0.still(seen.sequence) {
+        if is_torn.get() || !slot.published.cell.still(seen.sequence) {
             return torn();
         }
         ring.publish(Kind::Sample, walk.sink.words());

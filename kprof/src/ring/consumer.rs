@@ -1,7 +1,7 @@
 //! The reading end: copies whole records, gives up nothing until told.
 //!
 //! In: a position at which a record begins. Out: copies, lengths, counts. Context: ordinary code, one reader at a time
-//! (the claim sees to that); in overwrite mode, and after a panic, beside a running producer. Empty: no record. A
+//! (the owner word sees to that); in overwrite mode, and after a panic, beside a running producer. Empty: no record. A
 //! record that was overwritten while it was copied is [`Torn`] and no word of it may be used.
 
 use super::{Ring, position};
@@ -50,23 +50,6 @@ impl Ring {
         self.still_there(from).ok().filter(|()| at == to).map(|()| count)
     }
 
-    /// How many records lie in the ring now. Beside a running recorder: counted again where it was overtaken.
-    pub(crate) fn count_all(&self) -> u64 {
-        for _ in 0..8 {
-            let (tail, head) = (self.tail(), self.head());
-            if let Some(count) = self.count(tail, head) {
-                return count;
-            }
-        }
-        0
-    }
-
-    /// Gives up everything below `to`, a position that `count` has confirmed. Drop mode only.
-    pub(crate) fn release(&self, to: u64) {
-        // Release: our copies were made before the producer may write over them.
-        self.tail.store(to, Ordering::Release);
-    }
-
     /// Whether nothing from `at` on has been given up to the producer before now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
@@ -74,6 +57,23 @@ impl Ring {
         // before it was written is visible now.
         fence(Ordering::Acquire);
         if self.tail.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
+    }
+}
+
+/// The right of the one who moves the tail, where that is not the producer.
+pub(crate) struct TailMover<'r>(&'r Ring);
+
+impl<'r> TailMover<'r> {
+    /// To be made by the stream's owner only, and not while the producer moves the tail.
+    pub(crate) fn of(ring: &'r Ring) -> Self {
+        Self(ring)
+    }
+
+    /// Frees everything below `to`, which is the end of `records` records from the tail on.
+    pub(crate) fn release(&self, to: u64, records: u64) {
+        self.0.remove(records);
+        // Release: our copies were made before the producer may write over them.
+        self.0.tail.store(to, Ordering::Release);
     }
 }
 

@@ -24,17 +24,19 @@ pub(crate) mod tests;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicPtr;
 
-pub(crate) use consumer::Torn;
+pub(crate) use consumer::{TailMover, Torn};
 pub(crate) use producer::Sink;
-pub(crate) use storage::{BadMemory, Words};
+pub(crate) use storage::Words;
 
 /// One record ring. All positions are in words.
 pub(crate) struct Ring {
     words: Words,
     head: AtomicU64,
     tail: AtomicU64,
-    /// The producer's own: a record that begins below has the least room behind it: places that are free and lie side by
-    /// side. What was free once stays free, so it is looked at again only when `head` has reached it.
+    /// Records that have left the ring since boot; kept by who moves the tail.
+    removed: AtomicU64,
+    /// The producer's own: a record that begins below has the least room behind it: places that are free and lie side
+    /// by side. What was free once stays free, so it is looked at again only when `head` has reached it.
     limit: AtomicU64,
     /// Where position 0 would lie, were there as many words before those of `limit` as there are positions.
     origin: AtomicPtr<AtomicU64>,
@@ -48,6 +50,7 @@ impl Ring {
             words: Words::none(),
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             origin: AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -60,6 +63,7 @@ impl Ring {
             words,
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             origin: AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -67,7 +71,10 @@ impl Ring {
 
     /// Gives it its memory.
     #[cfg(not(kprof_loom))]
-    pub(crate) fn install(&self, memory: &'static mut [core::mem::MaybeUninit<u64>]) -> Result<(), BadMemory> {
+    pub(crate) fn install(
+        &self,
+        memory: &'static mut [core::mem::MaybeUninit<u64>],
+    ) -> Result<(), crate::errors::BadMemory> {
         self.words.install(memory)
     }
 
@@ -87,6 +94,16 @@ impl Ring {
     /// Where the next record will begin.
     pub(crate) fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
+    }
+
+    /// How many records have left the ring since boot.
+    pub(crate) fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Counts records that leave the ring. Only who moves the tail may.
+    fn remove(&self, records: u64) {
+        self.removed.store(self.removed.load(Ordering::Relaxed).wrapping_add(records), Ordering::Relaxed);
     }
 
     /// Where the oldest kept record begins.

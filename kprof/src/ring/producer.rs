@@ -88,6 +88,7 @@ impl Ring {
             overwritten += 1;
         }
         if overwritten > 0 {
+            self.remove(overwritten);
             // The new tail must be seen by whoever sees one of the words written after it.
             self.tail.store(tail, Ordering::Relaxed);
             fence(Ordering::Release);

@@ -1,28 +1,16 @@
 //! The only raw memory of the ring: the words that the kernel handed in.
 //!
-//! In: memory for ever, a power of two of words. Out: atomic words by position. Context: any. Words are atomics because a
-//! reader of a running recorder may look at a word while it is overwritten; it throws such a copy away, but the look
+//! In: memory for ever, a power of two of words. Out: atomic words by position. Context: any. Words are atomics because
+//! a reader of a running recorder may look at a word while it is overwritten; it throws such a copy away, but the look
 //! itself must be defined. On x86_64 a relaxed atomic store is a plain `mov`.
 
+#[cfg(not(kprof_loom))]
+use crate::errors::BadMemory;
 use crate::sync::AtomicU64;
 #[cfg(not(kprof_loom))]
 use core::mem::MaybeUninit;
 // Where the words are is set once and not part of any model.
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-
-/// The least capacity: a record of the greatest length fits.
-pub(crate) const MIN_WORDS: usize = crate::format::record::MAX_WORDS;
-
-/// Why memory cannot be a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadMemory {
-    /// The number of words is not a power of two.
-    NotPowerOfTwo(usize),
-    /// Fewer than 1024 words.
-    TooSmall(usize),
-    /// There is memory already.
-    Twice,
-}
 
 /// The words of a ring: where they are and how many, as atomics, because they come when the CPU registers.
 pub(crate) struct Words {
@@ -49,7 +37,7 @@ impl Words {
         if !memory.len().is_power_of_two() {
             return Err(BadMemory::NotPowerOfTwo(memory.len()));
         }
-        if memory.len() < MIN_WORDS {
+        if memory.len() < crate::format::record::MAX_WORDS {
             return Err(BadMemory::TooSmall(memory.len()));
         }
         memory.fill(MaybeUninit::new(0));
@@ -70,8 +58,8 @@ impl Words {
     #[inline(always)]
     pub(crate) fn at(&self, position: u64) -> &'static AtomicU64 {
         let (mask, start) = (self.mask.load(Ordering::Acquire), self.start.load(Ordering::Relaxed));
-        // SAFETY: `start` points to `mask + 1` words that live for ever (`install`, which stores it before the number; or
-        // the one static word), a power of two, so the mask keeps the index below it.
+        // SAFETY: `start` points to `mask + 1` words that live for ever (`install`, which stores it before the number;
+        // or the one static word), a power of two, so the mask keeps the index below it.
         unsafe { &*start.add(position as usize & mask) }
     }
 

@@ -69,13 +69,10 @@ pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
 
 /// Sets a profiler up with a ring of 1024 words on each CPU from 1.
 pub fn set_up(profiler: &'static Profiler<ArrayKernel>, slots: &'static [CpuSlot], config: Config) {
-    profiler.init(|| Setup {
-        slots,
-        meta: memory(1024),
-        config: Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config },
-    });
+    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config };
+    profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
     for cpu in 1..slots.len() {
-        profiler.register(cpu, || memory(1024));
+        profiler.register(cpu, || memory(1024)).unwrap();
     }
 }
 
@@ -84,14 +81,35 @@ pub fn token() -> NmiToken {
     unsafe { NmiToken::new() }
 }
 
-/// ctl's text as keys and values.
+/// The status as keys and values.
 pub fn control(profiler: &Profiler<ArrayKernel>) -> HashMap<String, String> {
     let mut text = String::new();
-    profiler.write_control(&mut text).unwrap();
+    profiler.write_status(&mut text).unwrap();
     text.lines()
         .filter_map(|line| line.split_once(' '))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
+}
+
+/// A daemon: a control file that has claimed the streams, and the stream of CPU 1.
+pub struct Daemon {
+    pub ctl: kprof::ControlFile,
+    pub stream: kprof::StreamFile,
+    pub meta: kprof::StreamFile,
+}
+
+impl Daemon {
+    /// Opens the files for a process and claims the streams.
+    pub fn claim<K: Kernel>(profiler: &'static Profiler<K>, process: u64) -> Self {
+        let (ctl, meta) = (profiler.open_control(process), profiler.open_meta(process));
+        ctl.write(b"protocol 1").unwrap();
+        Self { ctl, meta, stream: profiler.open_stream(1, process).unwrap() }
+    }
+
+    /// Acknowledges CPU 1 up to `position`.
+    pub fn acknowledge(&self, position: u64) -> Result<(), kprof::ControlError> {
+        self.ctl.write(format!("ack 1 {position}").as_bytes()).map(|_| ())
+    }
 }
 
 /// A counter of CPU 1.

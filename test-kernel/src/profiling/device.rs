@@ -9,9 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU64, Ordering};
 
-use kprof::ENABLED;
+use kprof::{ControlFile, ENABLED, ReadError, StreamFile};
 
 use super::PROFILER;
 use crate::boot::early;
@@ -22,6 +21,7 @@ use crate::lock::Lock;
 use crate::log;
 use crate::memory::user;
 use crate::syscall::errno::{Errno, Result};
+use crate::task::process;
 use crate::task::wait::{WaitQueue, Wakeup};
 
 /// Who waits for records.
@@ -34,10 +34,10 @@ pub fn folder() -> Arc<dyn Node> {
     let mut names: Vec<(String, Arc<dyn Node>)> = Vec::new();
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
-        names.push((String::from("profiling-meta"), Stream::new(None)));
+        names.push((String::from("profiling-meta"), Arc::new(Stream { cpu: None })));
         let sampler = cpu::sampler().filter(|_| !early::wanted(crate::boot::info()));
         for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != sampler) {
-            names.push((format!("profiling-{cpu}"), Stream::new(Some(cpu))));
+            names.push((format!("profiling-{cpu}"), Arc::new(Stream { cpu: Some(cpu) })));
         }
     }
     FixedFolder::new(names)
@@ -46,14 +46,12 @@ pub fn folder() -> Arc<dyn Node> {
 /// The control file; each open is a handle of its own, which a claim belongs to.
 struct Control;
 
-/// An open control file.
+/// An open control file; the claim ends when it is dropped, at the last close.
 struct ControlHandle {
-    id: u64,
+    file: ControlFile,
     /// The text made at the first read, which further reads go on with.
     text: Lock<String>,
 }
-
-static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Node for Control {
     fn stat(&self) -> Result<Stat> {
@@ -61,15 +59,14 @@ impl Node for Control {
     }
 
     fn open(&self, _write: bool) -> Result<Option<Arc<dyn Node>>> {
-        let id = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Arc::new(ControlHandle { id, text: Lock::new(String::new()) })))
+        let file = PROFILER.open_control(this_process());
+        Ok(Some(Arc::new(ControlHandle { file, text: Lock::new(String::new()) })))
     }
 }
 
-impl Drop for ControlHandle {
-    fn drop(&mut self) {
-        PROFILER.close_control(self.id);
-    }
+/// The process that opens a file; 0 for the kernel.
+fn this_process() -> u64 {
+    process::current().map_or(0, |process| u64::from(process.pid))
 }
 
 impl Node for ControlHandle {
@@ -81,7 +78,7 @@ impl Node for ControlHandle {
         let mut text = self.text.lock();
         if offset == 0 {
             text.clear();
-            PROFILER.write_control(&mut *text).map_err(|_| Errno::EIO)?;
+            self.file.read(&mut *text).map_err(|_| Errno::EIO)?;
         }
         let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
         let bytes = rest.len().min(buffer.bytes);
@@ -94,7 +91,7 @@ impl Node for ControlHandle {
             return Err(Errno::EINVAL);
         }
         let command = user::read_vec(buffer.address, buffer.bytes)?;
-        let done = PROFILER.control(self.id, &command).map_err(|refusal| {
+        let done = self.file.write(&command).map_err(|refusal| {
             let mut text = String::new();
             let _ = write!(text, "{refusal}");
             log!("profiling: {} is refused: {text}", String::from_utf8_lossy(&command).trim());
@@ -117,35 +114,54 @@ impl Node for ControlHandle {
     }
 }
 
-/// The records of one CPU, or the meta stream.
+/// The records of one CPU, or the meta stream; each open is a file of its own.
 struct Stream {
     cpu: Option<usize>,
+}
+
+/// An open stream.
+struct StreamHandle {
+    cpu: Option<usize>,
+    file: StreamFile,
     /// Records on their way to user memory: kept, so that no read has to clear it.
     buffer: Lock<Vec<u8>>,
 }
 
-impl Stream {
-    fn new(cpu: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { cpu, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })
-    }
+fn stream_stat(cpu: Option<usize>) -> Stat {
+    device_stat(101 + cpu.map_or(0, |cpu| cpu as u64 + 1))
 }
 
 impl Node for Stream {
     fn stat(&self) -> Result<Stat> {
-        Ok(device_stat(101 + self.cpu.map_or(0, |cpu| cpu as u64 + 1)))
+        Ok(stream_stat(self.cpu))
+    }
+
+    fn open(&self, _write: bool) -> Result<Option<Arc<dyn Node>>> {
+        let process = this_process();
+        let file = match self.cpu {
+            Some(cpu) => PROFILER.open_stream(cpu, process).map_err(|_| Errno::ENODEV)?,
+            None => PROFILER.open_meta(process),
+        };
+        Ok(Some(Arc::new(StreamHandle { cpu: self.cpu, file, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })))
+    }
+}
+
+impl Node for StreamHandle {
+    fn stat(&self) -> Result<Stat> {
+        Ok(stream_stat(self.cpu))
     }
 
     fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
         // Records go through kernel memory: a fault in user memory must not consume any.
         let mut records = self.buffer.lock();
         let records = &mut records[..buffer.bytes.min(STREAM_BUFFER_BYTES)];
-        let read = match self.cpu {
-            Some(cpu) => PROFILER.read_stream(cpu, records),
-            None => PROFILER.read_meta(records),
-        };
-        let bytes = read.map_err(|error| {
+        let bytes = self.file.read(records).map_err(|error| {
             log!("profiling: stream {:?}: {error}", self.cpu);
-            Errno::EINVAL
+            match error {
+                ReadError::Claimed => Errno::EBUSY,
+                ReadError::Busy => Errno::EAGAIN,
+                _ => Errno::EINVAL,
+            }
         })?;
         buffer.put(0, &records[..bytes])?;
         Ok(bytes)

@@ -1,7 +1,8 @@
-//! What the profiler's handler costs: ticks that a kernel thread gives itself at a known depth, between two looks at the
-//! TSC. On counted instructions the difference is the number of instructions.
+//! What the profiler's handler costs: ticks that a kernel thread gives itself at a known depth, between two looks at
+//! the TSC. On counted instructions the difference is the number of instructions.
 //!
-//! Sampling must be stopped. The figures go to the log, one line for each depth: `handler: 16 frames, 280.5 instructions`.
+//! Sampling must be stopped. The figures go to the log, one line for each depth: `handler: 16 frames, 280.5
+//! instructions`.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +77,7 @@ fn tick(sum: &mut Sum) {
     sum.ticks += 1;
     // A raw record: its length is in the low byte of the first word, four words are no callers.
     let mut record = vec![0; 4096];
-    let bytes = profiling::PROFILER.read_stream(cpu::id(), &mut record).unwrap_or(0);
+    let bytes = profiling::PROFILER.open_stream(cpu::id(), 0).and_then(|stream| stream.read(&mut record)).unwrap_or(0);
     sum.frames += if bytes > 0 { u64::from(record[0]) - 4 } else { 0 };
 }
 

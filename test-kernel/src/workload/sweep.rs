@@ -172,8 +172,8 @@ fn registers(rounds: u64) {
     thrown(rounds, |_| registers::throw(|| alarm::after(IN_THROW)));
 }
 
-/// So many rounds of work, some in the idle context, some with a tick that is measured. With steps: until so many in a row have
-/// brought nothing new.
+/// So many rounds of work, some in the idle context, some with a tick that is measured. With steps: until so many in a
+/// row have brought nothing new.
 fn thrown(rounds: u64, work: impl Fn(u64)) {
     let (mut round, mut end) = (0, rounds);
     while round < end {
@@ -214,8 +214,8 @@ fn once_only(idle: bool, work: impl Fn()) {
     drain();
 }
 
-/// Runs `work` with an NMI somewhere in it, and a last one after one instruction, two, and so on, until the last one comes
-/// after the handlers of those before it.
+/// Runs `work` with an NMI somewhere in it, and a last one after one instruction, two, and so on, until the last one
+/// comes after the handlers of those before it.
 fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn()) {
     preempt::disable();
     for last in 1.. {
@@ -244,6 +244,8 @@ fn drain() {
     if DRAINS.load(Ordering::Relaxed) {
         let mut records = RECORDS.lock();
         records.resize(RECORDS_BYTES, 0);
-        while PROFILER.read_stream(cpu::id(), &mut records).is_ok_and(|bytes| bytes > 0) {}
+        if let Ok(stream) = PROFILER.open_stream(cpu::id(), 0) {
+            while stream.read(&mut records).is_ok_and(|bytes| bytes > 0) {}
+        }
     }
 }

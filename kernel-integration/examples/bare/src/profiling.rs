@@ -1,6 +1,7 @@
 //! The port of kprof to this kernel. Each function is explained in kernel-integration/template/profiling.rs.
 
-use crate::{kmain, machine};
+use crate::{Log, kmain, machine};
+use core::fmt::Write;
 use core::{mem::MaybeUninit, ops::Range};
 use kprof::{Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profiler, Setup, Way};
 use spin::Once;
@@ -44,7 +45,9 @@ pub fn init(has_second: bool) {
     let config = Config { way, sampler_cpu, tsc_hz, text, load: text.0, anchors, running: true, ..Config::new() };
     // SAFETY: this function runs once; nobody else names it.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
-    PROFILER.init(|| Setup { slots: &SLOTS[..1 + usize::from(has_second)], meta, config });
+    if let Err(error) = PROFILER.init(|| Setup { slots: &SLOTS[..1 + usize::from(has_second)], meta, config }) {
+        let _ = writeln!(Log, "bare: nothing is sampled: {error}");
+    }
     SAMPLES_OTHER.call_once(|| has_second);
 }
 
@@ -55,6 +58,8 @@ pub fn register(cpu: usize) {
         x86_64::instructions::hlt(); // It came so late that CPU 0 has not waited for it.
     }
     // SAFETY: one CPU works; nobody else names it.
-    PROFILER.register(cpu, || unsafe { (&raw mut RING).as_mut_unchecked() });
+    if let Err(error) = PROFILER.register(cpu, || unsafe { (&raw mut RING).as_mut_unchecked() }) {
+        let _ = writeln!(Log, "bare: {error}");
+    }
     PROFILER.context_name(1, "kmain");
 }

@@ -1,4 +1,5 @@
-//! The machine that the tests play: which CPU a thread is, what each CPU is doing, what was logged, what users have mapped.
+//! The machine that the tests play: which CPU a thread is, what each CPU is doing, what was logged, what users have
+//! mapped.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
@@ -116,7 +117,7 @@ pub fn map_user(page: usize) -> usize {
 #[cfg(feature = "profiling")]
 pub fn counter(cpu: usize, name: &str) -> usize {
     let (mut text, key) = (String::new(), format!("cpu.{cpu}.{name} "));
-    crate::profiling::PROFILER.write_control(&mut text).unwrap();
+    crate::profiling::PROFILER.write_status(&mut text).unwrap();
     text.lines().find_map(|line| line.strip_prefix(&key)).map_or(0, |value| value.parse().unwrap())
 }
 

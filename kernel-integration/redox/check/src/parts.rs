@@ -41,6 +41,7 @@ pub mod context {
 
     pub struct Context {
         pub debug_id: u32,
+        pub pid: usize,
         pub wake: Option<u128>,
     }
 
@@ -56,7 +57,7 @@ pub mod context {
 
     thread_local! {
         static WOKEN: Arc<RwLock<L1, Context>> =
-            Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()), wake: None }));
+            Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()), pid: 7, wake: None }));
     }
 
     /// The idle context of the CPU: the tests give it this id.

@@ -16,16 +16,20 @@ use redox_check::sync::CleanLockToken;
 use redox_check::syscall::error::{EBUSY, EINVAL, Error};
 use redox_check::syscall::usercopy::{UserSliceRo, UserSliceWo};
 
-fn write(handle: usize, commands: &str) -> Result<usize, Error> {
+fn token() -> CleanLockToken {
     // SAFETY: a token of the stand-in.
-    control::write(handle, UserSliceRo(commands.as_bytes()), &mut unsafe { CleanLockToken::new() })
+    unsafe { CleanLockToken::new() }
+}
+
+fn write(handle: usize, commands: &str) -> Result<usize, Error> {
+    control::write(handle, UserSliceRo(commands.as_bytes()), &mut token())
 }
 
 /// What ctl says, read a little at a time.
-fn state() -> String {
+fn state(handle: usize) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 100]);
     loop {
-        match control::read(UserSliceWo::of(&mut buffer), text.len() as u64).unwrap() {
+        match control::read(handle, UserSliceWo::of(&mut buffer), text.len() as u64, &mut token()).unwrap() {
             0 => return String::from_utf8(text).unwrap(),
             bytes => text.extend_from_slice(&buffer[..bytes]),
         }
@@ -35,7 +39,7 @@ fn state() -> String {
 /// One read of CPU 0's stream, as the daemon reads it: how many samples, and the position behind them.
 fn samples() -> (usize, Option<u64>) {
     let mut bytes = vec![0; 4096];
-    let count = control::read_stream(LogicalCpuId::new(0), UserSliceWo::of(&mut bytes)).unwrap();
+    let count = control::read_stream(LogicalCpuId::new(0), UserSliceWo::of(&mut bytes), &mut token()).unwrap();
     let mut records = Framed::new(&bytes[..count], None);
     let samples = records.by_ref().inspect(|item| assert!(matches!(item, Item::Sample(_)), "{item:?}")).count();
     assert_eq!(records.used_bytes(), count);
@@ -49,10 +53,8 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     unsafe { profiling::allocate(2) };
     // SAFETY: as above.
     (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
+    profiling::DBG_ID_MAP.write(token().token()).insert(4, ArrayString("[early]"));
     // A context that ran before kprof was set up.
-    // SAFETY: a token of the stand-in.
-    let mut token = unsafe { CleanLockToken::new() };
-    profiling::DBG_ID_MAP.write(token.token()).insert(4, ArrayString("[early]"));
     profiling::ready_for_profiling();
     let id = &PercpuBlock::current().switch_internals.current_dbg_id;
     id.store(4, Ordering::SeqCst);
@@ -69,17 +71,17 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     control::name_context(5, "shell");
 
     assert_eq!(write(1, "hz 0\n"), Err(Error::new(EINVAL)));
-    assert!(state().lines().last().unwrap().starts_with("error line 1"), "{}", state());
+    assert!(state(1).lines().last().unwrap().starts_with("error line 1"), "{}", state(1));
     assert_eq!(write(1, "protocol 1\nhz 100\nstart\n"), Ok(24));
     assert_eq!(write(2, "protocol 1\n"), Err(Error::new(EBUSY)), "one reader at a time");
     machine::until("a few samples", || samples_in_ring() >= 4);
     assert_eq!(write(1, "stop\n"), Ok(5));
-    assert!(state().contains("\nstate stopped\n") && state().contains("\nhz 100\n"), "{}", state());
-    assert!(!state().contains("\nboot 1\n"), "boots are told apart: {}", state());
+    assert!(state(1).contains("\nstate stopped\n") && state(1).contains("\nhz 100\n"), "{}", state(1));
+    assert!(!state(1).contains("\nboot 1\n"), "boots are told apart: {}", state(1));
     assert!(
-        state().contains("\nanchor __generic_interrupts_start="),
+        state(1).contains("\nanchor __generic_interrupts_start="),
         "another build's symbols are noticed: {}",
-        state()
+        state(1)
     );
 
     let (first, end) = samples();
@@ -92,20 +94,19 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     control::close(2);
     assert_eq!(write(3, "protocol 1\n"), Ok(11));
     assert_eq!(samples().0, 0, "acknowledged: gone");
-    assert!(state().contains(&format!("cpu.0.delivered {first}\n")), "{}", state());
+    assert!(state(1).contains(&format!("cpu.0.delivered {first}\n")), "{}", state(1));
     let mut names = vec![0; 4096];
-    let bytes = control::read_meta(UserSliceWo::of(&mut names)).unwrap();
+    let bytes = control::read_meta(UserSliceWo::of(&mut names), &mut token()).unwrap();
     let has = |name: &[u8]| names[..bytes].windows(name.len()).any(|text| text == name);
     assert!(has(b"shell") && has(b"[early]"));
-    // SAFETY: as above.
-    let name = profiling::lookup_dbg_id(4, &mut unsafe { CleanLockToken::new() });
+    let name = profiling::lookup_dbg_id(4, &mut token());
     assert_eq!(name.as_deref(), Some("[early]"));
     assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "STEP_2 is false as it comes: the daemon polls");
 }
 
 /// The kernel's own count.
 fn samples_in_ring() -> usize {
-    let state = state();
+    let state = state(1);
     let line = state.lines().find_map(|line| line.strip_prefix("cpu.0.in-ring ")).expect("CPU 0 is registered");
     line.parse().unwrap()
 }

@@ -71,7 +71,8 @@ macro_rules! handler_counters {
             }
         }
 
-        const HANDLER_COUNTERS: usize = 2 + [$($text),*].len();
+        /// How many there are.
+        pub(crate) const HANDLER_COUNTERS: usize = 2 + [$($text),*].len();
     };
 }
 

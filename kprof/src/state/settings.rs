@@ -11,6 +11,8 @@ pub(crate) enum State {
     Stopped = 0,
     Running = 1,
     Frozen = 2,
+    /// Running, but for the moment of a change of mode no ticks are sent.
+    Paused = 3,
 }
 
 bitflags::bitflags! {
@@ -44,8 +46,8 @@ impl Settings {
         Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// Places for the rounds of the plain walk that stay below the depth, less one round; where there is none (overwrite
-    /// mode, a small depth), more than there are anywhere.
+    /// Places for the rounds of the plain walk that stay below the depth, less one round; where there is none
+    /// (overwrite mode, a small depth), more than there are anywhere.
     pub(crate) fn plain_places(self) -> u32 {
         let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
         rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)
@@ -57,6 +59,5 @@ impl Settings {
     }
 }
 
-/// The greatest `depth`: with it the longest sample still is a record.
-pub(crate) const MOST_DEPTH: u16 = 250;
-static_assertions::const_assert!(16 + 3 * MOST_DEPTH as usize <= crate::format::record::MAX_WORDS);
+pub(crate) use crate::errors::MAX_DEPTH;
+static_assertions::const_assert!(16 + 3 * MAX_DEPTH as usize <= crate::format::record::MAX_WORDS);

@@ -1,10 +1,10 @@
 //! What `init` has set up, found by the handler with one comparison.
 //!
-//! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Context: set in ordinary code on the
-//! boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
+//! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Context: set in ordinary code on
+//! the boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
 
 use crate::config::Config;
-use crate::slot::CpuSlot;
+use crate::state::slot::CpuSlot;
 use crate::unwind::{Text, TextCell};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -3,10 +3,12 @@
 //! In and out: the stages, each writing only its own part. Context: see the parts. The parts are 128 bytes apart, so
 //! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
 
-use crate::account::{Counter, HandlerCounters};
+use super::account::{Counter, HandlerCounters};
+use super::stream::{Reader, Stream};
+use crate::errors::BadMemory;
 use crate::events::Events;
-use crate::published::Publisher;
-use crate::ring::{BadMemory, Ring};
+use crate::publisher::Publisher;
+use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
 use crate::unwind::Before;
 use core::mem::MaybeUninit;
@@ -16,11 +18,15 @@ use core::sync::atomic::AtomicBool;
 pub struct CpuSlot {
     pub(crate) sampler: SamplerPart,
     pub(crate) handler: HandlerPart,
-    pub(crate) reader: ReaderPart,
+    pub(crate) reader: Reader,
     /// Gets its memory once, by `register`.
     pub(crate) ring: Ring,
     pub(crate) events: Events,
     pub(crate) published: Publisher,
+    /// A profiler has it: no second one can.
+    is_taken: AtomicBool,
+    /// Its memory is being installed, or was.
+    is_registered: AtomicBool,
 }
 
 /// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
@@ -34,6 +40,10 @@ pub(crate) struct SamplerPart {
     pub(crate) due: AtomicBool,
     /// In the mask of `cpus LIST`.
     pub(crate) enabled: AtomicBool,
+    /// The same when the lease began, and whether the lease's holder has changed it.
+    pub(crate) enabled_before: AtomicBool,
+    /// Went away (`offline`), and has not registered again.
+    pub(crate) offline: AtomicBool,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
     /// Where this CPU is its own sampler: the TSC of its next tick, and the state of its gaps.
@@ -60,36 +70,6 @@ pub(crate) struct HandlerPart {
 /// Few: the walk goes round in them.
 pub(crate) const SCRATCH_WORDS: usize = 16;
 
-/// Written by the claimed reader.
-#[repr(align(128))]
-pub(crate) struct ReaderPart {
-    /// Where the next read begins.
-    pub(crate) position: AtomicU64,
-    /// Records from the oldest one up to there; true as long as none was overwritten.
-    pub(crate) read: AtomicU64,
-    /// Samples acknowledged.
-    pub(crate) delivered: Counter,
-    /// Held while somebody reads.
-    pub(crate) busy: AtomicBool,
-}
-
-impl ReaderPart {
-    pub(crate) const fn new() -> Self {
-        Self {
-            position: AtomicU64::new(0),
-            read: AtomicU64::new(0),
-            delivered: Counter::new(),
-            busy: AtomicBool::new(false),
-        }
-    }
-
-    /// The next reader begins with the oldest record.
-    pub(crate) fn rewind(&self) {
-        self.position.store(0, Ordering::Relaxed);
-        self.read.store(0, Ordering::Relaxed);
-    }
-}
-
 impl CpuSlot {
     /// A slot of a CPU that has not registered.
     #[allow(clippy::declare_interior_mutable_const)]
@@ -100,6 +80,8 @@ impl CpuSlot {
                 halted: Counter::new(),
                 due: AtomicBool::new(false),
                 enabled: AtomicBool::new(true),
+                enabled_before: AtomicBool::new(true),
+                offline: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),
                 own_gaps: AtomicU64::new(0),
@@ -112,33 +94,76 @@ impl CpuSlot {
                 before: Before::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
             },
-            reader: ReaderPart::new(),
+            reader: Reader::new(),
             ring: Ring::none(),
             events: Events::new(),
             published: Publisher::new(),
+            is_taken: AtomicBool::new(false),
+            is_registered: AtomicBool::new(false),
         }
     }
 
-    /// Numbers a tick without sending anything: for benches and tests that play the sampler, on one thread.
-    #[doc(hidden)]
+    /// Numbers a tick without sending anything: for tests and benches that play the sampler, on one thread.
+    #[cfg(any(test, feature = "testing"))]
     #[inline(always)]
     pub fn raise_tick(&self) {
         self.sampler.tick.store(self.sampler.tick.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Gives the CPU its ring; from now on it gets ticks.
+    /// Takes the slot for a profiler; no if another one has it.
+    pub(crate) fn take(&self) -> bool {
+        !self.is_taken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives the slot back.
+    pub(crate) fn give_back(&self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
+
+    /// Whether the caller is the first to register this CPU, and so the one who installs its memory.
+    pub(crate) fn begin_registering(&self) -> bool {
+        !self.is_registered.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives the CPU its ring; from now on it gets ticks. Only for who has begun to register it.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
-        self.ring.install(memory)
+        let installed = self.ring.install(memory);
+        if installed.is_err() {
+            self.is_registered.store(false, Ordering::Release);
+        }
+        installed
+    }
+
+    /// The ring with its reader, once there is memory.
+    pub(crate) fn stream(&self) -> Option<Stream<'_>> {
+        Some(Stream { ring: self.ring.get()?, reader: &self.reader })
+    }
+
+    /// Whether it is to be signalled in this round.
+    pub(crate) fn is_due(&self) -> bool {
+        self.sampler.due.load(Ordering::Relaxed)
     }
 
     /// Whether it gets ticks.
     pub(crate) fn takes_ticks(&self) -> bool {
-        self.ring.get().is_some() && self.sampler.enabled.load(Ordering::Relaxed)
+        self.ring.get().is_some()
+            && self.sampler.enabled.load(Ordering::Relaxed)
+            && !self.sampler.offline.load(Ordering::Relaxed)
+    }
+
+    /// Whether a tick is on its way to it, or its handler is at work. A CPU that went away does neither.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.sampler.offline.load(Ordering::Relaxed) && (self.pending() > 0 || self.in_handler())
     }
 
     /// Whether its handler is at work.
     pub(crate) fn in_handler(&self) -> bool {
-        self.handler.sequence.get_acquire() & 1 == 1
+        !Self::is_at_rest(self.handler.sequence.get_acquire())
+    }
+
+    /// Whether this sequence number is that of a handler that is not at work.
+    pub(crate) fn is_at_rest(sequence: u64) -> bool {
+        sequence & 1 == 0
     }
 
     /// Ticks sent that the handler has not seen.

@@ -1,0 +1,49 @@
+//! The end of a control file: its claim and its lease end with it.
+//!
+//! In: the file that is dropped, also because its process was killed. Out: streams that anybody may claim, choices as
+//! they were before the lease. Runs in: ordinary code. What cannot be undone at once, because another change is under
+//! way, is undone by the sampler within a second, or by the next change.
+
+use super::OpenControl;
+use crate::errors::StateError;
+use crate::state::Shared;
+use crate::state::transition::Writer;
+use core::sync::atomic::Ordering;
+
+impl Drop for OpenControl {
+    fn drop(&mut self) {
+        let shared = self.shared;
+        shared.drop_claim(self.id);
+        let expires = shared.with_lease(|lease| {
+            let mine = lease.as_mut().filter(|lease| lease.holder == self.id);
+            mine.map(|lease| lease.has_expired = true).is_some()
+        });
+        if expires {
+            // Left to the sampler if another change takes too long.
+            let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
+        }
+    }
+}
+
+/// Undoes what a lease has changed whose holder is gone.
+pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
+    let Some(lease) = shared.with_lease(|lease| lease.filter(|lease| lease.has_expired)) else { return Ok(()) };
+    let now = shared.live.choices();
+    let (choices, target) = (lease.restored(&now), lease.restored_state(shared.state()));
+    let change = writer.prepare(&choices, target, false)?;
+    let before = change.before;
+    if lease.has_set_cpus() {
+        for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
+            sampler.enabled.store(sampler.enabled_before.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        shared.note_cpus();
+    }
+    // From here on the change is in force, even if ticks stay on their way.
+    shared.with_lease(|lease| *lease = None);
+    let committed = change.commit(&choices, target, false);
+    shared.note_choices(now.differences(&choices), &choices);
+    if before != target {
+        shared.write_events();
+    }
+    committed
+}

@@ -1,0 +1,340 @@
+//! A write to ctl: check everything, reserve everything, then do everything.
+//!
+//! In: the lines of one write, and the file they came through. Out: all done, or nothing and the first line that is
+//! wrong. Runs in: ordinary code. Changes of choices, state, mode, claim and lease come one after the other (the
+//! writer's lock); `ack`, `mark` and `wait` need only the streams that they name, so that a reader is not held up by a
+//! change that waits.
+
+use super::command::{Command, Who};
+use super::{OpenControl, lines, undo_expired_lease};
+use crate::errors::{CommandError, ControlError, StreamName};
+use crate::files::ControlDone;
+use crate::patience::Patience;
+use crate::state::Shared;
+use crate::state::choices::{Choices, Key};
+use crate::state::lease::Lease;
+use crate::state::owner::{Activity, Conflict};
+use crate::state::settings::State;
+use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
+use crate::state::transition::Writer;
+use crate::x86_64::tsc;
+use core::sync::atomic::Ordering;
+
+/// What the lines so far want, and the state that the next line would find.
+struct Plan {
+    before: Choices,
+    choices: Choices,
+    /// Choices that were named, changed or not.
+    keys: Key,
+    state_before: State,
+    state: State,
+    /// A command has named the state.
+    names_state: bool,
+    has_claim: bool,
+    /// The claim changes, is renewed, or ends.
+    claims: bool,
+    has_lease: bool,
+    /// A command needs the writer's lock.
+    changes: bool,
+    acknowledges: bool,
+    done: ControlDone,
+}
+
+/// Ends the acknowledgements of one write: leaves the streams that it has taken.
+struct Acknowledging<'a>(&'a OpenControl);
+
+impl Drop for Acknowledging<'_> {
+    fn drop(&mut self) {
+        // Only this file can have taken streams for this, and one write at a time goes through it.
+        self.0
+            .shared
+            .words()
+            .filter(|(_, word)| word.is_taken_for(Activity::Acknowledge))
+            .for_each(|(_, word)| word.leave());
+    }
+}
+
+/// Carries out a write.
+pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, ControlError> {
+    let shared = file.shared;
+    let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
+    let mut plan = Plan::new(file);
+    for (line, command) in lines(bytes) {
+        let command = command.map_err(at(line))?;
+        plan.changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::WaitMs(_));
+    }
+    let writer = match plan.changes {
+        true => Some(shared.writer().map_err(|error| at(1)(error.into()))?),
+        false => None,
+    };
+    if let Some(writer) = &writer {
+        // What an ended lease has left would otherwise be taken for this write's beginning.
+        undo_expired_lease(shared, writer).map_err(|error| at(1)(error.into()))?;
+        plan = Plan { changes: true, ..Plan::new(file) };
+    }
+    let mut state_line = 1;
+    for (line, command) in lines(bytes) {
+        let Ok(command) = command else { continue };
+        if command.names_state() {
+            state_line = line;
+        }
+        plan.add(file, command).map_err(at(line))?;
+    }
+    carry_out(file, bytes, plan, writer.as_ref(), state_line)
+}
+
+/// The second half: reserves, and does what was checked.
+fn carry_out(
+    file: &OpenControl,
+    bytes: &[u8],
+    mut plan: Plan,
+    writer: Option<&Writer<'_>>,
+    state_line: usize,
+) -> Result<ControlDone, ControlError> {
+    let shared = file.shared;
+    let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
+    let change = match writer {
+        Some(writer) => {
+            Some(writer.prepare(&plan.choices, plan.state, plan.claims).map_err(|error| at(state_line)(error.into()))?)
+        }
+        None => None,
+    };
+    let owns_all = change.as_ref().is_some_and(|change| change.owns_all());
+    let acknowledging = plan.acknowledges.then_some(Acknowledging(file));
+    if plan.acknowledges {
+        reserve(file, bytes, owns_all)?;
+    }
+    // Nothing is refused from here on. In drop mode what was read is freed before a recorder can begin.
+    if plan.acknowledges && !plan.before.overwrites() {
+        acknowledge(shared, bytes);
+    }
+    let mut committed = Ok(());
+    if let Some(change) = change {
+        if plan.claims {
+            plan.done.is_claim = plan.has_claim;
+            change.set_claim(if plan.has_claim { file.id } else { 0 }, file.process);
+        }
+        note_lease(file, &plan);
+        set_cpus(shared, bytes);
+        if plan.state_before == State::Stopped && plan.state == State::Running {
+            shared.forget_events();
+        }
+        committed = change.commit(&plan.choices, plan.state, plan.names_state);
+    }
+    if plan.acknowledges && plan.before.overwrites() {
+        acknowledge(shared, bytes);
+    }
+    drop(acknowledging);
+    tell(shared, bytes, &plan);
+    if plan.names_state && plan.state != State::Running {
+        shared.write_events();
+    }
+    committed.map(|()| plan.done).map_err(|error| at(state_line)(error.into()))
+}
+
+impl Plan {
+    fn new(file: &OpenControl) -> Self {
+        let shared = file.shared;
+        let (before, state) = (shared.live.choices(), shared.state());
+        Self {
+            before,
+            choices: before,
+            keys: Key::empty(),
+            state_before: state,
+            state,
+            names_state: false,
+            has_claim: shared.claim() == file.id,
+            claims: false,
+            has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
+            changes: false,
+            acknowledges: false,
+            done: ControlDone { wait_ms: None, is_claim: false },
+        }
+    }
+
+    /// Adds a command, if it can be carried out in the state that the commands before it leave.
+    fn add(&mut self, file: &OpenControl, command: Command<'_>) -> Result<(), CommandError> {
+        let shared = file.shared;
+        self.names_state |= command.names_state();
+        match command {
+            Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
+            Command::Start => self.state = State::Running,
+            Command::Stop => self.state = State::Stopped,
+            Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
+                return Err(CommandError::State("`freeze` is for a running recorder (mode overwrite)"));
+            }
+            Command::Freeze => self.state = State::Frozen,
+            Command::Thaw if self.state != State::Frozen => return Err(CommandError::State("not frozen")),
+            Command::Thaw => self.state = State::Running,
+            Command::Mode(_) if self.state == State::Frozen => {
+                return Err(CommandError::State("frozen: `thaw` comes before `mode`"));
+            }
+            Command::Mode(mode) => self.choices.mode = mode,
+            Command::Hz(hz) => self.choices.hz = hz,
+            Command::RandomGaps(random) => self.choices.random_interval = random,
+            Command::Seed(seed) => self.choices.seed = seed,
+            Command::Keep(keep, Who::Idle) => self.choices.keep_idle = keep,
+            Command::Keep(keep, Who::User) => self.choices.keep_user = keep,
+            Command::Backoff(on) => self.choices.backoff = on,
+            Command::Depth(depth) => self.choices.depth = depth,
+            Command::Cpus(list) if list.greatest() >= Some(shared.slots().len()) => {
+                return Err(CommandError::Value("cpus that exist"));
+            }
+            Command::Protocol(claim) => {
+                let claimed = shared.claim();
+                if claim && claimed != 0 && claimed != file.id {
+                    return Err(CommandError::Claimed);
+                }
+                // `protocol 0` of somebody without the claim changes nothing.
+                self.claims |= claim || self.has_claim;
+                self.has_claim = claim;
+            }
+            Command::Lease => {
+                if shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder != file.id)) {
+                    return Err(CommandError::Claimed);
+                }
+                self.has_lease = true;
+            }
+            Command::WaitMs(_) if !shared.config().is_some_and(|config| config.can_wait) => {
+                return Err(CommandError::State("this kernel cannot wait: poll"));
+            }
+            Command::WaitMs(ms) => self.done.wait_ms = Some(ms),
+            Command::Ack(..) if shared.claim() != file.id => {
+                return Err(CommandError::State("`protocol 1` comes before `ack`"));
+            }
+            Command::Ack(StreamName::Cpu(_), _) if self.choices.overwrites() => {
+                return Err(CommandError::State("nothing is acknowledged in mode overwrite"));
+            }
+            Command::Ack(name, _) if shared.stream(name).is_none() => {
+                return Err(CommandError::Value("a cpu that has registered"));
+            }
+            Command::Ack(..) => self.acknowledges = true,
+            Command::Cpus(_) | Command::Mark(_) => {}
+        }
+        self.keys |= command.key();
+        Ok(())
+    }
+}
+
+/// The `ack` lines of a write.
+fn acks(bytes: &[u8]) -> impl Iterator<Item = (usize, StreamName, u64)> {
+    lines(bytes).filter_map(|(line, command)| match command {
+        Ok(Command::Ack(name, position)) => Some((line, name, position)),
+        _ => None,
+    })
+}
+
+/// Takes the streams of all `ack` lines and checks the positions.
+fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), ControlError> {
+    let shared = file.shared;
+    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+    if owns_all {
+        acks(bytes).filter_map(|(_, name, _)| held(shared, name)).for_each(|stream| stream.begin_acknowledging());
+    }
+    for (line, name, position) in acks(bytes) {
+        let refuse = |reason| Err(ControlError { line, reason });
+        let Some(stream) = shared.stream(name) else { return refuse(CommandError::Value("a cpu that has registered")) };
+        if !owns_all && !stream.reader.owner().is_taken_for(Activity::Acknowledge) {
+            match take_within(&mut patience, || stream.reader.owner().take(file.id, Activity::Acknowledge)) {
+                Ok(()) => stream.taken(false).begin_acknowledging(),
+                Err(Conflict::Claimed) => return refuse(CommandError::State("`protocol 1` comes before `ack`")),
+                Err(Conflict::Busy(_)) => {
+                    return refuse(CommandError::State("somebody is reading that stream right now"));
+                }
+            }
+        }
+        let can = held(shared, name).is_some_and(|stream| stream.check_acknowledgement(position));
+        if !can {
+            return refuse(CommandError::Value("the end of a record that was read"));
+        }
+    }
+    Ok(())
+}
+
+/// A stream that this write has taken.
+fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
+    Some(shared.stream(name)?.taken(name != StreamName::Meta && shared.recorder()))
+}
+
+/// Frees what was checked. A stream that is named twice is freed once, as far as its last line says.
+fn acknowledge(shared: &Shared, bytes: &[u8]) {
+    acks(bytes).filter_map(|(_, name, _)| held(shared, name)).for_each(|stream| {
+        stream.acknowledge();
+    });
+}
+
+fn set_cpus(shared: &Shared, bytes: &[u8]) {
+    for (_, command) in lines(bytes) {
+        if let Ok(Command::Cpus(list)) = command {
+            for (cpu, slot) in shared.slots().iter().enumerate() {
+                slot.sampler.enabled.store(list.contains(cpu), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Writes down for the lease's holder what it has set.
+fn note_lease(file: &OpenControl, plan: &Plan) {
+    let shared = file.shared;
+    if !plan.has_lease {
+        return;
+    }
+    let is_new = shared.with_lease(|lease| {
+        let is_new = lease.is_none();
+        let lease = lease.get_or_insert_with(|| Lease::new(file.id, plan.before));
+        lease.note(plan.keys, &plan.choices);
+        lease.note_state(plan.state_before, plan.state);
+        is_new
+    });
+    if is_new {
+        // The list as it was before this write, which may hold a `cpus` line too.
+        for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
+            sampler.enabled_before.store(sampler.enabled.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Marks, settings and the wait: what the others are told of.
+fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
+    for (_, command) in lines(bytes) {
+        match command {
+            Ok(Command::Mark(name)) => shared.mark(name),
+            Ok(Command::WaitMs(ms)) => {
+                let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
+                let until = tsc::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
+                shared.waited_until.fetch_max(until, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+    shared.note_choices(plan.keys, &plan.choices);
+    if plan.keys.contains(Key::CPUS) {
+        shared.note_cpus();
+    }
+    if plan.done.is_claim {
+        shared.note_all();
+    }
+}
+
+impl Command<'_> {
+    /// Whether it is about the state or the mode.
+    fn names_state(&self) -> bool {
+        matches!(self, Self::Start | Self::Stop | Self::Freeze | Self::Thaw | Self::Mode(_))
+    }
+
+    /// The choice that it sets.
+    fn key(&self) -> Key {
+        match self {
+            Self::Hz(_) => Key::HZ,
+            Self::RandomGaps(_) => Key::INTERVAL,
+            Self::Seed(_) => Key::SEED,
+            Self::Keep(_, Who::Idle) => Key::IDLE,
+            Self::Keep(_, Who::User) => Key::USER,
+            Self::Backoff(_) => Key::BACKOFF,
+            Self::Depth(_) => Key::DEPTH,
+            Self::Mode(_) => Key::MODE,
+            Self::Cpus(_) => Key::CPUS,
+            _ => Key::empty(),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Every error that a kernel meets, and what to do about it. The same with the feature on and off.
+//!
+//! In: nothing. Out: plain values that print themselves in one sentence. Runs in: any.
+
+use core::fmt;
+
+/// The greatest `depth`: with it the longest sample still is a record.
+pub(crate) const MAX_DEPTH: u16 = 250;
+/// The least number of words of a ring: a record of the greatest length fits.
+pub(crate) const MIN_RING_WORDS: usize = crate::format::record::MAX_WORDS;
+
+/// Why `init` refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitError {
+    /// `init` was called before. The first call is in force.
+    Twice,
+    /// There are no slots.
+    NoSlots,
+    /// The slot of this CPU is another profiler's.
+    SlotTaken(usize),
+    /// `Config::depth` must be 1 to 250.
+    Depth(u16),
+    /// `Config::hz` must be 1 to 100 000.
+    Hz(u32),
+    /// `Config::tsc_hz` is 0: calibrate the TSC first (`kprof::clock`).
+    TscHz,
+    /// `Config::text` is empty or begins after its end: every stack would be truncated at once.
+    Text((u64, u64)),
+    /// `Config::sampler_cpu` has no slot.
+    SamplerCpu(usize),
+    /// `Config::sampler_cpu` is `None`, but only [`crate::Way::Own`] does without a sampler CPU.
+    NoSampler,
+    /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Way::Own`].
+    OnlySampler,
+    /// The meta memory is not a power of two of at least 1024 words.
+    MetaMemory(BadMemory),
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice => f.write_str("init was called before; the first call is in force"),
+            Self::NoSlots => f.write_str("there are no slots: give one for each CPU"),
+            Self::SlotTaken(cpu) => write!(f, "the slot of cpu {cpu} belongs to another profiler"),
+            Self::Depth(depth) => write!(f, "depth must be 1 to {MAX_DEPTH}, is {depth}"),
+            Self::Hz(hz) => write!(f, "hz must be 1 to 100000, is {hz}"),
+            Self::TscHz => f.write_str("tsc_hz is 0: calibrate the TSC first (kprof::clock)"),
+            Self::Text((start, end)) => write!(f, "the text range {start:x}-{end:x} is empty"),
+            Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
+            Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: Way::Own"),
+            Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, which is never sampled: Way::Own"),
+            Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
+        }
+    }
+}
+
+/// Why `register` refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisterError {
+    /// `init` has not been called, or gave this CPU no slot.
+    NoSlot(usize),
+    /// Another CPU registers under this number at this moment.
+    Twice(usize),
+    /// The ring memory is not a power of two of at least 1024 words.
+    Memory(BadMemory),
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlot(cpu) => write!(f, "cpu {cpu} has no slot: was init called, with a slot for each CPU?"),
+            Self::Twice(cpu) => write!(f, "two CPUs register as cpu {cpu}"),
+            Self::Memory(bad) => write!(f, "ring memory: {bad}"),
+        }
+    }
+}
+
+/// Why memory cannot be a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadMemory {
+    /// The number of words is not a power of two.
+    NotPowerOfTwo(usize),
+    /// Fewer than 1024 words.
+    TooSmall(usize),
+    /// There is memory already.
+    Twice,
+}
+
+impl core::fmt::Display for BadMemory {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotPowerOfTwo(words) => write!(f, "{words} words are not a power of two"),
+            Self::TooSmall(words) => write!(f, "{words} words are fewer than {MIN_RING_WORDS}"),
+            Self::Twice => f.write_str("there is memory already"),
+        }
+    }
+}
+
+/// Why a change of state was not carried out, or not to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// This CPU has not taken so many ticks that were sent to it. After `stop` no more ticks are sent all the same.
+    Pending {
+        /// The first such CPU.
+        cpu: usize,
+        /// How many it has not taken; 0 while its handler is at work.
+        ticks: u64,
+    },
+    /// The sampler CPU has not come back from sending a tick. After `stop` no more ticks are sent all the same.
+    Sampler,
+    /// Somebody reads or exports this stream and has not ended in time.
+    StreamBusy(StreamName),
+    /// Another change was under way and has not ended in time.
+    Busy,
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending { cpu, ticks } => write!(
+                f,
+                "cpu {cpu} has not taken {ticks} ticks within a second: does its NMI entry call on_nmi, is it offline?"
+            ),
+            Self::Sampler => f.write_str("the sampler CPU has not come back from sending a tick within a second"),
+            Self::StreamBusy(stream) => write!(f, "somebody reads or exports {stream}: try again"),
+            Self::Busy => f.write_str("another change of state is under way: try again"),
+        }
+    }
+}
+
+/// A stream's name in messages: the CPU's number, or `meta`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamName {
+    /// The samples of this CPU.
+    Cpu(usize),
+    /// Names, images, marks, settings.
+    Meta,
+}
+
+impl fmt::Display for StreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(cpu) => write!(f, "profiling-{cpu}"),
+            Self::Meta => f.write_str("profiling-meta"),
+        }
+    }
+}
+
+/// A write to ctl that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: CommandError,
+}
+
+/// Why a command is refused. Nothing has changed then, except after a `stop` or `freeze` whose ticks stay on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// Not a command of this version.
+    Unknown,
+    /// A value is missing, is not of the right kind, or is out of its range.
+    Value(&'static str),
+    /// The command does not fit the present state.
+    State(&'static str),
+    /// Another control file holds the claim or the lease. (EBUSY)
+    Claimed,
+    /// The change could not be made in time.
+    Change(StateError),
+    /// The kernel was built without the feature `profiling`.
+    Off,
+}
+
+impl From<StateError> for CommandError {
+    fn from(error: StateError) -> Self {
+        Self::Change(error)
+    }
+}
+
+impl ControlError {
+    /// Whether another reader holds the claim: EBUSY where there are error numbers, EINVAL for all other refusals.
+    pub fn is_busy(&self) -> bool {
+        self.reason == CommandError::Claimed
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match self.reason {
+            CommandError::Unknown => f.write_str("no such command"),
+            CommandError::Value(expected) => write!(f, "expected {expected}"),
+            CommandError::State(reason) => f.write_str(reason),
+            CommandError::Claimed => f.write_str("another reader holds the claim or the lease"),
+            CommandError::Change(error) => write!(f, "{error}"),
+            CommandError::Off => f.write_str("this kernel was built without the feature `profiling`"),
+        }
+    }
+}
+
+/// Why a read gave nothing. Nothing is consumed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// There is no such CPU, or it has not registered.
+    NoStream,
+    /// The next record needs a buffer of this many bytes.
+    TooSmall(usize),
+    /// Another process has claimed the streams. (EBUSY)
+    Claimed,
+    /// Somebody else works on this stream and has not ended within a second. (EAGAIN)
+    Busy,
+    /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
+    Recorder,
+    /// The meta stream has no raw form: use `protocol 1`.
+    NotClaimed,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStream => f.write_str("no such cpu, or it has not registered"),
+            Self::TooSmall(bytes) => write!(f, "the next record needs a buffer of {bytes} bytes"),
+            Self::Claimed => f.write_str("another process has claimed the streams"),
+            Self::Busy => f.write_str("somebody else reads or exports this stream"),
+            Self::Recorder => f.write_str("the flight recorder is running: freeze it, or use protocol 1"),
+            Self::NotClaimed => f.write_str("names have no raw form: use protocol 1"),
+        }
+    }
+}
+
+/// Why an export ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportError {
+    /// A reader has claimed the streams (`protocol 1`): it gets the records.
+    Claimed,
+    /// Somebody else reads or exports this stream and has not ended within a second.
+    Busy(StreamName),
+    /// The sink failed. What was not written whole is not freed.
+    Sink,
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claimed => f.write_str("a reader has claimed the streams, and gets the records"),
+            Self::Busy(stream) => write!(f, "somebody else reads or exports {stream}"),
+            Self::Sink => f.write_str("the sink failed"),
+        }
+    }
+}
+
+impl From<fmt::Error> for ExportError {
+    fn from(fmt::Error: fmt::Error) -> Self {
+        Self::Sink
+    }
+}

@@ -1,0 +1,78 @@
+//! From memory and choices to a profiler that may be started; CPUs that come and go.
+//!
+//! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or what is wrong with them. Runs in: ordinary
+//! code; `init` on the boot CPU, `register` on the CPU concerned.
+
+use crate::config::{Config, Setup, Way};
+use crate::errors::{InitError, MAX_DEPTH, RegisterError};
+use crate::state::Shared;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+
+/// Sets the profiler up, once.
+pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
+    let mut result = Err(InitError::Twice);
+    shared.ready.once(|| {
+        let Setup { slots, meta, mut config } = setup();
+        result = check(&config, slots.len());
+        if result.is_ok() {
+            let taken = slots.iter().take_while(|slot| slot.take()).count();
+            if taken < slots.len() {
+                slots.iter().take(taken).for_each(|slot| slot.give_back());
+                result = Err(InitError::SlotTaken(taken));
+            } else if let Err(bad) = shared.meta.install(meta) {
+                slots.iter().for_each(|slot| slot.give_back());
+                result = Err(InitError::MetaMemory(bad));
+            }
+        }
+        if result.is_err() {
+            // No slots: every later call finds no CPU and does nothing.
+            return (&[], config);
+        }
+        if config.boot == 0 {
+            config.boot = crate::gaps::Gaps::new(crate::x86_64::tsc::read()).word() | 1;
+        }
+        shared.begin(&config);
+        (slots, config)
+    });
+    result
+}
+
+fn check(config: &Config, slots: usize) -> Result<(), InitError> {
+    let error = match config {
+        _ if slots == 0 => InitError::NoSlots,
+        Config { depth, .. } if !(1..=MAX_DEPTH).contains(depth) => InitError::Depth(*depth),
+        Config { hz, .. } if !(1..=100_000).contains(hz) => InitError::Hz(*hz),
+        Config { tsc_hz: 0, .. } => InitError::TscHz,
+        Config { text, .. } if text.0 >= text.1 => InitError::Text(*text),
+        Config { sampler_cpu: Some(cpu), .. } if *cpu >= slots => InitError::SamplerCpu(*cpu),
+        Config { sampler_cpu: None, way, .. } if *way != Way::Own => InitError::NoSampler,
+        Config { sampler_cpu: Some(_), way, .. } if *way != Way::Own && slots == 1 => InitError::OnlySampler,
+        _ => return Ok(()),
+    };
+    Err(error)
+}
+
+/// Gives a CPU its ring, or, where it has one, lets it take ticks again.
+pub(crate) fn register(
+    shared: &'static Shared,
+    cpu: usize,
+    ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
+) -> Result<(), RegisterError> {
+    let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
+    if slot.begin_registering() {
+        return slot.install(ring()).map_err(RegisterError::Memory);
+    }
+    if slot.ring.get().is_none() {
+        return Err(RegisterError::Twice(cpu));
+    }
+    slot.sampler.offline.store(false, Ordering::Release);
+    Ok(())
+}
+
+/// Takes a CPU out: it gets no more ticks, and nothing waits for those that it has not taken.
+pub(crate) fn offline(shared: &Shared, cpu: usize) {
+    if let Some(slot) = shared.slots().get(cpu) {
+        slot.sampler.offline.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,169 @@
+//! What can be chosen while the kernel runs: rate, interval, filters, depth, mode.
+//!
+//! In: `init`, ctl, leases. Out: plain values for ordinary code, one word for the handler. Runs in: written by ordinary code under
+//! the writer's lock; read anywhere, by single loads in an NMI.
+
+use super::settings::Settings;
+use crate::config::{Config, Mode};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+bitflags::bitflags! {
+    /// The choices by name, for what a write or a lease has changed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Key: u16 {
+        const HZ = 1 << 0;
+        const INTERVAL = 1 << 1;
+        const SEED = 1 << 2;
+        const IDLE = 1 << 3;
+        const USER = 1 << 4;
+        const BACKOFF = 1 << 5;
+        const DEPTH = 1 << 6;
+        const MODE = 1 << 7;
+        const CPUS = 1 << 8;
+    }
+}
+
+/// A copy of all choices but the list of CPUs, which the slots hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choices {
+    pub(crate) hz: u32,
+    pub(crate) random_interval: bool,
+    pub(crate) seed: u64,
+    pub(crate) keep_idle: bool,
+    pub(crate) keep_user: bool,
+    pub(crate) backoff: bool,
+    pub(crate) depth: u16,
+    pub(crate) mode: Mode,
+}
+
+impl Choices {
+    /// The kernel's own, at boot.
+    pub(crate) const fn of(config: &Config) -> Self {
+        Self {
+            hz: config.hz,
+            random_interval: config.random_gaps,
+            seed: config.seed,
+            keep_idle: config.keep_idle,
+            keep_user: config.keep_user,
+            backoff: config.backoff,
+            depth: config.depth,
+            mode: config.mode,
+        }
+    }
+
+    pub(crate) fn overwrites(&self) -> bool {
+        self.mode == Mode::Overwrite
+    }
+
+    /// The keys in which `other` differs.
+    pub(crate) fn differences(&self, other: &Self) -> Key {
+        let mut keys = Key::empty();
+        keys.set(Key::HZ, self.hz != other.hz);
+        keys.set(Key::INTERVAL, self.random_interval != other.random_interval);
+        keys.set(Key::SEED, self.seed != other.seed);
+        keys.set(Key::IDLE, self.keep_idle != other.keep_idle);
+        keys.set(Key::USER, self.keep_user != other.keep_user);
+        keys.set(Key::BACKOFF, self.backoff != other.backoff);
+        keys.set(Key::DEPTH, self.depth != other.depth);
+        keys.set(Key::MODE, self.mode != other.mode);
+        keys
+    }
+
+    /// Takes over the values of these keys.
+    pub(crate) fn take_over(&mut self, from: &Self, keys: Key) {
+        let take = |key| keys.contains(key);
+        self.hz = if take(Key::HZ) { from.hz } else { self.hz };
+        self.random_interval = if take(Key::INTERVAL) { from.random_interval } else { self.random_interval };
+        self.seed = if take(Key::SEED) { from.seed } else { self.seed };
+        self.keep_idle = if take(Key::IDLE) { from.keep_idle } else { self.keep_idle };
+        self.keep_user = if take(Key::USER) { from.keep_user } else { self.keep_user };
+        self.backoff = if take(Key::BACKOFF) { from.backoff } else { self.backoff };
+        self.depth = if take(Key::DEPTH) { from.depth } else { self.depth };
+        self.mode = if take(Key::MODE) { from.mode } else { self.mode };
+    }
+}
+
+/// The choices in force.
+pub(crate) struct Live {
+    settings: AtomicU64,
+    /// What follows from them for the fast path of the walk.
+    pub(crate) plain_places: AtomicU32,
+    hz: AtomicU32,
+    seed: AtomicU64,
+    random_interval: AtomicBool,
+    backoff: AtomicBool,
+    /// How often the rate is halved now, by the backoff.
+    pub(crate) halvings: AtomicU32,
+}
+
+impl Live {
+    /// Before `init`: a depth of one frame.
+    pub(crate) const fn new() -> Self {
+        Self {
+            settings: AtomicU64::new(1 << 16),
+            plain_places: AtomicU32::new(u32::MAX),
+            hz: AtomicU32::new(1000),
+            seed: AtomicU64::new(0),
+            random_interval: AtomicBool::new(true),
+            backoff: AtomicBool::new(false),
+            halvings: AtomicU32::new(0),
+        }
+    }
+
+    /// What the handler must know.
+    #[inline(always)]
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::from_bits_retain(self.settings.load(Ordering::Relaxed))
+    }
+
+    /// A copy.
+    pub(crate) fn choices(&self) -> Choices {
+        let settings = self.settings();
+        Choices {
+            hz: self.hz.load(Ordering::Relaxed),
+            random_interval: self.random_interval.load(Ordering::Relaxed),
+            seed: self.seed.load(Ordering::Relaxed),
+            keep_idle: settings.keep_idle(),
+            keep_user: settings.keep_user(),
+            backoff: self.backoff.load(Ordering::Relaxed),
+            depth: settings.depth() as u16,
+            mode: if settings.overwrites() { Mode::Overwrite } else { Mode::Drop },
+        }
+    }
+
+    /// Puts choices in force.
+    pub(crate) fn store(&self, choices: &Choices) {
+        let mut settings = Settings::empty().with_depth(choices.depth);
+        settings.set(Settings::KEEP_IDLE, choices.keep_idle);
+        settings.set(Settings::KEEP_USER, choices.keep_user);
+        settings.set(Settings::OVERWRITE, choices.overwrites());
+        self.settings.store(settings.bits(), Ordering::Relaxed);
+        self.plain_places.store(settings.plain_places(), Ordering::Relaxed);
+        self.hz.store(choices.hz, Ordering::Relaxed);
+        self.seed.store(choices.seed, Ordering::Relaxed);
+        self.random_interval.store(choices.random_interval, Ordering::Relaxed);
+        self.backoff.store(choices.backoff, Ordering::Relaxed);
+    }
+
+    /// The rate that was chosen, ticks per second.
+    pub(crate) fn hz(&self) -> u32 {
+        self.hz.load(Ordering::Relaxed)
+    }
+
+    /// Ticks per second, after the backoff.
+    pub(crate) fn hz_now(&self) -> u64 {
+        u64::from((self.hz() >> self.halvings.load(Ordering::Relaxed)).max(1))
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn random_interval(&self) -> bool {
+        self.random_interval.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn backoff(&self) -> bool {
+        self.backoff.load(Ordering::Relaxed)
+    }
+}

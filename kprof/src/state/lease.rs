@@ -1,0 +1,86 @@
+//! A lease: what one control file has set and started is undone when it is closed, also by a kill.
+//!
+//! In: the choices before and after each write of the holder. Out: what to put back. Runs in: ordinary code, under the writer's
+//! lock. What somebody else has changed since then stays as that one wants it.
+
+use super::choices::{Choices, Key};
+use super::owner::ClaimId;
+use super::settings::State;
+
+/// One control file's lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) holder: ClaimId,
+    before: Choices,
+    /// What the holder has set, and to which values.
+    keys: Key,
+    set: Choices,
+    /// The holder has started sampling.
+    has_started: bool,
+    /// The holder is gone.
+    pub(crate) has_expired: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(holder: ClaimId, now: Choices) -> Self {
+        Self { holder, before: now, keys: Key::empty(), set: now, has_started: false, has_expired: false }
+    }
+
+    /// The holder has set these keys to the values of `now`.
+    pub(crate) fn note(&mut self, keys: Key, now: &Choices) {
+        self.keys |= keys;
+        self.set.take_over(now, keys);
+    }
+
+    /// The holder has changed the state.
+    pub(crate) fn note_state(&mut self, before: State, after: State) {
+        match (before, after) {
+            (State::Stopped, State::Running) => self.has_started = true,
+            (_, State::Stopped) => self.has_started = false,
+            _ => {}
+        }
+    }
+
+    /// Whether the holder has changed the list of CPUs.
+    pub(crate) fn has_set_cpus(&self) -> bool {
+        self.keys.contains(Key::CPUS)
+    }
+
+    /// What is to be in force after the lease: the values before it, where the holder's are still in force.
+    pub(crate) fn restored(&self, now: &Choices) -> Choices {
+        let mut restored = *now;
+        restored.take_over(&self.before, self.keys - now.differences(&self.set));
+        restored
+    }
+
+    /// The state after the lease.
+    pub(crate) fn restored_state(&self, now: State) -> State {
+        if self.has_started && now == State::Running { State::Stopped } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn what_the_holder_has_set_is_put_back_and_what_others_have_set_stays() {
+        let before = Choices::of(&Config::new());
+        let mut lease = Lease::new(7, before);
+        let set = Choices { hz: 5000, keep_user: true, depth: 8, ..before };
+        lease.note(Key::HZ | Key::USER | Key::DEPTH, &set);
+        lease.note_state(State::Stopped, State::Running);
+        // Meanwhile somebody else has changed the depth again, and the seed.
+        let now = Choices { depth: 20, seed: 9, ..set };
+        assert_eq!(lease.restored(&now), Choices { depth: 20, seed: 9, ..before });
+        assert_eq!(lease.restored_state(State::Running), State::Stopped);
+    }
+
+    #[test]
+    fn sampling_that_ran_before_the_lease_goes_on() {
+        let mut lease = Lease::new(7, Choices::of(&Config::new()));
+        lease.note_state(State::Running, State::Running);
+        assert_eq!(lease.restored_state(State::Running), State::Running);
+    }
+}

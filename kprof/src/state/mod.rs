@@ -1,0 +1,179 @@
+//! What the stages share: slots, streams with their owners, choices, state. Nothing here depends on the kernel's type.
+//!
+//! In: `init`, once; then each stage writes its own part. Out: each part by reference. Runs in: any; what an NMI reads
+//! is said at each field. The locks here belong to ordinary code only.
+
+pub(crate) mod account;
+pub(crate) mod choices;
+pub(crate) mod lease;
+pub(crate) mod owner;
+pub(crate) mod ready;
+pub(crate) mod settings;
+pub(crate) mod slot;
+pub(crate) mod stream;
+pub(crate) mod transition;
+
+use crate::config::{Config, Way};
+use crate::errors::StreamName;
+use crate::meta::Meta;
+use crate::patience::Patience;
+use crate::x86_64::interrupts;
+use choices::{Choices, Live};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use lease::Lease;
+use owner::{Activity, ClaimId, Conflict};
+use ready::Ready;
+use settings::{Settings, State};
+use slot::CpuSlot;
+use stream::{OWNER_WAIT_US, Owned, Stream};
+
+/// Everything but the kernel itself.
+pub(crate) struct Shared {
+    /// Slots and configuration; read in NMIs.
+    pub(crate) ready: Ready,
+    /// The choices in force; read in NMIs.
+    pub(crate) live: Live,
+    state: AtomicU8,
+    /// The producers move the tails of the CPUs' rings: the flight recorder runs. Changes only while a transition owns
+    /// every stream.
+    recorder: AtomicBool,
+    /// The sampler is between its look at `state` and the end of its signals.
+    pub(crate) sending: AtomicBool,
+    /// A sampler runs.
+    pub(crate) has_sampler: AtomicBool,
+    trigger: AtomicU8,
+    pub(crate) meta: Meta,
+    /// Taken by every change of choices, state, mode or claim; see [`transition`].
+    pub(crate) writer: AtomicBool,
+    pub(crate) lease: spin::Mutex<Option<Lease>>,
+    /// The id of the next control file.
+    pub(crate) next_file: AtomicU64,
+    /// The process whose control file holds the claim.
+    pub(crate) claim_process: AtomicU64,
+    /// Until when, by the TSC, somebody waits for records.
+    pub(crate) waited_until: AtomicU64,
+    /// The number of the next line of the serial form.
+    pub(crate) export_sequence: AtomicU64,
+    /// Held by who takes the counts of events by context.
+    pub(crate) events_taker: spin::Mutex<()>,
+}
+
+impl Shared {
+    /// Before `init`: no CPUs, stopped.
+    pub(crate) const fn new() -> Self {
+        Self {
+            ready: Ready::new(),
+            live: Live::new(),
+            state: AtomicU8::new(State::Stopped as u8),
+            recorder: AtomicBool::new(false),
+            sending: AtomicBool::new(false),
+            has_sampler: AtomicBool::new(false),
+            trigger: AtomicU8::new(Way::Own as u8),
+            meta: Meta::new(),
+            writer: AtomicBool::new(false),
+            lease: spin::Mutex::new(None),
+            next_file: AtomicU64::new(1),
+            claim_process: AtomicU64::new(0),
+            waited_until: AtomicU64::new(0),
+            export_sequence: AtomicU64::new(0),
+            events_taker: spin::Mutex::new(()),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &'static [CpuSlot] {
+        self.ready.slots()
+    }
+
+    #[inline(always)]
+    pub(crate) fn config(&self) -> Option<&Config> {
+        self.ready.config()
+    }
+
+    #[inline(always)]
+    pub(crate) fn settings(&self) -> Settings {
+        self.live.settings()
+    }
+
+    /// TSC ticks per second; 0 before `init`.
+    pub(crate) fn tsc_hz(&self) -> u64 {
+        self.config().map_or(0, |config| config.tsc_hz)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.state.load(Ordering::SeqCst) {
+            1 => State::Running,
+            2 => State::Frozen,
+            3 => State::Paused,
+            _ => State::Stopped,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// What `init` has chosen.
+    pub(crate) fn begin(&self, config: &Config) {
+        let choices = Choices::of(config);
+        self.live.store(&choices);
+        self.recorder.store(choices.overwrites() && config.running, Ordering::Release);
+        self.set_state(if config.running { State::Running } else { State::Stopped });
+    }
+
+    /// Whether the producers move the tails of the CPUs' rings.
+    pub(crate) fn recorder(&self) -> bool {
+        self.recorder.load(Ordering::Acquire)
+    }
+
+    /// The trigger in use now: [`Way::Own`] until the sampler runs.
+    pub(crate) fn trigger(&self) -> Way {
+        match self.trigger.load(Ordering::Relaxed) {
+            0 => Way::Nmi,
+            1 => Way::Ipi,
+            2 => Way::Published,
+            _ => Way::Own,
+        }
+    }
+
+    pub(crate) fn set_trigger(&self, trigger: Way) {
+        self.trigger.store(trigger as u8, Ordering::Relaxed);
+    }
+
+    /// The stream of this name, if it has memory.
+    pub(crate) fn stream(&self, name: StreamName) -> Option<Stream<'_>> {
+        match name {
+            StreamName::Meta => self.meta.stream(),
+            StreamName::Cpu(cpu) => self.slots().get(cpu)?.stream(),
+        }
+    }
+
+    /// Every stream with its name, the CPUs' first.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamName, Stream<'_>)> {
+        let cpus = self.slots().iter().enumerate();
+        let cpus = cpus.filter_map(|(cpu, slot)| Some((StreamName::Cpu(cpu), slot.stream()?)));
+        cpus.chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
+    }
+
+    /// Takes one stream for somebody with this claim; `None` if there is no such stream.
+    pub(crate) fn take(
+        &self,
+        name: StreamName,
+        claim: ClaimId,
+        activity: Activity,
+    ) -> Option<Result<Owned<'_>, Conflict>> {
+        let recorder = || name != StreamName::Meta && self.recorder();
+        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        Some(self.stream(name)?.take(claim, activity, patience, recorder))
+    }
+
+    /// The control file that has claimed the streams; 0 for nobody.
+    pub(crate) fn claim(&self) -> ClaimId {
+        self.meta.reader.owner().claim()
+    }
+
+    /// Looks at, or changes, the lease.
+    pub(crate) fn with_lease<R>(&self, work: impl FnOnce(&mut Option<Lease>) -> R) -> R {
+        interrupts::without(|| work(&mut self.lease.lock()))
+    }
+}

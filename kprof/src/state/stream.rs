@@ -1,0 +1,229 @@
+//! One stream: a ring, its reader's positions, and the right to move them.
+//!
+//! In: a ring and a claim. Out: [`Owned`], which alone reads records for somebody and moves positions. Runs in:
+//! ordinary code. The tail has one mover at each time: the producer while the flight recorder runs, else the owner.
+//! Which of them it is changes only while a transition owns every stream, so it is the same during the whole of any
+//! other owner's work.
+
+use super::owner::{Activity, ClaimId, Conflict, OwnerWord};
+use crate::patience::Patience;
+use crate::ring::{Ring, TailMover};
+use crate::state::account::Counter;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// How long an owner's work is waited for, in microseconds. Reads and acknowledgements take a few milliseconds at most.
+pub(crate) const OWNER_WAIT_US: u64 = 1_000_000;
+
+/// How often counters are read again because they changed meanwhile.
+pub(crate) const MAX_TRIES: usize = 64;
+
+/// The number of the record at the reader's position is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What a reader of one stream has got so far. Only the stream's owner writes here.
+#[repr(align(128))]
+pub(crate) struct Reader {
+    owner: OwnerWord,
+    /// Where the next read begins; below the tail: at the tail.
+    position: AtomicU64,
+    /// How many records were ever put in before the one at `position`, or [`UNKNOWN`].
+    index: AtomicU64,
+    /// How far the `ack` lines of the present write reach: a position, and the records before it.
+    checked_position: AtomicU64,
+    checked_index: AtomicU64,
+    /// Records acknowledged, read raw, or exported.
+    delivered: Counter,
+    /// Odd while `delivered` and the ring's tail change together.
+    moving: AtomicU64,
+}
+
+impl Reader {
+    pub(crate) const fn new() -> Self {
+        Self {
+            owner: OwnerWord::new(),
+            position: AtomicU64::new(0),
+            index: AtomicU64::new(0),
+            checked_position: AtomicU64::new(0),
+            checked_index: AtomicU64::new(0),
+            delivered: Counter::new(),
+            moving: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> &OwnerWord {
+        &self.owner
+    }
+
+    /// Where the next read begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// `delivered` and how many records have left the ring, as they were at one moment.
+    pub(crate) fn delivered_and_removed(&self, ring: &Ring) -> (u64, u64) {
+        let mut both = (0, 0);
+        for _ in 0..MAX_TRIES {
+            let before = self.moving.load(Ordering::Acquire);
+            both = (self.delivered.get(), ring.removed());
+            // Pairs with the fence in `free`: a value read above that is newer than `before` shows in the load below.
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.moving.load(Ordering::Relaxed) == before {
+                break;
+            }
+            core::hint::spin_loop();
+        }
+        both
+    }
+}
+
+/// A ring and its reader.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream<'a> {
+    pub(crate) ring: &'a Ring,
+    pub(crate) reader: &'a Reader,
+}
+
+impl<'a> Stream<'a> {
+    /// Takes the stream for somebody whose claim is `claim` (0: who has none). `recorder`: the producer moves the tail.
+    pub(crate) fn take(
+        self,
+        claim: ClaimId,
+        activity: Activity,
+        mut patience: Patience,
+        recorder: impl FnOnce() -> bool,
+    ) -> Result<Owned<'a>, Conflict> {
+        take_within(&mut patience, || self.reader.owner.take(claim, activity))?;
+        // Asked after the stream was taken: it cannot change now.
+        Ok(Owned { stream: self, recorder: recorder(), leaves: true })
+    }
+
+    /// The stream of somebody who has taken its owner word already, and leaves it later.
+    pub(crate) fn taken(self, recorder: bool) -> Owned<'a> {
+        Owned { stream: self, recorder, leaves: false }
+    }
+}
+
+/// The right to read a stream and to move its positions.
+pub(crate) struct Owned<'a> {
+    stream: Stream<'a>,
+    recorder: bool,
+    leaves: bool,
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        if self.leaves {
+            self.stream.reader.owner.leave();
+        }
+    }
+}
+
+impl Owned<'_> {
+    /// Whether the producer moves the tail: records may vanish during a read, and none can be freed.
+    pub(crate) fn is_recorder(&self) -> bool {
+        self.recorder
+    }
+
+    /// Where the next read begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.stream.reader.position().max(self.stream.ring.tail())
+    }
+
+    /// How many records were ever put in before the one at [`Owned::position`], if it is known.
+    fn index(&self) -> Option<u64> {
+        if self.recorder {
+            return None;
+        }
+        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        if reader.position() <= ring.tail() {
+            return Some(ring.removed());
+        }
+        Some(reader.index.load(Ordering::Relaxed)).filter(|index| *index != UNKNOWN)
+    }
+
+    /// The next read begins at `position`, which is the end of `records` more records.
+    pub(crate) fn has_read(&self, position: u64, records: u64) {
+        let index = self.index().map_or(UNKNOWN, |index| index + records);
+        self.stream.reader.index.store(index, Ordering::Relaxed);
+        self.stream.reader.position.store(position, Ordering::Relaxed);
+    }
+
+    /// The next read begins at `position`, the end of records that nobody has counted.
+    pub(crate) fn skip_to(&self, position: u64) {
+        self.stream.reader.index.store(UNKNOWN, Ordering::Relaxed);
+        self.stream.reader.position.store(position, Ordering::Relaxed);
+    }
+
+    /// The next read begins with the oldest record.
+    pub(crate) fn rewind(&self) {
+        self.stream.reader.position.store(0, Ordering::Relaxed);
+    }
+
+    /// Frees everything below `to`, the end of `records` records from the tail on; they count as delivered. Nothing
+    /// happens while the producer moves the tail.
+    pub(crate) fn free(&self, to: u64, records: u64) {
+        if self.recorder {
+            return;
+        }
+        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let moving = reader.moving.load(Ordering::Relaxed);
+        reader.moving.store(moving + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        reader.delivered.add(records);
+        TailMover::of(ring).release(to, records);
+        // Release: who sees the even number sees both.
+        reader.moving.store(moving + 2, Ordering::Release);
+    }
+
+    /// Begins to check the `ack` lines of a write.
+    pub(crate) fn begin_acknowledging(&self) {
+        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        reader.checked_position.store(ring.tail(), Ordering::Relaxed);
+        reader.checked_index.store(ring.removed(), Ordering::Relaxed);
+    }
+
+    /// Checks one `ack` line: whether `position` is the end of a record that was read. Each line goes on from where the
+    /// line before ended, so that many lines together look at each record once.
+    pub(crate) fn check_acknowledgement(&self, position: u64) -> bool {
+        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        if position <= ring.tail() {
+            return true;
+        }
+        if position > self.position() {
+            return false;
+        }
+        let checked = reader.checked_position.load(Ordering::Relaxed);
+        if position < checked {
+            return ring.count(ring.tail(), position).is_some();
+        }
+        // All that was read, as nearly always: it was counted then.
+        let known = (position == self.position()).then(|| self.index()).flatten();
+        let counted = || Some(reader.checked_index.load(Ordering::Relaxed) + ring.count(checked, position)?);
+        let Some(index) = known.or_else(counted) else { return false };
+        reader.checked_position.store(position, Ordering::Relaxed);
+        reader.checked_index.store(index, Ordering::Relaxed);
+        true
+    }
+
+    /// Carries out what was checked; gives the number of records.
+    pub(crate) fn acknowledge(&self) -> u64 {
+        let (reader, ring) = (self.stream.reader, self.stream.ring);
+        let position = reader.checked_position.load(Ordering::Relaxed);
+        let records = reader.checked_index.load(Ordering::Relaxed).saturating_sub(ring.removed());
+        if records > 0 {
+            self.free(position, records);
+        }
+        records
+    }
+}
+
+/// Takes an owner word by `attempt`, waiting for short work of others; an export, which may take minutes, is not waited
+/// for.
+pub(crate) fn take_within(patience: &mut Patience, attempt: impl Fn() -> Result<(), Conflict>) -> Result<(), Conflict> {
+    loop {
+        match attempt() {
+            Err(Conflict::Busy(at_work)) if at_work != Activity::Export && patience.go_on() => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A change of choices, state, mode or claim: one at a time, all of it or nothing.
+//!
+//! In: what is wanted. Out: it is in force, or a reason why not. Runs in: ordinary code. Every wait has a bound:
+//! [`WRITER_WAIT_US`] for another change, [`SETTLE_WAIT_US`] for ticks on their way, [`OWNER_WAIT_US`] for a stream
+//! that somebody works on. Interrupts stay as they are.
+//!
+//! Drop and overwrite mode move a ring's tail from different sides, so between them no handler may be at work and
+//! nobody may own a stream: a change of mode pauses the ticks, waits until all have been taken, owns every stream, and
+//! then switches.
+
+use super::Shared;
+use super::choices::Choices;
+use super::owner::Activity;
+use super::settings::State;
+use super::stream::{OWNER_WAIT_US, take_within};
+use crate::errors::{StateError, StreamName};
+use crate::patience::Patience;
+use core::sync::atomic::{Ordering, fence};
+
+/// How long ticks on their way are waited for, in microseconds.
+pub(crate) const SETTLE_WAIT_US: u64 = 1_000_000;
+/// How long another change is waited for, in microseconds: as long as one may take.
+pub(crate) const WRITER_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
+
+/// The right to change choices, state, mode and claim.
+pub(crate) struct Writer<'a>(&'a Shared);
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.0.writer.store(false, Ordering::Release);
+    }
+}
+
+/// All streams, owned.
+pub(crate) struct AllStreams<'a>(&'a Shared);
+
+impl Drop for AllStreams<'_> {
+    fn drop(&mut self) {
+        // One transition at a time, so every word taken for one is ours. Slots without a ring have a word too.
+        self.0.words().filter(|(_, word)| word.is_taken_for(Activity::Transition)).for_each(|(_, word)| word.leave());
+    }
+}
+
+/// A change that was prepared: the ticks are paused, the streams are owned, as far as it needs them.
+pub(crate) struct Transition<'a> {
+    writer: &'a Writer<'a>,
+    /// The state that the change found.
+    pub(crate) before: State,
+    is_paused: bool,
+    all: Option<AllStreams<'a>>,
+}
+
+impl Drop for Transition<'_> {
+    fn drop(&mut self) {
+        // Given up: everything is as it was.
+        if self.is_paused {
+            self.writer.0.set_state(State::Running);
+        }
+    }
+}
+
+impl Shared {
+    /// Takes the right to change things, waiting for others.
+    pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
+        let mut patience = Patience::us(WRITER_WAIT_US, self.tsc_hz());
+        while self.writer.swap(true, Ordering::Acquire) {
+            if !patience.go_on() {
+                return Err(StateError::Busy);
+            }
+        }
+        Ok(Writer(self))
+    }
+
+    /// The owner words of all streams, also of CPUs that have not registered.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (StreamName, &super::owner::OwnerWord)> {
+        let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), slot.reader.owner()));
+        cpus.chain([(StreamName::Meta, self.meta.reader.owner())])
+    }
+
+    /// Ends the claim of this control file, if it has it. Whoever is at work in its name goes on; the next owner comes
+    /// after.
+    pub(crate) fn drop_claim(&self, claim: super::owner::ClaimId) {
+        self.words().for_each(|(_, word)| word.drop_claim(claim));
+    }
+
+    /// Waits until no tick is on its way.
+    pub(crate) fn settle(&self) -> Result<(), StateError> {
+        fence(Ordering::SeqCst);
+        let mut patience = Patience::us(SETTLE_WAIT_US, self.tsc_hz());
+        loop {
+            let sending = self.sending.load(Ordering::SeqCst);
+            let late = self.slots().iter().enumerate().find(|(_, slot)| slot.is_busy());
+            let error = match late {
+                None if !sending => return Ok(()),
+                None => StateError::Sampler,
+                Some((cpu, slot)) => StateError::Pending { cpu, ticks: slot.pending() },
+            };
+            if !patience.go_on() {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// Owns every stream.
+    fn all_streams(&self) -> Result<AllStreams<'a>, StateError> {
+        let shared = self.0;
+        let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+        let all = AllStreams(shared);
+        for (name, word) in shared.words() {
+            let taken = take_within(&mut patience, || word.take_any(Activity::Transition));
+            taken.map_err(|_| StateError::StreamBusy(name))?;
+        }
+        Ok(all)
+    }
+
+    /// Prepares a change; nothing has changed if this fails. `all`: every stream must be owned, as for a change of the
+    /// claim.
+    pub(crate) fn prepare(&'a self, wanted: &Choices, target: State, all: bool) -> Result<Transition<'a>, StateError> {
+        let shared = self.0;
+        let before = shared.state();
+        let new_mode = shared.live.choices().mode != wanted.mode;
+        let begins_recording = wanted.overwrites() && target == State::Running && before != State::Running;
+        let mut transition = Transition { writer: self, before, is_paused: false, all: None };
+        if new_mode {
+            if before == State::Running {
+                transition.is_paused = true;
+                shared.set_state(State::Paused);
+            }
+            shared.settle()?;
+        }
+        if new_mode || begins_recording || all {
+            transition.all = Some(self.all_streams()?);
+        }
+        Ok(transition)
+    }
+}
+
+impl<'a> Transition<'a> {
+    /// Whether every stream is owned.
+    pub(crate) fn owns_all(&self) -> bool {
+        self.all.is_some()
+    }
+
+    /// Sets the claim of every stream; they are all owned.
+    pub(crate) fn set_claim(&self, claim: super::owner::ClaimId, process: u64) {
+        let shared = self.writer.0;
+        shared.claim_process.store(process, Ordering::Relaxed);
+        shared.words().for_each(|(_, word)| word.set_claim(claim));
+        for (_, stream) in shared.streams() {
+            stream.taken(false).rewind();
+        }
+    }
+
+    /// Puts the change in force. `asked`: the state was asked for, even if it is the one before.
+    ///
+    /// # Errors
+    /// Sampling is to end, but ticks stay on their way: no more are sent, and the rest of the change is in force.
+    pub(crate) fn commit(mut self, wanted: &Choices, target: State, asked: bool) -> Result<(), StateError> {
+        let shared = self.writer.0;
+        let new_mode = shared.live.choices().mode != wanted.mode;
+        let recorder = wanted.overwrites() && target == State::Running;
+        shared.live.store(wanted);
+        // A new mode has found the producers at rest and owns every stream, and so has a recorder that begins.
+        if new_mode || recorder {
+            shared.recorder.store(recorder, Ordering::Release);
+        }
+        self.is_paused = false;
+        shared.set_state(target);
+        if target == State::Running || new_mode || !(asked || self.before != target) {
+            return Ok(());
+        }
+        self.all = None;
+        shared.settle()?;
+        if shared.recorder() {
+            // The producers are at rest: from here on the streams' owners move the tails.
+            self.all = Some(self.writer.all_streams()?);
+            shared.recorder.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

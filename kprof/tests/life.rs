@@ -1,0 +1,272 @@
+//! A life beyond the demo: daemons that start late, CPUs that go away, samplers that sleep, leases that end, setups
+//! that cannot work.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use core::ops::Range;
+use kprof::format::record::{Header, Kind};
+use kprof::{
+    BadMemory, CommandError, Config, Context, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError, Setup,
+    StateError, Way,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn fresh(config: Config) -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]) {
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    set_up(profiler, slots, config);
+    (profiler, slots)
+}
+
+/// All records of the meta stream: kind, first value, text.
+fn meta(daemon: &Daemon) -> Vec<(Kind, u64, String)> {
+    let (mut records, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+    loop {
+        let bytes = daemon.meta.read(&mut buffer).unwrap();
+        if bytes == 0 {
+            return records;
+        }
+        let words = words(&buffer[..bytes]);
+        let mut at = 0;
+        while at < words.len() {
+            let header = Header::decode(words[at]).unwrap();
+            let record = &words[at..at + header.words as usize];
+            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let text = String::from_utf8(text[..record[7] as usize].to_vec()).unwrap();
+            records.push((header.kind, record[4], text));
+            at += header.words as usize;
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
+    let (profiler, _) = fresh(Config::new());
+    let ctl = profiler.open_control(1);
+    ctl.write(b"hz 250\nkeep user").unwrap();
+    (0..3000).for_each(|id| profiler.context_name(id, "a thread that is dead now"));
+    let daemon = Daemon::claim(profiler, 2);
+    // What the kernel does where `is_claim` is set.
+    (5000..5005).for_each(|id| profiler.context_name(id, "alive"));
+    let records = meta(&daemon);
+    let living: Vec<u64> =
+        records.iter().filter(|record| record.0 == Kind::ContextName && record.2 == "alive").map(|r| r.1).collect();
+    assert_eq!(living, [5000, 5001, 5002, 5003, 5004]);
+    for setting in ["hz 250", "keep user", "way self", "cpus all", "mode drop"] {
+        assert!(records.iter().any(|record| record.0 == Kind::Setting && record.2 == setting), "{setting}");
+    }
+    assert_eq!(control(profiler)["meta.lost"], "0");
+    assert!(control(profiler)["meta.overwritten"].parse::<u64>().unwrap() > 2900);
+}
+
+#[test]
+fn what_a_daemon_has_read_is_not_replaced_and_names_leave_room_for_settings() {
+    let (profiler, _) = fresh(Config::new());
+    let daemon = Daemon::claim(profiler, 1);
+    profiler.context_name(1, "first");
+    assert!(!meta(&daemon).is_empty());
+    (0..300).for_each(|id| profiler.context_name(id, "later"));
+    assert!(control(profiler)["meta.lost"].parse::<u64>().unwrap() > 0);
+    assert_eq!(control(profiler)["meta.overwritten"], "0");
+    daemon.ctl.write(b"hz 333").unwrap();
+    assert!(meta(&daemon).iter().any(|record| record.2 == "hz 333"), "the setting has found room");
+    let end = control(profiler)["meta.position-in"].clone();
+    daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    assert_eq!(control(profiler)["meta.position-out"], end);
+}
+
+#[test]
+fn every_choice_that_changes_leaves_a_record() {
+    let (profiler, _) = fresh(Config::new());
+    let daemon = Daemon::claim(profiler, 1);
+    meta(&daemon);
+    let commands = [
+        "hz 50",
+        "gaps fixed",
+        "seed 7",
+        "keep idle",
+        "drop user",
+        "backoff on",
+        "depth 9",
+        "cpus 1",
+        "mode overwrite",
+    ];
+    daemon.ctl.write(commands.join("\n").as_bytes()).unwrap();
+    let told: Vec<String> = meta(&daemon).into_iter().map(|record| record.2).collect();
+    for command in commands {
+        assert!(told.iter().any(|text| text == command), "{command} in {told:?}");
+    }
+}
+
+#[test]
+fn a_lease_is_undone_when_its_file_is_closed() {
+    let (profiler, _) = fresh(Config::new());
+    let keys = ["hz", "keep", "depth", "seed", "mode", "state", "backoff"];
+    let values = || keys.map(|key| control(profiler)[key].clone());
+    let before = values();
+    let recorder = profiler.open_control(1);
+    recorder.write(b"lease\nhz 5000\nkeep user\ndepth 8\ncpus 1\nmode overwrite\nstart").unwrap();
+    assert_eq!(control(profiler)["state"], "running");
+    assert_eq!(profiler.open_control(2).write(b"lease").unwrap_err().reason, CommandError::Claimed);
+    // Somebody else's choice, made meanwhile, stays.
+    profiler.open_control(2).write(b"seed 99").unwrap();
+    drop(recorder);
+    let mut expected = before.clone();
+    expected[3] = "99".to_owned();
+    assert_eq!(values(), expected);
+    let daemon = Daemon::claim(profiler, 3);
+    assert_eq!(meta(&daemon).into_iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus all");
+    // Without a lease everything stays: `echo start`.
+    profiler.open_control(4).write(b"hz 10\nstart").unwrap();
+    assert_eq!((control(profiler)["hz"].as_str(), control(profiler)["state"].as_str()), ("10", "running"));
+}
+
+#[test]
+fn a_recording_beside_a_daemon_ends_as_it_began() {
+    let (profiler, _) = fresh(Config { running: true, ..Config::new() });
+    let _daemon = Daemon::claim(profiler, 1);
+    let recorder = profiler.open_control(2);
+    recorder.write(b"lease\nhz 5000\nstart").unwrap();
+    drop(recorder);
+    assert_eq!((control(profiler)["hz"].as_str(), control(profiler)["state"].as_str()), ("1000", "running"));
+}
+
+#[test]
+fn a_cpu_that_goes_away_holds_nothing_up_and_comes_back() {
+    let (profiler, slots) = fresh(Config { running: true, ..Config::new() });
+    // It goes away with a tick on its way.
+    slots[1].raise_tick();
+    assert!(matches!(profiler.stop(), Err(StateError::Pending { cpu: 1, ticks: 1 })));
+    profiler.offline(1);
+    profiler.stop().unwrap();
+    let ctl = profiler.open_control(1);
+    ctl.write(b"mode overwrite\nstart\nfreeze\nthaw\nstop").unwrap();
+    ctl.write(b"mode drop").unwrap();
+    assert_eq!(counter(profiler, "pending"), 1);
+    assert_eq!(counter(profiler, "sent"), counter(profiler, "taken") + counter(profiler, "pending"));
+    profiler.register(1, || unreachable!("it has its ring")).unwrap();
+    profiler.on_nmi(&token(), &registers());
+    assert_eq!((counter(profiler, "pending"), counter(profiler, "taken")), (0, 1));
+    profiler.stop().unwrap();
+}
+
+#[test]
+fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
+    let (profiler, slots) = fresh(Config { running: true, mode: Mode::Overwrite, ..Config::new() });
+    slots[1].raise_tick();
+    let ctl = profiler.open_control(1);
+    let pending = |error: kprof::ControlError| matches!(error.reason, CommandError::Change(StateError::Pending { .. }));
+    assert!(pending(ctl.write(b"stop").unwrap_err()));
+    assert_eq!(control(profiler)["state"], "stopped", "no more ticks are sent all the same");
+    assert!(pending(ctl.write(b"mode drop").unwrap_err()));
+    assert_eq!(control(profiler)["mode"], "overwrite");
+    profiler.on_nmi(&token(), &registers());
+    ctl.write(b"mode drop").unwrap();
+    assert_eq!(control(profiler)["mode"], "drop");
+}
+
+#[test]
+fn a_wait_is_at_most_a_minute() {
+    let (profiler, _) = fresh(Config { can_wait: true, ..Config::new() });
+    let done = profiler.open_control(1).write(b"wait 18446744073709551615").unwrap();
+    assert_eq!(done.wait_ms, Some(60_000));
+}
+
+/// A kernel whose sampler CPU goes to sleep inside `signal`, for ever.
+struct Asleep;
+
+static PROFILER: Profiler<Asleep> = Profiler::new(Asleep);
+static IS_ASLEEP: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the stack and the text are arrays that live for ever; CPU 1 is the only one that is sampled.
+unsafe impl Kernel for Asleep {
+    fn cpu(&self) -> usize {
+        1
+    }
+    fn signal(&self, _: &CpuSet<'_>) {
+        PROFILER.on_nmi(&token(), &registers());
+        IS_ASLEEP.store(true, Ordering::SeqCst);
+        loop {
+            std::thread::park();
+        }
+    }
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        ArrayKernel.stack_range(address)
+    }
+    fn context(&self) -> Context {
+        Context { id: 7, idle: false }
+    }
+    fn sleep_ns(&self, _: u64) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn stop_ends_whatever_the_sampler_does_and_one_sampler_runs() {
+    static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), running: true, ..Config::new() };
+    PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(1024), config }).unwrap();
+    PROFILER.register(1, || memory(1024)).unwrap();
+    std::thread::spawn(|| PROFILER.run_sampler(0));
+    while !IS_ASLEEP.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    PROFILER.run_sampler(0);
+    PROFILER.run_sampler(1);
+    assert_eq!(PROFILER.stop(), Err(StateError::Sampler));
+}
+
+#[test]
+fn a_setup_that_can_only_give_no_samples_is_refused() {
+    let good = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
+    let try_init = |slots: &'static [CpuSlot], meta: usize, config: Config| {
+        let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+        (profiler.init(|| Setup { slots, meta: memory(meta), config }), profiler)
+    };
+    let slots = |count: usize| -> &'static [CpuSlot] { Vec::leak((0..count).map(|_| CpuSlot::new()).collect()) };
+    let cases = [
+        (0, 1024, good, InitError::NoSlots),
+        (2, 1024, Config { depth: 0, ..good }, InitError::Depth(0)),
+        (2, 1024, Config { depth: 251, ..good }, InitError::Depth(251)),
+        (2, 1024, Config { hz: 0, ..good }, InitError::Hz(0)),
+        (2, 1024, Config { tsc_hz: 0, ..good }, InitError::TscHz),
+        (2, 1024, Config { text: (5, 5), ..good }, InitError::Text((5, 5))),
+        (2, 1024, Config { sampler_cpu: Some(2), ..good }, InitError::SamplerCpu(2)),
+        (2, 1024, Config { sampler_cpu: None, ..good }, InitError::NoSampler),
+        (1, 1024, good, InitError::OnlySampler),
+        (2, 1000, good, InitError::MetaMemory(BadMemory::NotPowerOfTwo(1000))),
+    ];
+    for (count, meta, config, error) in cases {
+        let (result, profiler) = try_init(slots(count), meta, config);
+        assert_eq!(result, Err(error));
+        assert!(!error.to_string().is_empty());
+        assert_eq!(profiler.register(1, || memory(1024)), Err(RegisterError::NoSlot(1)));
+        assert_eq!(profiler.on_nmi(&token(), &registers()), kprof::Outcome::Foreign);
+    }
+    assert!(try_init(slots(1), 1024, Config { sampler_cpu: None, way: Way::Own, ..good }).0.is_ok());
+}
+
+#[test]
+fn slots_belong_to_one_profiler_and_a_number_to_one_cpu() {
+    let (_, slots) = fresh(Config::new());
+    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..Config::new() };
+    let second: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    assert_eq!(second.init(|| Setup { slots, meta: memory(1024), config }), Err(InitError::SlotTaken(0)));
+    assert_eq!(second.init(|| unreachable!("the first call was it")), Err(InitError::Twice));
+
+    let third: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    third.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
+    let nested = third.register(1, || {
+        assert_eq!(third.register(1, || memory(2048)), Err(RegisterError::Twice(1)));
+        memory(1024)
+    });
+    assert_eq!(nested, Ok(()));
+    assert_eq!(control(third)["cpu.1.ring-words"], "1024");
+    assert_eq!(third.register(0, || memory(512)), Err(RegisterError::Memory(BadMemory::TooSmall(512))));
+    third.register(0, || memory(1024)).expect("with better memory the CPU may try again");
+}

@@ -1,0 +1,292 @@
+//! Who owns a stream: no process takes another's records, no position goes back, and the account balances whoever comes
+//! between.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use kprof::{CommandError, Config, CpuSlot, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
+
+/// The stack and the number of the running CPU are the whole program's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn machine(config: Config) -> Machine {
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    set_up(profiler, slots, config);
+    (profiler, slots)
+}
+
+fn running() -> Config {
+    Config { running: true, ..Config::new() }
+}
+
+fn tick((profiler, slots): Machine) {
+    slots[1].raise_tick();
+    assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
+}
+
+/// A sink in which something happens at the first text that contains `at`.
+struct Between<F: FnMut()> {
+    at: &'static str,
+    happens: Option<F>,
+}
+
+impl<F: FnMut()> Write for Between<F> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if text.contains(self.at)
+            && let Some(mut happens) = self.happens.take()
+        {
+            happens();
+        }
+        Ok(())
+    }
+}
+
+#[track_caller]
+fn assert_balanced(profiler: &Profiler<ArrayKernel>) {
+    let count = |name: &str| counter(profiler, name);
+    assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
+}
+
+#[test]
+fn a_claimed_stream_is_read_by_its_claimant_only() {
+    let _alone = alone();
+    let machine = machine(running());
+    let profiler = machine.0;
+    let daemon = Daemon::claim(profiler, 10);
+    (0..5).for_each(|_| tick(machine));
+    let mut buffer = vec![0; 8192];
+    let thief = profiler.open_stream(1, 20).unwrap();
+    assert_eq!(thief.read(&mut buffer), Err(ReadError::Claimed));
+    assert_eq!(profiler.open_meta(20).read(&mut buffer), Err(ReadError::Claimed));
+    let bytes = daemon.stream.read(&mut buffer).unwrap();
+    let read = words(&buffer[..bytes]);
+    assert_eq!(read.len(), 40, "all five records");
+    daemon.acknowledge(40).unwrap();
+    assert_eq!(counter(profiler, "delivered"), 5);
+    assert_balanced(profiler);
+    // Another file of the claimant's process is as good as this one, one of the next claimant's is not before its
+    // claim.
+    tick(machine);
+    assert_eq!(profiler.open_stream(1, 10).unwrap().read(&mut buffer), Ok(64));
+    drop(daemon);
+    assert_eq!(thief.read(&mut buffer), Ok(48), "unclaimed: raw words, and what was not acknowledged is still there");
+    assert_balanced(profiler);
+}
+
+#[test]
+fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_back() {
+    let _alone = alone();
+    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    let profiler = machine.0;
+    // What the sampler does: no tick is numbered after a stop, and `stop` waits for those on their way.
+    let (ticking, at_rest, has_ended) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (ticking, at_rest, has_ended) = (&ticking, &at_rest, &has_ended);
+        scope.spawn(move || {
+            while !has_ended.load(Ordering::SeqCst) {
+                if ticking.load(Ordering::SeqCst) {
+                    tick(machine);
+                } else {
+                    at_rest.store(true, Ordering::SeqCst);
+                    std::thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(move || {
+            let (stream, mut buffer) = (profiler.open_stream(1, 1).unwrap(), vec![0; 8192]);
+            while !has_ended.load(Ordering::SeqCst) {
+                let _ = stream.read(&mut buffer);
+            }
+        });
+        let (ctl, mut last) = (profiler.open_control(2), 0);
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            ctl.write(b"start").unwrap();
+            ticking.store(true, Ordering::SeqCst);
+            let recorded = counter(profiler, "recorded");
+            while counter(profiler, "recorded") < recorded + 3 {
+                std::thread::yield_now();
+            }
+            ticking.store(false, Ordering::SeqCst);
+            at_rest.store(false, Ordering::SeqCst);
+            while !at_rest.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            ctl.write(b"stop").unwrap();
+            let (head, tail) = (counter(profiler, "position-in"), counter(profiler, "position-out"));
+            assert!(head - tail <= 1024 && tail >= last, "tail {tail} after {last}, head {head}");
+            last = tail;
+            assert_balanced(profiler);
+        }
+        has_ended.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn an_export_and_a_claim_exclude_each_other() {
+    let _alone = alone();
+    let machine = machine(running());
+    let profiler = machine.0;
+    (0..5).for_each(|_| tick(machine));
+    (0..20).for_each(|id| profiler.context_name(id, "name"));
+    let mut refused = None;
+    let sink = &mut Between {
+        at: "batch cpu=1",
+        happens: Some(|| refused = Some(profiler.open_control(1).write(b"protocol 1").unwrap_err().reason)),
+    };
+    profiler.export(sink).unwrap();
+    assert_eq!(refused, Some(CommandError::Change(StateError::StreamBusy(StreamName::Cpu(1)))));
+    assert_eq!((counter(profiler, "delivered"), counter(profiler, "in-ring")), (5, 0));
+    let daemon = Daemon::claim(profiler, 1);
+    tick(machine);
+    assert_eq!(profiler.export(&mut String::new()), Err(ExportError::Claimed));
+    assert_eq!(daemon.stream.read(&mut [0; 8192]), Ok(64));
+    daemon.acknowledge(counter(profiler, "position-in")).unwrap();
+    assert_eq!(counter(profiler, "delivered"), 6);
+    assert_balanced(profiler);
+    drop(daemon);
+    struct Broken;
+    impl Write for Broken {
+        fn write_str(&mut self, _: &str) -> std::fmt::Result {
+            Err(std::fmt::Error)
+        }
+    }
+    assert_eq!(profiler.export(&mut Broken), Err(ExportError::Sink));
+}
+
+#[test]
+fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_record() {
+    let _alone = alone();
+    let machine = machine(running());
+    let profiler = machine.0;
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // A thread of the first daemon that reads on while its control file is closed again and again.
+        scope.spawn(|| {
+            let (stream, mut buffer) = (profiler.open_stream(1, 1).unwrap(), vec![0; 64]);
+            while !end.load(Ordering::Relaxed) {
+                let _ = stream.read(&mut buffer);
+            }
+        });
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            drop(Daemon::claim(profiler, 1));
+            let second = Daemon::claim(profiler, 2);
+            tick(machine);
+            let mut buffer = vec![0; 8192];
+            let bytes = second.stream.read(&mut buffer).unwrap();
+            let first = words(&buffer[..bytes])[1];
+            assert_eq!(first, counter(profiler, "position-out"), "the oldest record comes first");
+            second.acknowledge(counter(profiler, "position-in")).unwrap();
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    assert_balanced(profiler);
+}
+
+#[test]
+fn a_refused_write_changes_nothing() {
+    let _alone = alone();
+    let machine = machine(running());
+    let profiler = machine.0;
+    let daemon = Daemon::claim(profiler, 1);
+    (0..3).for_each(|_| tick(machine));
+    daemon.stream.read(&mut [0; 8192]).unwrap();
+    let status = || {
+        let mut text = String::new();
+        profiler.write_status(&mut text).unwrap();
+        text
+    };
+    let before = status();
+    for bad in [
+        "hz 77\nmark half\nack 1 7",
+        "ack 1 8\nack 1 16\nack 1 23",
+        "ack 1 8\nack 2 8",
+        "stop\nhz 50\nthaw",
+        "mode overwrite\nack 1 8",
+        "protocol 0\ndepth 0",
+        "seed 7\nlease\nnonsense",
+        "cpus 0\ncpus 5",
+    ] {
+        let error = daemon.ctl.write(bad.as_bytes()).unwrap_err();
+        assert!(error.line > 1, "{bad:?}: {error}");
+        assert_eq!(status(), before, "{bad:?}");
+        let mut text = String::new();
+        daemon.ctl.read(&mut text).unwrap();
+        assert!(text.ends_with(&format!("error {error}\n")), "{text}");
+        let mut other = String::new();
+        profiler.open_control(1).read(&mut other).unwrap();
+        assert_eq!(other, before, "the reason belongs to the file whose write was refused");
+    }
+    daemon.ctl.write(b"ack 1 8\nhz 77\nack 1 16\nack 1 24").unwrap();
+    assert_eq!(counter(profiler, "delivered"), 3);
+    assert_eq!(control(profiler)["hz"], "77");
+    assert_balanced(profiler);
+}
+
+#[test]
+fn a_stop_beside_a_change_of_mode_is_not_undone() {
+    let _alone = alone();
+    let (profiler, slots) = machine(running());
+    // A tick is on its way: both wait for it.
+    slots[1].raise_tick();
+    std::thread::scope(|scope| {
+        let mode = scope.spawn(|| profiler.open_control(1).write(b"mode overwrite").map(|_| ()));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let stop = scope.spawn(|| profiler.stop());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        profiler.on_nmi(&token(), &registers());
+        mode.join().unwrap().unwrap();
+        stop.join().unwrap().unwrap();
+    });
+    assert_eq!(control(profiler)["state"], "stopped");
+}
+
+#[test]
+fn the_account_of_a_running_recorder_balances_at_every_look() {
+    let _alone = alone();
+    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    let (profiler, slots) = machine;
+    (0..200).for_each(|_| tick(machine));
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                slots[1].raise_tick();
+                profiler.on_nmi(&token(), &registers());
+                // A handler that never rests shows no moment at which its counters belong together.
+                (0..2000).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        for _ in 0..if cfg!(miri) { 5 } else { 2000 } {
+            let counters = control(profiler);
+            let count = |name: &str| counters[&format!("cpu.1.{name}")].parse::<u64>().unwrap();
+            assert!(count("in-ring") > 0);
+            assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn many_acknowledgements_in_one_write_look_at_each_record_once() {
+    let _alone = alone();
+    let machine = machine(running());
+    let profiler = machine.0;
+    let daemon = Daemon::claim(profiler, 1);
+    (0..100).for_each(|_| tick(machine));
+    daemon.stream.read(&mut [0; 8192]).unwrap();
+    let lines: String = (1..=100).map(|record| format!("ack 1 {}\n", record * 8)).collect();
+    daemon.ctl.write(lines.as_bytes()).unwrap();
+    assert_eq!((counter(profiler, "delivered"), counter(profiler, "in-ring")), (100, 0));
+    daemon.ctl.write(b"ack 1 8\nack 1 800").unwrap();
+    assert_eq!(counter(profiler, "delivered"), 100, "what was acknowledged before counts once");
+}
