@@ -163,6 +163,11 @@ fn a_core_is_read_without_being_interrupted() {
     PROFILER.control(1, b"keep user\nkeep idle").unwrap();
     frame(50, Marker::Syscall, USER);
     assert_eq!(sample(CONTEXT, user).unwrap(), [USER_RIP, facts]);
+    // What the program has chosen to look like the kernel's own words is nowhere.
+    for forged in [Marker::Syscall.encode(), PUBLISHED_LEAF, 0xffff_ffff_8020_1000] {
+        frame(50, Marker::Syscall, [forged, 0x33, 0x7fff_0000, 0]);
+        assert_eq!(sample(CONTEXT, user).unwrap(), [0, facts]);
+    }
     assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);
     // An interrupt on an idle core is not idle.
     let in_idle = sample(idle, Published::entry(inner)).unwrap();

@@ -10,7 +10,7 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Sink;
 use crate::slot::CpuSlot;
-use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk};
+use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
-        if interrupted.registers().cs & 3 != 0 {
+        if is_user(interrupted.registers().cs) {
             return Self::user_out(interrupted, self, leave);
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
@@ -143,8 +143,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     fn careful(&self, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.settings());
-        let context = self.profiler.kernel().context();
-        let idle = context.idle && at.cs & 3 == 0;
+        let (context, user) = (self.profiler.kernel().context(), is_user(at.cs));
+        let (idle, rip) = (context.idle && !user, if user { user_word(at.rip) } else { at.rip });
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
@@ -160,7 +160,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
-        walk.sink.begin(&[0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, at.rip]);
+        walk.sink.begin(&[0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, rip]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
@@ -190,8 +190,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        let kind = match (at.cs & 3, in_interrupt, idle, interrupts_off(at)) {
-            (3, ..) => &counters.kept_user,
+        let kind = match (is_user(at.cs), in_interrupt, idle, interrupts_off(at)) {
+            (true, ..) => &counters.kept_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.kept_idle,
             (.., off) => &counters.irq[off as usize],

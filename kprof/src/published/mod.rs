@@ -161,7 +161,7 @@ impl<K: Kernel> Profiler<K> {
             in_interrupt: false,
         };
         let left = place.frame().filter(|_| user);
-        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.rip_of(frame)) else { return torn() };
+        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
         // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker

@@ -14,6 +14,7 @@
 //! registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds them all.
 
 use super::plain::{FIRST_ENTRY, SYSCALL};
+use super::user::{is_user, user_word};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{EntryFrame, Kernel, Registers};
@@ -53,7 +54,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         // SAFETY: five aligned words of a declared stack.
         let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(rip_at + offset) });
         let interrupted = Registers { rip, cs, rflags, rsp, rbp, rcx: 0 };
-        if cs & 3 == 3 {
+        if is_user(cs) {
             return self.user_behind_border(&interrupted);
         }
         if let Some(stop) = self.code_behind_border(&interrupted) {
@@ -91,12 +92,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if rsp > rip_at { Ok(()) } else { Err(CutReason::Loop) }
     }
 
-    /// User code begins: its marker, its instruction, and its frames where they are asked for.
+    /// User code begins: its marker, its instruction (0: nowhere, or unknown), and its frames where they are asked for.
     pub(super) fn user_behind_border(&mut self, interrupted: &Registers) -> Stop {
         self.sink.push(Marker::User.encode());
-        if interrupted.rip == 0 {
-            return Stop::Root;
+        if self.push_frame(user_word(interrupted.rip)) {
+            self.user(interrupted.rbp)
+        } else {
+            Stop::Cut(CutReason::Depth)
         }
-        if self.push_frame(interrupted.rip) { self.user(interrupted.rbp) } else { Stop::Cut(CutReason::Depth) }
     }
 }

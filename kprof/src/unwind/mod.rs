@@ -30,6 +30,7 @@ pub(crate) use plain::{Before, Heights, ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
+pub(crate) use user::{is_user, user_word};
 
 /// Reads of memory whose addresses the unwinder has checked.
 pub(crate) trait Memory: Copy {
@@ -76,7 +77,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink turns
     /// out to be full, nothing of what it holds is a sample.
     pub(crate) fn run(&mut self, at: &Registers) {
-        let stop = if at.cs & 3 == 3 { self.user(at.rbp) } else { self.innermost(at) };
+        let stop = if is_user(at.cs) { self.user(at.rbp) } else { self.innermost(at) };
         self.go_on(stop, at.rcx);
     }
 
@@ -91,11 +92,11 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.go_on(stop, 0);
     }
 
-    /// The interrupted instruction in the frame of an entry stub.
-    pub(crate) fn rip_of(&self, frame: u64) -> Option<u64> {
+    /// The user's instruction in the frame of an entry stub that was entered from user mode.
+    pub(crate) fn user_rip_of(&self, frame: u64) -> Option<u64> {
         let address = frame.wrapping_add(16);
         // SAFETY: an aligned word of a declared stack.
-        self.holds(&self.stack_of(address), address, 8).then(|| unsafe { self.memory.stack(address) })
+        self.holds(&self.stack_of(address), address, 8).then(|| user_word(unsafe { self.memory.stack(address) }))
     }
 
     /// The rest of a walk whose plain beginning, on the stack around `rsp`, is in the sink already.

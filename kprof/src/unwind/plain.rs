@@ -6,6 +6,7 @@
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
 use super::frame_pointer::bound;
+use super::user::{is_user, user_word};
 use super::{Memory, Text, TextCell};
 use crate::format::marker::Marker;
 use crate::kernel::{Kernel, Registers};
@@ -70,7 +71,7 @@ impl Stand {
         // SAFETY: `frame` is a judged frame, so aligned and in the stack, which has five more words above it.
         let [marker, rip, cs] = [8, 16, 24].map(|offset| unsafe { memory.stack(frame + offset) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
-        (is_entry && cs & 3 == 3 && rip != 0).then_some((marker, rip, marker < SYSCALL))
+        (is_entry && is_user(cs)).then_some((marker, user_word(rip), marker < SYSCALL))
     }
 }
 

@@ -129,3 +129,69 @@ fn user_chains_of_every_badness_end_quietly() {
         assert!(stack.len() <= 2);
     }
 }
+
+/// What a program may try to be taken for: each kind of marker, kernel code, the ends of what user mode can address.
+const FORGED: [u64; 8] = [
+    Marker::Syscall.encode(),
+    Marker::Candidate.encode(),
+    Marker::Cut(Ok(CutReason::Loop)).encode(),
+    Marker::User.encode(),
+    crate::format::marker::PUBLISHED_LEAF,
+    TEXT + 0x100,
+    1 << 56,
+    u64::MAX,
+];
+
+#[test]
+fn a_forged_user_instruction_at_an_entry_is_nowhere() {
+    let (fault, user) = (Marker::Exception(14).encode(), Marker::User.encode());
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+        machine.frame(STACK + 200, 0x7fff_0010, fault);
+        machine.hardware_frame(STACK + 216, forged, 0x33, 0x7fff_0000);
+        let at = registers(STACK + 16, STACK + 80);
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
+        // The same by a kernel that shows its borders by hook.
+        machine.border =
+            Some((TEXT + 0x200, Border { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 }));
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
+        // And inside a stub, where the kernel says where the frame is.
+        let at_stub = Registers { rip: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
+        let entry = EntryFrame::OnStack { marker: Marker::Exception(14), rip_at: STACK + 216 };
+        machine.entry = Some((TEXT + 0x500, entry));
+        assert_eq!(machine.walk(&at_stub).0, [fault, user, 0], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_forged_rcx_at_a_syscall_stub_is_nowhere() {
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
+        let at = Registers { rip: TEXT + 0x500, rcx: forged, ..registers(0x7fff_0000, 0x7fff_0010) };
+        assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), 0], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_forged_word_in_a_users_frame_ends_the_users_chain() {
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.user_frames = true;
+        let (first, second) = (0x7fff_0010, 0x7fff_0100);
+        machine.user = [(first, second), (first + 8, 0x40_2000), (second, 0x7fff_0200), (second + 8, forged)].into();
+        machine.user.extend([(0x7fff_0200, 0), (0x7fff_0208, 0x40_3000)]);
+        let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: first, ..Registers::default() };
+        assert_eq!(machine.walk(&at).0, [0x40_2000], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_user_address_of_five_level_paging_is_kept() {
+    let mut machine = Machine::new(64);
+    machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
+    let last = (1 << 56) - 1;
+    let at = Registers { rip: TEXT + 0x500, rcx: last, ..registers(0x7fff_0000, 0x7fff_0010) };
+    assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), last]);
+}
