@@ -37,7 +37,7 @@ unsafe impl Kernel for Port {
     }
 
     /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
-    /// for ever; one that was not asked for counts a `repeat`.
+    /// for ever; one that was not asked for counts a `foreign`.
     fn signal(&self, cpus: &CpuSet<'_>) {
         cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match way() {
             Way::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),

@@ -260,11 +260,13 @@ impl Published {
 pub enum Outcome {
     /// A sample is in the ring.
     Sampled,
-    /// A tick, left out by the filter (user or idle).
-    LeftOut,
+    /// A tick, not kept: user code or the idle context, by the filter.
+    Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// No new tick: not the profiler's NMI. The kernel may treat it as watchdog, button or error.
+    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing to do.
+    Spurious,
+    /// Not the profiler's NMI. The kernel may treat it as watchdog, button or error.
     Foreign,
 }
 

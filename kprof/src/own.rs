@@ -41,7 +41,7 @@ impl<K: Kernel> Profiler<K> {
             if due == 0 {
                 gaps = Gaps::new(self.live.seed.load(Ordering::Relaxed).wrapping_add(cpu as u64));
             } else {
-                outcome = self.own_tick_on(cpu, at, Direct);
+                outcome = self.own_tick_on(slot, at, Direct);
                 // The sampler's CPU before it samples: the others are reached as soon as they register.
                 if config.sampler_cpu == Some(cpu) && config.way == Way::Nmi {
                     self.send_tick(cpu);

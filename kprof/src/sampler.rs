@@ -109,7 +109,12 @@ impl<K: Kernel> Profiler<K> {
 
     /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
     fn signal_pending(&'static self, me: usize) {
-        self.signal(|cpu, slot| cpu != me && slot.pending() > 0, me);
+        let again = |cpu, slot: &CpuSlot| {
+            let is_late = cpu != me && slot.pending() > 0;
+            slot.sampler.resent.add(is_late.into());
+            is_late
+        };
+        self.signal(again, me);
     }
 
     fn signal(&'static self, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {

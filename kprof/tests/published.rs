@@ -7,7 +7,7 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::marker::{CutReason, Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF};
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Published, Publisher, Setup, Way};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Way};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ static LEAVES: AtomicBool = AtomicBool::new(false);
 // SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index; the text is a static.
 unsafe impl Kernel for Publishing {
     fn cpu(&self) -> usize {
-        0
+        CPU.load(Ordering::Relaxed)
     }
     fn signal(&self, _cpus: &CpuSet<'_>) {
         panic!("nobody is interrupted");
@@ -55,9 +55,14 @@ fn cpu() -> &'static Publisher {
     PROFILER.publisher(1).expect("CPU 1 has a slot")
 }
 
-fn counter(name: &str) -> u64 {
+fn control_text() -> String {
     let mut text = String::new();
     PROFILER.write_control(&mut text).unwrap();
+    text
+}
+
+fn counter(name: &str) -> u64 {
+    let text = control_text();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
     line.expect("a counter").parse().unwrap()
 }
@@ -172,6 +177,18 @@ fn a_core_is_read_without_being_interrupted() {
     // An interrupt on an idle core is not idle.
     let in_idle = sample(idle, Published::entry(inner)).unwrap();
     assert_eq!(in_idle[1..3], [facts | u64::from(Facts::IDLE), vector.encode()]);
+
+    // A hardware NMI is nobody's here: the sampler is the producer of every ring.
+    let before = control_text();
+    SLOTS[1].raise_tick();
+    assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Foreign);
+    assert_eq!(counter("sent"), counter("taken") + counter("merged") + 1, "the tick is still there to be looked at");
+    sample(CONTEXT, user);
+    let unchanged = |text: &str| {
+        let is_other = |line: &&str| line.starts_with("cpu.1.spurious") || line.starts_with("cpu.1.foreign");
+        text.lines().filter(is_other).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(unchanged(&before), unchanged(&control_text()));
 
     let lost = counter("lost-torn") + counter("lost-full");
     assert_eq!(counter("sent"), counter("taken") + counter("merged"));

@@ -113,12 +113,11 @@ pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -
 fn consistent(slot: &CpuSlot) -> (u64, impl IntoIterator<Item = (&'static str, u64)> + use<>) {
     let mut counters = slot.handler.counters.read();
     for _ in 0..MOST_TRIES {
-        let before = slot.handler.sequence.get_acquire();
+        let before = slot.handler.progress.moment();
         counters = slot.handler.counters.read();
         // Pairs with the handler's Release: a counter read above that is newer than `before` shows in `after`.
         fence(Ordering::Acquire);
-        let after = slot.handler.sequence.get();
-        if before == after && before & 1 == 0 {
+        if before.is_some() && before == slot.handler.progress.moment() {
             break;
         }
         core::hint::spin_loop();

@@ -23,7 +23,7 @@ const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
 impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
 
-/// One tick being handled; its number is the slot's `seen`.
+/// One tick being handled.
 pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) profiler: &'a Profiler<K>,
     pub(super) slot: &'a CpuSlot,
@@ -37,17 +37,17 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
         if is_user(interrupted.registers().cs) {
-            return Self::user_out(interrupted, self, leave);
+            return Self::user_out(interrupted, self, number, leave);
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
         // mode there is none.
         let more = self.profiler.live.plain_places.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
-            return Self::careful_out(interrupted, self, leave);
+            return Self::careful_out(interrupted, self, number, leave);
         };
         let context = self.profiler.kernel().context();
         if context.idle {
-            return Self::careful_out(interrupted, self, leave);
+            return Self::careful_out(interrupted, self, number, leave);
         }
         let facts = interrupts_off(&interrupted.registers());
         let facts_word = Marker::Facts(Facts::NONE).encode() + facts;
@@ -65,7 +65,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         // The record's beginning is asked for anew: a number of the round would take a register through all of it.
         let guess = |end: usize| self.slot.handler.before.after(end - self.slot.ring.head_address());
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
-        let Some(run) = plain else { return Self::careful_out(interrupted, self, leave) };
+        let Some(run) = plain else {
+            // Read again: to keep it over the walk would take a register.
+            let number = header[2].load(Ordering::Relaxed);
+            return Self::careful_out(interrupted, self, number, leave);
+        };
         if !run.at_root() {
             return Self::finish_out(interrupted, self, places.before(run.end), (run.stand, run.heights), leave);
         }
@@ -77,13 +81,13 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     #[inline(never)]
-    fn user_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.user(&interrupted.registers()))
+    fn user_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.user(number, &interrupted.registers()))
     }
 
     #[inline(never)]
-    fn careful_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.careful(&interrupted.registers()))
+    fn careful_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.careful(number, &interrupted.registers()))
     }
 
     #[inline(never)]
@@ -131,24 +135,24 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         self.publish(at, &walk, false)
     }
 
-    fn user(&self, at: &Registers) -> Outcome {
+    fn user(&self, number: u64, at: &Registers) -> Outcome {
         if !self.profiler.settings().keep_user() {
             self.slot.handler.counters.user.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
-        self.careful(at)
+        self.careful(number, at)
     }
 
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
-    fn careful(&self, at: &Registers) -> Outcome {
+    fn careful(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.settings());
         let (context, user) = (self.profiler.kernel().context(), is_user(at.cs));
         let (idle, rip) = (context.idle && !user, if user { user_word(at.rip) } else { at.rip });
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
         let ring = &self.slot.ring;
         let sink = if settings.overwrites() {
@@ -160,7 +164,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
-        walk.sink.begin(&[0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, rip]);
+        walk.sink.begin(&[0, ring.head(), number, tsc::read(), context.id, rip]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }

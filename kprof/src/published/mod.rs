@@ -12,11 +12,10 @@ mod cell;
 
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
-use crate::handler::leave;
+use crate::handler;
 use crate::kernel::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
 use crate::slot::CpuSlot;
-use crate::sync::Ordering;
 use crate::unwind::{Memory, Stacks, Walk};
 use crate::x86_64::tsc;
 use cell::PublishedCell;
@@ -120,18 +119,11 @@ impl<K: Kernel> Profiler<K> {
 
     /// Looks at one core, whose tick has been numbered. Context: the sampler core.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
-        match self.begin(cpu) {
-            Ok(_) => leave(slot, self.look_inside(cpu, slot)),
-            Err(outcome) => outcome,
-        }
+        handler::look(slot, |number| self.look_inside(cpu, slot, number))
     }
 
-    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot, number: u64) -> Outcome {
         let counters = &slot.handler.counters;
-        let number = slot.sampler.tick.load(Ordering::Relaxed);
-        counters.taken.add(1);
-        counters.merged.add(number - slot.handler.seen.get() - 1);
-        slot.handler.seen.set(number);
         let torn = || {
             counters.lost_torn.add(1);
             Outcome::Lost
@@ -143,7 +135,7 @@ impl<K: Kernel> Profiler<K> {
         if user && !settings.keep_user() || idle && !settings.keep_idle() {
             let left_out = if user { &counters.user } else { &counters.idle };
             left_out.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
         let Some(ring) = slot.ring.get() else { return torn() };
         let (sink, overwritten) =
