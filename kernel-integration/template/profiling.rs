@@ -88,9 +88,16 @@ unsafe impl Kernel for Port {
         paging::read_user_word(address)
     }
 
-    /// NMI, once per sample, for the few instructions of entry stubs where the frame is not there yet. Compare RIP first.
-    /// Left out, such a sample lacks its callers; a wrong answer gives it wrong ones.
+    /// All stubs of this kernel leave a marker word. Left out, every return address is looked at, which costs time.
+    const MARKED_ENTRIES: bool = true;
+
+    /// NMI, once per sample: is this code of an entry stub? A wrong no gives samples in a stub wrong callers.
     #[inline(always)]
+    fn is_entry_code(&self, address: u64) -> bool {
+        entry::is_stub(address)
+    }
+
+    /// NMI, for samples in a stub, whose frame is not there yet, or no more. Left out, such a sample is truncated.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         entry::frame_at(at)
     }

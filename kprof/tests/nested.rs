@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::Header;
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Setup};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kernel in whose hooks NMIs arrive.
@@ -54,13 +54,9 @@ unsafe impl Kernel for Interrupted {
         hook();
         Context { id: 7, idle: false }
     }
-    fn entry_frame(&self, _at: &Registers) -> Option<kprof::EntryFrame> {
+    fn is_entry_code(&self, _address: u64) -> bool {
         hook();
-        None
-    }
-    fn border(&self, _address: u64, _frame: u64) -> Option<kprof::Border> {
-        hook();
-        None
+        false
     }
     fn sleep_ns(&self, _ns: u64) {}
 }

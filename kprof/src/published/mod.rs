@@ -42,6 +42,10 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn is_text(&self, address: u64) -> bool {
         self.kernel.is_text(address)
     }
+    fn is_entry_code(&self, address: u64) -> bool {
+        self.kernel.is_entry_code(address)
+    }
+    const MARKED_ENTRIES: bool = K::MARKED_ENTRIES;
     fn context(&self) -> Context {
         self.kernel.context()
     }

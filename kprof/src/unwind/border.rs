@@ -20,13 +20,21 @@ use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
-/// The border that the kernel found at a stub's instruction.
-pub(super) fn of_entry_frame(frame: EntryFrame, rbp: u64) -> Stop {
+/// What follows a stub's instruction; `None`: the chain from rbp, as anywhere.
+pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop> {
     let (marker, rip_at) = match frame {
-        EntryFrame::OnStack { marker, rip_at } => (marker, Some(rip_at)),
-        EntryFrame::InRegisters { marker } => (marker, None),
+        None => return Some(Stop::Cut(CutReason::Entry)),
+        Some(EntryFrame::Built) => return None,
+        Some(EntryFrame::OnStack { marker, rip_at }) => (marker, Some(rip_at)),
+        Some(EntryFrame::InRegisters { marker }) => (marker, None),
     };
-    Stop::Border { marker: word_of(marker), rip_at, rbp }
+    Some(Stop::Border { marker: word_of(marker), rip_at, rbp })
+}
+
+/// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on there.
+#[inline(always)]
+pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
+    !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
 }
 
 /// The word of an entry's marker. What is neither interrupt nor exception is a system call.

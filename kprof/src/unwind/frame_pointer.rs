@@ -12,7 +12,7 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::border::word_of;
+use super::border::{is_unmarked_entry, word_of};
 use super::plain::{self, FIRST_ENTRY, SHORT_ROUND, SYSCALL};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE};
@@ -120,8 +120,18 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.push_frame(address) {
             return Some(Stop::Cut(CutReason::Depth));
         }
-        let border = self.kernel.border(address, frame)?;
-        Some(Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp })
+        is_unmarked_entry(self.kernel, address).then(|| self.unmarked_entry(address, frame))
+    }
+
+    /// The end of a run at a stub that leaves no marker word.
+    #[inline(never)]
+    fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
+        match self.kernel.border(address, frame) {
+            Some(border) => {
+                Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp }
+            }
+            None => Stop::Cut(CutReason::Entry),
+        }
     }
 }
 

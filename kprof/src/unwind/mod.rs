@@ -108,8 +108,10 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The frames of interrupted kernel code, up to a border or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
-        if let Some(frame) = self.kernel.entry_frame(at) {
-            return border::of_entry_frame(frame, at.rbp);
+        if self.kernel.is_entry_code(at.rip)
+            && let Some(stop) = border::of_entry_frame(self.kernel.entry_frame(at), at.rbp)
+        {
+            return stop;
         }
         let range = self.stack_of(at.rsp);
         if range == NOWHERE {

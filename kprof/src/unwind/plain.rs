@@ -5,6 +5,7 @@
 //! plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where this
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
+use super::border::is_unmarked_entry;
 use super::frame_pointer::bound;
 use super::user::{is_user, user_word};
 use super::{Memory, Text, TextCell};
@@ -116,7 +117,7 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     places: &[[AtomicU64; ROUND]],
     guess: impl Fn(usize) -> &'g AtomicU64,
 ) -> Option<Run> {
-    if kernel.entry_frame(at).is_some() {
+    if kernel.is_entry_code(at.rip) {
         return None;
     }
     let range = kernel.stack_range(at.rsp)?;
@@ -207,7 +208,7 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame + 8)) };
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);
-            if !text.contains(address) || kernel.border(address, frame).is_some() {
+            if !text.contains(address) || is_unmarked_entry(kernel, address) {
                 // SAFETY: as above. Read again: to keep it would take another register.
                 let last = unsafe { memory.stack(frame + 8) };
                 return Run { end: address_of(place), stand: Stand(frame), last, heights };

@@ -51,6 +51,9 @@ unsafe impl Kernel for ArrayKernel {
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         (stack(0)..stack(64)).contains(&address).then(|| stack(0)..stack(64))
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 7, idle: IDLE.load(Ordering::Relaxed) }
     }

@@ -17,6 +17,8 @@ use std::sync::Mutex;
 
 pub(super) const TEXT: u64 = 0xffff_ffff_8020_0000;
 pub(super) const TEXT_BYTES: usize = 0x1000;
+/// The code of entry stubs, without marker words.
+pub(super) const STUBS: Range<u64> = TEXT + 0x500..TEXT + 0x600;
 pub(super) const STACK: u64 = 0xffff_c000_0000_1000;
 
 /// A kernel whose memory is arrays.
@@ -155,6 +157,9 @@ unsafe impl Kernel for Machine {
     }
     fn read_user(&self, address: u64) -> Option<u64> {
         self.user.get(&address).copied()
+    }
+    fn is_entry_code(&self, address: u64) -> bool {
+        STUBS.contains(&address)
     }
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)

@@ -139,6 +139,9 @@ unsafe impl Kernel for Host {
         let range = top - 4096..top;
         range.contains(&address).then_some(range)
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 0, idle: false }
     }
