@@ -63,6 +63,13 @@ macro_rules! handler_counters {
         }
 
         impl HandlerCounters {
+            /// Those of kernel samples outside of interrupts, by bit 0 of their facts.
+            #[inline(always)]
+            pub(crate) fn irq(&self, interrupts_off: u64) -> &Counter {
+                let [on, off] = &self.irq;
+                if interrupts_off == 0 { on } else { off }
+            }
+
             pub(crate) const fn new() -> Self {
                 Self { irq: [const { Counter::new() }; 2], $($name: Counter::new(),)* }
             }

@@ -9,6 +9,16 @@
 //!
 //! An NMI without a tick is the profiler's where a tick was coalesced with an earlier one before, or signalled again: as
 //! often as that happened. Beyond that it is somebody else's, and the kernel is told so.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 mod progress;
 mod sample;

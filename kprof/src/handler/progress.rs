@@ -102,7 +102,7 @@ pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
     let progress = &slot.handler.progress.0;
     loop {
         let word = progress.get_acquire();
-        let taken = word / TICK + u64::from(word & STATE == ENTERED);
+        let taken = (word / TICK).wrapping_add(u64::from(word & STATE == ENTERED));
         let newest = slot.sampler.tick.load(Ordering::Acquire);
         if newest <= taken {
             return None;

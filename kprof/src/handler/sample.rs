@@ -10,7 +10,7 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Sink;
 use crate::slot::CpuSlot;
-use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
+use crate::unwind::{self, Heights, MOST_SCANNED, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -50,7 +50,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return Self::careful_out(interrupted, self, number, leave);
         }
         let facts = interrupts_off(&interrupted.registers());
-        let facts_word = Marker::Facts(Facts::NONE).encode() + facts;
+        let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
         let header = places.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
@@ -59,11 +59,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
-        let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
+        let frames = places.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.ready.text;
         let kernel = self.profiler.kernel();
         // The record's beginning is asked for anew: a number of the round would take a register through all of it.
-        let guess = |end: usize| self.slot.handler.before.after(end - self.slot.ring.head_address());
+        let guess = |end: usize| self.slot.handler.before.after(end.wrapping_sub(self.slot.ring.head_address()));
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
         let Some(run) = plain else {
             // Read again: to keep it over the walk would take a register.
@@ -76,7 +76,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        counters.irq[facts as usize].add(1);
+        counters.irq(facts).add(1);
         leave(self.slot, Outcome::Sampled)
     }
 
@@ -104,7 +104,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// A walk that began plainly and met a border or something special.
     fn finish(&self, at: &Registers, words: usize, (stand, heights): (Stand, Heights)) -> Outcome {
         let (ring, settings) = (&self.slot.ring, self.profiler.settings());
-        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
+        let frames = frames_of(words, at);
         if !settings.keep_user()
             && frames < settings.depth()
             && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, heights)
@@ -114,10 +114,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             marker_place.store(marker, Ordering::Relaxed);
             user_place.store(Marker::User.encode(), Ordering::Relaxed);
             rip_place.store(rip, Ordering::Relaxed);
-            ring.publish(Kind::Sample, words + 3);
+            ring.publish(Kind::Sample, words.wrapping_add(3));
             let counters = &self.slot.handler.counters;
             counters.recorded.add(1);
-            let kind = if is_interrupt { &counters.interrupt } else { &counters.irq[interrupts_off(at) as usize] };
+            let kind = if is_interrupt { &counters.interrupt } else { counters.irq(interrupts_off(at)) };
             kind.add(1);
             return Outcome::Sampled;
         }
@@ -127,10 +127,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// The same, step by step.
     #[inline(never)]
     fn finish_walk(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
-        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
+        let frames = frames_of(words, at);
         let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
-        walk.frames_left = walk.frames_left.saturating_sub(frames - 1);
+        walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
         walk.finish(stand, at.rsp);
         self.publish(at, &walk, false)
     }
@@ -163,7 +163,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
+        let facts = Facts(interrupts_off(at) as u8 | (if context.idle { Facts::IDLE } else { 0 }));
         walk.sink.begin(&[0, ring.head(), number, tsc::read(), context.id, rip]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
@@ -198,7 +198,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             (true, ..) => &counters.kept_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.kept_idle,
-            (.., off) => &counters.irq[off as usize],
+            (.., off) => counters.irq(off),
         };
         kind.add(1);
         Outcome::Sampled
@@ -219,12 +219,19 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             text: self.profiler.ready.text.get(),
             sink,
             // The interrupted instruction is the first frame.
-            frames_left: settings.depth() - 1,
+            frames_left: settings.depth().saturating_sub(1),
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: settings.keep_user(),
             in_interrupt: false,
         }
     }
+}
+
+/// The frames, the interrupted instruction included, in a record of kernel code that has so many words and no marker but
+/// the facts.
+fn frames_of(words: usize, at: &Registers) -> usize {
+    words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
 }
 
 /// Bit 0 of the sample's facts.

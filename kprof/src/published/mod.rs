@@ -7,6 +7,16 @@
 //! Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a sampled instruction:
 //! the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was interrupted inside the kernel
 //! has frames.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 mod cell;
 
@@ -16,7 +26,7 @@ use crate::handler;
 use crate::kernel::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
 use crate::slot::CpuSlot;
-use crate::unwind::{Memory, Stacks, Walk};
+use crate::unwind::{MOST_SCANNED, Memory, Stacks, Walk};
 use crate::x86_64::tsc;
 use cell::PublishedCell;
 use core::cell::Cell;
@@ -151,14 +161,15 @@ impl<K: Kernel> Profiler<K> {
             memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
             text: self.ready.text.get(),
             sink,
-            frames_left: settings.depth() - 1,
+            frames_left: settings.depth().saturating_sub(1),
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,
         };
         let left = place.frame().filter(|_| user);
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
-        let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
+        let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
         // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
         // and what it interrupted.
@@ -179,7 +190,7 @@ impl<K: Kernel> Profiler<K> {
             (true, ..) => &counters.kept_user,
             (_, true, _) => &counters.interrupt,
             (.., true) => &counters.kept_idle,
-            _ => &counters.irq[0],
+            _ => counters.irq(0),
         };
         kind.add(1);
         Outcome::Sampled

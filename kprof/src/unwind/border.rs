@@ -59,8 +59,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.holds(&range, rip_at, 8 * 5) {
             return Stop::Cut(CutReason::Range);
         }
-        // SAFETY: five aligned words of a declared stack.
-        let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(rip_at + offset) });
+        let word = |offset| rip_at.wrapping_add(offset);
+        // SAFETY: `holds` has said that these are aligned words of a range that `stack_of` gave.
+        let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(word(offset)) });
         let interrupted = Registers { rip, cs, rflags, rsp, rbp, rcx: 0 };
         if is_user(cs) {
             return self.user_behind_border(&interrupted);

@@ -195,6 +195,7 @@ impl Steps {
             text: Text::new(text()),
             sink: Sink::over(&places),
             frames_left: 63,
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,
