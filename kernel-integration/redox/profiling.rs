@@ -484,7 +484,13 @@ mod sampling {
             Some(unsafe { ((page.data() + address % PAGE_SIZE) as *const u64).read_volatile() })
         }
 
-        /// In the syscall stub, where RBP is the user's.
+        /// The stubs of the system call, and those that the gates of exceptions and interrupts lead to.
+        fn is_entry_code(&self, address: u64) -> bool {
+            syscall_stub().contains(&address) || generic_stubs().contains(&address) || stub_around(address).is_some()
+        }
+
+        /// In the syscall stub, where RBP is the user's. Samples in the others are truncated: they leave RBP alone, so it is the
+        /// interrupted code's all the time.
         fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
             if !syscall_stub().contains(&at.rip) {
                 return None;
@@ -502,9 +508,7 @@ mod sampling {
             let (marker, rip_above) = if syscall_stub().contains(&return_address) {
                 (Marker::Syscall, offset_of!(InterruptStack, iret))
             } else {
-                let stubs = STUBS.get()?;
-                let stub = stubs[..stubs.partition_point(|stub| stub.code.start <= return_address)].last()?;
-                stub.code.contains(&return_address).then_some((stub.marker, stub.rip_above))?
+                stub_around(return_address).map(|stub| (stub.marker, stub.rip_above))?
             };
             // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function
             // that it calls saves the interrupted one.
@@ -532,12 +536,18 @@ mod sampling {
         rip_above: usize,
     }
 
+    /// The stub that an address lies in.
+    fn stub_around(address: u64) -> Option<&'static Stub> {
+        let stubs = STUBS.get()?;
+        let stub = stubs[..stubs.partition_point(|stub| stub.code.start <= address)].last()?;
+        stub.code.contains(&address).then_some(stub)
+    }
+
     /// From the boot CPU's gates. Exceptions, its timer (32) and the generic interrupts save all registers; its other
     /// interrupts and those between CPUs save the nine that a function may change.
     fn find_stubs() -> Vec<Stub> {
         let (all, nine) = (offset_of!(InterruptStack, iret), size_of::<interrupt::handler::ScratchRegisters>());
-        let generic = interrupt::irq::__generic_interrupts_start as *const () as u64
-            ..interrupt::irq::__generic_interrupts_end as *const () as u64;
+        let generic = generic_stubs();
         let stub_of = |vector: u8| {
             // SAFETY: the table has 256 gates.
             let gate = unsafe { descriptor_table().add(usize::from(vector)).read_unaligned() };
@@ -563,12 +573,17 @@ mod sampling {
         stubs
     }
 
+    fn generic_stubs() -> Range<u64> {
+        interrupt::irq::__generic_interrupts_start as *const () as u64
+            ..interrupt::irq::__generic_interrupts_end as *const () as u64
+    }
+
     /// A stub ends with `iretq`.
     fn stub_at(start: u64, marker: Marker, rip_above: usize) -> Option<Stub> {
         // SAFETY: kernel text; a stub is shorter than this, and text goes on behind it.
         let code = unsafe { slice::from_raw_parts(start as *const u8, 512) };
         let end = code.windows(2).position(|pair| pair == [0x48, 0xcf])?;
-        Some(Stub { code: start..start + end as u64, marker, rip_above })
+        Some(Stub { code: start..start + end as u64 + 2, marker, rip_above })
     }
 
     fn syscall_stub() -> Range<u64> {

@@ -82,20 +82,34 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
-    /// Where the border lies when the interrupted instruction is inside an entry stub of the kernel, where the usual
-    /// `marker, rbp` pair is not yet, or no longer, on the stack; `None` for every other instruction.
+    /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception, system
+    /// call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or the user's, so
+    /// the chain of frame pointers would leave out the interrupted function and nothing would show it.
     ///
-    /// Context: NMI. Compare `at.rip` with the stub text first. The default is right for a kernel whose stubs are never
-    /// sampled and costs such a sample its callers at most, never a wrong one.
+    /// Context: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`]. `false`
+    /// for every address is right only where no sample is taken inside a stub: all stubs run with interrupts off, and the
+    /// trigger is no NMI.
+    fn is_entry_code(&self, address: u64) -> bool;
+
+    /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function. Where
+    /// that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
+    /// [`Kernel::border`] says how it goes on.
+    const MARKED_ENTRIES: bool = false;
+
+    /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not known;
+    /// the sample's callers are then left out, and it is marked as truncated.
+    ///
+    /// Context: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let _ = at;
         None
     }
 
-    /// For kernels whose entry stubs leave no marker word: the border behind `return_address`, if that lies in a stub.
+    /// For kernels whose entry stubs leave no marker word: where the interrupted registers are, for the stub that
+    /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
-    /// Context: NMI, for each return address of kernel text. `frame_pointer` is the address of the pair
-    /// `[saved rbp, return_address]`.
+    /// Context: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address of the
+    /// pair `[saved rbp, return_address]`.
     fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
         let _ = (return_address, frame_pointer);
         None
@@ -175,11 +189,13 @@ impl Interrupted for Registers {
     }
 }
 
-/// Where the interrupted state is while an entry stub is between its first instruction and `mov rbp, rsp`, or between
-/// `pop rbp` and the return. In all of these rbp is that of the interrupted code.
+/// Where the interrupted registers are at an instruction of an entry stub. Before `mov rbp, rsp` and after `pop rbp`, rbp
+/// is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
-    /// The hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
+    /// rbp is the stub's own: the marker word is on the stack, beside the interrupted code's rbp.
+    Built,
+    /// rbp is not the stub's own, and the hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
     OnStack {
         /// The border: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
         marker: Marker,
@@ -260,11 +276,13 @@ impl Published {
 pub enum Outcome {
     /// A sample is in the ring.
     Sampled,
-    /// A tick, left out by the filter (user or idle).
-    LeftOut,
+    /// A tick, not kept: user code or the idle context, by the filter.
+    Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// No new tick: not the profiler's NMI. The kernel may treat it as watchdog, button or error.
+    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing to do.
+    Spurious,
+    /// Not the profiler's NMI. The kernel may treat it as watchdog, button or error.
     Foreign,
 }
 

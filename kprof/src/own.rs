@@ -33,7 +33,7 @@ pub(crate) fn on_timer<K: Kernel>(profiler: &'static Profiler<K>, at: &Registers
         if is_first {
             gaps = Gaps::new(shared.live.seed().wrapping_add(cpu as u64));
         } else {
-            outcome = profiler.own_tick_on(cpu, at, Direct);
+            outcome = profiler.own_tick_on(slot, at, Direct);
             // The sampler's CPU before it samples: the others are reached as soon as they register.
             if config.sampler_cpu == Some(cpu) && config.way == Way::Nmi {
                 sampler::send_tick(profiler, cpu);

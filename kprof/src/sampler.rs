@@ -124,9 +124,12 @@ pub(crate) fn send_tick<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
 
 /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
 fn signal_pending<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
-    let is_late =
-        |cpu: usize, slot: &CpuSlot| cpu != me && slot.pending() > 0 && !slot.sampler.offline.load(Ordering::Relaxed);
-    signal(profiler, is_late, me);
+    let again = |cpu: usize, slot: &CpuSlot| {
+        let is_late = cpu != me && slot.pending() > 0 && !slot.sampler.offline.load(Ordering::Relaxed);
+        slot.sampler.resent.add(is_late.into());
+        is_late
+    };
+    signal(profiler, again, me);
 }
 
 fn signal<K: Kernel>(profiler: &'static Profiler<K>, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {

@@ -33,6 +33,9 @@ unsafe impl Kernel for Interruptible {
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         ArrayKernel.stack_range(address)
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         ArrayKernel.context()
     }

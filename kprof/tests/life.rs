@@ -196,6 +196,9 @@ unsafe impl Kernel for Asleep {
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         ArrayKernel.stack_range(address)
     }
+    fn is_entry_code(&self, _: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 7, idle: false }
     }

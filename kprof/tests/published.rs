@@ -1,5 +1,4 @@
-//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that
-//! interrupted.
+//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that interrupted.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -8,7 +7,7 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::marker::{CutReason, Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF};
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Published, Publisher, Setup, Way};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Way};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,13 +20,16 @@ static LEAVES: AtomicBool = AtomicBool::new(false);
 // SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index; the text is a static.
 unsafe impl Kernel for Publishing {
     fn cpu(&self) -> usize {
-        0
+        CPU.load(Ordering::Relaxed)
     }
     fn signal(&self, _cpus: &CpuSet<'_>) {
         panic!("nobody is interrupted");
     }
     fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
         None
+    }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
     }
     fn context(&self) -> Context {
         Context { id: 0, idle: false }
@@ -56,9 +58,14 @@ fn cpu() -> &'static Publisher {
     PROFILER.publisher(1).expect("CPU 1 has a slot")
 }
 
-fn counter(name: &str) -> u64 {
+fn control_text() -> String {
     let mut text = String::new();
     PROFILER.write_status(&mut text).unwrap();
+    text
+}
+
+fn counter(name: &str) -> u64 {
+    let text = control_text();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
     line.expect("a counter").parse().unwrap()
 }
@@ -122,8 +129,8 @@ fn a_core_is_read_without_being_interrupted() {
     let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
     assert_eq!(sample(CONTEXT, in_syscall).unwrap(), syscall);
 
-    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a
-    // system call again.
+    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a system
+    // call again.
     let at = registers();
     let vector = Marker::Interrupt(33);
     let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
@@ -165,10 +172,27 @@ fn a_core_is_read_without_being_interrupted() {
     PROFILER.open_control(1).write(b"keep user\nkeep idle").unwrap();
     frame(50, Marker::Syscall, USER);
     assert_eq!(sample(CONTEXT, user).unwrap(), [USER_RIP, facts]);
+    // What the program has chosen to look like the kernel's own words is nowhere.
+    for forged in [Marker::Syscall.encode(), PUBLISHED_LEAF, 0xffff_ffff_8020_1000] {
+        frame(50, Marker::Syscall, [forged, 0x33, 0x7fff_0000, 0]);
+        assert_eq!(sample(CONTEXT, user).unwrap(), [0, facts]);
+    }
     assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);
     // An interrupt on an idle core is not idle.
     let in_idle = sample(idle, Published::entry(inner)).unwrap();
     assert_eq!(in_idle[1..3], [facts | u64::from(Facts::IDLE), vector.encode()]);
+
+    // A hardware NMI is nobody's here: the sampler is the producer of every ring.
+    let before = control_text();
+    SLOTS[1].raise_tick();
+    assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Foreign);
+    assert_eq!(counter("sent"), counter("taken") + counter("merged") + 1, "the tick is still there to be looked at");
+    sample(CONTEXT, user);
+    let unchanged = |text: &str| {
+        let is_other = |line: &&str| line.starts_with("cpu.1.spurious") || line.starts_with("cpu.1.foreign");
+        text.lines().filter(is_other).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(unchanged(&before), unchanged(&control_text()));
 
     let lost = counter("lost-torn") + counter("lost-full");
     assert_eq!(counter("sent"), counter("taken") + counter("merged"));

@@ -99,6 +99,10 @@ unsafe impl Kernel for BenchKernel {
         (base == STACK.load(Ordering::Relaxed)).then_some(base..base + STACK_BYTES)
     }
     #[inline]
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
+    #[inline]
     fn context(&self) -> Context {
         let id = CONTEXT.load(Ordering::Relaxed);
         Context { id, idle: id == 0 }

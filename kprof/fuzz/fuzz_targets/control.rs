@@ -21,6 +21,9 @@ unsafe impl Kernel for Machine {
     fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
         None
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 0, idle: false }
     }

@@ -32,6 +32,9 @@ unsafe impl Kernel for Machine {
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         stack().contains(&address).then(stack)
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 0, idle: false }
     }

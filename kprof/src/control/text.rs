@@ -113,15 +113,14 @@ impl Moment {
     fn of(slot: &CpuSlot, ring: &Ring) -> Self {
         let mut tries = MAX_TRIES;
         loop {
-            let before = slot.handler.sequence.get_acquire();
+            let before = slot.handler.progress.moment();
             let counters = slot.handler.counters.read();
-            let seen = slot.handler.seen.get();
+            let seen = slot.handler.progress.seen();
             let (delivered, removed) = slot.reader.delivered_and_removed(ring);
             // Pairs with the handler's Release: a counter read above that is newer than `before` shows in `after`.
             fence(Ordering::Acquire);
-            let after = slot.handler.sequence.get();
             tries -= 1;
-            if before == after && CpuSlot::is_at_rest(before) || tries == 0 {
+            if before.is_some() && before == slot.handler.progress.moment() || tries == 0 {
                 // Last: what has been taken was sent before.
                 let sent = slot.sampler.tick.load(Ordering::Acquire);
                 return Self { sent, seen, counters, delivered, removed };

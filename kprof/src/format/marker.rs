@@ -25,11 +25,13 @@ pub enum CutReason {
     Loop = 4,
     /// The return address is not kernel text.
     NotText = 5,
+    /// An entry stub of which the kernel does not say where the interrupted registers are.
+    Entry = 6,
 }
 
 impl CutReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText];
+    pub const ALL: [Self; 6] = [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText, Self::Entry];
 
     /// The reason with this number, if there is one.
     pub fn from_low(low: u8) -> Option<Self> {

@@ -1,8 +1,8 @@
 //! From a tick to a record: filter, walk straight into the ring, publish.
 //!
-//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel
-//! code, a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both
-//! come to the same words: the unwinder's tests walk each stack both ways.
+//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel code,
+//! a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both come to
+//! the same words: the unwinder's tests walk each stack both ways.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
@@ -10,7 +10,7 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::profiler::Profiler;
 use crate::ring::Sink;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{self, Heights, Memory, ROUND, Stacks, Stand, Walk};
+use crate::unwind::{self, Heights, MOST_SCANNED, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
 impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
 
-/// One tick being handled; its number is the slot's `seen`.
+/// One tick being handled.
 pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) profiler: &'a Profiler<K>,
     pub(super) slot: &'a CpuSlot,
@@ -31,26 +31,26 @@ pub(super) struct Tick<'a, K: Kernel, M> {
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out
-    /// ends with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
+    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out ends
+    /// with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
-        if interrupted.registers().cs & 3 != 0 {
-            return Self::user_out(interrupted, self, leave);
+        if is_user(interrupted.registers().cs) {
+            return Self::user_out(interrupted, self, number, leave);
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
         // mode there is none.
         let more = self.profiler.shared.live.plain_places.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
-            return Self::careful_out(interrupted, self, leave);
+            return Self::careful_out(interrupted, self, number, leave);
         };
         let context = self.profiler.kernel.context();
         if context.idle {
-            return Self::careful_out(interrupted, self, leave);
+            return Self::careful_out(interrupted, self, number, leave);
         }
         let facts = interrupts_off(&interrupted.registers());
-        let facts_word = Marker::Facts(Facts::NONE).encode() + facts;
+        let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
         let header = places.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
@@ -59,31 +59,35 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
-        let frames = places.rounds(HEADER_PLACES - 1 + facts as usize);
+        let frames = places.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.shared.ready.text;
         let kernel = &self.profiler.kernel;
         // The record's beginning is asked for anew: a number of the round would take a register through all of it.
-        let guess = |end: usize| self.slot.handler.before.after(end - self.slot.ring.head_address());
+        let guess = |end: usize| self.slot.handler.before.after(end.wrapping_sub(self.slot.ring.head_address()));
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
-        let Some(run) = plain else { return Self::careful_out(interrupted, self, leave) };
+        let Some(run) = plain else {
+            // Read again: to keep it over the walk would take a register.
+            let number = header[2].load(Ordering::Relaxed);
+            return Self::careful_out(interrupted, self, number, leave);
+        };
         if !run.at_root() {
             return Self::finish_out(interrupted, self, places.before(run.end), (run.stand, run.heights), leave);
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        counters.irq[facts as usize].add(1);
+        counters.irq(facts).add(1);
         leave(self.slot, Outcome::Sampled)
     }
 
     #[inline(never)]
-    fn user_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.user(&interrupted.registers()))
+    fn user_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.user(number, &interrupted.registers()))
     }
 
     #[inline(never)]
-    fn careful_out(interrupted: &impl Interrupted, tick: Self, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.careful(&interrupted.registers()))
+    fn careful_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.careful(number, &interrupted.registers()))
     }
 
     #[inline(never)]
@@ -100,7 +104,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// A walk that began plainly and met a border or something special.
     fn finish(&self, at: &Registers, words: usize, (stand, heights): (Stand, Heights)) -> Outcome {
         let (ring, settings) = (&self.slot.ring, self.profiler.shared.settings());
-        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
+        let frames = frames_of(words, at);
         if !settings.keep_user()
             && frames < settings.depth()
             && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, heights)
@@ -110,10 +114,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             marker_place.store(marker, Ordering::Relaxed);
             user_place.store(Marker::User.encode(), Ordering::Relaxed);
             rip_place.store(rip, Ordering::Relaxed);
-            ring.publish(Kind::Sample, words + 3);
+            ring.publish(Kind::Sample, words.wrapping_add(3));
             let counters = &self.slot.handler.counters;
             counters.recorded.add(1);
-            let kind = if is_interrupt { &counters.interrupt } else { &counters.irq[interrupts_off(at) as usize] };
+            let kind = if is_interrupt { &counters.interrupt } else { counters.irq(interrupts_off(at)) };
             kind.add(1);
             return Outcome::Sampled;
         }
@@ -123,33 +127,32 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// The same, step by step.
     #[inline(never)]
     fn finish_walk(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
-        let frames = words - (HEADER_PLACES - 2) - interrupts_off(at) as usize;
+        let frames = frames_of(words, at);
         let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
-        walk.frames_left = walk.frames_left.saturating_sub(frames - 1);
+        walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
         walk.finish(stand, at.rsp);
         self.publish(at, &walk, false)
     }
 
-    fn user(&self, at: &Registers) -> Outcome {
+    fn user(&self, number: u64, at: &Registers) -> Outcome {
         if !self.profiler.shared.settings().keep_user() {
             self.slot.handler.counters.user.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
-        self.careful(at)
+        self.careful(number, at)
     }
 
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
-    fn careful(&self, at: &Registers) -> Outcome {
+    fn careful(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
-        let context = self.profiler.kernel.context();
-        let idle = context.idle && at.cs & 3 == 0;
-        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a
-        // loss.
+        let (context, user) = (self.profiler.kernel.context(), is_user(at.cs));
+        let (idle, rip) = (context.idle && !user, if user { user_word(at.rip) } else { at.rip });
+        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
         let ring = &self.slot.ring;
         let sink = if settings.overwrites() {
@@ -160,8 +163,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) as u8 | (u8::from(context.idle) * Facts::IDLE));
-        walk.sink.begin(&[0, ring.head(), self.slot.handler.seen.get(), tsc::read(), context.id, at.rip]);
+        let facts = Facts(interrupts_off(at) as u8 | (if context.idle { Facts::IDLE } else { 0 }));
+        walk.sink.begin(&[0, ring.head(), number, tsc::read(), context.id, rip]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
@@ -191,11 +194,11 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        let kind = match (at.cs & 3, in_interrupt, idle, interrupts_off(at)) {
-            (3, ..) => &counters.kept_user,
+        let kind = match (is_user(at.cs), in_interrupt, idle, interrupts_off(at)) {
+            (true, ..) => &counters.kept_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.kept_idle,
-            (.., off) => &counters.irq[off as usize],
+            (.., off) => counters.irq(off),
         };
         kind.add(1);
         Outcome::Sampled
@@ -216,12 +219,19 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             text: self.profiler.shared.ready.text.get(),
             sink,
             // The interrupted instruction is the first frame.
-            frames_left: settings.depth() - 1,
+            frames_left: settings.depth().saturating_sub(1),
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: settings.keep_user(),
             in_interrupt: false,
         }
     }
+}
+
+/// The frames, the interrupted instruction included, in a record of kernel code that has so many words and no marker but
+/// the facts.
+fn frames_of(words: usize, at: &Registers) -> usize {
+    words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
 }
 
 /// Bit 0 of the sample's facts.

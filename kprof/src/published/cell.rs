@@ -77,7 +77,7 @@ impl PublishedCell {
     /// it here, be it where a frame was that is left.
     #[inline(always)]
     fn advance(&self, by: u64) {
-        self.sequence.store(self.sequence.load(Ordering::Relaxed) + by, Ordering::Release);
+        self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
         fence(Ordering::Release);
     }
 

@@ -1,23 +1,32 @@
 //! The way `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
 //!
-//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
-//! anyway, and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
-//! made by the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned,
-//! interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that
-//! survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a
-//! sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
-//! interrupted inside the kernel has frames.
+//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built anyway,
+//! and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores, made by
+//! the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned, interrupts
+//! off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that survives a fault.
+//! Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a sampled instruction:
+//! the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was interrupted inside the kernel
+//! has frames.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 pub(crate) mod cell;
 
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
-use crate::handler::leave;
+use crate::handler;
 use crate::kernel::{Context, Kernel, Outcome, Published};
 use crate::profiler::Profiler;
 use crate::state::slot::CpuSlot;
-use crate::sync::Ordering;
-use crate::unwind::{Memory, Stacks, Walk};
+use crate::unwind::{MOST_SCANNED, Memory, Stacks, Walk};
 use crate::x86_64::tsc;
 use core::cell::Cell;
 use core::ops::Range;
@@ -28,9 +37,9 @@ struct Foreign<K: Kernel> {
     cpu: usize,
 }
 
-// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at
-// a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which
-// is sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
+// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at a
+// time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which is
+// sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
 unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn cpu(&self) -> usize {
         self.cpu
@@ -42,6 +51,10 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn is_text(&self, address: u64) -> bool {
         self.kernel.is_text(address)
     }
+    fn is_entry_code(&self, address: u64) -> bool {
+        self.kernel.is_entry_code(address)
+    }
+    const MARKED_ENTRIES: bool = K::MARKED_ENTRIES;
     fn context(&self) -> Context {
         self.kernel.context()
     }
@@ -85,18 +98,11 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
 impl<K: Kernel> Profiler<K> {
     /// Looks at one core, whose tick has been numbered. Context: the sampler core.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
-        match self.begin(cpu) {
-            Ok(_) => leave(slot, self.look_inside(cpu, slot)),
-            Err(outcome) => outcome,
-        }
+        handler::look(slot, |number| self.look_inside(cpu, slot, number))
     }
 
-    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot, number: u64) -> Outcome {
         let counters = &slot.handler.counters;
-        let number = slot.sampler.tick.load(Ordering::Relaxed);
-        counters.taken.add(1);
-        counters.merged.add(number - slot.handler.seen.get() - 1);
-        slot.handler.seen.set(number);
         let torn = || {
             counters.lost_torn.add(1);
             Outcome::Lost
@@ -108,7 +114,7 @@ impl<K: Kernel> Profiler<K> {
         if user && !settings.keep_user() || idle && !settings.keep_idle() {
             let left_out = if user { &counters.user } else { &counters.idle };
             left_out.add(1);
-            return Outcome::LeftOut;
+            return Outcome::Filtered;
         }
         let Some(ring) = slot.ring.get() else { return torn() };
         let (sink, overwritten) =
@@ -120,17 +126,18 @@ impl<K: Kernel> Profiler<K> {
             memory: ForeignMemory { foreign: &foreign, torn: &is_torn },
             text: self.shared.ready.text.get(),
             sink,
-            frames_left: settings.depth() - 1,
+            frames_left: settings.depth().saturating_sub(1),
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,
         };
         let left = place.frame().filter(|_| user);
-        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.rip_of(frame)) else { return torn() };
-        let facts = Facts(Facts::PUBLISHED | (u8::from(seen.is_idle) * Facts::IDLE));
+        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
+        let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
-        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry,
-        // its marker and what it interrupted.
+        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
+        // and what it interrupted.
         walk.sink.begin(&words);
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
             walk.behind(frame);
@@ -148,7 +155,7 @@ impl<K: Kernel> Profiler<K> {
             (true, ..) => &counters.kept_user,
             (_, true, _) => &counters.interrupt,
             (.., true) => &counters.kept_idle,
-            _ => &counters.irq[0],
+            _ => counters.irq(0),
         };
         kind.add(1);
         Outcome::Sampled

@@ -25,7 +25,7 @@ use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicPtr;
 
 pub(crate) use consumer::{TailMover, Torn};
-pub(crate) use producer::Sink;
+pub(crate) use producer::{Sink, WORD_SHIFT};
 pub(crate) use storage::Words;
 
 /// One record ring. All positions are in words.

@@ -2,13 +2,24 @@
 //!
 //! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, at the rates of a
 //! profiler for ever, so nothing here wraps.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 use crate::format::record::{Header, MAX_WORDS};
 
-/// Words that may be written from `head` on without touching what is kept from `tail` on.
+/// Words that may be written from `head` on without touching what is kept from `tail` on; none where the two cannot be the
+/// ends of what is in a ring of this capacity.
 #[inline(always)]
 pub(crate) const fn room(capacity: u64, head: u64, tail: u64) -> u64 {
-    capacity - (head - tail)
+    capacity.saturating_sub(head.wrapping_sub(tail))
 }
 
 /// The length of the record with this first word, if it can be one that lies within `available` words.
@@ -39,6 +50,12 @@ mod tests {
         assert_eq!(room(8, 100, 100), 8);
         assert_eq!(room(8, 108, 100), 0);
         assert_eq!(room(8, 103, 100), 5);
+    }
+
+    #[test]
+    fn positions_that_cannot_be_leave_no_room() {
+        assert_eq!(room(8, 109, 100), 0);
+        assert_eq!(room(8, 100, 101), 0);
     }
 
     #[test]

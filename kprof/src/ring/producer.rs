@@ -3,6 +3,16 @@
 //! In: words of one record. Out: a record in the ring, or nothing. Context: NMI on the ring's CPU (or the one other
 //! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free space
 //! still. Nested: cannot happen, the handler lets only one level in.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};
@@ -33,6 +43,18 @@ pub(crate) struct Places<'r, const H: usize, const R: usize> {
     ring: PhantomData<&'r Ring>,
 }
 
+/// Bytes to words, by a shift.
+pub(crate) const WORD_SHIFT: u32 = size_of::<u64>().ilog2();
+
+/// Whole rounds of `R` words in so many.
+#[inline(always)]
+const fn per_round<const R: usize>(words: usize) -> usize {
+    match words.checked_div(R) {
+        Some(rounds) => rounds,
+        None => 0,
+    }
+}
+
 impl Ring {
     /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words' worth
     /// of further rounds behind it, side by side, if it is known that there are as many.
@@ -40,7 +62,7 @@ impl Ring {
     pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Places<'_, H, R>)> {
         const { assert!(H + R <= LEAST_ROOM) };
         let head = self.head.load(Ordering::Relaxed);
-        if head + u64::from(more) >= self.limit.load(Ordering::Relaxed) {
+        if head.wrapping_add(u64::from(more)) >= self.limit.load(Ordering::Relaxed) {
             return None;
         }
         let first = self.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
@@ -50,7 +72,11 @@ impl Ring {
         unsafe { hint::assert_unchecked(!first.is_null()) };
         Some((
             head,
-            Places { first, ring: PhantomData, rounds: NonZero::<usize>::MIN.saturating_add(more as usize / R) },
+            Places {
+                first,
+                ring: PhantomData,
+                rounds: NonZero::<usize>::MIN.saturating_add(per_round::<R>(more as usize)),
+            },
         ))
     }
 
@@ -64,9 +90,9 @@ impl Ring {
     pub(crate) fn look_ahead(&self) {
         let head = self.head.load(Ordering::Relaxed);
         // Acquire: what the reader has copied before it moved the tail was read before we write over it.
-        let free = self.tail.load(Ordering::Acquire) + self.capacity();
-        let physical_end = (head | (self.capacity() - 1)) + 1;
-        self.limit.store((free.min(physical_end) + 1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
+        let free = self.tail.load(Ordering::Acquire).wrapping_add(self.capacity());
+        let physical_end = (head | self.capacity().wrapping_sub(1)).wrapping_add(1);
+        self.limit.store(free.min(physical_end).wrapping_add(1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
         self.origin.store(self.words.before(head), Ordering::Relaxed);
     }
 
@@ -84,8 +110,8 @@ impl Ring {
         while position::room(self.capacity(), head, tail) < words {
             // The ring holds whole records that only this side writes; were it not so, this would end all the same.
             let first = self.words.at(tail).load(Ordering::Relaxed);
-            tail = (tail + position::own_record_words(first)).min(head);
-            overwritten += 1;
+            tail = tail.wrapping_add(position::own_record_words(first)).min(head);
+            overwritten = u64::wrapping_add(overwritten, 1);
         }
         if overwritten > 0 {
             self.remove(overwritten);
@@ -101,7 +127,7 @@ impl Ring {
         let piece = self.words.from(head);
         match piece.get(..room) {
             Some(piece) => Sink::new(piece, &[], 0),
-            None => Sink::new(piece, self.words.all(), room - piece.len()),
+            None => Sink::new(piece, self.words.all(), room.saturating_sub(piece.len())),
         }
     }
 
@@ -115,9 +141,9 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn publish_at(&self, place: &AtomicU64, kind: Kind, words: usize) {
         // A sum, so that the length needs no masking: it has 16 bits.
-        place.store(Header { kind, words: 0 }.encode() + words as u64, Ordering::Relaxed);
+        place.store(Header { kind, words: 0 }.encode().wrapping_add(words as u64), Ordering::Relaxed);
         // Release: who sees the new head sees every word of the record.
-        self.head.store(self.head.load(Ordering::Relaxed) + words as u64, Ordering::Release);
+        self.head.store(self.head.load(Ordering::Relaxed).wrapping_add(words as u64), Ordering::Release);
     }
 }
 
@@ -125,7 +151,7 @@ impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
     /// As many places as the header has, `skip` further on; as far as the rounds reach.
     #[inline(always)]
     pub(crate) fn further(&self, skip: usize) -> &'r [AtomicU64; H] {
-        let skip = skip.min(self.rounds.get() * R);
+        let skip = skip.min(self.rounds.get().saturating_mul(R));
         // SAFETY: as in `header`; there are no more than the rounds between.
         unsafe { &*self.first.add(skip).cast() }
     }
@@ -148,7 +174,7 @@ impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
     /// How many places lie before this address, which is one of theirs or just behind the last.
     #[inline(always)]
     pub(crate) fn before(&self, address: usize) -> usize {
-        (address - self.first.addr()) / size_of::<AtomicU64>()
+        address.wrapping_sub(self.first.addr()) >> WORD_SHIFT
     }
 }
 
@@ -199,7 +225,7 @@ impl<'r> Sink<'r> {
         }
         if let Some(place) = self.piece.get(self.at) {
             place.store(word, Ordering::Relaxed);
-            self.at += 1;
+            self.at = self.at.wrapping_add(1);
         }
     }
 
@@ -219,23 +245,23 @@ impl<'r> Sink<'r> {
     /// Takes over the first `filled` of the places that `contiguous` gave.
     #[inline(always)]
     pub(crate) fn advance(&mut self, filled: usize) {
-        self.at += filled;
+        self.at = self.at.saturating_add(filled);
     }
 
     /// Words put in so far.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
-        self.written + self.at
+        self.written.saturating_add(self.at)
     }
 
     /// The physical end of the ring is reached: goes on at its beginning, if there is room.
     #[cold]
     #[inline(never)]
     fn go_round(&mut self) {
-        let piece = &self.words[..self.words.len().min(self.beyond)];
+        let piece = self.words.get(..self.beyond).unwrap_or(self.words);
         self.is_full |= piece.is_empty();
-        self.written += self.at;
-        self.beyond -= piece.len();
+        self.written = self.written.saturating_add(self.at);
+        self.beyond = self.beyond.saturating_sub(piece.len());
         (self.piece, self.at) = (piece, 0);
     }
 }

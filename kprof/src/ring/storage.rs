@@ -3,6 +3,16 @@
 //! In: memory for ever, a power of two of words. Out: atomic words by position. Context: any. Words are atomics because
 //! a reader of a running recorder may look at a word while it is overwritten; it throws such a copy away, but the look
 //! itself must be defined. On x86_64 a relaxed atomic store is a plain `mov`.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 #[cfg(not(kprof_loom))]
 use crate::errors::BadMemory;
@@ -44,14 +54,14 @@ impl Words {
         // An initialised u64 is an AtomicU64 (see the assertions below), and the exclusive borrow never ends.
         self.start.store(memory.as_mut_ptr().cast::<AtomicU64>(), Ordering::Relaxed);
         // Release: who sees the number sees the place.
-        self.mask.store(memory.len() - 1, Ordering::Release);
+        self.mask.store(memory.len().wrapping_sub(1), Ordering::Release);
         Ok(())
     }
 
     /// The number of words; 1 while there is no memory.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> u64 {
-        self.mask.load(Ordering::Acquire) as u64 + 1
+        (self.mask.load(Ordering::Acquire) as u64).wrapping_add(1)
     }
 
     /// The word of this position.
@@ -69,12 +79,17 @@ impl Words {
         let mask = self.mask.load(Ordering::Acquire);
         let index = position as usize & mask;
         // SAFETY: as in `at`; from the index on there are `mask + 1 - index` words.
-        unsafe { core::slice::from_raw_parts(self.start.load(Ordering::Relaxed).add(index), mask + 1 - index) }
+        unsafe {
+            core::slice::from_raw_parts(
+                self.start.load(Ordering::Relaxed).add(index),
+                mask.wrapping_add(1).wrapping_sub(index),
+            )
+        }
     }
 
     /// Where position 0 would lie if the words of `position`'s lap followed each other back to it. Only to be added to.
     pub(crate) fn before(&self, position: u64) -> *mut AtomicU64 {
-        let lap = position & !(self.capacity() - 1);
+        let lap = position & !self.capacity().wrapping_sub(1);
         self.start.load(Ordering::Relaxed).wrapping_sub(lap as usize)
     }
 

@@ -1,8 +1,9 @@
 //! The counters that must balance, one set per CPU.
 //!
 //! In: one call at the place where a thing happens. Out: [`Account`], a copy that belongs together. Context: each counter
-//! has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. No counter is computed
-//! from the others.
+//! has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. What an NMI may count
+//! inside a handler that counts the same is added by one instruction (`x86_64/add.rs`, or a locked one). No counter is
+//! computed from the others.
 //!
 //! ```text
 //! sent     = taken + merged + pending
@@ -14,6 +15,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// A counter with one writer.
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
@@ -27,21 +29,21 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Adds; who sees the sum with Acquire sees what came before. Only the one writer may.
+    /// Adds by one locked instruction: for what is rare, and counted by NMIs inside a handler too.
     #[inline(always)]
-    pub(crate) fn add_release(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
+    pub(crate) fn fetch_add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Puts `new` in the place of `old`, if that stands there still.
+    #[inline(always)]
+    pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
+        self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     #[inline(always)]
     pub(crate) fn get_acquire(&self) -> u64 {
         self.0.load(Ordering::Acquire)
-    }
-
-    /// Sets; only the one writer may.
-    #[inline(always)]
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -61,6 +63,13 @@ macro_rules! handler_counters {
         }
 
         impl HandlerCounters {
+            /// Those of kernel samples outside of interrupts, by bit 0 of their facts.
+            #[inline(always)]
+            pub(crate) fn irq(&self, interrupts_off: u64) -> &Counter {
+                let [on, off] = &self.irq;
+                if interrupts_off == 0 { on } else { off }
+            }
+
             pub(crate) const fn new() -> Self {
                 Self { irq: [const { Counter::new() }; 2], $($name: Counter::new(),)* }
             }
@@ -81,8 +90,10 @@ handler_counters! {
     taken "taken",
     /// Ticks that came while an earlier one was not seen yet.
     merged "merged",
-    /// NMIs without a new tick.
-    repeat "repeat",
+    /// NMIs of the profiler's without a tick: it was coalesced with one before, or signalled twice.
+    spurious "spurious",
+    /// NMIs that were not the profiler's.
+    foreign "foreign",
     /// Left out: user code.
     user "user",
     /// Left out: the idle context, not in an interrupt.
@@ -92,7 +103,7 @@ handler_counters! {
     /// Lost: larger than a record may be. 0 here, since a ring holds the largest record and the depth is bounded (both are
     /// checked); a kernel with a producer of its own may count some.
     lost_large "lost-large",
-    /// Lost: came inside the handler.
+    /// Lost: came inside a handler.
     lost_nested "lost-nested",
     /// Lost: published registers changed while they were read.
     lost_torn "lost-torn",

@@ -3,7 +3,7 @@
 //! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Context: set in ordinary code on
 //! the boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
 
-use crate::config::Config;
+use crate::config::{Config, Way};
 use crate::state::slot::CpuSlot;
 use crate::unwind::{Text, TextCell};
 use core::ptr;
@@ -13,6 +13,9 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
+    /// How many of them take NMIs: none where the sampler fills the rings ([`Way::Published`]), so that no NMI becomes a
+    /// second producer.
+    nmi_count: AtomicUsize,
     /// The main text range; empty before `once`.
     pub(crate) text: TextCell,
     config: spin::Once<Config>,
@@ -23,6 +26,7 @@ impl Ready {
         Self {
             slots: AtomicPtr::new(ptr::dangling_mut()),
             count: AtomicUsize::new(0),
+            nmi_count: AtomicUsize::new(0),
             text: TextCell::new(),
             config: spin::Once::new(),
         }
@@ -35,19 +39,30 @@ impl Ready {
             self.text.set(Text::new(config.text));
             self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
             // Release: who sees the number sees all of the above, and what `set_up` has done.
+            self.nmi_count.store(if config.way == Way::Published { 0 } else { slots.len() }, Ordering::Release);
             self.count.store(slots.len(), Ordering::Release);
             config
         });
     }
 
     /// The slot of this CPU; `None` before `once`.
-    #[inline(always)]
     pub(crate) fn slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
-        if cpu >= self.count.load(Ordering::Acquire) {
+        self.slot_of(cpu, &self.count)
+    }
+
+    /// The same for an NMI on this CPU; `None`, too, where NMIs are not the profiler's.
+    #[inline(always)]
+    pub(crate) fn nmi_slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
+        self.slot_of(cpu, &self.nmi_count)
+    }
+
+    #[inline(always)]
+    fn slot_of(&self, cpu: usize, count: &AtomicUsize) -> Option<&'static CpuSlot> {
+        if cpu >= count.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `once` stores the slots before their number, of which `cpu` is less; they live for ever and are only
-        // ever shared.
+        // SAFETY: `once` stores the slots before either count, neither of which is more than there are; they live for ever
+        // and are only ever shared.
         Some(unsafe { &*self.slots.load(Ordering::Relaxed).add(cpu) })
     }
 

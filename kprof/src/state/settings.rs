@@ -55,7 +55,7 @@ impl Settings {
 
     /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
     pub(crate) fn most_words(self) -> u64 {
-        16 + 3 * self.depth() as u64
+        (self.depth() as u64).wrapping_mul(3).wrapping_add(16)
     }
 }
 

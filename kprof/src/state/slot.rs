@@ -7,6 +7,7 @@ use super::account::{Counter, HandlerCounters};
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
 use crate::events::Events;
+use crate::handler::Progress;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ pub(crate) struct SamplerPart {
     pub(crate) tick: AtomicU64,
     /// Ticks that found the CPU halted: sent, taken and left out as idle here, without a signal.
     pub(crate) halted: Counter,
+    /// Signals sent again, without a new tick: each may bring an NMI that finds none.
+    pub(crate) resent: Counter,
     /// To be signalled in this round.
     pub(crate) due: AtomicBool,
     /// In the mask of `cpus LIST`.
@@ -54,12 +57,8 @@ pub(crate) struct SamplerPart {
 /// Written by this CPU's handler.
 #[repr(align(128))]
 pub(crate) struct HandlerPart {
-    /// Odd while the handler is at work.
-    pub(crate) sequence: Counter,
-    /// Not 0: a nested NMI has come; cleared by the handler that it interrupted.
-    pub(crate) nested: Counter,
-    /// The last tick number seen.
-    pub(crate) seen: Counter,
+    /// The newest tick taken, and whether a handler is at work.
+    pub(crate) progress: Progress,
     pub(crate) counters: HandlerCounters,
     /// Of the walk before.
     pub(crate) before: Before,
@@ -78,6 +77,7 @@ impl CpuSlot {
             sampler: SamplerPart {
                 tick: AtomicU64::new(0),
                 halted: Counter::new(),
+                resent: Counter::new(),
                 due: AtomicBool::new(false),
                 enabled: AtomicBool::new(true),
                 enabled_before: AtomicBool::new(true),
@@ -87,9 +87,7 @@ impl CpuSlot {
                 own_gaps: AtomicU64::new(0),
             },
             handler: HandlerPart {
-                sequence: Counter::new(),
-                nested: Counter::new(),
-                seen: Counter::new(),
+                progress: Progress::new(),
                 counters: HandlerCounters::new(),
                 before: Before::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
@@ -158,18 +156,13 @@ impl CpuSlot {
 
     /// Whether its handler is at work.
     pub(crate) fn in_handler(&self) -> bool {
-        !Self::is_at_rest(self.handler.sequence.get_acquire())
-    }
-
-    /// Whether this sequence number is that of a handler that is not at work.
-    pub(crate) fn is_at_rest(sequence: u64) -> bool {
-        sequence & 1 == 0
+        self.handler.progress.moment().is_none()
     }
 
     /// Ticks sent that the handler has not seen.
     pub(crate) fn pending(&self) -> u64 {
         // The handler first: what it has seen was sent before.
-        let seen = self.handler.seen.get();
+        let seen = self.handler.progress.seen();
         self.sampler.tick.load(Ordering::Relaxed).saturating_sub(seen)
     }
 }

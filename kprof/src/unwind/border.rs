@@ -14,18 +14,27 @@
 //! registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds them all.
 
 use super::plain::{FIRST_ENTRY, SYSCALL};
+use super::user::{is_user, user_word};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
-/// The border that the kernel found at a stub's instruction.
-pub(super) fn of_entry_frame(frame: EntryFrame, rbp: u64) -> Stop {
+/// What follows a stub's instruction; `None`: the chain from rbp, as anywhere.
+pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop> {
     let (marker, rip_at) = match frame {
-        EntryFrame::OnStack { marker, rip_at } => (marker, Some(rip_at)),
-        EntryFrame::InRegisters { marker } => (marker, None),
+        None => return Some(Stop::Cut(CutReason::Entry)),
+        Some(EntryFrame::Built) => return None,
+        Some(EntryFrame::OnStack { marker, rip_at }) => (marker, Some(rip_at)),
+        Some(EntryFrame::InRegisters { marker }) => (marker, None),
     };
-    Stop::Border { marker: word_of(marker), rip_at, rbp }
+    Some(Stop::Border { marker: word_of(marker), rip_at, rbp })
+}
+
+/// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on there.
+#[inline(always)]
+pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
+    !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
 }
 
 /// The word of an entry's marker. What is neither interrupt nor exception is a system call.
@@ -50,10 +59,11 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.holds(&range, rip_at, 8 * 5) {
             return Stop::Cut(CutReason::Range);
         }
-        // SAFETY: five aligned words of a declared stack.
-        let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(rip_at + offset) });
+        let word = |offset| rip_at.wrapping_add(offset);
+        // SAFETY: `holds` has said that these are aligned words of a range that `stack_of` gave.
+        let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(word(offset)) });
         let interrupted = Registers { rip, cs, rflags, rsp, rbp, rcx: 0 };
-        if cs & 3 == 3 {
+        if is_user(cs) {
             return self.user_behind_border(&interrupted);
         }
         if let Some(stop) = self.code_behind_border(&interrupted) {
@@ -91,12 +101,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if rsp > rip_at { Ok(()) } else { Err(CutReason::Loop) }
     }
 
-    /// User code begins: its marker, its instruction, and its frames where they are asked for.
+    /// User code begins: its marker, its instruction (0: nowhere, or unknown), and its frames where they are asked for.
     pub(super) fn user_behind_border(&mut self, interrupted: &Registers) -> Stop {
         self.sink.push(Marker::User.encode());
-        if interrupted.rip == 0 {
-            return Stop::Root;
+        if self.push_frame(user_word(interrupted.rip)) {
+            self.user(interrupted.rbp)
+        } else {
+            Stop::Cut(CutReason::Depth)
         }
-        if self.push_frame(interrupted.rip) { self.user(interrupted.rbp) } else { Stop::Cut(CutReason::Depth) }
     }
 }

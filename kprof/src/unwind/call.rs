@@ -22,7 +22,10 @@ pub(crate) fn ending_at(address: u64, before: [u8; 8]) -> Option<Call> {
     }
     // FF /2 with its ModR/M byte at each distance from the end at which the rest of the instruction fills the gap.
     let before = u64::from_le_bytes(before);
-    let indirect = (1..=6).any(|rest| is_indirect(before >> (8 * (7 - rest)), rest));
+    let indirect = [1, 2, 3, 4, 5, 6].into_iter().any(|rest: u32| {
+        let distance = 7_u32.wrapping_sub(rest);
+        is_indirect(before.wrapping_shr(distance.wrapping_mul(8)), rest)
+    });
     indirect.then_some(Call::Indirect)
 }
 
@@ -42,14 +45,14 @@ fn modrm_is_call(modrm: u8) -> bool {
 fn operand_bytes(modrm: u8, sib: u8) -> u32 {
     let (mode, base) = (modrm >> 6, modrm & 7);
     let has_sib = mode != 3 && base == 4;
-    let displacement = match mode {
+    let displacement: u32 = match mode {
         0 if base == 5 => 4,
         0 if has_sib && sib & 7 == 5 => 4,
         1 => 1,
         2 => 4,
         _ => 0,
     };
-    1 + u32::from(has_sib) + displacement
+    u32::from(has_sib).wrapping_add(displacement).wrapping_add(1)
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ pub(crate) enum Edge {
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
 /// What `code` says of an address that has none.
 const NO_CODE: [u8; 8] = [0; 8];
-/// How far behind the target of a call RIP may be for its code to be looked through for a prologue.
+/// How far behind the target of a call RIP may be for its code to be looked through for a prologue. All of these together
+/// are bounded by [`super::MOST_SCANNED`].
 const SCAN_BYTES: u64 = 256;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
@@ -42,7 +43,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.holds(range, at.rsp, 8) {
             return;
         }
-        // SAFETY: an aligned word of a declared stack.
+        // SAFETY: `holds` has just said that it is an aligned word of the range, which is one that `stack_of` gave.
         let top = unsafe { self.memory.stack(at.rsp) };
         // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
         if top == at.rbp || self.is_text(top) {
@@ -64,15 +65,15 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.push_frame(caller);
     }
 
-    fn edge_of(&self, at: &Registers, range: &Range<u64>, top: u64) -> Edge {
+    fn edge_of(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Edge {
         let (here, before) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))[7]);
         // After a push of rbp the caller is one word higher.
         let pushed = top == at.rbp;
-        if here == NO_CODE || pushed && !self.holds(range, at.rsp + 8, 8) {
+        if here == NO_CODE || pushed && !self.holds(range, at.rsp.wrapping_add(8), 8) {
             return Edge::None;
         }
-        // SAFETY: an aligned word of a declared stack, as the caller has found; or the next one, as was found here.
-        let word = unsafe { self.memory.stack(at.rsp + 8 * u64::from(pushed)) };
+        // SAFETY: an aligned word of a declared stack, as `edge` has found; or the next one, as `holds` has said here.
+        let word = unsafe { self.memory.stack(at.rsp.wrapping_add(if pushed { 8 } else { 0 })) };
         let Some(call) = self.call_before(word) else { return Edge::None };
         let is_certain = if pushed {
             before == 0x55 && moves_rsp_to_rbp(&here)
@@ -95,18 +96,21 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     /// A word looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to code
     /// that reaches `rip` without making a frame. Had the running function made one, its prologue would lie between.
-    fn is_without_frame(&self, call: Call, rip: u64, pushed: bool) -> bool {
+    fn is_without_frame(&mut self, call: Call, rip: u64, pushed: bool) -> bool {
         let Call::Direct(target) = call else { return false };
-        if rip.wrapping_sub(target) > SCAN_BYTES {
+        let distance = rip.wrapping_sub(target);
+        if distance > SCAN_BYTES || distance > self.scan_left {
             return false;
         }
-        let mut pushes = 0;
+        self.scan_left = self.scan_left.wrapping_sub(distance);
+        let mut pushes = 0_i32;
         for address in target..rip {
             let code = self.code(address);
             if code == NO_CODE || begins_with_prologue(&code) || begins_with_return(&code) || moves_rsp(&code) {
                 return false;
             }
-            pushes += i32::from(code[0] == 0x55) - i32::from(code[0] == 0x5d);
+            let change = i32::from(code[0] == 0x55).wrapping_sub(i32::from(code[0] == 0x5d));
+            pushes = pushes.wrapping_add(change);
         }
         pushes == i32::from(pushed)
     }

@@ -12,12 +12,12 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::border::word_of;
+use super::border::{is_unmarked_entry, word_of};
 use super::plain::{self, FIRST_ENTRY, SHORT_ROUND, SYSCALL};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, MARKER_PAGE};
 use crate::kernel::Kernel;
-use crate::sync::AtomicU64;
+use crate::ring::WORD_SHIFT;
 use core::ops::Range;
 
 /// Where the chain goes after a frame.
@@ -79,20 +79,22 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             match judge(frame, above, &range) {
                 Next::Here if fresh && self.frames_left >= SHORT_ROUND => {
                     let places = self.sink.contiguous(self.frames_left);
-                    let run = plain::run(self.kernel, self.memory, self.text, frame, &range, places);
-                    let taken = (run.end - places.as_ptr().addr()) / size_of::<AtomicU64>();
+                    // SAFETY: `judge` said `Here`, and every range of a walk is one that `stack_of` gave, so a straight one.
+                    let run = unsafe { plain::run(self.kernel, self.memory, self.text, frame, &range, places) };
+                    let taken = run.end.wrapping_sub(places.as_ptr().addr()) >> WORD_SHIFT;
                     self.sink.advance(taken);
-                    self.frames_left -= taken;
+                    self.frames_left = self.frames_left.saturating_sub(taken);
                     (frame, above) = run.stand.next(self.memory);
                     fresh = false;
                 }
                 Next::Here => {
                     // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
-                    let (next, address) = unsafe { (self.memory.stack(frame), self.memory.stack(frame + 8)) };
+                    let (next, address) =
+                        unsafe { (self.memory.stack(frame), self.memory.stack(frame.wrapping_add(8))) };
                     if let Some(stop) = self.return_address(address, frame, next) {
                         return stop;
                     }
-                    (above, frame, fresh) = (frame + 8, next, true);
+                    (above, frame, fresh) = (frame.wrapping_add(8), next, true);
                 }
                 Next::Root => return Stop::Root,
                 Next::Cut(reason) => return Stop::Cut(reason),
@@ -120,8 +122,18 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.push_frame(address) {
             return Some(Stop::Cut(CutReason::Depth));
         }
-        let border = self.kernel.border(address, frame)?;
-        Some(Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp })
+        is_unmarked_entry(self.kernel, address).then(|| self.unmarked_entry(address, frame))
+    }
+
+    /// The end of a run at a stub that leaves no marker word.
+    #[inline(never)]
+    fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
+        match self.kernel.border(address, frame) {
+            Some(border) => {
+                Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp }
+            }
+            None => Stop::Cut(CutReason::Entry),
+        }
     }
 }
 
@@ -129,7 +141,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 #[cold]
 pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
     match word {
-        FIRST_ENTRY..=SYSCALL => Stop::Border { marker: word, rip_at: Some(frame + 16), rbp: next },
+        FIRST_ENTRY..=SYSCALL => Stop::Border { marker: word, rip_at: Some(frame.wrapping_add(16)), rbp: next },
         0 => Stop::Root,
         _ => Stop::Cut(CutReason::NotText),
     }

@@ -9,6 +9,16 @@
 //!     ▲                                                        │ marker word
 //!     └── interrupted registers ◄── border (hardware frame) ◄──┘            └─► user (by read_user)
 //! ```
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 mod border;
 mod call;
@@ -30,6 +40,7 @@ pub(crate) use plain::{Before, Heights, ROUND, Stand, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
+pub(crate) use user::{is_user, user_word};
 
 /// Reads of memory whose addresses the unwinder has checked.
 pub(crate) trait Memory: Copy {
@@ -48,7 +59,7 @@ pub(crate) trait Memory: Copy {
     /// Eight bytes of code from `address`, little endian.
     ///
     /// # Safety
-    /// All eight bytes are kernel text by `Config::text` or [`Kernel::is_text`].
+    /// The first and the last of them are kernel text by [`crate::Config::text`] or [`Kernel::is_text`].
     unsafe fn code(&self, address: u64) -> u64;
 }
 
@@ -60,6 +71,8 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) text: Text,
     pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
+    /// Bytes of code that may still be looked through for a prologue ([`MOST_SCANNED`] in all).
+    pub(crate) scan_left: u64,
     /// The stacks left behind.
     pub(crate) stacks: Stacks,
     /// Walk the user's frames too.
@@ -68,15 +81,26 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) in_interrupt: bool,
 }
 
+/// So many bytes of code are looked through in one walk, at most, to see whether a function has made a frame. What a walk
+/// decodes beside that is a few bytes at each border. Each byte costs some tens of instructions.
+pub(crate) const MOST_SCANNED: u64 = 512;
+
 /// The range that no address is in: where the kernel declared none.
 const NOWHERE: Range<u64> = !7..!7;
+
+/// Whether a declared range can be believed: it holds the address that was asked for, ends at a multiple of 8, and a frame
+/// fits in. Both walks ask this, so of an empty or crooked range no word is ever read.
+#[inline(always)]
+fn is_straight(range: &Range<u64>, address: u64) -> bool {
+    range.end & 7 == 0 && range.contains(&address) && range.end.wrapping_sub(range.start) >= 16
+}
 
 // What every rare part of a walk asks is one function each, not a copy in each of them: the plain part has its own.
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink turns
     /// out to be full, nothing of what it holds is a sample.
     pub(crate) fn run(&mut self, at: &Registers) {
-        let stop = if at.cs & 3 == 3 { self.user(at.rbp) } else { self.innermost(at) };
+        let stop = if is_user(at.cs) { self.user(at.rbp) } else { self.innermost(at) };
         self.go_on(stop, at.rcx);
     }
 
@@ -85,17 +109,17 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let mut stop = Stop::Cut(CutReason::Range);
         if self.holds(&self.stack_of(frame), frame, 16) {
             // SAFETY: aligned words of a declared stack.
-            let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(frame + offset) });
+            let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(u64::wrapping_add(frame, offset)) });
             stop = frame_pointer::not_text(marker, frame, rbp);
         }
         self.go_on(stop, 0);
     }
 
-    /// The interrupted instruction in the frame of an entry stub.
-    pub(crate) fn rip_of(&self, frame: u64) -> Option<u64> {
+    /// The user's instruction in the frame of an entry stub that was entered from user mode.
+    pub(crate) fn user_rip_of(&self, frame: u64) -> Option<u64> {
         let address = frame.wrapping_add(16);
         // SAFETY: an aligned word of a declared stack.
-        self.holds(&self.stack_of(address), address, 8).then(|| unsafe { self.memory.stack(address) })
+        self.holds(&self.stack_of(address), address, 8).then(|| user_word(unsafe { self.memory.stack(address) }))
     }
 
     /// The rest of a walk whose plain beginning, on the stack around `rsp`, is in the sink already.
@@ -107,8 +131,10 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The frames of interrupted kernel code, up to a border or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
-        if let Some(frame) = self.kernel.entry_frame(at) {
-            return border::of_entry_frame(frame, at.rbp);
+        if self.kernel.is_entry_code(at.rip)
+            && let Some(stop) = border::of_entry_frame(self.kernel.entry_frame(at), at.rbp)
+        {
+            return stop;
         }
         let range = self.stack_of(at.rsp);
         if range == NOWHERE {
@@ -134,7 +160,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     fn push_frame(&mut self, address: u64) -> bool {
         let fits = self.frames_left > 0;
         if fits {
-            self.frames_left -= 1;
+            self.frames_left = self.frames_left.saturating_sub(1);
             self.sink.push(address);
         }
         fits
@@ -155,29 +181,27 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The declared range around `address`, or [`NOWHERE`].
     #[inline(never)]
     fn stack_of(&self, address: u64) -> Range<u64> {
-        // Against a kernel that declares nonsense: no address of an empty or crooked range is ever read.
-        let straight =
-            |range: &Range<u64>| range.end & 7 == 0 && range.contains(&address) && range.end - range.start >= 16;
-        self.kernel.stack_range(address).filter(straight).unwrap_or(NOWHERE)
+        self.kernel.stack_range(address).filter(|range| is_straight(range, address)).unwrap_or(NOWHERE)
     }
 
     /// Whether `bytes` from `address` on are words of `range`.
     #[inline(always)]
     fn holds(&self, range: &Range<u64>, address: u64, bytes: u64) -> bool {
-        address & 7 == 0 && address >= range.start && address <= range.end.wrapping_sub(bytes)
+        address & 7 == 0 && range.contains(&address) && range.end.wrapping_sub(address) >= bytes
     }
 
     /// Eight bytes of code from `address`; what is no code is 0, which is no instruction looked for.
     #[inline(never)]
     fn code(&self, address: u64) -> [u8; 8] {
         let missing = address.wrapping_add(8).saturating_sub(self.text.end());
-        let from = if (1..8).contains(&missing) { address - missing } else { address };
+        let from = if (1..8).contains(&missing) { address.wrapping_sub(missing) } else { address };
         if !self.is_code(address) || !self.is_code(from) || !self.is_code(from.wrapping_add(7)) {
             return [0; 8];
         }
-        // SAFETY: first and last byte are kernel text; text ranges are not shorter than an instruction apart, and pages of
-        // text are mapped whole.
+        // SAFETY: the first and the last byte are kernel text, and by the promise of `Kernel` (`is_text`, `Config::text`) each
+        // page with kernel text is mapped whole.
         let bytes = unsafe { self.memory.code(from) };
-        (bytes >> (8 * (address - from))).to_le_bytes()
+        let skipped = address.wrapping_sub(from) as u32;
+        bytes.wrapping_shr(skipped.wrapping_mul(8)).to_le_bytes()
     }
 }

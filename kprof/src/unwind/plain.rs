@@ -5,8 +5,10 @@
 //! plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where this
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
+use super::border::is_unmarked_entry;
 use super::frame_pointer::bound;
-use super::{Memory, Text, TextCell};
+use super::user::{is_user, user_word};
+use super::{Memory, Text, TextCell, is_straight};
 use crate::format::marker::Marker;
 use crate::kernel::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
@@ -54,8 +56,8 @@ impl Stand {
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
         let last = self.0 & !1;
-        // SAFETY: `last` is a judged frame.
-        if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last + 8) } else { (last, last) }
+        // SAFETY: only `run_from` makes these: `last` is the last frame that it found good, an aligned word of the range.
+        if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
     }
 
     /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
@@ -67,10 +69,11 @@ impl Stand {
         if frame & 1 == 1 || heights.end().wrapping_sub(frame) < 8 * 7 {
             return None;
         }
-        // SAFETY: `frame` is a judged frame, so aligned and in the stack, which has five more words above it.
-        let [marker, rip, cs] = [8, 16, 24].map(|offset| unsafe { memory.stack(frame + offset) });
+        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `heights` knows, which has five
+        // more words above the frame's two.
+        let [marker, rip, cs] = [8, 16, 24].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
-        (is_entry && cs & 3 == 3 && rip != 0).then_some((marker, rip, marker < SYSCALL))
+        (is_entry && is_user(cs)).then_some((marker, user_word(rip), marker < SYSCALL))
     }
 }
 
@@ -115,13 +118,13 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     places: &[[AtomicU64; ROUND]],
     guess: impl Fn(usize) -> &'g AtomicU64,
 ) -> Option<Run> {
-    if kernel.entry_frame(at).is_some() {
+    if kernel.is_entry_code(at.rip) {
         return None;
     }
     let range = kernel.stack_range(at.rsp)?;
     let heights = Heights::of(&range);
     // rbp must be good, and not below rsp.
-    if at.rbp < at.rsp || at.rsp < range.start {
+    if at.rbp < at.rsp || !is_straight(&range, at.rsp) {
         return None;
     }
     // Loads between the conditions keep them apart, so that each is one branch.
@@ -143,9 +146,12 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     Some(unsafe { run_from(kernel, memory, at.rbp, heights, text, places, |end| Some(guess(end))) })
 }
 
-/// Goes on from a frame that `judge` has found good in `range`.
+/// Goes on from a frame.
+///
+/// # Safety
+/// `judge` has found `frame` good in `range`, which is one that `is_straight` believes.
 #[inline(never)]
-pub(super) fn run<K: Kernel, M: Memory>(
+pub(super) unsafe fn run<K: Kernel, M: Memory>(
     kernel: &K,
     memory: M,
     text: Text,
@@ -153,7 +159,7 @@ pub(super) fn run<K: Kernel, M: Memory>(
     range: &Range<u64>,
     places: &[AtomicU64],
 ) -> Run {
-    // SAFETY: `frame` was judged.
+    // SAFETY: the caller's promise: so both words of the frame are aligned words of the range.
     unsafe {
         run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, Heights::of(range), text, places.as_chunks().0, |_| None)
     }
@@ -169,6 +175,7 @@ pub(crate) struct Before {
 }
 
 const GUESSES: usize = 4;
+const ROUND_BYTES_SHIFT: u32 = (8 * ROUND).ilog2();
 
 impl Before {
     pub(crate) const fn new() -> Self {
@@ -178,7 +185,13 @@ impl Before {
     /// The guess for the end of a round `bytes` behind the beginning of the record.
     #[inline(always)]
     pub(crate) fn after(&self, bytes: usize) -> &AtomicU64 {
-        &self.frames[bytes / size_of::<[AtomicU64; ROUND]>() % GUESSES]
+        let [first, second, third, fourth] = &self.frames;
+        match bytes >> ROUND_BYTES_SHIFT & (GUESSES - 1) {
+            0 => first,
+            1 => second,
+            2 => third,
+            _ => fourth,
+        }
     }
 }
 
@@ -203,17 +216,17 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
         for place in places {
             // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned, in
             // the range and above it.
-            let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame + 8)) };
+            let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame.wrapping_add(8))) };
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);
-            if !text.contains(address) || kernel.border(address, frame).is_some() {
+            if !text.contains(address) || is_unmarked_entry(kernel, address) {
                 // SAFETY: as above. Read again: to keep it would take another register.
-                let last = unsafe { memory.stack(frame + 8) };
+                let last = unsafe { memory.stack(frame.wrapping_add(8)) };
                 return Run { end: address_of(place), stand: Stand(frame), last, heights };
             }
             let next_height = heights.height(next);
             if next_height <= height {
-                let end = address_of(place) + size_of_val(place);
+                let end = address_of(place).wrapping_add(size_of_val(place));
                 return Run { end, stand: Stand(frame | 1), last: next, heights };
             }
             (frame, height) = (next, next_height);

@@ -28,7 +28,7 @@ impl Stacks {
         }
         let place = self.left.get_mut(self.count).ok_or(CutReason::Range)?;
         *place = from.start;
-        self.count += 1;
+        self.count = self.count.wrapping_add(1);
         Ok(())
     }
 }

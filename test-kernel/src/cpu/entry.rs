@@ -305,17 +305,23 @@ const HEAD: [(u64, u64); 5] = [(0, 0), (5, 8), (6, 16), (7, 24), (9, 24)];
 /// The same where the processor pushed an error code.
 const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15, 24)];
 
-/// Where the border is when the profiler interrupts a stub while rbp is not the stub's own (see [`EntryFrame`]).
-/// Callable in an NMI.
+/// Whether an address is code of a stub. Callable in an NMI.
 #[inline(always)]
-pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
+pub fn is_stub(address: u64) -> bool {
     // SAFETY: constant data of the assembly above.
     let [start, bytes, ..] = unsafe { &entry_places };
-    if at.rip.wrapping_sub(*start) < *bytes { frame_in_stub(*at) } else { None }
+    address.wrapping_sub(*start) < *bytes
 }
 
+/// Where the interrupted registers are when the profiler interrupts a stub. Callable in an NMI.
 #[cold]
-fn frame_in_stub(at: Registers) -> Option<EntryFrame> {
+pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
+    // Between the two ends of a stub rbp is its own. (No NMI comes before the NMI's stub has set it.)
+    frame_unbuilt(*at).or(Some(EntryFrame::Built))
+}
+
+/// The same where rbp is not the stub's own.
+fn frame_unbuilt(at: Registers) -> Option<EntryFrame> {
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
     // SAFETY: constant data of the assembly above.

@@ -111,6 +111,10 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof = cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
+    // The handler as it is in a kernel has few enough instructions to put an NMI before each.
+    let mut handler = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling"]);
+    handler.args(["--test", "every_instruction"]);
+    count_tests(&mut outcome, "an NMI before each instruction of the optimised handler", &mut handler)?;
     Ok(outcome)
 }
 

@@ -17,9 +17,9 @@ use crate::run;
 use crate::toolchain::{self, KERNEL};
 
 /// A port is one file of at most so many lines.
-const TEMPLATE_LINES: usize = 150;
+const TEMPLATE_LINES: usize = 160;
 /// The bare kernel, all of its files.
-const BARE_LINES: usize = 400;
+const BARE_LINES: usize = 420;
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 

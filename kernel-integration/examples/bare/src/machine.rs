@@ -42,6 +42,7 @@ global_asm!(
 .endm
 entry_stub nmi_entry, 0x202, {nmi}
 entry_stub timer_entry, 0x100 + {timer_vector}, {timer}
+entry_end:
 "#,
     page = const MARKER_PAGE as i64, timer_vector = const TIMER_VECTOR, nmi = sym nmi, timer = sym timer,
 );
@@ -49,9 +50,15 @@ entry_stub timer_entry, 0x100 + {timer_vector}, {timer}
 unsafe extern "C" {
     fn nmi_entry();
     fn timer_entry();
+    fn entry_end();
     static stacks: u8;
     pub static text_start: u8;
     pub static text_end: u8;
+}
+
+/// The code of the two stubs.
+pub fn entry_code() -> core::ops::Range<u64> {
+    nmi_entry as *const () as u64..entry_end as *const () as u64
 }
 
 extern "C" fn nmi(&[rbp, _, rip, cs, rflags, rsp]: &[u64; 6]) {

@@ -24,6 +24,12 @@ unsafe impl Kernel for Port {
         Some(machine::stack(machine::cpu())).filter(|stack| stack.contains(&address))
     }
 
+    const MARKED_ENTRIES: bool = true;
+
+    fn is_entry_code(&self, address: u64) -> bool {
+        machine::entry_code().contains(&address)
+    }
+
     fn context(&self) -> Context {
         Context { id: 1, idle: false }
     }

@@ -108,12 +108,12 @@ fn at_the_first_instruction_of_a_syscall_the_user_is_in_registers() {
 #[test]
 fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
     let mut machine = Machine::new(64);
-    machine.frame(STACK + 80, STACK + 160, TEXT + 0x200);
+    machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
     machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
     let border = Border { marker: Marker::Syscall, rip_at: STACK + 240, rbp: 5 };
-    machine.border = Some((TEXT + 0x200, border));
+    machine.border = Some((TEXT + 0x520, border));
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-    assert_eq!(stack, [TEXT + 0x200, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
+    assert_eq!(stack, [TEXT + 0x520, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
 }
 
 #[test]
@@ -127,5 +127,108 @@ fn user_chains_of_every_badness_end_quietly() {
         let (stack, _) = machine.walk(&at);
         assert!(stack.iter().all(|word| *word == 0x40_2000), "{stack:x?}");
         assert!(stack.len() <= 2);
+    }
+}
+
+/// What a program may try to be taken for: each kind of marker, kernel code, the ends of what user mode can address.
+const FORGED: [u64; 8] = [
+    Marker::Syscall.encode(),
+    Marker::Candidate.encode(),
+    Marker::Cut(Ok(CutReason::Loop)).encode(),
+    Marker::User.encode(),
+    crate::format::marker::PUBLISHED_LEAF,
+    TEXT + 0x100,
+    1 << 56,
+    u64::MAX,
+];
+
+#[test]
+fn a_forged_user_instruction_at_an_entry_is_nowhere() {
+    let (fault, user) = (Marker::Exception(14).encode(), Marker::User.encode());
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+        machine.frame(STACK + 200, 0x7fff_0010, fault);
+        machine.hardware_frame(STACK + 216, forged, 0x33, 0x7fff_0000);
+        let at = registers(STACK + 16, STACK + 80);
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
+        // The same by a kernel that shows its borders by hook.
+        machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
+        machine.border =
+            Some((TEXT + 0x520, Border { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 }));
+        assert_eq!(machine.walk(&at).0, [TEXT + 0x520, fault, user, 0], "{forged:#x}");
+        // And inside a stub, where the kernel says where the frame is.
+        let at_stub = Registers { rip: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
+        let entry = EntryFrame::OnStack { marker: Marker::Exception(14), rip_at: STACK + 216 };
+        machine.entry = Some((TEXT + 0x500, entry));
+        assert_eq!(machine.walk(&at_stub).0, [fault, user, 0], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_forged_rcx_at_a_syscall_stub_is_nowhere() {
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
+        let at = Registers { rip: TEXT + 0x500, rcx: forged, ..registers(0x7fff_0000, 0x7fff_0010) };
+        assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), 0], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_forged_word_in_a_users_frame_ends_the_users_chain() {
+    for forged in FORGED {
+        let mut machine = Machine::new(64);
+        machine.user_frames = true;
+        let (first, second) = (0x7fff_0010, 0x7fff_0100);
+        machine.user = [(first, second), (first + 8, 0x40_2000), (second, 0x7fff_0200), (second + 8, forged)].into();
+        machine.user.extend([(0x7fff_0200, 0), (0x7fff_0208, 0x40_3000)]);
+        let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: first, ..Registers::default() };
+        assert_eq!(machine.walk(&at).0, [0x40_2000], "{forged:#x}");
+    }
+}
+
+#[test]
+fn a_user_address_of_five_level_paging_is_kept() {
+    let mut machine = Machine::new(64);
+    machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
+    let last = (1 << 56) - 1;
+    let at = Registers { rip: TEXT + 0x500, rcx: last, ..registers(0x7fff_0000, 0x7fff_0010) };
+    assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), last]);
+}
+
+#[test]
+fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
+    let mut machine = Machine::new(64);
+    // A called B, which was interrupted: at the stub's first instruction rbp is B's, whose frame leads to A.
+    machine.frame(STACK + 200, STACK + 304, TEXT + 0x400);
+    machine.frame(STACK + 304, 0, TEXT + 0x480);
+    machine.hardware_frame(STACK + 80, TEXT + 0x150, 8, STACK + 120);
+    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
+    assert_eq!(machine.walk(&at).0, [cut(CutReason::Entry)], "not A, whose callee B would be missing");
+    // A system call's first instruction: RSP and rbp are the user's choice, here of stale words on this stack.
+    let at = Registers { rip: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
+    assert_eq!(machine.walk(&at).0, [cut(CutReason::Entry)]);
+    // Where the stub has built its frame, the chain is good.
+    machine.entry = Some((TEXT + 0x500, EntryFrame::Built));
+    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
+    assert_eq!(machine.walk(&at).0, [TEXT + 0x400, TEXT + 0x480]);
+}
+
+#[test]
+fn behind_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_truncated() {
+    // The stub has called a handler, which saved B's rbp: the next frame is B's, which leads to A, and B would be missing.
+    for frames_before in [0, 1, 2, 17, 40] {
+        let mut machine = Machine::new(512);
+        let mut at = STACK + 80;
+        for _ in 0..frames_before {
+            machine.frame(at, at + 32, TEXT + 0x200);
+            at += 32;
+        }
+        machine.frame(at, STACK + 2000, TEXT + 0x540);
+        machine.frame(STACK + 2000, 0, TEXT + 0x400);
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        let before = core::iter::repeat_n(TEXT + 0x200, frames_before);
+        assert_eq!(stack, before.chain([TEXT + 0x540, cut(CutReason::Entry)]).collect::<Vec<_>>());
     }
 }

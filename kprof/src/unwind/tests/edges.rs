@@ -110,3 +110,33 @@ fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
         assert_eq!(machine.walk(&at).0, [TEXT + 0x400]);
     }
 }
+
+#[test]
+fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
+    // Interrupts in interrupts, each in a function without a frame, 200 bytes behind its beginning.
+    const LEVELS: u64 = 60;
+    let (caller, target) = (TEXT + 0x300, TEXT + 0x700);
+    let mut machine = Machine::new(64 * LEVELS as usize);
+    machine.depth = 250;
+    machine.code(0x300 - 5, &[0xe8, 0x00, 0x04, 0x00, 0x00]);
+    let base = |level| STACK + 400 * level;
+    for level in 0..LEVELS {
+        let frame = base(level) + 40;
+        machine.set(base(level), caller);
+        machine.frame(frame, base(level + 1) + 40, Marker::Interrupt(33).encode());
+        machine.hardware_frame(frame + 16, target + 200, 8, base(level + 1));
+    }
+    let at = Registers { rip: target + 200, ..registers(base(0), base(0) + 40) };
+    let (stack, _) = machine.walk(&at);
+    let callers = stack.iter().filter(|word| **word == caller).count();
+    let candidates = stack.iter().filter(|word| **word == Marker::Candidate.encode()).count();
+    assert_eq!(
+        (callers as u64, candidates as u64),
+        (LEVELS, LEVELS - 2),
+        "two were looked through, the rest is for the host"
+    );
+    // Eight reads at each border: the instruction, what stands before it, the call.
+    let most = MOST_SCANNED as usize + 8 * LEVELS as usize;
+    let walks = 1 + 3;
+    assert!(machine.decoded.load(Ordering::Relaxed) <= walks * most, "{:?} for {most}", machine.decoded);
+}

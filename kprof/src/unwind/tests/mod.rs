@@ -6,7 +6,7 @@ mod edges;
 mod single_step;
 mod wild;
 
-use super::{Before, Memory, Stacks, Text, TextCell, Walk, innermost};
+use super::{Before, MOST_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost};
 use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{Border, Context, EntryFrame, Kernel, Registers};
 use crate::ring::Sink;
@@ -17,6 +17,8 @@ use std::sync::Mutex;
 
 pub(super) const TEXT: u64 = 0xffff_ffff_8020_0000;
 pub(super) const TEXT_BYTES: usize = 0x1000;
+/// The code of entry stubs, without marker words.
+pub(super) const STUBS: Range<u64> = TEXT + 0x500..TEXT + 0x600;
 pub(super) const STACK: u64 = 0xffff_c000_0000_1000;
 
 /// A kernel whose memory is arrays.
@@ -32,6 +34,8 @@ pub(super) struct Machine {
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
     pub(super) user_frames: bool,
+    /// How often code was read.
+    pub(super) decoded: core::sync::atomic::AtomicUsize,
     /// Every stack word that was read.
     pub(super) read: Mutex<Vec<u64>>,
 }
@@ -80,6 +84,7 @@ impl Machine {
             text: Text::new((TEXT, TEXT + TEXT_BYTES as u64)),
             sink: Sink::over(&places),
             frames_left: self.depth - 1,
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: self.user_frames,
             in_interrupt: false,
@@ -99,6 +104,7 @@ impl Machine {
             }
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
+            walk.scan_left = MOST_SCANNED;
             if self.plain_walk(&mut walk, at, &before) {
                 let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
                 assert_eq!(plain, careful, "plain and careful differ, turn {turn}");
@@ -156,6 +162,9 @@ unsafe impl Kernel for Machine {
     fn read_user(&self, address: u64) -> Option<u64> {
         self.user.get(&address).copied()
     }
+    fn is_entry_code(&self, address: u64) -> bool {
+        STUBS.contains(&address)
+    }
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)
     }
@@ -180,6 +189,7 @@ impl Memory for &Machine {
         ((u128::from(second) << 64 | u128::from(first)) >> shift) as u64
     }
     unsafe fn code(&self, address: u64) -> u64 {
+        self.decoded.fetch_add(1, Ordering::Relaxed);
         let offset = address.checked_sub(TEXT).expect("read below the text") as usize;
         u64::from_le_bytes(self.text[offset..offset + 8].try_into().expect("eight bytes"))
     }

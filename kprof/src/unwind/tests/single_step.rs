@@ -139,6 +139,9 @@ unsafe impl Kernel for Host {
         let range = top - 4096..top;
         range.contains(&address).then_some(range)
     }
+    fn is_entry_code(&self, _address: u64) -> bool {
+        false
+    }
     fn context(&self) -> Context {
         Context { id: 0, idle: false }
     }
@@ -192,6 +195,7 @@ impl Steps {
             text: Text::new(text()),
             sink: Sink::over(&places),
             frames_left: 63,
+            scan_left: MOST_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,

@@ -103,13 +103,26 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
 
 #[test]
 fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
-    // A range that does not hold the address asked for, a crooked one, an empty one.
+    // A range that does not hold the address asked for, crooked ones, empty ones, one too short for a frame. The frame
+    // pointers fit each of them: both the fast path and the slow one must look at the range itself.
     let stack = STACK..STACK + 512;
-    for lie in [OTHER..OTHER + 512, stack.start..stack.end - 4, stack.end..stack.start, stack.end..stack.end] {
-        let mut machine = Machine::new(64);
-        machine.frame(STACK + 80, 0, TEXT + 0x200);
-        machine.lie = Some(lie);
-        assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [cut(CutReason::Range)]);
-        assert!(machine.read.lock().unwrap().is_empty());
+    let lies = [
+        OTHER..OTHER + 512,
+        stack.start..stack.end - 4,
+        stack.end..stack.start,
+        stack.end..stack.end,
+        stack.start..0,
+        stack.start..8,
+        stack.start + 16..stack.start + 24,
+    ];
+    for lie in lies {
+        for rbp in [STACK + 80, STACK + 84, u64::MAX - 15, !7] {
+            let mut machine = Machine::new(64);
+            machine.frame(STACK + 80, 0, TEXT + 0x200);
+            machine.lie = Some(lie.clone());
+            let (stack, _) = machine.walk(&registers(STACK + 16, rbp));
+            assert_eq!(stack, [cut(CutReason::Range)], "{lie:x?}, {rbp:#x}");
+            assert!(machine.read.lock().unwrap().is_empty());
+        }
     }
 }

@@ -1,0 +1,75 @@
+//! What a program can put into a record: addresses of the user half, and 0 for all else. Through the whole handler: the
+//! interrupted instruction itself, and the one behind an entry, which the handler's fast path writes.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use kprof::format::marker::Marker;
+use kprof::format::record::SAMPLE_HEADER_WORDS;
+use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Words that look like the kernel's own, and whether they may stand in a record as they are.
+fn chosen() -> Vec<(u64, bool)> {
+    let mut words = vec![(text(30), false), (0x40_1000, true), ((1 << 56) - 1, true), (1 << 56, false)];
+    words.extend((0xffff_ffff_ffff_f000..=u64::MAX).step_by(0x80).map(|word| (word, false)));
+    // The array's text lies in the host's user half.
+    words.retain(|(word, kept)| *kept || *word >= 1 << 56);
+    words
+}
+
+fn set_up_and_claim() -> (MutexGuard<'static, ()>, Daemon) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    set_up(&PROFILER, &SLOTS, Config { keep_user: true, ..Config::new() });
+    let daemon = Daemon::claim(&PROFILER, 1);
+    daemon.ctl.write(b"keep user").unwrap();
+    (alone, daemon)
+}
+
+/// The stack of one tick at these registers.
+fn sampled(daemon: &Daemon, at: &Registers) -> Vec<u64> {
+    SLOTS[1].raise_tick();
+    assert_eq!(PROFILER.on_nmi(&token(), at), Outcome::Sampled);
+    let mut buffer = [0; 4096];
+    let bytes = daemon.stream.read(&mut buffer).unwrap();
+    let words = words(&buffer[..bytes]);
+    daemon.acknowledge(words[1] + words.len() as u64).unwrap();
+    words[SAMPLE_HEADER_WORDS..].to_vec()
+}
+
+#[test]
+fn no_instruction_of_user_mode_is_written_as_a_kernel_word() {
+    let (_alone, daemon) = set_up_and_claim();
+    for (word, kept) in chosen() {
+        let written = if kept { word } else { 0 };
+        let at = Registers { rip: word, cs: 0x33, rbp: 0, ..registers() };
+        assert_eq!(sampled(&daemon, &at), [written], "the interrupted instruction {word:#x}");
+    }
+}
+
+#[test]
+fn no_instruction_behind_an_entry_is_written_as_a_kernel_word() {
+    let (_alone, daemon) = set_up_and_claim();
+    for keep in ["keep user", "drop user"] {
+        daemon.ctl.write(keep.as_bytes()).unwrap();
+        for (word, kept) in chosen() {
+            let at = registers();
+            let marker = Marker::Exception(14).encode();
+            // g's frame leads to the entry stub's, behind which is the hardware's.
+            for (place, value) in (8..).zip([0x7fff_0000, marker, word, 0x33, 0x202, 0x7fff_0000, 0x2b]) {
+                set(place, value);
+            }
+            let written = if kept { word } else { 0 };
+            assert_eq!(
+                sampled(&daemon, &at),
+                [text(30), text(20), marker, Marker::User.encode(), written],
+                "{keep}, {word:#x}"
+            );
+        }
+    }
+}
