@@ -61,8 +61,12 @@ fn add_by_rustup(target: Target, install: Install) -> Result<()> {
         return Err(missing(format!("--no-install forbids `rustup target add {}`", target.triple)));
     }
     run::output(Command::new("rustup").args(["target", "add", target.triple]))
-        .map(drop)
-        .map_err(|error| missing(format!("{error:#}")))
+        .map_err(|error| missing(format!("{error:#}")))?;
+    // The toolchain in use may be another one than rustup's default, and rustup believes its own list of what is installed.
+    if !installed(target) {
+        return Err(missing(format!("rustup has added {}, and rustc has it not", target.triple)));
+    }
+    Ok(())
 }
 
 /// Finds a way to compile for `target`, and says in one line which it took and why.
