@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
+use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::parts::Parts;
 use crate::toolchain::Choice;
@@ -159,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let (mut passed, mut failed, mut skipped) = (0, 0, Vec::new());
     for (name, _, group) in GROUPS.into_iter().filter(wanted) {
-        let start = Instant::now();
+        let (start, cpu_before) = (Instant::now(), cpu_seconds());
         let outcome = group(&mut context).unwrap_or_else(|error| {
             let mut outcome = Outcome::default();
             outcome.not_passed(&format!("{error:#}"), &error);
@@ -169,7 +170,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             println!("FAILED {name}: {failure}");
         }
         let seconds = start.elapsed().as_secs_f64();
-        println!("{name:15} {:5} passed {:3} failed {seconds:7.1} s", outcome.passed, outcome.failures.len());
+        // Both: on a busy machine the first says little.
+        let cpu = cpu_seconds() - cpu_before;
+        let (good, bad) = (outcome.passed, outcome.failures.len());
+        println!("{name:15} {good:5} passed {bad:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
         passed += outcome.passed;
         failed += outcome.failures.len();
         skipped.extend(outcome.skipped.iter().map(|why| format!("{name}: skipped: {why}")));
@@ -178,6 +182,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     skipped.iter().for_each(|line| println!("{line}"));
     println!("{passed} passed, {failed} failed");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Seconds of CPU time that all programs have taken that were run and have ended.
+fn cpu_seconds() -> f64 {
+    let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| of(usage.user_time()) + of(usage.system_time()))
 }
 
 #[cfg(test)]
