@@ -13,16 +13,19 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::Random;
 use support::kernel::Kernel;
-use support::remote::{Remote, serve};
+use support::remote::{Remote, SERVED, serve};
 use support::{reader, scenario, system};
 
 /// Set in the child: the socket of the kernel. The sample file and the form are its arguments.
 const SOCKET: &str = "KPROF_TEST_SOCKET";
 const SIGKILL: i32 = 9;
+/// A daemon is killed after less than so many requests: those of its start and of several rounds.
+const REQUESTS: u64 = 24;
 
 fn main() {
     if let Some(socket) = std::env::var_os(SOCKET) {
@@ -50,6 +53,17 @@ fn start(socket: &Path, output: &Path) -> Child {
     Command::new(this).arg(output).env(SOCKET, socket).spawn().expect("the daemon starts")
 }
 
+/// Waits until the kernel has answered so many requests more than `before`. Time says nothing: a busy host may not have run the
+/// daemon at all.
+fn until_served(child: &mut Child, before: u64, requests: u64) {
+    let start = Instant::now();
+    while SERVED.load(Ordering::Relaxed) < before + requests {
+        assert_eq!(child.try_wait().expect("it can be asked for"), None, "it has ended by itself");
+        assert!(start.elapsed() < Duration::from_secs(120), "the daemon asks for nothing");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 fn kill_often(kills: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let (socket, output) = (folder.path().join("kernel"), folder.path().join("profiling.txt"));
@@ -61,8 +75,10 @@ fn kill_often(kills: u32) {
     let mut random = Random(2026);
     let (mut in_a_batch, mut before_ack, began) = (0, 0, Instant::now());
     for kill in 0..kills {
+        let before = SERVED.load(Ordering::Relaxed);
         let mut child = start(&socket, &output);
-        std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        until_served(&mut child, before, random.below(REQUESTS));
+        std::thread::sleep(Duration::from_micros(random.below(2_000)));
         child.kill().expect("SIGKILL is sent");
         let status = child.wait().expect("it ends");
         assert_eq!(status.signal(), Some(SIGKILL), "kill {kill}: it had ended by itself: {status:?}");
@@ -73,9 +89,12 @@ fn kill_often(kills: u32) {
         let told = |cpu: &str| kernel.rings.get(&cpu.parse().ok()?).map(|ring| ring.tail);
         before_ack += usize::from(reading.ends.iter().any(|((_, cpu), end)| told(cpu).is_some_and(|told| told < *end)));
     }
+    let before = SERVED.load(Ordering::Relaxed);
     let mut child = start(&socket, &output);
-    std::thread::sleep(Duration::from_millis(300));
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill runs");
+    until_served(&mut child, before, 2 * REQUESTS);
+    // The shell's own `kill`: the program is in a package that may be missing.
+    let sent = Command::new("sh").args(["-c", "kill -TERM $0", &child.id().to_string()]).status().expect("sh runs");
+    assert!(sent.success());
     let status = child.wait().expect("it ends");
     assert!(status.success(), "the last session: {status:?}");
 

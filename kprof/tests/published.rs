@@ -9,7 +9,7 @@ use kprof::format::marker::{CutReason, Facts, MARKER_PAGE, Marker, PUBLISHED_LEA
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
 use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Way};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct Publishing;
 
@@ -70,7 +70,7 @@ fn counter(name: &str) -> u64 {
     line.expect("a counter").parse().unwrap()
 }
 
-/// Samples for a while, then gives the stack of the last sample.
+/// Samples until the core has been looked at a few times, then gives the stack of the last sample.
 fn sample(context: Context, place: Published) -> Option<Vec<u64>> {
     cpu().publish_context(context);
     cpu().publish(place);
@@ -78,8 +78,13 @@ fn sample(context: Context, place: Published) -> Option<Vec<u64>> {
 }
 
 fn sample_on() -> Option<Vec<u64>> {
+    let (before, start) = (counter("taken"), Instant::now());
     PROFILER.start().unwrap();
-    std::thread::sleep(Duration::from_millis(60));
+    // The looks are counted, not the time: a busy host may not run the sampler's thread for a long time.
+    while counter("taken") < before + LOOKS {
+        assert!(start.elapsed() < Duration::from_secs(120), "the sampler does not look");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     PROFILER.stop().unwrap();
     let mut buffer = vec![0; 8 * 8192];
     let daemon = Daemon::claim(&PROFILER, 1);
@@ -101,6 +106,8 @@ fn frame(at: u64, marker: Marker, [rip, cs, rsp, rbp]: [u64; 4]) -> u64 {
     stack(at)
 }
 
+/// Ticks that one call of [`sample`] takes at least.
+const LOOKS: u64 = 5;
 const USER_RIP: u64 = 0x40_0000;
 const USER: [u64; 4] = [USER_RIP, 0x33, 0x7fff_0000, 0];
 const CONTEXT: Context = Context { id: 7, idle: false };
@@ -144,17 +151,16 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(cpu().publish(in_syscall), Published::entry(inner));
     assert_eq!(sample_on().unwrap(), syscall);
 
-    // The stack goes away under the look.
-    READABLE.store(false, Ordering::Relaxed);
-    assert_eq!(sample(CONTEXT, in_syscall), None);
-    READABLE.store(true, Ordering::Relaxed);
-    let torn = counter("lost-torn");
-    assert!(torn > 0);
-    // The entry is left, and its frame written over, under the look.
-    LEAVES.store(true, Ordering::Relaxed);
-    assert_eq!(sample(CONTEXT, in_syscall), None);
-    LEAVES.store(false, Ordering::Relaxed);
-    assert!(counter("lost-torn") > torn);
+    // The stack goes away, or the entry is left and its frame overwritten, while the sampler reads it: the test does either
+    // inside of the read, so that every single look is torn.
+    for (switch, value) in [(&READABLE, false), (&LEAVES, true)] {
+        let [taken, torn] = ["taken", "lost-torn"].map(counter);
+        switch.store(value, Ordering::Relaxed);
+        assert_eq!(sample(CONTEXT, in_syscall), None);
+        switch.store(!value, Ordering::Relaxed);
+        assert!(counter("taken") >= taken + LOOKS);
+        assert_eq!(counter("lost-torn") - torn, counter("taken") - taken);
+    }
 
     // Where there is no frame, or none in a stack, nothing is made up.
     assert_eq!(sample(CONTEXT, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);

@@ -3,7 +3,6 @@
 # cpus: 4
 # append: hz=10000
 # balanced: profiling.txt
-# limit: 200
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
 profiled_start || exit 1

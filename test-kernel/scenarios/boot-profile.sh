@@ -3,7 +3,6 @@
 # accel: icount
 # cpus: 4
 # append: boot-profile=1 cpus=4 hz=50000 ring-words=65536
-# limit: 120
 # balanced: profiling.txt
 # folded: kmain;test_kernel::memory::init
 # folded: kmain;test_kernel::device::acpi::read

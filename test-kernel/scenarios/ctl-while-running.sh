@@ -1,7 +1,6 @@
 # Everything that ctl can change while sampling goes on is changed, and is seen to have changed.
 # accel: icount
 # cpus: 4
-# limit: 500
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

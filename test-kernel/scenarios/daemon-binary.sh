@@ -1,4 +1,5 @@
 # The binary form at ten thousand ticks a second, to the file and to the second serial port: nothing is lost, both fold.
+# accel: icount
 # balanced: profiling.bin
 # folds: serial-2.log
 . /etc/profiled.sh

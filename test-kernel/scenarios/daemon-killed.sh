@@ -1,5 +1,4 @@
 # profiled is killed twenty times with SIGKILL and started again on the same file: every sample is there once.
-# limit: 120
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

@@ -2,7 +2,6 @@
 # stacks go through it to the kernel that called it.
 # accel: icount
 # cpus: 2
-# limit: 200
 # balanced: profiling.txt
 # module: ;test_kernel::workload::module;module_main;
 # module: test_module::module_mix;test_module::module_stir

@@ -1,4 +1,4 @@
 # Made to hang on purpose: proves that the time limit ends a run.
 # expect: time-limit
-# limit: 6
+# limit: 3
 sleep 1000

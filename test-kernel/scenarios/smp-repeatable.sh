@@ -1,7 +1,6 @@
 # Eight CPUs on counted instructions: every loop that waits must give its turn away.
 # cpus: 8
 # accel: icount
-# limit: 120
 # serial: smp: 8 CPUs run
 set -e
 for i in 1 2 3 4 5 6; do

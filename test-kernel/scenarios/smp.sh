@@ -1,6 +1,5 @@
 # Sixteen CPUs: fifteen run threads, jobs go on side by side, their results are right.
 # cpus: 16
-# limit: 120
 # serial: smp: 16 CPUs run
 set -e
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do

@@ -3,7 +3,6 @@
 # verb: sweep
 # accel: icount
 # cpus: 2
-# limit: 200
 # append: ring-words=4194304
 # balanced: profiling.txt
 . /etc/profiled.sh

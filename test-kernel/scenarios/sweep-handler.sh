@@ -4,7 +4,7 @@
 # verb: sweep
 # accel: icount
 # cpus: 2
-# limit: 300
+# limit: 1200
 # append: ring-words=1048576
 # serial: nested: 
 ctl=/scheme/debug/ctl-profiling

@@ -3,7 +3,7 @@
 # verb: sweep
 # accel: icount
 # cpus: 2
-# limit: 300
+# limit: 1200
 # append: ring-words=1024
 # serial: nested: 
 ctl=/scheme/debug/ctl-profiling

@@ -120,7 +120,7 @@ fn kvm_works(qemu: &Path) -> Result<()> {
     let image = run::root().join("target/kvm-probe.bin");
     std::fs::create_dir_all(run::root().join("target"))?;
     std::fs::write(&image, KVM_PROBE)?;
-    let finished = run::caught(probe.arg("-bios").arg(&image), Duration::from_secs(2))?;
+    let finished = run::caught(probe.arg("-bios").arg(&image), Duration::from_secs(10))?;
     // A failure to remove a small file under target is no reason to stop.
     let _ = std::fs::remove_file(&image);
     match finished.status {

@@ -5,7 +5,7 @@
 //! Fails where any of it is not so. Meanwhile the host can be kept busy.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -90,17 +90,7 @@ fn difference(one: &Path, other: &Path) -> Result<Option<String>> {
 
 /// Builds the kernel from a copy of the source in `tree` and compares it with `kernel`.
 fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
-    let root = run::root();
-    let listed = run::output(
-        Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(&root),
-    )?;
-    for name in listed.lines() {
-        let (from, to) = (root.join(name), tree.join(name));
-        if from.is_file() {
-            std::fs::create_dir_all(to.parent().context("a file has a folder")?)?;
-            std::fs::copy(&from, &to).with_context(|| from.display().to_string())?;
-        }
-    }
+    copy_source(&run::root(), tree)?;
     let tree = tree.canonicalize()?;
     let way = toolchain::find(toolchain::KERNEL, Choice::Auto, Install(false))?;
     let elsewhere = build::kernel_in(&tree, way, "profiling", &[])?;
@@ -113,6 +103,20 @@ fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
         );
     }
     std::fs::remove_dir_all(&tree)?;
+    Ok(())
+}
+
+/// Copies a folder without what is built or kept in it. It need not be a git checkout.
+fn copy_source(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        if path.is_dir() && name != "target" && name != ".git" {
+            copy_source(&path, &to.join(name))?;
+        } else if path.is_file() {
+            std::fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        }
+    }
     Ok(())
 }
 

@@ -90,7 +90,7 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
     std::fs::create_dir_all(&share)?;
     let serial = folder.join("serial.log");
     let append = format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz);
-    let limit = Duration::from_secs(60 + 4 * u64::from(seconds));
+    let limit = Duration::from_secs(300 + 20 * u64::from(seconds));
     let machine = Machine::plain(parts, kernel, &share, &serial, (Accel::Tcg, 4), append, limit)?;
     machine.run(&parts.qemu, || ())
 }

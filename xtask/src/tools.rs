@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::run;
 
@@ -11,37 +12,93 @@ use crate::run;
 #[derive(Clone, Copy, Debug)]
 pub struct Install(pub bool);
 
+/// Why something cannot run on this machine: a program is missing and cannot be installed. A test that needs the program is
+/// skipped with this reason; it has not failed.
+#[derive(Debug)]
+pub struct Missing(String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// The error of a [`Missing`] program.
+pub fn missing(why: impl Into<String>) -> anyhow::Error {
+    Missing(why.into()).into()
+}
+
 fn is_root() -> bool {
     run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Installs Debian packages, or says what to type.
+/// An apt-get that asks nothing and waits for other users of the package database.
+fn apt_get(arguments: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(["-o", "DPkg::Lock::Timeout=600", "-o", "APT::Update::Error-Mode=any"]).args(arguments);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// Updates the package lists, once in the life of this process. The lists of a fresh machine are as old as its image: they
+/// name packages that are gone, or that are too old. Says why it failed, if it did: the old lists may still serve.
+fn update_lists() -> Option<&'static str> {
+    static FAILURE: OnceLock<Option<String>> = OnceLock::new();
+    let update = || {
+        eprintln!("updating the package lists");
+        run::output(&mut apt_get(&["update"])).err().map(|error| format!("{error:#}"))
+    };
+    let failure = FAILURE.get_or_init(update).as_deref();
+    if let Some(failure) = failure {
+        eprintln!("the package lists may be old: {failure}");
+    }
+    failure
+}
+
+/// Whether packages may be installed here; else what to type.
+fn may_install(what: &str, hint: &str, install: Install) -> Result<()> {
+    if !install.0 {
+        return Err(missing(format!("{what} is missing and --no-install forbids installing it. Type: {hint}")));
+    }
+    if run::find_program("apt-get").is_none() {
+        return Err(missing(format!(
+            "{what} is missing, and this is neither Debian nor Ubuntu: install it with your package manager"
+        )));
+    }
+    if !is_root() {
+        return Err(missing(format!("{what} is missing. Type: {hint}")));
+    }
+    Ok(())
+}
+
+/// Installs Debian packages from fresh lists, upgrades those that are installed already, or says what to type.
 ///
 /// # Errors
 /// If installing is not allowed or fails; the message has the command.
 pub fn install_packages(packages: &[&str], install: Install) -> Result<()> {
     let list = packages.join(" ");
-    let hint = format!("sudo apt-get install --no-install-recommends {list}");
-    if !install.0 {
-        bail!("{list} is missing and --no-install forbids installing it. Type: {hint}");
-    }
-    if run::find_program("apt-get").is_none() {
-        bail!("{list} is missing, and this is neither Debian nor Ubuntu: install it with your package manager");
-    }
-    if !is_root() {
-        bail!("{list} is missing. Type: {hint}");
-    }
+    let hint = format!("sudo apt-get update && sudo apt-get install --no-install-recommends {list}");
+    may_install(&list, &hint, install)?;
+    let lists = update_lists();
     eprintln!("installing {list}");
-    let apt = |arguments: &[&str]| {
-        run::output(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
-    };
-    let install = [&["install", "-y", "--no-install-recommends"], packages].concat();
-    // A machine that never updated its lists finds nothing: update once, then it must work.
-    if apt(&install).is_err() {
-        apt(&["update"]).with_context(|| format!("package lists. Type: sudo apt-get update && {hint}"))?;
-        apt(&install).with_context(|| format!("{list} cannot be installed. Type: {hint}"))?;
+    run::output(&mut apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())).map(drop).map_err(
+        |error| {
+            let lists = lists.map_or_else(String::new, |failure| format!("; the package lists are old: {failure}"));
+            missing(format!("{list} cannot be installed ({error:#}{lists}). Type: {hint}"))
+        },
+    )
+}
+
+/// The version of a package that apt would install from fresh lists, without its epoch; `None` if it knows none.
+pub fn candidate(package: &str, install: Install) -> Option<String> {
+    if install.0 && is_root() {
+        update_lists();
     }
-    Ok(())
+    let policy = run::output(Command::new("apt-cache").args(["policy", package]).env("LC_ALL", "C")).ok()?;
+    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?.trim();
+    (version != "(none)").then(|| version.split_once(':').map_or(version, |(_, rest)| rest).to_owned())
 }
 
 /// The program `name`; where it is missing, `package` is installed.
@@ -76,19 +133,16 @@ pub fn busybox(install: Install) -> Result<PathBuf> {
         std::fs::copy(installed, &kept)?;
         return Ok(kept);
     }
+    let hint = "sudo apt-get update && sudo apt-get install busybox-static";
     if !install.0 {
-        bail!(
-            "busybox-static is missing and --no-install forbids fetching it. Type: sudo apt-get install busybox-static"
-        );
+        return Err(missing(format!("busybox-static is missing and --no-install forbids fetching it. Type: {hint}")));
     }
     eprintln!("fetching Debian's busybox-static");
-    let download = || run::output(Command::new("apt-get").args(["download", "busybox-static"]).current_dir(folder));
-    if download().is_err() {
-        if is_root() {
-            run::output(Command::new("apt-get").arg("update"))?;
-        }
-        download().context("Type: sudo apt-get update && sudo apt-get install busybox-static")?;
+    if is_root() {
+        update_lists();
     }
+    run::output(apt_get(&["download", "busybox-static"]).current_dir(folder))
+        .map_err(|error| missing(format!("busybox-static cannot be fetched ({error:#}). Type: {hint}")))?;
     let package = std::fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "deb"))

@@ -15,8 +15,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Requests that were answered, of all daemons together.
+pub static SERVED: AtomicU64 = AtomicU64::new(0);
 
 const OPEN: u32 = 1;
 const READ: u32 = 2;
@@ -152,7 +156,9 @@ pub fn serve(listener: &UnixListener, kernel: &Arc<Mutex<Kernel>>) {
         let mut socket = socket.expect("a connection");
         let mut open = BTreeMap::new();
         // The end of the connection, in whatever place, is the death of the daemon.
-        while answer(&mut socket, kernel, &mut open, &mut handles).is_ok() {}
+        while answer(&mut socket, kernel, &mut open, &mut handles).is_ok() {
+            SERVED.fetch_add(1, Ordering::Relaxed);
+        }
         let mut kernel = kernel.lock().expect("not poisoned");
         open.keys().for_each(|handle| kernel.close(u64::from(*handle)));
     }

@@ -234,7 +234,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         cpus: arguments.cpus,
         append,
         // Counted instructions run up to some ten times slower than time does.
-        limit: Duration::from_secs(60 + 20 * u64::from(arguments.seconds)),
+        limit: Duration::from_secs(300 + 20 * u64::from(arguments.seconds)),
     };
     let mut shown = Instant::now();
     let bar = if arguments.live { ProgressBar::hidden() } else { ProgressBar::new_spinner() };

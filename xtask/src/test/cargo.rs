@@ -29,8 +29,9 @@ fn must_succeed(command: &mut Command) -> Result<String> {
 }
 
 /// `cargo fmt`.
-pub fn format(_: &mut Context) -> Result<Outcome> {
+pub fn format(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    toolchain::component("rustfmt", "cargo-fmt", context.install)?;
     outcome.check("cargo fmt", must_succeed(&mut cargo(&["fmt", "--all", "--check"])).map(drop));
     Ok(outcome)
 }
@@ -41,6 +42,7 @@ const HOST: [&str; 7] = ["--workspace", "--exclude", "test-kernel", "--exclude",
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    toolchain::component("clippy", "cargo-clippy", context.install)?;
     let deny = ["--", "-D", "warnings"];
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
@@ -76,32 +78,44 @@ pub fn documentation(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs tests and adds up what their closing lines count.
+/// Runs tests and adds up what their closing lines count. Each failed test counts once, and the first of them carries what
+/// was printed.
 pub fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
     let line = format!("{command:?}");
     let finished = run::caught(command, LIMIT)?;
-    let before = outcome.passed + outcome.failures.len();
-    for line in finished.text.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+    let has_succeeded = finished.status.is_some_and(|status| status.success());
+    count(outcome, name, &line, has_succeeded, &finished.text);
+    Ok(())
+}
+
+fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, text: &str) {
+    let (mut passed, mut failures) = (0, Vec::new());
+    for line in text.lines().filter_map(|line| line.strip_prefix("test result: ")) {
         let count = |what: &str| {
             let words: Vec<&str> = line.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
             words.windows(2).find(|pair| pair[1] == what).and_then(|pair| pair[0].parse::<usize>().ok()).unwrap_or(0)
         };
-        outcome.passed += count("passed");
-        let failed = count("failed");
-        outcome.failures.extend((0..failed).map(|_| format!("{name}: a test failed")));
+        passed += count("passed");
+        failures.extend((0..count("failed")).map(|_| format!("{name}: a test failed")));
         let ignored = count("ignored");
         if ignored > 0 {
-            outcome.failures.push(format!("{name}: {ignored} ignored tests: a test runs or is deleted"));
+            failures.push(format!("{name}: {ignored} ignored tests: a test runs or is deleted"));
         }
     }
-    if !finished.status.is_some_and(|status| status.success()) {
-        let tail: Vec<&str> = finished.text.lines().rev().take(120).collect();
+    if !has_succeeded {
+        let tail: Vec<&str> = text.lines().rev().take(120).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        outcome.failures.push(format!("{name}: {line} did not succeed:\n{}", tail.join("\n")));
-    } else if outcome.passed + outcome.failures.len() == before {
-        outcome.failures.push(format!("{name}: {line} ran no test"));
+        let said = format!("{line} did not succeed:\n{}", tail.join("\n"));
+        match failures.iter_mut().find(|failure| failure.ends_with("a test failed")) {
+            Some(failure) => *failure = format!("{failure}: {said}"),
+            // It was ended, did not compile, or is a test without a closing line.
+            None => failures.push(format!("{name}: {said}")),
+        }
+    } else if passed + failures.len() == 0 {
+        failures.push(format!("{name}: {line} ran no test"));
     }
-    Ok(())
+    outcome.passed += passed;
+    outcome.failures.append(&mut failures);
 }
 
 /// All tests that run on the host, documentation examples too.
@@ -136,4 +150,34 @@ pub fn redox(context: &mut Context) -> Result<Outcome> {
     command.args(["--quiet", "--package", "kprof-daemon"]);
     outcome.check("type check of kprof-daemon", must_succeed(&mut command).map(drop));
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(has_succeeded: bool, text: &str) -> (usize, Vec<String>) {
+        let mut outcome = Outcome::default();
+        count(&mut outcome, "group", "cargo test", has_succeeded, text);
+        (outcome.passed, outcome.failures)
+    }
+
+    #[test]
+    fn a_failed_test_counts_once_and_says_what_was_printed() {
+        let text =
+            "test result: ok. 5 passed; 0 failed; 0 ignored\nboom\ntest result: FAILED. 2 passed; 1 failed; 0 ignored";
+        let (passed, failures) = counted(false, text);
+        assert_eq!((passed, failures.len()), (7, 1));
+        assert!(failures[0].contains("did not succeed") && failures[0].contains("boom"), "{failures:?}");
+    }
+
+    #[test]
+    fn no_tests_ignored_tests_and_a_run_that_was_ended_are_failures() {
+        for (has_succeeded, text) in
+            [(true, ""), (true, "test result: ok. 1 passed; 0 failed; 2 ignored"), (false, "error: could not compile")]
+        {
+            assert_eq!(counted(has_succeeded, text).1.len(), 1, "{text}");
+        }
+        assert_eq!(counted(true, "test result: ok. 3 passed; 0 failed; 0 ignored").1.len(), 0);
+    }
 }

@@ -1,8 +1,8 @@
 //! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
 //!
 //! The template is built with the test kernel, which uses it; here its length is counted. The bare kernel is built, booted
-//! with one CPU (which samples itself) and with two (NMIs), and its serial log folded as it is, other lines in between. Where
-//! a nightly toolchain with `rust-src` is installed, the bare kernel is built with that too, core from source. (The tests of
+//! with one CPU (which samples itself) and with two (NMIs), and its serial log folded as it is, other lines in between. The
+//! bare kernel is built with a nightly toolchain too, core from source, where rustup has one. (The tests of
 //! the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
 use std::path::{Path, PathBuf};
@@ -15,12 +15,13 @@ use super::{Context, Outcome};
 use crate::build;
 use crate::run;
 use crate::toolchain::{self, KERNEL};
+use crate::tools::Install;
 
 /// A port is one file of at most so many lines.
 const TEMPLATE_LINES: usize = 160;
 /// The bare kernel, all of its files.
 const BARE_LINES: usize = 420;
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs the group.
@@ -50,7 +51,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check(name, booted.and_then(|()| look(&fold, &serial, &symbols, sampled_by)));
     }
 
-    match nightly() {
+    match nightly(context.install) {
         Err(why) => outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}")),
         Ok(version) => {
             eprintln!("toolchain: {version}");
@@ -147,16 +148,11 @@ fn lines(folder: &Path) -> Result<usize> {
     Ok(all)
 }
 
-/// The nightly toolchain's version, if it is there with the library's source.
-fn nightly() -> Result<String> {
-    let rustc = |arguments: &[&str]| {
-        let mut command = Command::new("rustc");
-        run::output(command.arg("+nightly").args(arguments).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN"))
-    };
-    let version = rustc(&["--version"]).context("rustup has none")?;
-    let source = Path::new(rustc(&["--print", "sysroot"])?.trim()).join("lib/rustlib/src/rust/library");
-    if !source.is_dir() {
-        bail!("it lacks the component rust-src");
-    }
+/// The nightly toolchain's version; it has the library's source.
+fn nightly(install: Install) -> Result<String> {
+    toolchain::nightly_has("rust-src", install)?;
+    let mut rustc = Command::new("rustc");
+    let version =
+        run::output(rustc.args(["+nightly", "--version"]).env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN"))?;
     Ok(version.trim().to_owned())
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask test`: every test there is, a line per group, and a last line that counts.
+//! `cargo xtask test`: the tests, a line per group with its seconds, and a last line that counts.
 //!
 //! A group is a function in one of the files here. It counts what passed and what failed, and keeps what the failures
-//! said; a step that cannot run on this machine says "skipped" with the reason and counts as neither.
+//! said. What a group needs is installed; a step that still cannot run on this machine is "skipped" with the reason and
+//! counts as neither. Groups that take minutes run with `--thorough` only.
 
 mod cargo;
 mod feature_off;
@@ -17,18 +18,23 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
+use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::parts::Parts;
 use crate::toolchain::Choice;
-use crate::tools::Install;
+use crate::tools::{Install, Missing};
 
-/// Runs every test: format, lint, documentation, host tests, type checks, the kernel in QEMU.
+/// Runs the tests: format, lint, documentation, host tests, type checks, the kernel in QEMU.
 #[derive(Args)]
-#[command(after_help = "Example: only the scenarios whose name has `panic` in it:
+#[command(after_help = "Examples: everything that CI runs; and only the scenarios whose name has `panic` in it:
+  cargo xtask test && cargo xtask test --thorough
   cargo xtask test --only scenarios --filter panic")]
 pub struct Arguments {
-    /// Only this group (see the lines printed)
+    /// Runs the long groups, and only these: fuzzing, sanitizers, sweeps, statistics
     #[arg(long)]
+    thorough: bool,
+    /// Only this group, a long one or not (see the lines printed)
+    #[arg(long, conflicts_with = "thorough")]
     only: Option<String>,
     /// Only scenarios whose name contains this
     #[arg(long, default_value = "")]
@@ -60,8 +66,15 @@ impl Outcome {
     pub fn check(&mut self, name: &str, result: Result<()>) {
         match result {
             Ok(()) => self.passed += 1,
-            Err(error) => self.failures.push(format!("{name}: {error:#}")),
+            Err(error) => self.not_passed(&format!("{name}: {error:#}"), &error),
         }
+    }
+
+    /// Keeps why something has not passed: it has failed, or a program is missing that it needs.
+    fn not_passed(&mut self, said: &str, error: &anyhow::Error) {
+        let is_missing = error.chain().any(|cause| cause.is::<Missing>());
+        let list = if is_missing { &mut self.skipped } else { &mut self.failures };
+        list.push(said.to_owned());
     }
 }
 
@@ -91,28 +104,38 @@ impl Context {
     }
 }
 
-type Group = (&'static str, fn(&mut Context) -> Result<Outcome>);
+/// When a group runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    /// With `cargo xtask test`.
+    Always,
+    /// With `--thorough`.
+    Thorough,
+}
+use Runs::{Always, Thorough};
+
+type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
 const GROUPS: [Group; 18] = [
-    ("format", cargo::format),
-    ("lint", cargo::lint),
-    ("documentation", cargo::documentation),
-    ("host tests", cargo::host_tests),
-    ("ring models", cargo::ring_models),
-    ("redox", cargo::redox),
-    ("readers", readers::run),
-    ("fuzz", fuzz::run),
-    ("proof", proof::run),
-    ("feature off", feature_off::run),
-    ("integration", integration::run),
-    ("scenarios", scenario::run),
-    ("toolchains", scenario::toolchains),
-    ("sweep", path::sweep),
-    ("storm", path::storm),
-    ("path", path::run),
-    ("repeatable", path::repeatable),
-    ("truth", path::truth),
+    ("format", Always, cargo::format),
+    ("lint", Always, cargo::lint),
+    ("documentation", Always, cargo::documentation),
+    ("host tests", Always, cargo::host_tests),
+    ("ring models", Always, cargo::ring_models),
+    ("redox", Always, cargo::redox),
+    ("feature off", Always, feature_off::run),
+    ("integration", Always, integration::run),
+    ("scenarios", Always, scenario::run),
+    ("path", Always, path::run),
+    ("readers", Thorough, readers::run),
+    ("fuzz", Thorough, fuzz::run),
+    ("proof", Thorough, proof::run),
+    ("toolchains", Thorough, scenario::toolchains),
+    ("sweep", Thorough, path::sweep),
+    ("storm", Thorough, path::storm),
+    ("repeatable", Thorough, path::repeatable),
+    ("truth", Thorough, path::truth),
 ];
 
 /// Runs the verb.
@@ -127,27 +150,60 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         fuzz_seconds: arguments.fuzz_seconds,
         parts: None,
     };
-    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| only == name);
-    if !GROUPS.iter().any(|(name, _)| wanted(name)) {
-        let names: Vec<&str> = GROUPS.iter().map(|(name, _)| *name).collect();
+    let wanted = |(name, runs, _): &Group| match arguments.only.as_deref() {
+        Some(only) => only == *name,
+        None => (*runs == Thorough) == arguments.thorough,
+    };
+    if !GROUPS.iter().any(wanted) {
+        let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
         anyhow::bail!("--only: there is no such group; there are: {}", names.join(", "));
     }
-    let (mut passed, mut failed) = (0, 0);
-    for (name, group) in GROUPS.into_iter().filter(|(name, _)| wanted(name)) {
-        let start = Instant::now();
-        let outcome = group(&mut context)
-            .unwrap_or_else(|error| Outcome { failures: vec![format!("{error:#}")], ..Outcome::default() });
+    let (mut passed, mut failed, mut skipped) = (0, 0, Vec::new());
+    for (name, _, group) in GROUPS.into_iter().filter(wanted) {
+        let (start, cpu_before) = (Instant::now(), cpu_seconds());
+        let outcome = group(&mut context).unwrap_or_else(|error| {
+            let mut outcome = Outcome::default();
+            outcome.not_passed(&format!("{error:#}"), &error);
+            outcome
+        });
         for failure in &outcome.failures {
             println!("FAILED {name}: {failure}");
         }
-        for reason in &outcome.skipped {
-            println!("skipped {name}: {reason}");
-        }
         let seconds = start.elapsed().as_secs_f64();
-        println!("{name:15} {:5} passed {:3} failed {seconds:7.1} s", outcome.passed, outcome.failures.len());
+        // Both: on a busy machine the first says little.
+        let cpu = cpu_seconds() - cpu_before;
+        let (good, bad) = (outcome.passed, outcome.failures.len());
+        println!("{name:15} {good:5} passed {bad:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
         passed += outcome.passed;
         failed += outcome.failures.len();
+        skipped.extend(outcome.skipped.iter().map(|why| format!("{name}: skipped: {why}")));
     }
+    // All together at the end, where they are seen: what was not run has not passed.
+    skipped.iter().for_each(|line| println!("{line}"));
     println!("{passed} passed, {failed} failed");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Seconds of CPU time that all programs have taken that were run and have ended.
+fn cpu_seconds() -> f64 {
+    let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| of(usage.user_time()) + of(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools;
+    use anyhow::Context as _;
+
+    #[test]
+    fn what_lacks_a_program_is_skipped_and_what_is_wrong_has_failed() {
+        let mut outcome = Outcome::default();
+        outcome.check("runs", Ok(()));
+        outcome.check("lacks", Err(tools::missing("no qemu")).context("the kernel").context("boots"));
+        outcome.check("is wrong", Err(anyhow::anyhow!("no qemu")));
+        assert_eq!(outcome.passed, 1);
+        assert_eq!(outcome.skipped, ["lacks: boots: the kernel: no qemu"]);
+        assert_eq!(outcome.failures, ["is wrong: no qemu"]);
+    }
 }

@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 
-use super::cargo::{LIMIT, count_tests};
+use super::cargo::count_tests;
 use super::{Context, Outcome};
 use crate::run;
-use crate::toolchain::{self, Choice};
+use crate::toolchain::{self, Choice, nightly_has};
 use crate::tools::{self, Install};
 
 /// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in which
@@ -24,7 +24,7 @@ const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wil
 /// Runs what can be run.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    match nightly_has("miri") {
+    match nightly_has("miri", context.install) {
         Ok(()) => {
             let mut miri = nightly("miri");
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "--features", "profiling"]);
@@ -38,7 +38,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     for (name, sanitizer, runtime) in [("ThreadSanitizer", "thread", "tsan"), ("AddressSanitizer", "address", "asan")] {
         let nightly = match context.toolchain {
             Choice::Distro => Err(anyhow!("--toolchain distro")),
-            _ => nightly_has("rust-src"),
+            _ => nightly_has("rust-src", context.install),
         };
         let test = match nightly {
             Ok(()) => Ok(with_nightly(sanitizer)),
@@ -131,15 +131,4 @@ fn nightly(verb: &str) -> Command {
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO");
     cargo
-}
-
-/// Whether rustup has a nightly with this component.
-fn nightly_has(component: &str) -> Result<()> {
-    let mut rustup = Command::new("rustup");
-    let list = run::caught(rustup.args(["+nightly", "component", "list"]), LIMIT);
-    let text = list.map(|finished| finished.text).unwrap_or_default();
-    if !text.lines().any(|line| line.starts_with(component) && line.contains("(installed)")) {
-        bail!("a nightly with {component} is not installed (`rustup toolchain install nightly -c {component}`)");
-    }
-    Ok(())
 }

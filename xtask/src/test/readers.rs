@@ -1,7 +1,8 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, a decoder of pprof's protocol buffers. They come from npm into a folder under target/.
+//! schema and page, a decoder of pprof's protocol buffers. They come from npm into a folder under target/; npm and a browser
+//! are installed where they are missing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Context, Outcome};
 use crate::run;
+use crate::tools::{self, Install};
 
 /// Nothing here takes longer, whatever happens.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -20,10 +22,8 @@ const CPUS: [u32; 3] = [0, 1, 2];
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let (Some(npm), Some(node)) = (run::find_program("npm"), run::find_program("node")) else {
-        outcome.skipped.push("no npm: the exported files were opened by no reader".into());
-        return Ok(outcome);
-    };
+    let npm = tools::program("npm", "npm", context.install)?;
+    let node = tools::program("node", "nodejs", context.install)?;
     let readers = run::root().join("target/readers");
     std::fs::create_dir_all(&readers)?;
     let sources = run::root().join("xtask/readers");
@@ -49,8 +49,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     export(&exports)?;
     let mut script = Command::new(node);
     script.arg(sources.join("readers.mjs")).arg(&exports).current_dir(&readers);
-    if let Some(browser) = BROWSERS.iter().find_map(|name| run::find_program(name)) {
-        script.arg(browser);
+    match browser(context.install) {
+        Ok(browser) => drop(script.arg(browser)),
+        Err(why) => outcome.skipped.push(format!("speedscope's page was not opened: {why:#}")),
     }
     let done = run::caught(&mut script, LIMIT)?;
     for line in done.text.lines() {
@@ -66,6 +67,21 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         bail!("the readers did not come to their end:\n{}", done.text);
     }
     Ok(outcome)
+}
+
+/// A browser that opens a page, installed if there is none.
+fn browser(install: Install) -> Result<PathBuf> {
+    let found = BROWSERS.iter().find_map(|name| run::find_program(name));
+    let browser = found.map_or_else(|| tools::program(BROWSERS[0], "chromium", install), Ok)?;
+    let mut empty = Command::new(&browser);
+    empty.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "about:blank"]);
+    let done = run::caught(&mut empty, LIMIT)?;
+    // In place of the browser some systems have a script that says where to get it.
+    if !done.status.is_some_and(|status| status.success()) || !done.text.contains("<html>") {
+        let last = done.text.lines().last().unwrap_or_default();
+        bail!("{} does not open an empty page: {last}", browser.display());
+    }
+    Ok(browser)
 }
 
 /// Exports the real Redox profile in every form, and folds it by CPU.

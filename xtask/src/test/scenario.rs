@@ -22,6 +22,9 @@ use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
 use crate::toolchain::{self, Choice};
 
+/// Seconds until a scenario is ended that names no limit: a busy host takes many times longer than a quiet one.
+const LIMIT: u32 = 600;
+
 struct Scenario {
     name: String,
     text: String,
@@ -134,7 +137,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         accel,
         cpus: scenario.number("cpus", 4)?,
         append: format!("scenario={} accel={} {append} {more}", scenario.name, accel.name()),
-        limit: Duration::from_secs(scenario.number("limit", 60)?.into()),
+        limit: Duration::from_secs(scenario.number("limit", LIMIT)?.into()),
     };
     let verdict = machine.run(&parts.qemu, || ())?;
     let expected = match scenario.directive("expect").unwrap_or("success") {
@@ -191,7 +194,7 @@ fn compare_with_host(program: &str, parts: &Parts, share: &Path, folder: &Path) 
     let scratch = folder.join("host");
     std::fs::create_dir_all(&scratch)?;
     let mut command = Command::new(parts.programs.join(program));
-    let host = run::caught(command.current_dir(&scratch), Duration::from_secs(60))?;
+    let host = run::caught(command.current_dir(&scratch), Duration::from_secs(LIMIT.into()))?;
     let guest = std::fs::read_to_string(share.join(format!("{program}.txt"))).context("what the guest wrote")?;
     let different: Vec<String> = host
         .text

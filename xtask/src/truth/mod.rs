@@ -159,7 +159,7 @@ fn machine<'a>(
     // What an earlier run said is not to be taken for this one's.
     std::fs::write(serial, "")?;
     let append = format!("accel={} {more}", accel.name());
-    Machine::plain(parts, kernel, folder, serial, (accel, 2), append, Duration::from_secs(120))
+    Machine::plain(parts, kernel, folder, serial, (accel, 2), append, Duration::from_secs(600))
 }
 
 fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {

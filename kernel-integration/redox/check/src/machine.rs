@@ -55,7 +55,7 @@ pub fn wait_for(text: &str) -> String {
         if let Some(line) = logged().into_iter().rfind(|line| line.contains(text)) {
             return line;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "no line with {text:?} in {:#?}", logged());
+        assert!(start.elapsed() < Duration::from_secs(120), "no line with {text:?} in {:#?}", logged());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -125,7 +125,7 @@ pub fn counter(cpu: usize, name: &str) -> usize {
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}; {:#?}", logged());
+        assert!(start.elapsed() < Duration::from_secs(120), "{what}; {:#?}", logged());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

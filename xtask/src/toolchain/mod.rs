@@ -1,14 +1,17 @@
 //! Ways to compile for targets that are not the host: the target is installed, rustup adds it, or Debian's rustc builds
 //! its standard library from source (design: section 9).
 
+mod prepare;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::run;
-use crate::tools::{self, Install};
+use crate::tools::{Install, missing};
+pub use prepare::{component, nightly_has, prepare_distro};
 
 /// Which way to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,23 +58,13 @@ fn installed(target: Target) -> bool {
 
 fn add_by_rustup(target: Target, install: Install) -> Result<()> {
     if !install.0 {
-        bail!("--no-install forbids `rustup target add {}`", target.triple);
+        return Err(missing(format!("--no-install forbids `rustup target add {}`", target.triple)));
     }
-    run::output(Command::new("rustup").args(["target", "add", target.triple])).map(drop)
-}
-
-/// Sees to it that Debian's rustc, cargo and source are there.
-///
-/// # Errors
-/// With what to type where they cannot be installed.
-pub fn prepare_distro(install: Install) -> Result<()> {
-    let source = PathBuf::from("/usr/lib/rustlib/src/rust/library");
-    let has_source = source.is_dir()
-        || PathBuf::from("/usr/src").read_dir().is_ok_and(|entries| {
-            entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("rustc-"))
-        });
-    if !PathBuf::from("/usr/bin/rustc").is_file() || !PathBuf::from("/usr/bin/cargo").is_file() || !has_source {
-        tools::install_packages(&["rustc-web", "cargo-web", "rust-web-src"], install)?;
+    run::output(Command::new("rustup").args(["target", "add", target.triple]))
+        .map_err(|error| missing(format!("{error:#}")))?;
+    // The toolchain in use may be another one than rustup's default, and rustup believes its own list of what is installed.
+    if !installed(target) {
+        return Err(missing(format!("rustup has added {}, and rustc has it not", target.triple)));
     }
     Ok(())
 }
@@ -84,7 +77,9 @@ pub fn find(target: Target, choice: Choice, install: Install) -> Result<Way> {
     let say = |text: &str| eprintln!("toolchain: {}: {text}", target.triple);
     let has = installed(target);
     match choice {
-        Choice::Installed if !has => bail!("--toolchain installed: rustc has no target {}", target.triple),
+        Choice::Installed if !has => {
+            Err(missing(format!("--toolchain installed: rustc has no target {}", target.triple)))
+        }
         Choice::Auto | Choice::Installed if has => {
             say("installed in the toolchain in use");
             Ok(Way::Toolchain)

@@ -1,0 +1,123 @@
+//! What a way to compile needs is installed: components of rustup's toolchains, Debian's Rust.
+//!
+//! In: what is wanted, and whether anything may be installed. Out: nothing, or a [`tools::Missing`] error that says what to
+//! type. Never takes what is too old: it would be found again, and would break every build from then on.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::run;
+use crate::tools::{self, Install, missing};
+
+/// Sees to it that rustup has a nightly toolchain with this component.
+///
+/// # Errors
+/// If it cannot be installed.
+pub fn nightly_has(component: &str, install: Install) -> Result<()> {
+    let rustup =
+        |arguments: &[&str]| run::output(Command::new("rustup").args(arguments).env_remove("RUSTUP_TOOLCHAIN"));
+    let list = |more: &str| rustup(&["component", "list", "--toolchain", "nightly", more]).unwrap_or_default();
+    let has = |text: String| text.lines().any(|line| line.starts_with(component));
+    if has(list("--installed")) {
+        return Ok(());
+    }
+    let words = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", component];
+    let hint = format!("rustup {}", words.join(" "));
+    if !install.0 {
+        return Err(missing(format!("there is no nightly toolchain with {component}. Type: {hint}")));
+    }
+    eprintln!("installing {component} for the nightly toolchain");
+    // To a nightly that is there the component is added: another nightly would compile everything again.
+    let done = if list("--installed").is_empty() {
+        rustup(&words)
+    } else {
+        rustup(&["component", "add", component, "--toolchain", "nightly"])
+    };
+    done.map(drop).map_err(|error| missing(format!("no nightly toolchain with {component}: {error:#}")))
+}
+
+/// Sees to it that the toolchain in use has this component, by the name of its program.
+///
+/// # Errors
+/// If it cannot be installed.
+pub fn component(name: &str, program: &str, install: Install) -> Result<()> {
+    if run::output(Command::new(program).arg("--version")).is_ok() {
+        return Ok(());
+    }
+    if !install.0 {
+        return Err(missing(format!("there is no {program}. Type: rustup component add {name}")));
+    }
+    run::output(Command::new("rustup").args(["component", "add", name]))
+        .map(drop)
+        .map_err(|error| missing(format!("there is no {program}: {error:#}")))
+}
+
+/// Debian's packages of a new rustc; those named `rustc` and so on stay as old as the release.
+const DISTRO: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+
+/// Sees to it that Debian's rustc, cargo and source are there, new enough and of one version.
+///
+/// # Errors
+/// With what to type where they cannot be installed.
+pub fn prepare_distro(install: Install) -> Result<()> {
+    let Err(why) = distro_is_usable() else { return Ok(()) };
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    // What is too old is not installed in the first place: it would be found, and would break every build.
+    let offered = tools::candidate(DISTRO[0], install);
+    if offered.as_deref().and_then(version_of).is_some_and(|version| Some(version) < version_of(oldest)) {
+        let offered = offered.unwrap_or_default();
+        return Err(missing(format!(
+            "{why}, and this system's newest {} is {offered}, older than {oldest}",
+            DISTRO[0]
+        )));
+    }
+    tools::install_packages(&DISTRO, install)?;
+    distro_is_usable().map_err(|why| missing(format!("{} are installed, but {why}", DISTRO.join(", "))))
+}
+
+/// Whether what is installed of Debian's Rust can build this workspace; else why it cannot.
+fn distro_is_usable() -> Result<(), String> {
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    let version = |program: &str| -> Result<(u32, u32), String> {
+        let text = run::output(Command::new(program).arg("--version")).map_err(|_| format!("there is no {program}"))?;
+        text.split(' ')
+            .nth(1)
+            .and_then(version_of)
+            .ok_or_else(|| format!("{program} does not tell its version: {text}"))
+    };
+    let (rustc, cargo) = (version("/usr/bin/rustc")?, version("/usr/bin/cargo")?);
+    for (name, (major, minor)) in [("rustc", rustc), ("cargo", cargo)] {
+        if Some((major, minor)) < version_of(oldest) {
+            return Err(format!("Debian's {name} is {major}.{minor}, older than {oldest}"));
+        }
+    }
+    let sysroot = run::output(Command::new("/usr/bin/rustc").args(["--print", "sysroot"]))
+        .map_err(|error| format!("Debian's rustc does not tell its sysroot: {error:#}"))?;
+    // Debian's sysroot refers to the source of the same version by a symbolic link.
+    let source = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    if !source.is_file() {
+        return Err(format!("the library's source of Debian's rustc is missing ({})", source.display()));
+    }
+    Ok(())
+}
+
+/// Major and minor number of a version, as `1.96.0+dfsg1-1`.
+fn version_of(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(version_of("1.96.0+dfsg1-1~deb12u2"), Some((1, 96)));
+        assert_eq!(version_of("1.95"), Some((1, 95)));
+        assert!(version_of("1.100.0") > version_of("1.96.1"));
+        assert_eq!(version_of("unknown"), None);
+    }
+}
