@@ -32,7 +32,10 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
         let (Some(stream), Some(owned)) = (slot.stream(), take(shared, StreamName::Cpu(cpu))?) else { continue };
         let (ring, to) = (stream.ring, stream.ring.head());
         let samples = export_ring(&mut lines, cpu, slot, ring, ring.tail(), to)?;
-        owned.free(to, samples);
+        // In overwrite mode the newest records stay for the next export too.
+        if !shared.live.choices().overwrites() {
+            owned.free(to, samples);
+        }
         drop(owned);
         export_account(&mut lines, cpu, slot)?;
     }

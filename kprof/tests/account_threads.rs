@@ -1,0 +1,252 @@
+//! The account under threads: a real sampler, two CPUs that take NMIs, and beside them a daemon, raw readers, exports and
+//! an administrator who changes everything, also CPUs that go away. When all have ended, the account balances, and each
+//! record was delivered once.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::{memory, text, token, words};
+use core::ops::Range;
+use kprof::format::record::{Header, Kind};
+use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Registers, Setup};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Each thread is a CPU, or none.
+struct Threads;
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+}
+
+/// An NMI is on its way to this CPU: one latch, as in hardware.
+static LATCHED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+static STACKS: [[AtomicU64; 64]; 3] = [const { [const { AtomicU64::new(0) }; 64] }; 3];
+
+fn stack(cpu: usize, word: u64) -> u64 {
+    STACKS[cpu].as_ptr().expose_provenance() as u64 + 8 * word
+}
+
+// SAFETY: each thread that takes NMIs has a number and a stack of its own; the text is an array that lives for ever.
+unsafe impl Kernel for Threads {
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        cpus.iter().for_each(|cpu| LATCHED[cpu].store(true, Ordering::SeqCst));
+    }
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        let range = stack(CPU.get(), 0)..stack(CPU.get(), 64);
+        range.contains(&address).then_some(range)
+    }
+    fn is_entry_code(&self, _: u64) -> bool {
+        false
+    }
+    fn context(&self) -> Context {
+        Context { id: CPU.get() as u64, idle: false }
+    }
+    fn sleep_ns(&self, ns: u64) {
+        std::thread::sleep(Duration::from_nanos(ns.min(200_000)));
+    }
+}
+
+static PROFILER: Profiler<Threads> = Profiler::new(Threads);
+static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
+static END: AtomicBool = AtomicBool::new(false);
+/// CPUs that are there.
+static ONLINE: [AtomicBool; 3] = [const { AtomicBool::new(true) }; 3];
+/// Records delivered, as those count who got them.
+static DELIVERED: AtomicU64 = AtomicU64::new(0);
+/// Held while somebody delivers records and counts by the account how many: the daemon's acknowledgements, exports.
+static ACCOUNTING: Mutex<()> = Mutex::new(());
+
+/// Numbers from a seed, as each thread needs them.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Takes its NMIs until the end.
+fn cpu(number: usize) {
+    CPU.set(number);
+    STACKS[number][4].store(stack(number, 8), Ordering::Relaxed);
+    STACKS[number][5].store(text(20), Ordering::Relaxed);
+    STACKS[number][9].store(text(40), Ordering::Relaxed);
+    STACKS[number][2].store(1, Ordering::Relaxed);
+    let at = Registers {
+        rip: text(30),
+        cs: 8,
+        rflags: 1 << 9,
+        rsp: stack(number, 2),
+        rbp: stack(number, 4),
+        ..Registers::default()
+    };
+    let token = token();
+    while !END.load(Ordering::SeqCst) {
+        if ONLINE[number].load(Ordering::SeqCst) && LATCHED[number].swap(false, Ordering::SeqCst) {
+            PROFILER.on_nmi(&token, &at);
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Claims, reads, acknowledges, and vanishes, again and again. No record that it has acknowledged comes again.
+fn daemon(mut dice: Dice) {
+    let (mut acknowledged, mut buffer) = (HashSet::new(), vec![0; 64 * 1024]);
+    while !END.load(Ordering::SeqCst) {
+        let ctl = PROFILER.open_control(10);
+        if ctl.write(b"protocol 1").is_err() {
+            std::thread::yield_now();
+            continue;
+        }
+        for _ in 0..dice.below(20) {
+            let number = 1 + dice.below(2) as usize;
+            let stream = PROFILER.open_stream(number, 10).unwrap();
+            let Ok(bytes) = stream.read(&mut buffer) else { continue };
+            let (read, mut at, mut positions) = (words(&buffer[..bytes]), 0, Vec::new());
+            while at < read.len() {
+                let header = Header::decode(read[at]).expect("whole records");
+                if header.kind == Kind::Sample {
+                    assert!(!acknowledged.contains(&(number, read[at + 1])), "delivered again: {}", read[at + 1]);
+                    positions.push(((number, read[at + 1]), read[at + 1] + u64::from(header.words)));
+                }
+                at += header.words as usize;
+            }
+            let Some((_, end)) = positions.last() else { continue };
+            let _one = ACCOUNTING.lock().unwrap();
+            let before = delivered(number);
+            if ctl.write(format!("ack {number} {end}").as_bytes()).is_ok() {
+                // Nobody else delivers of a claimed stream.
+                DELIVERED.fetch_add(delivered(number) - before, Ordering::SeqCst);
+                acknowledged.extend(positions.into_iter().map(|(position, _)| position));
+            }
+        }
+    }
+}
+
+fn status() -> String {
+    let mut text = String::new();
+    PROFILER.write_status(&mut text).unwrap();
+    text
+}
+
+fn counter(status: &str, number: usize, name: &str) -> u64 {
+    let key = format!("cpu.{number}.{name} ");
+    status.lines().find_map(|line| line.strip_prefix(&key)).expect("a counter").parse().unwrap()
+}
+
+fn delivered(number: usize) -> u64 {
+    counter(&status(), number, "delivered")
+}
+
+/// Reads raw words and writes exports, where nobody has claimed the streams.
+fn unclaimed(mut dice: Dice) {
+    let mut buffer = vec![0; 4096];
+    while !END.load(Ordering::SeqCst) {
+        if dice.below(8) == 0 {
+            let _one = ACCOUNTING.lock().unwrap();
+            let before = delivered(1) + delivered(2);
+            // One that is refused in the middle has delivered what it has written before.
+            let _ = PROFILER.export(&mut String::new());
+            DELIVERED.fetch_add(delivered(1) + delivered(2) - before, Ordering::SeqCst);
+        }
+        let stream = PROFILER.open_stream(1 + dice.below(2) as usize, 20).unwrap();
+        if let Ok(bytes) = stream.read(&mut buffer) {
+            let (read, mut at, mut records) = (words(&buffer[..bytes]), 0, 0);
+            while at < read.len() {
+                assert_eq!(read[at] & !0xff, 0xfedf_ac00, "raw words for who has no claim");
+                at += (read[at] & 0xff) as usize;
+                records += 1;
+            }
+            DELIVERED.fetch_add(records, Ordering::SeqCst);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Changes everything there is to change.
+fn administrator(mut dice: Dice, rounds: u32) {
+    let commands = [
+        "start",
+        "stop",
+        "freeze",
+        "thaw",
+        "mode drop",
+        "mode overwrite",
+        "cpus 1",
+        "cpus 1,2",
+        "depth 5",
+        "depth 64",
+        "lease",
+        "hz 20000",
+        "hz 5000",
+        "stop\nmode drop\nstart",
+        "seed 9\nmark half\nack 1 8",
+        "mode overwrite\nfreeze",
+    ];
+    let mut file = PROFILER.open_control(30);
+    for _ in 0..rounds {
+        let command = commands[dice.below(commands.len() as u64) as usize];
+        let _ = file.write(command.as_bytes());
+        if dice.below(10) == 0 {
+            file = PROFILER.open_control(30);
+        }
+        if dice.below(20) == 0 {
+            let number = 1 + dice.below(2) as usize;
+            ONLINE[number].store(false, Ordering::SeqCst);
+            PROFILER.offline(number);
+            std::thread::yield_now();
+            PROFILER.register(number, || unreachable!("it has its ring")).unwrap();
+            ONLINE[number].store(true, Ordering::SeqCst);
+        }
+        std::thread::sleep(Duration::from_micros(dice.below(500)));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seven threads in real time; the ownership tests run under Miri")]
+fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes_once() {
+    let rounds = std::env::var("KPROF_ROUNDS").map_or(3000, |rounds| rounds.parse().unwrap());
+    let config = Config { tsc_hz: 2_000_000_000, hz: 20_000, text: (text(0), text(256)), ..Config::new() };
+    PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(4096), config }).unwrap();
+    for number in [1, 2] {
+        PROFILER.register(number, || memory(2048)).unwrap();
+    }
+    std::thread::spawn(|| PROFILER.run_sampler(0));
+    std::thread::scope(|scope| {
+        let cpus = [1, 2].map(|number| scope.spawn(move || cpu(number)));
+        let others = [scope.spawn(|| daemon(Dice(1))), scope.spawn(|| unclaimed(Dice(2)))];
+        PROFILER.start().unwrap();
+        administrator(Dice(3), rounds);
+        // All CPUs are there: sampling ends, and every tick is taken.
+        while PROFILER.stop().is_err() {}
+        END.store(true, Ordering::SeqCst);
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        cpus.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let status = status();
+    let mut total = 0;
+    for number in [1, 2] {
+        let count = |name: &str| counter(&status, number, name);
+        assert_eq!(count("pending"), 0, "{status}");
+        assert_eq!(count("sent"), count("taken") + count("merged"), "{status}");
+        let lost: u64 = ["lost-full", "lost-nested", "lost-torn"].map(count).iter().sum();
+        assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"), "{status}");
+        assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"), "{status}");
+        assert!(count("recorded") > 100 && count("delivered") > 0, "little has happened: {status}");
+        total += count("delivered");
+    }
+    assert_eq!(DELIVERED.load(Ordering::SeqCst), total, "each record was delivered once");
+    // What is left comes out by an export.
+    PROFILER.open_control(1).write(b"mode drop").unwrap();
+    PROFILER.export(&mut String::new()).unwrap();
+    assert!([1, 2].into_iter().all(|number| counter(&self::status(), number, "in-ring") == 0));
+}
