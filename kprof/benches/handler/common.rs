@@ -96,7 +96,7 @@ unsafe impl Kernel for BenchKernel {
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         // Stacks are aligned to their size.
         let base = address & !(STACK_BYTES - 1);
-        (base == STACK.load(Ordering::Relaxed)).then_some(base..base + STACK_BYTES)
+        (base == STACK.load(Ordering::Relaxed)).then_some(base..base.wrapping_add(STACK_BYTES))
     }
     #[inline]
     fn is_entry_code(&self, _address: u64) -> bool {

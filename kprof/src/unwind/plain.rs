@@ -123,12 +123,15 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     }
     let range = kernel.stack_range(at.rsp)?;
     let heights = Heights::of(&range);
-    // rbp must be good, and not below rsp.
-    if at.rbp < at.rsp || !is_straight(&range, at.rsp) {
+    // rbp must be good, and not below rsp. Loads between the conditions keep them apart, so that each is one branch.
+    if at.rbp < at.rsp {
         return None;
     }
-    // Loads between the conditions keep them apart, so that each is one branch.
     let start = text.start();
+    if !is_straight(&range, at.rsp) {
+        return None;
+    }
+    let bytes = text.bytes();
     if heights.height(at.rbp) < LOWEST {
         return None;
     }
@@ -138,7 +141,7 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     if word == at.rbp {
         return None;
     }
-    let text = Text { start, bytes: text.bytes() };
+    let text = Text { start, bytes };
     if text.contains(word) || kernel.is_text(word) {
         return None;
     }
@@ -185,13 +188,9 @@ impl Before {
     /// The guess for the end of a round `bytes` behind the beginning of the record.
     #[inline(always)]
     pub(crate) fn after(&self, bytes: usize) -> &AtomicU64 {
-        let [first, second, third, fourth] = &self.frames;
-        match bytes >> ROUND_BYTES_SHIFT & (GUESSES - 1) {
-            0 => first,
-            1 => second,
-            2 => third,
-            _ => fourth,
-        }
+        let [first, ..] = &self.frames;
+        // There is one for every such number: no other is ever given.
+        self.frames.get(bytes >> ROUND_BYTES_SHIFT & (GUESSES - 1)).unwrap_or(first)
     }
 }
 
@@ -212,6 +211,7 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
     let mut height = heights.height(frame);
     // The end is said by its address: a count would take another register.
     let address_of = |place: &AtomicU64| ptr::from_ref(place).addr();
+    let mut end = rounds.as_ptr().addr();
     for places in rounds {
         for place in places {
             // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned, in
@@ -231,7 +231,8 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             }
             (frame, height) = (next, next_height);
         }
-        if let Some(guess) = guess(places.as_ptr_range().end.addr()) {
+        end = places.as_ptr_range().end.addr();
+        if let Some(guess) = guess(end) {
             if guess.load(Ordering::Relaxed) == frame {
                 // Only this CPU's handler writes it: still the same number.
                 frame = guess.load(Ordering::Relaxed);
@@ -241,5 +242,5 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             }
         }
     }
-    Run { end: rounds.as_ptr_range().end.addr(), stand: Stand(frame), last: frame, heights }
+    Run { end, stand: Stand(frame), last: frame, heights }
 }
