@@ -65,7 +65,8 @@ fn frames(symbols: &[Symbol], words: &[u64]) -> String {
         if *word >= 0xffff_ffff_ffff_f000 {
             let (kind, low) = (word >> 8 & 15, word & 255);
             match (kind, low) {
-                (0, _) | (5, 0) => continue,
+                (0, _) => continue,
+                (5, 0) => break,
                 (6, 0) => candidate = true,
                 (1, vector) => frames.push(format!("[interrupt {vector}]")),
                 (2, vector) => frames.push(format!("[exception {vector}]")),
