@@ -85,10 +85,23 @@ pub struct Gap {
     pub from: Option<u64>,
     /// TSC at its end (the last sample of the batch that reports it), if known.
     pub to: Option<u64>,
-    /// Samples lost in it.
+    /// Samples lost in it before they reached the file.
     pub lost: u64,
+    /// Samples that were delivered and cannot be read from the file: damaged or cut out.
+    pub missing: u64,
     /// Ticks merged in it.
     pub merged: u64,
+}
+
+/// Positions that no batch of the file has, between two batches that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// From and one past the end, in words.
+    pub positions: (u64, u64),
+    /// TSC of the last sample before it and of the last one of the batch after it, if known.
+    pub tsc: (Option<u64>, Option<u64>),
+    /// Samples that stood there, by the tick numbers and counters of its neighbours.
+    pub samples: u64,
 }
 
 /// What is known of one CPU.
@@ -106,6 +119,10 @@ pub struct Cpu {
     pub batch_tsc: Option<u64>,
     /// Counters of the newest `# account` line.
     pub account: Option<Counters>,
+    /// Positions that were missing when the batch after them came; some may have come later.
+    pub holes: Vec<Hole>,
+    /// Samples of damaged batches that cannot be read.
+    pub missing: u64,
     /// Complete batches left out because their positions had been seen.
     pub repeated_batches: u64,
 }
@@ -143,6 +160,8 @@ pub struct Boot {
     pub anchors: Vec<(String, u64)>,
     /// Known contexts: id and name.
     pub contexts: BTreeMap<u64, Vec<u8>>,
+    /// The meta stream is here from its first word on: so this is no later recording of the same boot.
+    pub is_from_its_start: bool,
     /// Marks, in file order.
     pub marks: Vec<Mark>,
     /// Settings changed, in file order.
@@ -167,6 +186,16 @@ impl Boot {
             let sum = row.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
+    }
+
+    /// Whether samples of this CPU were delivered to an earlier file.
+    pub fn begins_later(&self, cpu: &Cpu) -> bool {
+        !self.is_from_its_start && cpu.begins_at.is_some_and(|position| position > 0)
+    }
+
+    /// Whether records may have been overwritten, so that what was delivered is less than what was recorded.
+    pub fn overwrites(&self) -> bool {
+        self.header.get("mode").is_some_and(|mode| mode == "overwrite")
     }
 
     /// The id of the boot, empty where there is none.
@@ -214,8 +243,13 @@ impl Profile {
         self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples()).sum()
     }
 
-    /// Samples lost, all CPUs and boots.
+    /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost))
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
+    }
+
+    /// Samples that were delivered and cannot be read, all CPUs and boots.
+    pub fn missing(&self) -> u64 {
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
     }
 }

@@ -163,7 +163,14 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
 }
 
 fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
-    let (lost, samples) = (opened.profile.lost(), opened.profile.samples());
+    let (missing, samples) = (opened.profile.missing(), opened.profile.samples());
+    let lost = opened.profile.lost() - missing;
+    if missing > 0 {
+        found.push(format!(
+            "the file is damaged: {missing} samples that were delivered cannot be read, beside {samples} that can; record again, or \
+             copy the file again"
+        ));
+    }
     if lost * 100 > samples + lost {
         found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
     }

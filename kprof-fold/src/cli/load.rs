@@ -226,7 +226,7 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 /// Losses within the choice: those that batches report, and those that only the account has seen.
 fn lost(profile: &Profile, select: &Select) -> u64 {
     let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.lost, gap.from, gap.to)).sum()
+    gaps.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
 }
 
 /// Merged ticks within the choice.
@@ -247,7 +247,13 @@ impl Loaded {
     }
 
     fn say_losses(&self, talk: Talk) {
-        if self.lost > 0 {
+        let missing = self.profile.missing();
+        if missing > 0 {
+            talk.say(format_args!(
+                "{missing} samples that were delivered cannot be read from the file, and count as lost"
+            ));
+        }
+        if self.lost > 0 && self.profile.lost() > missing {
             let hint = match (self.shown.lost, self.lost_is_attributable) {
                 (false, _) => "not shown; a larger ring or a lower rate helps",
                 (true, true) => "shown as [lost]; a larger ring or a lower rate helps",
