@@ -3,7 +3,8 @@
 //! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 where a claim holds.
 
 use super::args::{Diff, DiffFormat, ImageFile, Input};
-use super::{load, talk, with_output, write_failed};
+use super::out;
+use super::{load, talk};
 use crate::account::Account;
 use crate::diff::{self, output};
 use crate::error::Error;
@@ -36,15 +37,19 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
     let compared = diff::compare(&old, &new, args.confidence, args.subtrees, args.same_work);
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
-    let place = input(args, &args.new, "", Vec::new());
-    with_output(&place, |out| {
+    let symbols = [&args.syms, &args.old_syms, &args.new_syms].into_iter().flatten();
+    let images = args.image.iter().chain(&args.old_image).chain(&args.new_image).map(|image| &image.file);
+    let inputs: Vec<&str> =
+        [&args.old, &args.new].into_iter().chain(symbols).chain(images).map(String::as_str).collect();
+    let output = args.output.as_deref();
+    out::put(output, args.quiet, &inputs, |out| {
         let bytes = match args.format {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
             DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
             DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
             DiffFormat::Flamegraph => flamegraph(args, &old, &new)?,
         };
-        out.write_all(&bytes).and_then(|()| out.flush()).map_err(|error| write_failed(&place, error))
+        out.write_all(&bytes).map_err(|error| out::not_written(output, error))
     })?;
     // A claim that holds is the answer that was asked for and comes first.
     let mut code = old_code.max(new_code);

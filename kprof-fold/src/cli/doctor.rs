@@ -5,7 +5,7 @@
 
 use super::args::{Choice, Input};
 use super::load::{self, Opened};
-use super::{with_output, write_failed};
+use super::out::{with_output, write_failed};
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;

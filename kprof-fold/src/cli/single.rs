@@ -4,7 +4,8 @@
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
 use super::load::{self, Letters, Opened};
-use super::{users, values, with_output, write_failed};
+use super::out::{with_output, write_failed};
+use super::{users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
@@ -17,7 +18,6 @@ use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
@@ -51,8 +51,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let aliasing = aliasing::check(&places(&reading.consumer, &reading.stacks));
     let text = facts::text(&reading.profile, &reading.consumer, (&account, &aliasing), &form, tsc_hz);
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
+    super::print_all(text.as_bytes())?;
     let kept = (reading.profile.samples(), reading.profile.lost());
     let code = load::exit_code(args.limits, &reading.problems, &account, kept);
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);

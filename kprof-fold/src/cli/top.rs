@@ -4,8 +4,9 @@
 //! as text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
+use super::load;
+use super::out::{with_output, write_failed};
 use super::spool::Spool;
-use super::{load, with_output, write_failed};
 use crate::error::Error;
 use crate::output::report;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
