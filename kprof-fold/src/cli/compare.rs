@@ -4,13 +4,14 @@
 
 use super::args::{Diff, DiffFormat, ImageFile, Input};
 use super::out;
-use super::{load, talk};
+use super::{load, nearest, talk};
 use crate::account::Account;
-use crate::diff::{self, output};
+use crate::diff::{self, claim::Claim, output};
 use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
+use crate::symbols::Symbols;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -27,15 +28,16 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
             }
             let (folded, lost) = folded_file(file)?;
             let kept = (folded.samples(), lost);
-            return Ok((folded, load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)));
+            let code = load::exit_code(args.limits, &Problems::default(), &Account::default(), kept);
+            return Ok(Side { folded, symbols: None, code });
         }
         let loaded = load::load(&input, &args.choice)?;
         let code = loaded.exit_code(args.limits);
-        Ok((loaded.folded, code))
+        Ok(Side { folded: loaded.folded, symbols: Some(loaded.symbols), code })
     };
-    let ((old, old_code), (new, new_code)) =
+    let (old, new) =
         (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
-    let compared = diff::compare(&old, &new, args.confidence, args.subtrees, args.same_work);
+    let compared = diff::compare(&old.folded, &new.folded, args.confidence, args.subtrees, args.same_work);
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
     let symbols = [&args.syms, &args.old_syms, &args.new_syms].into_iter().flatten();
     let images = args.image.iter().chain(&args.old_image).chain(&args.new_image).map(|image| &image.file);
@@ -47,12 +49,15 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
             DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
             DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
-            DiffFormat::Flamegraph => flamegraph(args, &old, &new)?,
+            DiffFormat::Flamegraph => flamegraph(args, &old.folded, &new.folded)?,
         };
         out.write_all(&bytes).map_err(|error| out::not_written(output, error))
     })?;
+    for claim in &args.fail_if {
+        refuse_unknown(claim, &compared, [&old, &new])?;
+    }
     // A claim that holds is the answer that was asked for and comes first.
-    let mut code = old_code.max(new_code);
+    let mut code = old.code.max(new.code);
     for claim in &args.fail_if {
         for row in claim.holds(&compared) {
             let (low, high) = (row.change.low * 100.0, row.change.high * 100.0);
@@ -67,6 +72,26 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         }
     }
     Ok(code)
+}
+
+/// One side of the comparison.
+struct Side {
+    folded: Folded,
+    symbols: Option<Symbols>,
+    code: u8,
+}
+
+/// A claim about a function that does not exist would pass for ever. One that exists and has no sample passes rightly.
+fn refuse_unknown(claim: &Claim, compared: &diff::Diff, sides: [&Side; 2]) -> Result<(), Error> {
+    let name = |symbols: &Symbols, number| diff::unify(&symbols.function(number));
+    let is_symbol = |symbols: &Symbols| (0..symbols.len()).any(|number| claim.pattern().fits(&name(symbols, number)));
+    if compared.rows.iter().any(|row| claim.speaks_of(row))
+        || sides.iter().filter_map(|side| side.symbols.as_ref()).any(is_symbol)
+    {
+        return Ok(());
+    }
+    let meant = nearest::did_you_mean(claim.pattern().as_str(), compared.rows.iter().map(|row| &row.name[..]));
+    Err(Error::Usage(format!("--fail-if '{}': neither side has such a function{meant}", claim.as_str())))
 }
 
 fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {

@@ -35,6 +35,8 @@ pub const UNBALANCED: u8 = 5;
 pub struct Loaded {
     /// Stacks of names.
     pub folded: Folded,
+    /// Names.
+    pub symbols: Symbols,
     /// Header and counters.
     pub profile: Profile,
     /// The account.
@@ -175,7 +177,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
     let shown = Shows { lost: lost_is_shown, merged: choice.show.contains(&Beside::Merged) };
     let merged = merged(&profile, &select);
-    let loaded = Loaded { merged, shown, folded, profile, account, problems, lost, lost_is_attributable };
+    let loaded = Loaded { merged, shown, folded, symbols, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }

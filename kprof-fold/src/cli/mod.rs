@@ -9,6 +9,7 @@ pub mod compare;
 pub mod doctor;
 pub mod images;
 pub mod load;
+pub mod nearest;
 pub mod out;
 pub mod places;
 pub mod progress;
