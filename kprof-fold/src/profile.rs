@@ -93,6 +93,38 @@ pub struct Gap {
     pub merged: u64,
 }
 
+/// Fewer ticks than this give no rate: intervals are random.
+const FEW_TICKS: u64 = 20;
+
+/// When the ticks of one CPU came: numbers and times of the first and the last sample of its batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    ends: Option<[(u64, u64); 2]>,
+    /// Ticks and TSC from the first to the last sample of each batch, added up.
+    within: (u64, u64),
+}
+
+impl Ticks {
+    /// Adds a batch from one tick to another, each with its number and TSC.
+    pub fn add(&mut self, first: (u64, u64), last: (u64, u64)) {
+        if first.0 > last.0 || first.1 > last.1 {
+            return;
+        }
+        let ends = self.ends.get_or_insert([first, last]);
+        *ends = [ends[0].min(first), ends[1].max(last)];
+        self.within.0 += last.0 - first.0;
+        self.within.1 += last.1 - first.1;
+    }
+
+    /// Ticks in a second of a TSC clock; of the time between batches too, unless sampling was changed or stopped there.
+    pub fn rate(&self, tsc_hz: f64, settings: &[Mark]) -> Option<f64> {
+        let [first, last] = self.ends?;
+        let changes = settings.iter().any(|setting| first.1 < setting.tsc && setting.tsc < last.1);
+        let (ticks, tsc) = if changes { self.within } else { (last.0 - first.0, last.1.saturating_sub(first.1)) };
+        (ticks >= FEW_TICKS && tsc > 0).then(|| ticks as f64 * tsc_hz / tsc as f64)
+    }
+}
+
 /// Positions that no batch of the file has, between two batches that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
@@ -119,6 +151,8 @@ pub struct Cpu {
     pub batch_tsc: Option<u64>,
     /// Counters of the newest `# account` line.
     pub account: Option<Counters>,
+    /// When its ticks came.
+    pub ticks: Ticks,
     /// Positions that were missing when the batch after them came; some may have come later.
     pub holes: Vec<Hole>,
     /// Samples of damaged batches that cannot be read.

@@ -113,16 +113,9 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     if !(1e8..1e10).contains(&hz) {
         found.push(format!("a TSC clock of {hz} Hz is odd: was it calibrated?"));
     }
-    let (Some(rate), Some(most)) =
-        (boot.number("hz"), boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get("sent").copied()).max())
-    else {
-        return;
-    };
-    let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
-    let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
-    let seconds = from.zip(to).map_or(0.0, |(from, to)| (to - from) as f64 / hz);
-    let reached = most as f64 / seconds;
-    if seconds > 0.1 && reached < 0.8 * rate as f64 {
+    let reached = boot.cpus.values().filter_map(|cpu| cpu.ticks.rate(hz, &boot.settings)).max_by(f64::total_cmp);
+    let (Some(rate), Some(reached)) = (boot.number("hz"), reached) else { return };
+    if reached < 0.8 * rate as f64 {
         let why = match boot.header.get("way").map(String::as_str) {
             Some("self") => "the timer has to come several times as often, or to be set to when the next tick is due",
             _ => "is the sampler CPU alone?",

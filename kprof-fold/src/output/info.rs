@@ -56,8 +56,8 @@ pub fn text(
                 let seconds = span as f64 / hz;
                 let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
                 // Ticks are more than samples: those left out at the source were sent too.
-                if let Some(sent) = cpu.account.as_ref().and_then(|account| account.get("sent")) {
-                    let _ = write!(text, ", {:.1} ticks/s", *sent as f64 / seconds);
+                if let Some(rate) = cpu.ticks.rate(hz, &boot.settings) {
+                    let _ = write!(text, ", {rate:.1} ticks/s");
                 }
                 if let Some(asked) = boot.number("hz") {
                     let _ = write!(text, " of {asked} asked for");

@@ -83,6 +83,12 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     let cpu = boot.cpus.entry(number).or_default();
     let hole = hole(cpu, open, missing);
     cpu.holes.extend(hole);
+    let tick = |name: &str| open.counters.get(name).copied();
+    let ends = tick("first-tick").zip(open.seen.tsc_min()).zip(tick("last-tick").zip(open.seen.tsc_max()));
+    // The ticks are those of the first and the last sample, which must be here.
+    if let Some((first, last)) = ends.filter(|_| missing == 0 && open.lines == open.seen.samples()) {
+        cpu.ticks.add(first, last);
+    }
     cpu.seen.merge(&open.seen);
     cpu.missing += missing;
     remember(&mut cpu.positions, open.positions);
