@@ -77,6 +77,9 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
+    if args.to == Viewer::Pprof {
+        return pprof(args, &opened, rate_hz, tsc_hz);
+    }
     let about = (tsc_hz, rate_hz, &args.input.file[..]);
     let input = export::Input::new(&opened.consumer, &opened.stacks, &opened.symbols, &opened.select, about);
     with_output(&args.input, |out| {
@@ -86,9 +89,26 @@ pub fn export(args: &Export) -> Result<u8, Error> {
                 serde_json::to_writer(&mut *out, &export::speedscope::document(&input)).map_err(Into::into)
             }
             Viewer::Perfetto => export::perfetto::write(&input, &mut *out),
-            Viewer::Pprof => out.write_all(&export::pprof::document(&input)),
+            Viewer::Pprof => Ok(()),
         };
         done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+}
+
+fn pprof(args: &Export, opened: &Opened<Timeline>, rate_hz: Option<u64>, tsc_hz: f64) -> Result<u8, Error> {
+    let clock = opened.consumer.clock(tsc_hz);
+    let lost = opened.profile.lost();
+    let about = export::pprof::About {
+        rate_hz,
+        seconds: opened.consumer.events.last().map_or(0.0, |event| clock.seconds(event)),
+        kernel: &args.input.syms,
+        build_id: opened.profile.boots.iter().find_map(|boot| boot.header.get("build-id")).map(String::as_str),
+        comment: (lost > 0).then(|| format!("{lost} more samples were lost")),
+    };
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    with_output(&args.input, |out| {
+        export::pprof::write(&opened.consumer, names, &about, out).map_err(|error| write_failed(&args.input, error))
     })?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }

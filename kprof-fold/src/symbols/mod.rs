@@ -159,6 +159,16 @@ impl Symbols {
         symbols.table.get(number).start.wrapping_add(symbols.slide)
     }
 
+    /// The program or module that an address belongs to.
+    pub fn image_at(&self, address: u64) -> Option<&Placed> {
+        self.images.at(address).map(|(_, image)| image)
+    }
+
+    /// The name of an inlined function as it is to be shown.
+    pub fn shown<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.merge_generics { Cow::Owned(name::merge_generics(name)) } else { Cow::Borrowed(name) }
+    }
+
     /// The image that an address belongs to: `kernel`, `user`, or the name that the profile has for it.
     pub fn image_name(&self, address: u64) -> &str {
         let other = if address >> 63 == 1 { "kernel" } else { "user" };
@@ -183,7 +193,7 @@ impl Symbols {
         };
         for Inlined { name, location } in self.inlined(address) {
             let mark = if name.is_some() { INLINED } else { "" };
-            let name = name.map(|name| if self.merge_generics { name::merge_generics(&name) } else { name });
+            let name = name.as_deref().map(|name| self.shown(name));
             let name = name.as_deref().unwrap_or(&function);
             match location.filter(|_| self.with_lines) {
                 Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),

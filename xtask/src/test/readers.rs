@@ -1,5 +1,6 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, a decoder of pprof's protocol buffers. They come from npm into a folder under target/.
+//! schema and page, a decoder of pprof's protocol buffers, `go tool pprof`. Go is Debian's; the others come from npm into a
+//! folder under target/.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::cargo::count_tests;
 use super::{Context, Outcome};
-use crate::run;
+use crate::{run, tools};
 
 /// Nothing here takes longer, whatever happens.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -20,6 +22,7 @@ const CPUS: [u32; 3] = [0, 1, 2];
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    go(context, &mut outcome)?;
     let (Some(npm), Some(node)) = (run::find_program("npm"), run::find_program("node")) else {
         outcome.skipped.push("no npm: the exported files were opened by no reader".into());
         return Ok(outcome);
@@ -66,6 +69,18 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         bail!("the readers did not come to their end:\n{}", done.text);
     }
     Ok(outcome)
+}
+
+/// The tests of kprof-fold that need `go tool pprof`; without it they skip themselves.
+fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
+    if let Err(reason) = tools::program("go", "golang-go", context.install) {
+        outcome.skipped.push(format!("no go tool pprof: {reason:#}"));
+        return Ok(());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tests = Command::new(cargo);
+    tests.args(["test", "--quiet", "--package", "kprof-fold", "--test", "pprof"]).current_dir(run::root());
+    count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
 }
 
 /// Exports the real Redox profile in every form, and folds it by CPU.
