@@ -59,6 +59,9 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         cpus(boot, &mut found);
         clock(boot, opened.tsc_hz, &mut found);
     }
+    if let Some(why) = &opened.doubt {
+        found.push(format!("wrong kernel image? {why}. Give the image that ran"));
+    }
     for cpu in &opened.account.cpus {
         // What was sent to an entry that is not reached is pending for ever; that has been said.
         if cpu.counters.get("taken") != Some(&0) {

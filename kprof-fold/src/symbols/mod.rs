@@ -10,6 +10,7 @@ pub mod frame;
 pub mod image;
 pub mod name;
 pub mod nm;
+pub mod plausible;
 pub mod table;
 pub mod users;
 
@@ -115,6 +116,17 @@ impl Symbols {
         let within = |range: &(u64, u64)| range.0 <= address && address < range.1;
         let is_user = self.user_is_foreign && address >> 63 == 0 && !self.kernel_text.as_ref().is_some_and(within);
         is_user || self.nameless.iter().any(within) || address.wrapping_sub(NOWHERE) < 2
+    }
+
+    /// Whether an address of the kernel's half is in no image beside the kernel.
+    pub fn is_of_the_kernel(&self, address: u64) -> bool {
+        self.images.at(address).is_none() && !self.is_foreign(address)
+    }
+
+    /// Whether nobody says how long the symbol with this number is.
+    pub fn is_unsized(&self, number: usize) -> bool {
+        let (symbols, number) = self.from(number);
+        symbols.table.get(number).size == 0
     }
 
     /// The profile names an image in this range, and there are no symbols for it.
