@@ -12,6 +12,7 @@ use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
 use crate::symbols::Symbols;
+use crate::symbols::name::visible;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -152,7 +153,7 @@ fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error>
     let options = inferno::differential::Options { normalize: true, strip_hex: false };
     inferno::differential::from_readers(options, &old[..], &new[..], &mut both).map_err(failed)?;
     let mut options = inferno::flamegraph::Options::default();
-    options.title = format!("from {} (OLD) to {} (NEW)", args.old, args.new);
+    options.title = visible(&format!("from {} (OLD) to {} (NEW)", args.old, args.new)).into_owned();
     options.subtitle = Some("red grew, blue shrank; widths are those of NEW".to_owned());
     options.count_name = "samples".to_owned();
     let mut svg = Vec::new();

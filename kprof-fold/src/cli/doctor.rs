@@ -12,6 +12,7 @@ use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
 use crate::profile::Boot;
 use crate::symbols::Symbols;
+use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
 
 /// Exit code: something is wrong.
@@ -45,6 +46,7 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     } else {
         found.iter().map(|line| format!("- {line}\n")).collect()
     };
+    let text = visible_lines(&text);
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
     // A limit that was asked for and is passed says more than that something was found.
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })

@@ -14,6 +14,7 @@ use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
+use crate::symbols::name::{visible, visible_lines};
 use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
@@ -51,7 +52,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let aliasing = aliasing::check(&places(&reading.consumer, &reading.stacks));
     let text = facts::text(&reading.profile, &reading.consumer, (&account, &aliasing), &form, tsc_hz);
-    super::print_all(text.as_bytes())?;
+    super::print_all(visible_lines(&text).as_bytes())?;
     let kept = (reading.profile.samples(), reading.profile.lost());
     let code = load::exit_code(args.limits, &reading.problems, &account, kept);
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
@@ -129,7 +130,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
             format!("no sample with lines in a function `{}`", args.function.as_str()),
         ));
     }
-    let text = lines::text(&found, profile);
+    let text = visible_lines(&lines::text(&found, profile)).into_owned();
     with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(opened.exit_code(args.input.limits(), consumer.events.len()))
 }
@@ -139,7 +140,7 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
-    let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
+    let title = format!("{}{}", visible(&args.input.file), report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
     with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
