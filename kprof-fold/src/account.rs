@@ -59,7 +59,7 @@ impl Account {
     pub fn of(profile: &Profile) -> Self {
         let mut cpus = Vec::new();
         for (boot_index, boot) in profile.boots.iter().enumerate() {
-            let overwrites = boot.header.get("mode").is_some_and(|mode| mode == "overwrite");
+            let overwrites = boot.overwrites();
             for (number, cpu) in &boot.cpus {
                 let is_final = cpu.account.is_some();
                 let counters = cpu.account.clone().unwrap_or_else(|| cpu.batch.clone());
@@ -67,7 +67,7 @@ impl Account {
                     continue;
                 }
                 let in_file = cpu.seen.samples();
-                let begins_later = cpu.begins_at.is_some_and(|position| position > 0);
+                let begins_later = boot.begins_later(cpu);
                 let (boot, cpu_number, faults) = (boot_index, *number, vec![]);
                 let mut one = CpuAccount { boot, cpu: cpu_number, counters, in_file, begins_later, is_final, faults };
                 if is_final {

@@ -23,8 +23,12 @@ pub enum Kind {
     VoidBatch,
     /// A batch whose positions overlap those of an earlier one in part.
     Overlap,
-    /// A batch whose end names another number of samples than stand there.
+    /// A batch whose end names more samples than can be read.
     BatchCount,
+    /// A batch whose first or last line is damaged, and whose samples are used.
+    BatchLine,
+    /// Positions that no batch of the file has.
+    Hole,
     /// A damaged line or gap of the serial form.
     Serial,
     /// A damaged chunk of the binary form.
@@ -36,13 +40,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Sample,
         Self::LongLine,
         Self::Metadata,
         Self::VoidBatch,
         Self::Overlap,
         Self::BatchCount,
+        Self::BatchLine,
+        Self::Hole,
         Self::Serial,
         Self::Chunk,
         Self::Symbol,
@@ -61,7 +67,9 @@ impl Kind {
             Self::Metadata => "metadata lines skipped",
             Self::VoidBatch => "batches without an end left out",
             Self::Overlap => "batches that overlap earlier ones left out",
-            Self::BatchCount => "batches whose end names another number of samples left out",
+            Self::BatchCount => "batches with fewer samples than they name",
+            Self::BatchLine => "batches with a damaged first or last line",
+            Self::Hole => "holes between batches",
             Self::Serial => "serial lines damaged or missing",
             Self::Chunk => "binary chunks skipped",
             Self::Symbol => "symbol lines skipped",

@@ -85,10 +85,55 @@ pub struct Gap {
     pub from: Option<u64>,
     /// TSC at its end (the last sample of the batch that reports it), if known.
     pub to: Option<u64>,
-    /// Samples lost in it.
+    /// Samples lost in it before they reached the file.
     pub lost: u64,
+    /// Samples that were delivered and cannot be read from the file: damaged or cut out.
+    pub missing: u64,
     /// Ticks merged in it.
     pub merged: u64,
+}
+
+/// Fewer ticks than this give no rate: intervals are random.
+const FEW_TICKS: u64 = 20;
+
+/// When the ticks of one CPU came: numbers and times of the first and the last sample of its batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    ends: Option<[(u64, u64); 2]>,
+    /// Ticks and TSC from the first to the last sample of each batch, added up.
+    within: (u64, u64),
+}
+
+impl Ticks {
+    /// Adds a batch from one tick to another, each with its number and TSC.
+    pub fn add(&mut self, first: (u64, u64), last: (u64, u64)) {
+        if first.0 > last.0 || first.1 > last.1 {
+            return;
+        }
+        let ends = self.ends.get_or_insert([first, last]);
+        *ends = [ends[0].min(first), ends[1].max(last)];
+        self.within.0 += last.0 - first.0;
+        self.within.1 += last.1 - first.1;
+    }
+
+    /// Ticks in a second of a TSC clock; of the time between batches too, unless sampling was changed or stopped there.
+    pub fn rate(&self, tsc_hz: f64, settings: &[Mark]) -> Option<f64> {
+        let [first, last] = self.ends?;
+        let changes = settings.iter().any(|setting| first.1 < setting.tsc && setting.tsc < last.1);
+        let (ticks, tsc) = if changes { self.within } else { (last.0 - first.0, last.1.saturating_sub(first.1)) };
+        (ticks >= FEW_TICKS && tsc > 0).then(|| ticks as f64 * tsc_hz / tsc as f64)
+    }
+}
+
+/// Positions that no batch of the file has, between two batches that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    /// From and one past the end, in words.
+    pub positions: (u64, u64),
+    /// TSC of the last sample before it and of the last one of the batch after it, if known.
+    pub tsc: (Option<u64>, Option<u64>),
+    /// Samples that stood there, by the tick numbers and counters of its neighbours.
+    pub samples: u64,
 }
 
 /// What is known of one CPU.
@@ -106,6 +151,12 @@ pub struct Cpu {
     pub batch_tsc: Option<u64>,
     /// Counters of the newest `# account` line.
     pub account: Option<Counters>,
+    /// When its ticks came.
+    pub ticks: Ticks,
+    /// Positions that were missing when the batch after them came; some may have come later.
+    pub holes: Vec<Hole>,
+    /// Samples of damaged batches that cannot be read.
+    pub missing: u64,
     /// Complete batches left out because their positions had been seen.
     pub repeated_batches: u64,
 }
@@ -143,6 +194,8 @@ pub struct Boot {
     pub anchors: Vec<(String, u64)>,
     /// Known contexts: id and name.
     pub contexts: BTreeMap<u64, Vec<u8>>,
+    /// The meta stream is here from its first word on: so this is no later recording of the same boot.
+    pub is_from_its_start: bool,
     /// Marks, in file order.
     pub marks: Vec<Mark>,
     /// Settings changed, in file order.
@@ -167,6 +220,16 @@ impl Boot {
             let sum = row.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
+    }
+
+    /// Whether samples of this CPU were delivered to an earlier file.
+    pub fn begins_later(&self, cpu: &Cpu) -> bool {
+        !self.is_from_its_start && cpu.begins_at.is_some_and(|position| position > 0)
+    }
+
+    /// Whether records may have been overwritten, so that what was delivered is less than what was recorded.
+    pub fn overwrites(&self) -> bool {
+        self.header.get("mode").is_some_and(|mode| mode == "overwrite")
     }
 
     /// The id of the boot, empty where there is none.
@@ -214,8 +277,13 @@ impl Profile {
         self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples()).sum()
     }
 
-    /// Samples lost, all CPUs and boots.
+    /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost))
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
+    }
+
+    /// Samples that were delivered and cannot be read, all CPUs and boots.
+    pub fn missing(&self) -> u64 {
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
     }
 }

@@ -48,11 +48,13 @@ impl Traits {
         if words.first().is_some_and(|first| first >> 63 != 0) {
             bits |= Self::KERNEL;
         }
-        for word in words {
-            match Marker::decode(*word) {
-                Some(Marker::Facts(Facts(low))) => bits |= u32::from(low),
-                Some(Marker::Interrupt(_) | Marker::Exception(_)) => bits |= Self::BORDER,
-                _ => {}
+        // The kernel writes the facts directly behind the first address. What user code has on its stack says nothing.
+        if let Some(Marker::Facts(Facts(low))) = words.get(1).and_then(|word| Marker::decode(*word)) {
+            bits |= u32::from(low);
+        }
+        for word in words.iter().take_while(|word| *word >> 63 != 0 && **word != Marker::User.encode()) {
+            if let Some(Marker::Interrupt(_) | Marker::Exception(_)) = Marker::decode(*word) {
+                bits |= Self::BORDER;
             }
         }
         if bits & u32::from(Facts::IDLE) != 0 && bits & Self::BORDER == 0 {
@@ -390,5 +392,8 @@ mod tests {
         assert!(idle.is_idle() && idle.interrupts_off());
         let serving = Traits::of(&[1 << 63, facts(Facts::IDLE), Marker::Interrupt(33).encode()]);
         assert!(!serving.is_idle() && serving.in_interrupt());
+        let user = Marker::User.encode();
+        let forged = Traits::of(&[1 << 63, user, Marker::Interrupt(33).encode(), facts(Facts::INTERRUPTS_OFF)]);
+        assert!(!forged.in_interrupt() && !forged.interrupts_off());
     }
 }

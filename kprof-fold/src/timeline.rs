@@ -7,6 +7,7 @@ use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
 use crate::stacks::StackId;
+use crate::symbols::name::visible;
 use std::collections::{BTreeMap, HashMap};
 
 /// One sample.
@@ -91,7 +92,8 @@ impl Consumer for Timeline {
             Some(number) => *number,
             None => {
                 let number = self.contexts.len() as u32;
-                self.contexts.push(String::from_utf8_lossy(&unescape(sample.context)).into_owned());
+                let name = unescape(sample.context);
+                self.contexts.push(visible(&String::from_utf8_lossy(&name)).into_owned());
                 self.numbers.insert(sample.context.to_vec(), number);
                 number
             }

@@ -97,3 +97,27 @@ fn folded_stacks_that_say_what_was_lost_are_held_to_it() {
     assert_eq!(run(&["diff", &file, &file, "--max-loss", "10%"]).status.code(), Some(0));
     assert_eq!(run(&["diff", &file, &file, "--max-loss", "9%"]).status.code(), Some(3));
 }
+
+#[test]
+fn a_claim_speaks_of_functions_that_exist_whether_they_were_sampled_or_not() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (file, syms) = (folder.join("limits-claim"), folder.join("limits-claim.syms"));
+    fs::write(&file, profile(0x1000, BALANCED)).expect("the test folder is writable");
+    fs::write(&syms, "ffffffff80001000 t mm::map\nffffffff80002000 t mm::unmap\n")
+        .expect("the test folder is writable");
+    let (file, syms) = (file.display().to_string(), syms.display().to_string());
+    let diff = |claim: &str| run(&["diff", "-q", &file, &file, "--syms", &syms, "--fail-if", claim]);
+    for (claim, code) in [
+        ("mm::map > +2%", Some(0)),
+        ("own  mm::map > +2%", Some(0)),
+        ("mm::unmap > +2%", Some(0)),
+        ("own mm::* > +2%", Some(0)),
+        ("mm::mapp > +2%", Some(2)),
+        ("own  own > +2%", Some(2)),
+    ] {
+        let done = diff(claim);
+        assert_eq!(done.status.code(), code, "{claim}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let said = diff("mm::mapp > +2%").stderr;
+    assert!(String::from_utf8_lossy(&said).contains("did you mean `mm::map`"), "{}", String::from_utf8_lossy(&said));
+}

@@ -8,6 +8,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { gunzipSync } from "node:zlib";
 
 const [folder, browser] = process.argv.slice(2);
 const require = createRequire(pathToFileURL(join(process.cwd(), "package.json")));
@@ -53,7 +54,7 @@ async function check(name, body) {
 
 await check("pprof, decoded by pprof-format", () => {
   const { Profile } = require("pprof-format");
-  const profile = Profile.decode(readFileSync(join(folder, "pprof")));
+  const profile = Profile.decode(gunzipSync(readFileSync(join(folder, "pprof"))));
   const text = (number) => profile.stringTable.strings[Number(number)];
   same("kind of value", text(profile.sampleType[0].type), "samples");
   same("unit", text(profile.sampleType[0].unit), "count");

@@ -41,7 +41,7 @@ pub struct Cli {
     #[command(flatten)]
     pub choice: Choice,
     /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json,
-    /// .perfetto.json, .json, .pb), else
+    /// .perfetto.json, .json, .pb.gz), else
     /// folded stacks
     #[arg(long, value_enum)]
     pub format: Option<Format>,
@@ -60,7 +60,7 @@ pub enum Format {
     Firefox,
     /// speedscope's JSON
     Speedscope,
-    /// pprof's protocol buffers
+    /// pprof's protocol buffers, gzipped
     Pprof,
     /// Chrome's JSON trace, for Perfetto
     Perfetto,
@@ -76,7 +76,7 @@ impl Format {
             () if ends(".speedscope.json") => Self::Speedscope,
             () if ends(".perfetto.json") || ends(".trace.json") => Self::Perfetto,
             () if ends(".json") => Self::Firefox,
-            () if ends(".pb") || ends(".pprof") => Self::Pprof,
+            () if ends(".pb") || ends(".pb.gz") || ends(".pprof") => Self::Pprof,
             () => Self::Folded,
         }
     }

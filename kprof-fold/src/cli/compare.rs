@@ -3,13 +3,16 @@
 //! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 where a claim holds.
 
 use super::args::{Diff, DiffFormat, ImageFile, Input};
-use super::{load, talk, with_output, write_failed};
+use super::out;
+use super::{load, nearest, talk};
 use crate::account::Account;
-use crate::diff::{self, output};
+use crate::diff::{self, claim::Claim, output};
 use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
 use crate::problems::Problems;
+use crate::symbols::Symbols;
+use crate::symbols::name::visible;
 use std::io::Read;
 
 /// Exit code: a claim of `--fail-if` holds.
@@ -26,28 +29,40 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
             }
             let (folded, lost) = folded_file(file)?;
             let kept = (folded.samples(), lost);
-            return Ok((folded, load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)));
+            let code = load::exit_code(args.limits, &Problems::default(), &Account::default(), kept);
+            return Ok(Side { folded, symbols: None, code });
         }
         let loaded = load::load(&input, &args.choice)?;
         let code = loaded.exit_code(args.limits);
-        Ok((loaded.folded, code))
+        Ok(Side { folded: loaded.folded, symbols: Some(loaded.symbols), code })
     };
-    let ((old, old_code), (new, new_code)) =
+    let (old, new) =
         (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
-    let compared = diff::compare(&old, &new, args.confidence, args.subtrees, args.same_work);
+    let compared = diff::compare(&old.folded, &new.folded, args.confidence, args.subtrees, args.same_work);
+    if args.subtrees && [&old, &new].iter().any(|side| diff::has_longer_paths(&side.folded)) {
+        let talk = talk::Talk { quiet: args.quiet };
+        talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MOST_PATH));
+    }
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
-    let place = input(args, &args.new, "", Vec::new());
-    with_output(&place, |out| {
+    let symbols = [&args.syms, &args.old_syms, &args.new_syms].into_iter().flatten();
+    let images = args.image.iter().chain(&args.old_image).chain(&args.new_image).map(|image| &image.file);
+    let inputs: Vec<&str> =
+        [&args.old, &args.new].into_iter().chain(symbols).chain(images).map(String::as_str).collect();
+    let output = args.output.as_deref();
+    out::put(output, args.quiet, &inputs, |out| {
         let bytes = match args.format {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
             DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
             DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
-            DiffFormat::Flamegraph => flamegraph(args, &old, &new)?,
+            DiffFormat::Flamegraph => flamegraph(args, &old.folded, &new.folded)?,
         };
-        out.write_all(&bytes).and_then(|()| out.flush()).map_err(|error| write_failed(&place, error))
+        out.write_all(&bytes).map_err(|error| out::not_written(output, error))
     })?;
+    for claim in &args.fail_if {
+        refuse_unknown(claim, &compared, [&old, &new])?;
+    }
     // A claim that holds is the answer that was asked for and comes first.
-    let mut code = old_code.max(new_code);
+    let mut code = old.code.max(new.code);
     for claim in &args.fail_if {
         for row in claim.holds(&compared) {
             let (low, high) = (row.change.low * 100.0, row.change.high * 100.0);
@@ -62,6 +77,26 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
         }
     }
     Ok(code)
+}
+
+/// One side of the comparison.
+struct Side {
+    folded: Folded,
+    symbols: Option<Symbols>,
+    code: u8,
+}
+
+/// A claim about a function that does not exist would pass for ever. One that exists and has no sample passes rightly.
+fn refuse_unknown(claim: &Claim, compared: &diff::Diff, sides: [&Side; 2]) -> Result<(), Error> {
+    let name = |symbols: &Symbols, number| diff::unify(&symbols.function(number));
+    let is_symbol = |symbols: &Symbols| (0..symbols.len()).any(|number| claim.pattern().fits(&name(symbols, number)));
+    if compared.rows.iter().any(|row| claim.speaks_of(row))
+        || sides.iter().filter_map(|side| side.symbols.as_ref()).any(is_symbol)
+    {
+        return Ok(());
+    }
+    let meant = nearest::did_you_mean(claim.pattern().as_str(), compared.rows.iter().map(|row| &row.name[..]));
+    Err(Error::Usage(format!("--fail-if '{}': neither side has such a function{meant}", claim.as_str())))
 }
 
 fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
@@ -118,7 +153,7 @@ fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error>
     let options = inferno::differential::Options { normalize: true, strip_hex: false };
     inferno::differential::from_readers(options, &old[..], &new[..], &mut both).map_err(failed)?;
     let mut options = inferno::flamegraph::Options::default();
-    options.title = format!("from {} (OLD) to {} (NEW)", args.old, args.new);
+    options.title = visible(&format!("from {} (OLD) to {} (NEW)", args.old, args.new)).into_owned();
     options.subtitle = Some("red grew, blue shrank; widths are those of NEW".to_owned());
     options.count_name = "samples".to_owned();
     let mut svg = Vec::new();

@@ -5,13 +5,14 @@
 
 use super::args::{Choice, Input};
 use super::load::{self, Opened};
-use super::{with_output, write_failed};
+use super::out::{with_output, write_failed};
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
 use crate::profile::Boot;
 use crate::symbols::Symbols;
+use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
 
 /// Exit code: something is wrong.
@@ -45,6 +46,7 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     } else {
         found.iter().map(|line| format!("- {line}\n")).collect()
     };
+    let text = visible_lines(&text);
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
     // A limit that was asked for and is passed says more than that something was found.
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
@@ -58,6 +60,9 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         }
         cpus(boot, &mut found);
         clock(boot, opened.tsc_hz, &mut found);
+    }
+    if let Some(why) = &opened.doubt {
+        found.push(format!("wrong kernel image? {why}. Give the image that ran"));
     }
     for cpu in &opened.account.cpus {
         // What was sent to an entry that is not reached is pending for ever; that has been said.
@@ -113,16 +118,9 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     if !(1e8..1e10).contains(&hz) {
         found.push(format!("a TSC clock of {hz} Hz is odd: was it calibrated?"));
     }
-    let (Some(rate), Some(most)) =
-        (boot.number("hz"), boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get("sent").copied()).max())
-    else {
-        return;
-    };
-    let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
-    let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
-    let seconds = from.zip(to).map_or(0.0, |(from, to)| (to - from) as f64 / hz);
-    let reached = most as f64 / seconds;
-    if seconds > 0.1 && reached < 0.8 * rate as f64 {
+    let reached = boot.cpus.values().filter_map(|cpu| cpu.ticks.rate(hz, &boot.settings)).max_by(f64::total_cmp);
+    let (Some(rate), Some(reached)) = (boot.number("hz"), reached) else { return };
+    if reached < 0.8 * rate as f64 {
         let why = match boot.header.get("way").map(String::as_str) {
             Some("self") => "the timer has to come several times as often, or to be set to when the next tick is due",
             _ => "is the sampler CPU alone?",
@@ -163,7 +161,14 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
 }
 
 fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
-    let (lost, samples) = (opened.profile.lost(), opened.profile.samples());
+    let (missing, samples) = (opened.profile.missing(), opened.profile.samples());
+    let lost = opened.profile.lost() - missing;
+    if missing > 0 {
+        found.push(format!(
+            "the file is damaged: {missing} samples that were delivered cannot be read, beside {samples} that can; record again, or \
+             copy the file again"
+        ));
+    }
     if lost * 100 > samples + lost {
         found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
     }

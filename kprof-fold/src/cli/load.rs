@@ -21,7 +21,7 @@ use crate::read::ingest::Consumer;
 use crate::read::{self, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, check};
+use crate::symbols::{Symbols, check, plausible};
 use crate::tally::{By, Tally};
 
 /// Exit code: something was skipped.
@@ -35,6 +35,8 @@ pub const UNBALANCED: u8 = 5;
 pub struct Loaded {
     /// Stacks of names.
     pub folded: Folded,
+    /// Names.
+    pub symbols: Symbols,
     /// Header and counters.
     pub profile: Profile,
     /// The account.
@@ -49,6 +51,8 @@ pub struct Loaded {
     pub lost_is_attributable: bool,
     /// What is asked for beside the samples.
     pub shown: Shows,
+    /// What speaks against the symbols.
+    pub doubt: Option<String>,
 }
 
 /// What is shown beside the samples.
@@ -78,6 +82,8 @@ pub struct Opened<C> {
     pub problems: Problems,
     /// TSC ticks in a second: from the arguments, else from the header.
     pub tsc_hz: Option<f64>,
+    /// What speaks against the symbols, where the profile does not say which they are.
+    pub doubt: Option<String>,
     /// The reference's letters, if they were given.
     pub letters: String,
 }
@@ -135,12 +141,21 @@ pub fn open<C: Consumer>(
     places::settle(&reading.profile, &mut reading.stacks);
     place_symbols(input, &reading.profile, &mut symbols, talk)?;
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
+    let doubt = doubt(&reading.profile, &reading.stacks, &symbols);
+    if let Some(why) = &doubt {
+        let text = format!("does not look like the symbols of {}: {why}", input.file);
+        if input.strict && !input.force {
+            return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));
+        }
+        talk.say(format_args!("{}: {text}; every name may be wrong. Give the symbols of that build", input.syms));
+    }
     let account = Account::of(&reading.profile);
     talk.say(&problems);
     talk.say(&account);
     let told = reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
     Ok(Opened {
         consumer: reading.consumer,
+        doubt,
         profile: reading.profile,
         stacks: reading.stacks,
         symbols,
@@ -167,7 +182,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         (false, by) => by,
     };
     let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), groups))?;
-    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, .. } = opened;
+    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
     let lost = lost(&profile, &select);
@@ -175,7 +190,8 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
     let shown = Shows { lost: lost_is_shown, merged: choice.show.contains(&Beside::Merged) };
     let merged = merged(&profile, &select);
-    let loaded = Loaded { merged, shown, folded, profile, account, problems, lost, lost_is_attributable };
+    let loaded =
+        Loaded { merged, shown, doubt, folded, symbols, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
@@ -189,6 +205,14 @@ pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), Str
     let first = profile.boots.iter().find_map(places::load);
     let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
     check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
+}
+
+/// What speaks against the symbols of a profile that names neither anchors nor a build id to compare them with.
+fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String> {
+    let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
+    let tells = |boot: &Boot| boot.header.get("build-id").is_some_and(|id| id != "-");
+    let is_vouched_for = |boot: &Boot| !boot.anchors.is_empty() || (has_build_id && tells(boot));
+    if profile.boots.iter().any(is_vouched_for) { None } else { plausible::doubt(stacks, symbols) }
 }
 
 /// Puts the symbols where the first boot had the kernel, and refuses those of another build, unless forced.
@@ -226,7 +250,7 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 /// Losses within the choice: those that batches report, and those that only the account has seen.
 fn lost(profile: &Profile, select: &Select) -> u64 {
     let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.lost, gap.from, gap.to)).sum()
+    gaps.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
 }
 
 /// Merged ticks within the choice.
@@ -247,7 +271,13 @@ impl Loaded {
     }
 
     fn say_losses(&self, talk: Talk) {
-        if self.lost > 0 {
+        let missing = self.profile.missing();
+        if missing > 0 {
+            talk.say(format_args!(
+                "{missing} samples that were delivered cannot be read from the file, and count as lost"
+            ));
+        }
+        if self.lost > 0 && self.profile.lost() > missing {
             let hint = match (self.shown.lost, self.lost_is_attributable) {
                 (false, _) => "not shown; a larger ring or a lower rate helps",
                 (true, true) => "shown as [lost]; a larger ring or a lower rate helps",

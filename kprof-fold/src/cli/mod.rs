@@ -9,6 +9,8 @@ pub mod compare;
 pub mod doctor;
 pub mod images;
 pub mod load;
+pub mod nearest;
+pub mod out;
 pub mod places;
 pub mod progress;
 pub mod single;
@@ -23,11 +25,9 @@ use crate::output::{flamegraph, folded, report, tree};
 use args::{Choice, Cli, Command, Export, Flamegraph, Format, Input, Script, Viewer};
 use clap::{CommandFactory, Parser};
 use load::Loaded;
+use out::{to_stdout, with_output, write_failed};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use talk::Talk;
 
 /// Runs the tool.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -128,10 +128,9 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
         icicle: args.icicle,
         reverse: args.reverse,
     };
-    with_output(&args.input, |out| {
-        let beside = loaded.beside();
-        flamegraph::write(&loaded.folded, &beside, &style, &args.input.file, out)
-    })?;
+    let mut svg = Vec::new();
+    flamegraph::write(&loaded.folded, &loaded.beside(), &style, &args.input.file, &mut svg)?;
+    with_output(&args.input, |out| out.write_all(&svg).map_err(|error| write_failed(&args.input, error)))?;
     Ok(loaded.exit_code(args.input.limits()))
 }
 
@@ -161,25 +160,6 @@ fn report(args: &args::Report) -> Result<u8, Error> {
 }
 
 fn print_all(text: &[u8]) -> Result<u8, Error> {
-    io::stdout().lock().write_all(text).map_err(|error| Error::io("standard output", "write", error))?;
+    to_stdout(|out| out.write_all(text).map_err(|error| Error::io("standard output", "write", error)))?;
     Ok(0)
-}
-
-fn write_failed(input: &Input, error: io::Error) -> Error {
-    Error::io(input.output.as_deref().unwrap_or("standard output"), "write", error)
-}
-
-/// Gives `write` the place that the user asked for.
-fn with_output(input: &Input, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
-    match input.output.as_deref() {
-        None | Some("-") => write(&mut BufWriter::with_capacity(64 * 1024, io::stdout().lock())),
-        Some(file) => {
-            let opened = File::create(file).map_err(|error| Error::io(file, "create", error))?;
-            let mut out = BufWriter::new(opened);
-            write(&mut out)?;
-            out.flush().map_err(|error| Error::io(file, "write", error))?;
-            Talk { quiet: input.quiet }.say(format_args!("wrote {file}"));
-            Ok(())
-        }
-    }
 }

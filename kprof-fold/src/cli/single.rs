@@ -4,7 +4,8 @@
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
 use super::load::{self, Letters, Opened};
-use super::{users, values, with_output, write_failed};
+use super::out::{with_output, write_failed};
+use super::{users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
@@ -13,11 +14,11 @@ use crate::profile::Boot;
 use crate::read::{self, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
+use crate::symbols::name::{visible, visible_lines};
 use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
@@ -51,8 +52,7 @@ pub fn info(args: &Info) -> Result<u8, Error> {
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let aliasing = aliasing::check(&places(&reading.consumer, &reading.stacks));
     let text = facts::text(&reading.profile, &reading.consumer, (&account, &aliasing), &form, tsc_hz);
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).map_err(|error| Error::io("standard output", "write", error))?;
+    super::print_all(visible_lines(&text).as_bytes())?;
     let kept = (reading.profile.samples(), reading.profile.lost());
     let code = load::exit_code(args.limits, &reading.problems, &account, kept);
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
@@ -78,6 +78,9 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
+    if args.to == Viewer::Pprof {
+        return pprof(args, &opened, rate_hz, tsc_hz);
+    }
     let about = (tsc_hz, rate_hz, &args.input.file[..]);
     let input = export::Input::new(&opened.consumer, &opened.stacks, &opened.symbols, &opened.select, about);
     with_output(&args.input, |out| {
@@ -87,9 +90,26 @@ pub fn export(args: &Export) -> Result<u8, Error> {
                 serde_json::to_writer(&mut *out, &export::speedscope::document(&input)).map_err(Into::into)
             }
             Viewer::Perfetto => export::perfetto::write(&input, &mut *out),
-            Viewer::Pprof => out.write_all(&export::pprof::document(&input)),
+            Viewer::Pprof => Ok(()),
         };
         done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+}
+
+fn pprof(args: &Export, opened: &Opened<Timeline>, rate_hz: Option<u64>, tsc_hz: f64) -> Result<u8, Error> {
+    let clock = opened.consumer.clock(tsc_hz);
+    let lost = opened.profile.lost();
+    let about = export::pprof::About {
+        rate_hz,
+        seconds: opened.consumer.events.last().map_or(0.0, |event| clock.seconds(event)),
+        kernel: &args.input.syms,
+        build_id: opened.profile.boots.iter().find_map(|boot| boot.header.get("build-id")).map(String::as_str),
+        comment: (lost > 0).then(|| format!("{lost} more samples were lost")),
+    };
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    with_output(&args.input, |out| {
+        export::pprof::write(&opened.consumer, names, &about, out).map_err(|error| write_failed(&args.input, error))
     })?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
@@ -110,7 +130,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
             format!("no sample with lines in a function `{}`", args.function.as_str()),
         ));
     }
-    let text = lines::text(&found, profile);
+    let text = visible_lines(&lines::text(&found, profile)).into_owned();
     with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(opened.exit_code(args.input.limits(), consumer.events.len()))
 }
@@ -120,7 +140,7 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
     let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
-    let title = format!("{}{}", args.input.file, report::notes(&opened.profile));
+    let title = format!("{}{}", visible(&args.input.file), report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
     with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))

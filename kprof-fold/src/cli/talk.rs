@@ -2,6 +2,7 @@
 //!
 //! In: lines. Out: the lines, unless `--quiet`. A closed standard error never ends the work.
 
+use crate::symbols::name::visible_lines;
 use std::io::Write;
 
 /// How much is said.
@@ -23,7 +24,7 @@ impl Talk {
 /// Something that must be known.
 pub fn print(text: impl std::fmt::Display) {
     let text = text.to_string();
-    let text = text.trim_end();
+    let text = visible_lines(text.trim_end());
     if !text.is_empty() {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }

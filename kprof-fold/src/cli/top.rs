@@ -4,8 +4,9 @@
 //! as text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
+use super::load;
+use super::out::{with_output, write_failed};
 use super::spool::Spool;
-use super::{load, with_output, write_failed};
 use crate::error::Error;
 use crate::output::report;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
@@ -113,7 +114,8 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
-    let title = format!("{name}: {samples} samples, {lost} lost{note}");
+    let doubt = loaded.doubt.as_ref().map_or_else(String::new, |why| format!("; symbols of another build? {why}"));
+    let title = format!("{name}: {samples} samples, {lost} lost{note}{doubt}");
     Ok(Screen { title, rows, code: loaded.exit_code(args.input.limits()) })
 }
 

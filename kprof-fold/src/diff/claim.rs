@@ -6,10 +6,12 @@
 
 use super::{Diff, Kind, Row};
 use crate::select::Pattern;
+use crate::symbols::INLINED;
 
 /// A claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
+    text: String,
     kind: Kind,
     pattern: Pattern,
     grows: bool,
@@ -33,15 +35,15 @@ impl std::str::FromStr for Claim {
             return Err(bad());
         }
         let left = left.trim();
-        let (kind, pattern) = match left.split_once(' ') {
-            Some(("own", pattern)) => (Kind::Own, pattern),
-            Some(("total", pattern)) => (Kind::Total, pattern),
+        let (kind, pattern) = match left.split_once(char::is_whitespace) {
+            Some(("own", pattern)) => (Kind::Own, pattern.trim_start()),
+            Some(("total", pattern)) => (Kind::Total, pattern.trim_start()),
             _ => (Kind::Total, left),
         };
         if pattern.is_empty() {
             return Err(bad());
         }
-        Ok(Self { kind, pattern: Pattern::new(pattern), grows: sign == '>', by: by / 100.0 })
+        Ok(Self { text: text.to_owned(), kind, pattern: Pattern::new(pattern), grows: sign == '>', by: by / 100.0 })
     }
 }
 
@@ -49,8 +51,23 @@ impl Claim {
     /// The rows for which the claim holds.
     pub fn holds<'a>(&self, diff: &'a Diff) -> Vec<&'a Row> {
         let beyond = |row: &&Row| if self.grows { row.change.low > self.by } else { row.change.high < self.by };
-        let speaks_of = |row: &&Row| row.kind == self.kind && self.pattern.fits(&row.name);
-        diff.rows.iter().filter(speaks_of).filter(beyond).collect()
+        diff.rows.iter().filter(|row| self.speaks_of(row)).filter(beyond).collect()
+    }
+
+    /// Whether the claim is about what this row counts.
+    pub fn speaks_of(&self, row: &Row) -> bool {
+        let function = row.name.strip_suffix(INLINED).unwrap_or(&row.name);
+        row.kind == self.kind && (self.pattern.fits(&row.name) || self.pattern.fits(function))
+    }
+
+    /// The functions that the claim is about.
+    pub fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    /// The claim as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 }
 
@@ -64,8 +81,16 @@ mod tests {
         let counts = |samples| [((Kind::Total, "mm::map".to_owned()), samples)].into();
         let diff = compare_counts(&counts(1000), 10_000, &counts(1500), 10_000, 0.99);
         let holds = |text: &str| !text.parse::<Claim>().expect("is a claim").holds(&diff).is_empty();
+        assert!(holds("total  mm::map > +2%") && holds(" mm::map  >  +2%") && holds("total\tmm::* > +2%"));
         assert!(holds("mm::*>+2%") && holds("mm::* > +2%") && holds("total mm::map > +0%"));
         assert!(!holds("mm::* > +5%") && !holds("own mm::* > +2%") && !holds("mm::* < -2%") && !holds("fs::* > +2%"));
+    }
+
+    #[test]
+    fn a_function_that_is_inlined_is_spoken_of_by_its_name() {
+        let counts = |samples| [((Kind::Total, "mm::map (inlined)".to_owned()), samples)].into();
+        let diff = compare_counts(&counts(1000), 10_000, &counts(1500), 10_000, 0.99);
+        assert_eq!("mm::map > +2%".parse::<Claim>().expect("is a claim").holds(&diff).len(), 1);
     }
 
     #[test]

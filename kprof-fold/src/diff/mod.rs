@@ -90,6 +90,14 @@ impl Diff {
     }
 }
 
+/// Frames of the longest path that is compared: what is compared of a longer one is its beginning.
+pub const MOST_PATH: usize = 256;
+
+/// Whether a stack is longer than the longest path.
+pub fn has_longer_paths(folded: &Folded) -> bool {
+    folded.stacks.iter().any(|stack| folded.frames_of(stack).len() > MOST_PATH)
+}
+
 /// Samples per name and kind.
 pub type Counts = BTreeMap<(Kind, String), u64>;
 
@@ -103,7 +111,7 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     if subtrees {
         for stack in &folded.stacks {
             let mut path = String::new();
-            for frame in folded.frames_of(stack) {
+            for frame in folded.frames_of(stack).iter().take(MOST_PATH) {
                 if !path.is_empty() {
                     path.push(';');
                 }

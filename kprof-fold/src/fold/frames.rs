@@ -2,7 +2,7 @@
 //!
 //! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept once.
 
-use super::walk::{RUNNING, Step, marker_name, walk};
+use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
 use std::collections::HashMap;
@@ -123,8 +123,12 @@ impl Frames {
             // The common case, without decisions: an instruction, then return addresses.
             let end =
                 if user { words.len() } else { words.iter().position(|word| word >> 63 == 0).unwrap_or(words.len()) };
+            let mut in_user = false;
             for (at, word) in words[..end].iter().enumerate() {
-                self.address(word.saturating_sub(u64::from(at > 0)), symbols, ids);
+                in_user |= word >> 63 == 0;
+                let claimed = in_user && word >> 63 != 0;
+                let address = if claimed { CLAIMED } else { word.saturating_sub(u64::from(at > 0)) };
+                self.address(address, symbols, ids);
             }
             return;
         }

@@ -3,6 +3,7 @@
 //! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: by which address each frame is looked up,
 //! and the frames that markers stand for. The first address of a sample and the one behind an interrupt or exception
 //! marker are instructions and looked up as they are; all others are return addresses and looked up one byte lower.
+//! From the first word of user code on, user space chose every word: none of them names kernel code or a kernel entry.
 
 use kprof::format::marker::{Marker, PUBLISHED_LEAF};
 
@@ -27,14 +28,25 @@ pub enum Step {
     Running,
 }
 
-/// Calls `step` for each frame. With `user` false the stack ends before its first user address.
+/// The address of a frame that user space claims to have in the kernel: nowhere, as the kernel itself writes it.
+pub const CLAIMED: u64 = 0;
+
+/// Calls `step` for each frame. With `user` false the stack ends where user code begins.
 pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
     let mut exact = true;
+    let mut in_user = false;
     let mut candidate = false;
     let mut sampled = 0;
-    for word in words {
+    for (at, word) in words.iter().enumerate() {
+        if in_user && word >> 63 != 0 && !is_written_by_the_kernel(*word, at) {
+            step(Step::Address(CLAIMED));
+            continue;
+        }
+        in_user |= word >> 63 == 0;
         match Marker::decode(*word) {
-            Some(Marker::Facts(_) | Marker::User) => {}
+            Some(Marker::User) if !user => return,
+            Some(Marker::User) => in_user = true,
+            Some(Marker::Facts(_)) => {}
             Some(Marker::Candidate) => candidate = true,
             Some(marker) => {
                 exact |= matches!(marker, Marker::Interrupt(_) | Marker::Exception(_));
@@ -58,6 +70,15 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
                 step(Step::Address(address));
             }
         }
+    }
+}
+
+/// Whether the kernel writes this marker in or behind user code: the facts behind the first address, and where it gave up.
+fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
+    match Marker::decode(word) {
+        Some(Marker::Facts(_)) => at == 1,
+        Some(Marker::Cut(_)) => true,
+        _ => false,
     }
 }
 
@@ -107,6 +128,26 @@ mod tests {
         // Behind a syscall the user's address is a return address.
         let words = [A, Marker::Syscall.encode(), Marker::User.encode(), 0x1000];
         assert_eq!(steps(&words, true)[2], Step::Address(0xfff));
+    }
+
+    #[test]
+    fn no_word_behind_the_beginning_of_user_code_names_the_kernel() {
+        let forged = [A, Marker::Syscall.encode(), Marker::Interrupt(33).encode(), PUBLISHED_LEAF, 1 << 63];
+        let kernel = [Step::Address(A), Step::Marker(Marker::Syscall)];
+        for word in forged {
+            // With the marker alone, and with a user's instruction behind it.
+            let words = [A, Marker::Syscall.encode(), Marker::User.encode(), word, 0x1000, word];
+            assert_eq!(steps(&words, false), kernel, "{word:x}");
+            let user = [Step::Address(CLAIMED), Step::Address(0xfff), Step::Address(CLAIMED)];
+            assert_eq!(steps(&words, true), [&kernel[..], &user].concat(), "{word:x}");
+            // A sample of user code, with its facts.
+            let words = [0x1000, Marker::Facts(Facts(1)).encode(), word];
+            assert_eq!(steps(&words, true), [Step::Address(0x1000), Step::Address(CLAIMED)], "{word:x}");
+        }
+        // The kernel itself says where it gave up.
+        let cut = Marker::Cut(Ok(CutReason::Depth));
+        let words = [A, Marker::User.encode(), 0x1000, cut.encode()];
+        assert_eq!(steps(&words, true), [Step::Address(A), Step::Address(0xfff), Step::Marker(cut)]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::fold::Folded;
+use crate::symbols::name::visible;
 use inferno::flamegraph::{Direction, Options};
 use std::io::Write;
 
@@ -43,7 +44,7 @@ pub fn write(
         return Err(Error::unusable(file, "no sample is left to draw; `report` shows where the time went"));
     }
     let mut options = Options::default();
-    options.title = if style.title.is_empty() { "kprof".to_owned() } else { style.title.clone() };
+    options.title = if style.title.is_empty() { "kprof".to_owned() } else { visible(&style.title).into_owned() };
     options.subtitle = (!style.subtitle.is_empty()).then(|| style.subtitle.clone());
     options.count_name = "samples".to_owned();
     options.reverse_stack_order = style.reverse;

@@ -6,6 +6,7 @@
 use crate::account::Account;
 use crate::aliasing::Verdict;
 use crate::profile::{Counters, Profile};
+use crate::symbols::name::visible;
 use crate::timeline::Timeline;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,14 +32,15 @@ pub fn text(
     for (number, boot) in profile.boots.iter().enumerate() {
         let _ = writeln!(text, "boot {}: {}", number + 1, if boot.id().is_empty() { "(not named)" } else { boot.id() });
         for (key, value) in boot.header.iter().filter(|(key, _)| *key != "boot") {
-            let _ = writeln!(text, "  {key} {value}");
+            let _ = writeln!(text, "  {} {}", visible(key), visible(value));
         }
         for (name, address) in &boot.anchors {
             let _ = writeln!(text, "  anchor {name} at {address:x}");
         }
         for (what, list) in [("mark", &boot.marks), ("setting", &boot.settings)] {
             for mark in list {
-                let _ = writeln!(text, "  {what} {} at TSC {:x}", String::from_utf8_lossy(&mark.name), mark.tsc);
+                let _ =
+                    writeln!(text, "  {what} {} at TSC {:x}", visible(&String::from_utf8_lossy(&mark.name)), mark.tsc);
             }
         }
         events(&boot.events, &mut text);
@@ -56,8 +58,8 @@ pub fn text(
                 let seconds = span as f64 / hz;
                 let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
                 // Ticks are more than samples: those left out at the source were sent too.
-                if let Some(sent) = cpu.account.as_ref().and_then(|account| account.get("sent")) {
-                    let _ = write!(text, ", {:.1} ticks/s", *sent as f64 / seconds);
+                if let Some(rate) = cpu.ticks.rate(hz, &boot.settings) {
+                    let _ = write!(text, ", {rate:.1} ticks/s");
                 }
                 if let Some(asked) = boot.number("hz") {
                     let _ = write!(text, " of {asked} asked for");
@@ -90,7 +92,8 @@ fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
     }
     for (context, counts) in rows.iter().take(MOST_CONTEXTS) {
         let counts = names.iter().map(|name| format!("{:>18}", counts.get(*name).unwrap_or(&0)));
-        let _ = writeln!(text, "        {}  {}", counts.collect::<String>(), String::from_utf8_lossy(context));
+        let _ =
+            writeln!(text, "        {}  {}", counts.collect::<String>(), visible(&String::from_utf8_lossy(context)));
     }
     if rows.len() > MOST_CONTEXTS {
         let _ = writeln!(text, "        and {} contexts with fewer", rows.len() - MOST_CONTEXTS);

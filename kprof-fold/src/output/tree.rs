@@ -6,6 +6,7 @@
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// In which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -16,55 +17,90 @@ pub enum Direction {
     Callers,
 }
 
+/// Levels that are told apart by their indentation; further in, a line says how deep it is.
+const MOST_INDENTED: usize = 64;
+
+/// A place in the tree; its parent is before it in the list, so that nothing here calls itself however deep a stack is.
 #[derive(Default)]
 struct Node {
+    frame: FrameId,
     samples: u64,
-    below: BTreeMap<FrameId, Node>,
+    below: BTreeMap<FrameId, usize>,
+}
+
+/// All places; the first one is the root.
+fn nodes(folded: &Folded, direction: Direction) -> Vec<Node> {
+    let mut nodes = vec![Node::default()];
+    for stack in &folded.stacks {
+        let frames = folded.frames_of(stack);
+        let mut at = 0;
+        nodes[at].samples += stack.samples;
+        for place in 0..frames.len() {
+            let frame = frames[if direction == Direction::Callers { frames.len() - 1 - place } else { place }];
+            let next = nodes.len();
+            at = *nodes[at].below.entry(frame).or_insert(next);
+            if at == next {
+                nodes.push(Node { frame, ..Node::default() });
+            }
+            nodes[at].samples += stack.samples;
+        }
+    }
+    nodes
+}
+
+/// A line that is still to be written.
+enum Line {
+    /// A place, and whether it is the last one below its parent.
+    Place { node: usize, depth: usize, is_last: bool },
+    /// So many samples below a place that are not shown.
+    LeftOut { samples: u64, depth: usize },
 }
 
 /// The text; branches with less than `limit` (0 to 1) of all samples are left out.
 pub fn text(folded: &Folded, direction: Direction, limit: f64) -> String {
-    let mut root = Node::default();
-    for stack in &folded.stacks {
-        let mut frames = folded.frames_of(stack).to_vec();
-        if direction == Direction::Callers {
-            frames.reverse();
+    let nodes = nodes(folded, direction);
+    let whole = nodes[0].samples;
+    let least = ((whole as f64 * limit).ceil() as u64).max(1);
+    let (mut text, mut open) = (String::new(), Vec::new());
+    let mut indents: Vec<&'static str> = Vec::new();
+    push_below(folded, &nodes, (0, 0), least, &mut open);
+    while let Some(line) = open.pop() {
+        let (samples, depth) = match line {
+            Line::Place { node, depth, .. } => (nodes[node].samples, depth),
+            Line::LeftOut { samples, depth } => (samples, depth),
+        };
+        let percent = samples as f64 * 100.0 / whole.max(1) as f64;
+        let _ = write!(text, "{percent:7.2} % {samples:>9}  ");
+        indents.truncate(depth);
+        indents.iter().take(MOST_INDENTED).for_each(|indent| text += indent);
+        if depth > MOST_INDENTED {
+            let _ = write!(text, "({depth}) ");
         }
-        root.samples += stack.samples;
-        let mut node = &mut root;
-        for frame in frames {
-            node = node.below.entry(frame).or_default();
-            node.samples += stack.samples;
+        match line {
+            Line::Place { node, is_last, .. } => {
+                let edge = if is_last { "`-" } else { "|-" };
+                let _ = writeln!(text, "{edge}{}", folded.frames.name(nodes[node].frame));
+                indents.push(if is_last { "  " } else { "| " });
+                push_below(folded, &nodes, (node, depth + 1), least, &mut open);
+            }
+            Line::LeftOut { .. } => text.push_str("`-... (below the limit)\n"),
         }
     }
-    let least = ((root.samples as f64 * limit).ceil() as u64).max(1);
-    let mut text = String::new();
-    write(folded, &root, root.samples, least, "", &mut text);
     text
 }
 
-fn write(folded: &Folded, node: &Node, whole: u64, least: u64, indent: &str, text: &mut String) {
-    let mut below: Vec<(&FrameId, &Node)> = node.below.iter().filter(|(_, node)| node.samples >= least).collect();
-    let name = |id: FrameId| folded.frames.name(id);
-    below.sort_by(|a, b| b.1.samples.cmp(&a.1.samples).then_with(|| name(*a.0).cmp(name(*b.0))));
-    let shown: u64 = below.iter().map(|(_, node)| node.samples).sum();
-    let left_out = node.below.values().map(|node| node.samples).sum::<u64>() - shown;
-    let last = below.len();
-    for (number, (id, node)) in below.into_iter().enumerate() {
-        let is_last = number + 1 == last && left_out == 0;
-        let percent = node.samples as f64 * 100.0 / whole.max(1) as f64;
-        text.push_str(&format!(
-            "{percent:7.2} % {:>9}  {indent}{}{}\n",
-            node.samples,
-            if is_last { "`-" } else { "|-" },
-            name(*id)
-        ));
-        let deeper = format!("{indent}{}", if is_last { "  " } else { "| " });
-        write(folded, node, whole, least, &deeper, text);
+/// Puts the lines below a place on top of those that are still to be written, the first one uppermost.
+fn push_below(folded: &Folded, nodes: &[Node], (node, depth): (usize, usize), least: u64, open: &mut Vec<Line>) {
+    let of = |place: &usize| (nodes[*place].samples, folded.frames.name(nodes[*place].frame));
+    let (mut below, left_out): (Vec<usize>, Vec<usize>) =
+        nodes[node].below.values().partition(|place| nodes[**place].samples >= least);
+    below.sort_by(|a, b| of(b).0.cmp(&of(a).0).then_with(|| of(a).1.cmp(of(b).1)));
+    let samples: u64 = left_out.iter().map(|place| nodes[*place].samples).sum();
+    if samples > 0 {
+        open.push(Line::LeftOut { samples, depth });
     }
-    if left_out > 0 {
-        let percent = left_out as f64 * 100.0 / whole.max(1) as f64;
-        text.push_str(&format!("{percent:7.2} % {left_out:>9}  {indent}`-... (below the limit)\n"));
+    for (number, place) in below.into_iter().rev().enumerate() {
+        open.push(Line::Place { node: place, depth, is_last: number == 0 && samples == 0 });
     }
 }
 

@@ -1,17 +1,21 @@
 //! Batches: which samples of a file count. Stage: read.
 //!
-//! In: `# batch` and `# end` lines, taken apart. Out: the decision to keep, skip or drop what stands between them, and
-//! the losses that each complete batch reports. A batch without its end is void; one whose positions were seen before
-//! for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
+//! In: `# batch` and `# end` lines, taken apart. Out: the decision to keep, skip or drop what stands between them, the
+//! losses that each batch reports, and the samples that should be there and are not. A batch whose first or last line is
+//! damaged counts as far as it can be read; one that the file or a new header cuts off is void; one whose positions were
+//! seen before for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
 
-use crate::profile::{self, Boot, Counters, Gap, Seen};
+use crate::profile::{self, Boot, Counters, Gap, Hole, Seen};
+
+/// Words of a record before its addresses (docs/format.md, device stream).
+pub const RECORD_HEADER_WORDS: u64 = 5;
 
 /// A batch whose end has not come yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Open {
     /// The line or chunk where it began.
     pub place: u64,
-    /// Its CPU; `None` for the meta stream.
+    /// Its CPU; `None` for the meta stream, and while the line that should say it is damaged.
     pub cpu: Option<u32>,
     /// Positions: from and one past the end, in words since boot.
     pub positions: (u64, u64),
@@ -21,8 +25,14 @@ pub struct Open {
     pub seen: Seen,
     /// Sample lines so far, malformed ones included.
     pub lines: u64,
-    /// Lines of it are known to be missing (serial form): its number of lines proves nothing.
-    pub has_holes: bool,
+    /// Samples so far that name another CPU: than the batch, or than its first sample where the batch is nameless.
+    pub of_other_cpus: u64,
+    /// The CPU that the first sample of a nameless batch names.
+    pub named_cpu: Option<u32>,
+    /// The line that began it cannot be read: CPU and positions will be known from its end.
+    pub is_nameless: bool,
+    /// The words of its records so far, counted only where positions are not known.
+    pub words: u64,
 }
 
 /// How the positions of a batch stand to those of earlier ones.
@@ -62,13 +72,27 @@ pub fn remember(seen: &mut Vec<(u64, u64)>, range: (u64, u64)) {
     }
 }
 
-/// Books a complete batch of a CPU. Returns the gap that it reports, if it reports one.
-pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open) -> Option<Gap> {
+/// Where the batch of a CPU ended that is the last one before a position; 0 where there is none.
+pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
+    seen.iter().map(|(_, to)| *to).filter(|to| *to <= position).max().unwrap_or(0)
+}
+
+/// Books a batch of a CPU of which `missing` samples cannot be read. Returns the gap that it reports, if it reports one.
+pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
     let number = open.cpu?;
     let cpu = boot.cpus.entry(number).or_default();
+    let hole = hole(cpu, open, missing);
+    cpu.holes.extend(hole);
+    let tick = |name: &str| open.counters.get(name).copied();
+    let ends = tick("first-tick").zip(open.seen.tsc_min()).zip(tick("last-tick").zip(open.seen.tsc_max()));
+    // The ticks are those of the first and the last sample, which must be here.
+    if let Some((first, last)) = ends.filter(|_| missing == 0 && open.lines == open.seen.samples()) {
+        cpu.ticks.add(first, last);
+    }
     cpu.seen.merge(&open.seen);
+    cpu.missing += missing;
     remember(&mut cpu.positions, open.positions);
-    let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max());
+    let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max(), missing);
     for (name, value) in &open.counters {
         // Counters only grow; a smaller one is damage, and must not make the next one count twice.
         let known = cpu.batch.entry(name.clone()).or_default();
@@ -79,17 +103,85 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open) -> Option<Gap> {
 }
 
 /// What `newer` counters report beyond those of the last batch.
-pub fn gap(boot: usize, cpu: u32, known: &profile::Cpu, newer: &Counters, to: Option<u64>) -> Option<Gap> {
+pub fn gap(
+    boot: usize,
+    cpu: u32,
+    known: &profile::Cpu,
+    newer: &Counters,
+    to: Option<u64>,
+    missing: u64,
+) -> Option<Gap> {
     let lost = profile::LOST.iter().map(|name| grown(known, newer, name)).sum();
     let merged = grown(known, newer, "merged");
-    (lost > 0 || merged > 0).then_some(Gap {
+    (lost > 0 || merged > 0 || missing > 0).then_some(Gap {
         boot,
         cpu,
         from: known.batch_tsc,
         to: to.or(known.batch_tsc),
         lost,
+        missing,
         merged,
     })
+}
+
+/// The hole before a batch that begins after the end of the newest one.
+///
+/// Each tick between the last ones of the two batches is one of these: counted as merged, left out or lost, a sample of this
+/// batch, or a sample in the hole.
+fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
+    let end = known.positions.last().map_or(0, |(_, to)| *to);
+    let positions = (end, open.positions.0);
+    let ticks = grown(known, &open.counters, "last-tick");
+    let counted: u64 =
+        ["merged", "user", "idle"].iter().chain(&profile::LOST).map(|n| grown(known, &open.counters, n)).sum();
+    let here = open.seen.samples() + missing;
+    let samples = ticks.saturating_sub(counted).saturating_sub(here);
+    let tsc = (known.batch_tsc, open.seen.tsc_max());
+    (positions.0 < positions.1).then_some(Hole { positions, tsc, samples })
+}
+
+/// How many samples of a CPU were delivered and are not in the file, where the account and the beginning of the file tell.
+pub fn not_here(boot: &Boot, cpu: &profile::Cpu) -> Option<u64> {
+    let delivered = cpu.account.as_ref().and_then(|account| account.get("delivered"))?;
+    (!boot.overwrites() && !boot.begins_later(cpu)).then(|| delivered.saturating_sub(cpu.seen.samples()))
+}
+
+/// What is missing of a CPU beside what its damaged batches say, as gaps, each with the hole that it is in.
+///
+/// Where the account says how many samples were delivered, the holes hold exactly what is not in the file; else they hold
+/// what their neighbours say.
+pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) -> Vec<(Gap, Option<(u64, u64)>)> {
+    if boot.overwrites() {
+        return Vec::new();
+    }
+    let begins_later = boot.begins_later(cpu);
+    let is_hole = |hole: &&Hole| {
+        let was_before = begins_later && hole.positions.0 == 0;
+        !was_before && position(&cpu.positions, hole.positions) == Position::New
+    };
+    let holes: Vec<&Hole> = cpu.holes.iter().filter(is_hole).collect();
+    let exact = not_here(boot, cpu).map(|exact| exact.saturating_sub(cpu.missing));
+    let guessed: u64 = holes.iter().fold(0, |sum, hole| sum.saturating_add(hole.samples));
+    let gap = |missing, (from, to)| Gap { boot: boot_index, cpu: number, from, to, lost: 0, missing, merged: 0 };
+    let mut rest = exact.unwrap_or(guessed);
+    let mut gaps = Vec::new();
+    for (at, hole) in holes.iter().enumerate() {
+        let part = match exact {
+            None => hole.samples,
+            Some(_) if at + 1 == holes.len() => rest,
+            Some(exact) => (u128::from(exact) * u128::from(hole.samples) / u128::from(guessed.max(1))) as u64,
+        };
+        let part = part.min(rest);
+        rest -= part;
+        if part > 0 {
+            gaps.push((gap(part, hole.tsc), Some(hole.positions)));
+        }
+    }
+    if rest > 0 {
+        // What is missing at the end has no batch after it.
+        gaps.push((gap(rest, (cpu.batch_tsc, cpu.batch_tsc)), None));
+    }
+    gaps
 }
 
 fn grown(known: &profile::Cpu, newer: &Counters, name: &str) -> u64 {
@@ -124,17 +216,49 @@ mod tests {
             cpu: Some(1),
             positions: (from, from + 10),
             counters: Counters::from([("lost-full".to_owned(), lost), ("merged".to_owned(), 2)]),
-            seen: Seen::default(),
-            lines: 0,
-            has_holes: false,
+            ..Open::default()
         };
         let mut boot = Boot::default();
-        let first = commit(&mut boot, 0, &open(5, 0)).map(|gap| (gap.lost, gap.merged));
-        let third = commit(&mut boot, 0, &open(12, 20)).map(|gap| (gap.lost, gap.merged));
+        let first = commit(&mut boot, 0, &open(5, 0), 0).map(|gap| (gap.lost, gap.merged));
+        let third = commit(&mut boot, 0, &open(12, 20), 0).map(|gap| (gap.lost, gap.merged));
         assert_eq!((first, third), (Some((5, 2)), Some((7, 0))));
-        assert_eq!(commit(&mut boot, 0, &open(12, 30)), None);
+        assert_eq!(commit(&mut boot, 0, &open(12, 30), 0), None);
         // A counter that falls is not believed.
-        assert_eq!(commit(&mut boot, 0, &open(3, 40)), None);
-        assert_eq!(commit(&mut boot, 0, &open(12, 50)), None);
+        assert_eq!(commit(&mut boot, 0, &open(3, 40), 0), None);
+        assert_eq!(commit(&mut boot, 0, &open(12, 50), 0), None);
+    }
+
+    #[test]
+    fn a_hole_holds_the_ticks_that_its_neighbours_do_not_explain() {
+        let open = |from, ticks: u64, idle: u64, samples: u64| {
+            let mut seen = Seen::default();
+            (0..samples).for_each(|tsc| seen.add(tsc, crate::stacks::Traits::of(&[1 << 63])));
+            Open {
+                place: 1,
+                cpu: Some(1),
+                positions: (from, from + 10),
+                counters: Counters::from([("last-tick".to_owned(), ticks), ("idle".to_owned(), idle)]),
+                seen,
+                lines: samples,
+                ..Open::default()
+            }
+        };
+        let mut boot = Boot { is_from_its_start: true, ..Boot::default() };
+        commit(&mut boot, 0, &open(0, 10, 4, 6), 0);
+        commit(&mut boot, 0, &open(30, 40, 9, 8), 0);
+        let of = |boot: &Boot| missing(boot, 1, &boot.cpus[&1], 0);
+        // Ticks 11 to 40: five idle, eight here.
+        let gaps = of(&boot);
+        assert_eq!((gaps.len(), gaps[0].0.missing, gaps[0].1), (1, 17, Some((10, 30))));
+        // The account knows better.
+        let delivered = |samples| Some(Counters::from([("delivered".to_owned(), samples)]));
+        boot.cpus.get_mut(&1).unwrap().account = delivered(29);
+        assert_eq!(of(&boot)[0].0.missing, 15);
+        boot.cpus.get_mut(&1).unwrap().account = delivered(14);
+        assert_eq!(of(&boot), []);
+        // What comes late is missing no more.
+        boot.cpus.get_mut(&1).unwrap().account = None;
+        remember(&mut boot.cpus.get_mut(&1).unwrap().positions, (10, 30));
+        assert_eq!(of(&boot), []);
     }
 }

@@ -1,13 +1,13 @@
 //! What each metadata line does to the state. Stage: read.
 //!
 //! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
-//! that cannot be read is reported and costs itself; a batch line that cannot be read costs its batch.
+//! that cannot be read is reported and costs itself; [`super::damage`] has what becomes of the batch of a damaged line.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
 use super::metadata::{self, Line};
 use crate::problems::{Kind, shown};
-use crate::profile::{Boot, Counters, Seen};
+use crate::profile::{Boot, Counters};
 
 /// The newest version of the profile form that this reader knows.
 pub const KNOWN_VERSION: u32 = 1;
@@ -40,15 +40,14 @@ impl<C: Consumer> Ingest<C> {
                 }
             }
             Err(why) => {
-                if line.starts_with(b"# batch") {
-                    self.drop_open("another batch begins");
-                    self.region = Region::Damaged;
-                } else if line.starts_with(b"# end") {
-                    self.drop_open("its end cannot be read");
-                }
                 let (file, number) = (&self.file, self.line);
                 self.problems
                     .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
+                if line.starts_with(b"# batch") {
+                    self.begin_torn(line);
+                } else if line.starts_with(b"# end") {
+                    self.end_torn(line);
+                }
             }
         }
     }
@@ -62,13 +61,6 @@ impl<C: Consumer> Ingest<C> {
         self.region = Region::Free;
     }
 
-    /// Lines that never came, or came damaged.
-    pub(super) fn hole(&mut self) {
-        if let Region::Batch(open) = &mut self.region {
-            open.has_holes = true;
-        }
-    }
-
     /// The stream is over.
     pub fn finish(&mut self) {
         self.drop_open("the file ends");
@@ -76,10 +68,11 @@ impl<C: Consumer> Ingest<C> {
         // Losses after the last batch are known only to the account.
         for (index, boot) in self.profile.boots.iter().enumerate() {
             let late = boot.cpus.iter().filter_map(|(number, cpu)| {
-                cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None))
+                cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None, 0))
             });
             self.profile.gaps.extend(late);
         }
+        self.count_missing();
         self.profile.lines = self.line;
     }
 
@@ -120,15 +113,13 @@ impl<C: Consumer> Ingest<C> {
         self.present_boot().header.insert(key, value);
     }
 
-    fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
-        self.drop_open("another batch begins");
+    pub(super) fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
+        self.unended(cpu, Some(positions.0));
         self.flush_free();
         let boot = self.present_boot();
         // The meta stream repeats names and marks harmlessly; its positions are not kept.
-        let mut known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
-        if let Some(cpu) = &mut known {
-            cpu.begins_at = Some(cpu.begins_at.map_or(positions.0, |begins_at| begins_at.min(positions.0)));
-        }
+        boot.is_from_its_start |= cpu.is_none() && positions.0 == 0 && positions.1 > 0;
+        let known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
         let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
         match (position, known) {
             (Position::Repeated, Some(cpu)) => {
@@ -148,36 +139,42 @@ impl<C: Consumer> Ingest<C> {
             }
             _ => {
                 let place = self.line;
-                let open = Open { place, cpu, positions, counters, seen: Seen::default(), lines: 0, has_holes: false };
-                self.region = Region::Batch(Box::new(open));
+                self.region = Region::Batch(Box::new(Open { place, cpu, positions, counters, ..Open::default() }));
             }
         }
     }
 
     fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
-        let (file, line) = (&self.file, self.line);
         match std::mem::replace(&mut self.region, Region::Free) {
-            Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => {
-                if let Some(samples) = samples.filter(|samples| *samples != open.lines && !open.has_holes) {
-                    let has = open.lines;
-                    self.consumer.discard();
-                    self.problems.add(Kind::BatchCount, || {
-                        format!("{file}:{line}: the batch says {samples} samples and has {has} lines; left out")
-                    });
-                    return;
-                }
-                let boot = self.boot;
-                self.profile.gaps.extend(batch::commit(&mut self.profile.boots[boot], boot, &open));
-                self.consumer.commit();
-            }
-            Region::Batch(open) => {
-                self.region = Region::Batch(open);
-                self.drop_open("the next end belongs to another batch");
-            }
-            Region::Free => {
-                self.problems.add(Kind::Metadata, || format!("{file}:{line}: an end without a batch; line skipped"));
-            }
+            Region::Batch(open) if open.is_nameless => self.end_nameless(*open, cpu, to, samples),
+            Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => self.close(&open, samples),
+            Region::Batch(open) => self.end_of_another(*open, cpu, to, samples),
+            Region::Free => self.end_of_none(cpu, to),
             Region::Repeated | Region::Damaged => {}
+        }
+    }
+
+    /// Books a batch that counts, and what cannot be read of it.
+    pub(super) fn close(&mut self, open: &Open, samples: Option<u64>) {
+        let used = open.seen.samples();
+        let missing = samples.map_or(0, |samples| samples.saturating_sub(used));
+        if let Some(samples) = samples.filter(|samples| *samples != used && open.cpu.is_some()) {
+            let (file, line) = (&self.file, self.line);
+            self.problems.add(Kind::BatchCount, || {
+                format!("{file}:{line}: the batch says {samples} samples and {used} can be read")
+            });
+        }
+        self.began(open);
+        let boot = self.boot;
+        self.profile.gaps.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
+        self.consumer.commit();
+    }
+
+    /// Remembers where the first batch of a CPU begins, complete or not.
+    fn began(&mut self, open: &Open) {
+        if let Some(cpu) = open.cpu {
+            let begins_at = &mut self.present_boot().cpus.entry(cpu).or_default().begins_at;
+            *begins_at = Some(begins_at.map_or(open.positions.0, |before| before.min(open.positions.0)));
         }
     }
 
@@ -188,6 +185,7 @@ impl<C: Consumer> Ingest<C> {
     /// Drops the open batch, if there is one: it is void.
     pub(super) fn drop_open(&mut self, because: &str) {
         if let Region::Batch(open) = std::mem::replace(&mut self.region, Region::Free) {
+            self.began(&open);
             self.consumer.discard();
             let file = &self.file;
             self.problems.add(Kind::VoidBatch, || {

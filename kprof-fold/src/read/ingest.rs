@@ -4,7 +4,7 @@
 //! [`Profile`]. A malformed line costs only itself. Per line the loop finds three spaces, reads two numbers and looks up
 //! one stack; addresses are parsed only for a stack never seen before.
 
-use super::batch::Open;
+use super::batch::{Open, RECORD_HEADER_WORDS};
 use super::blocks::MAX_LINE_BYTES;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
 use super::lines::Lines;
@@ -63,7 +63,7 @@ pub(super) enum Region {
     Batch(Box<Open>),
     /// In a batch that was seen before.
     Repeated,
-    /// Behind a batch line that could not be read or overlaps: nothing counts up to the next end.
+    /// Behind a batch line whose positions overlap earlier ones: nothing counts up to the next end.
     Damaged,
 }
 
@@ -81,6 +81,8 @@ pub struct Ingest<C> {
     pub(super) line: u64,
     /// Samples outside any batch, by CPU, not yet in the profile.
     free: Vec<Seen>,
+    /// Whether there are samples outside any batch of CPUs beyond those of `free`.
+    free_beyond: bool,
     fields: Fields,
     words: Vec<u64>,
     joined: Vec<u8>,
@@ -100,6 +102,7 @@ impl<C: Consumer> Ingest<C> {
             region: Region::Free,
             line: 0,
             free: Vec::new(),
+            free_beyond: false,
             fields,
             words: Vec::new(),
             joined: Vec::new(),
@@ -285,12 +288,12 @@ impl<C: Consumer> Ingest<C> {
         match &mut self.region {
             Region::Batch(open) => {
                 open.lines += 1;
-                if open.cpu.is_none() {
+                if open.cpu.is_none() && !open.is_nameless {
                     return self.sample_among_names();
                 }
                 open.seen.add(tsc, traits);
                 if open.cpu != Some(cpu) {
-                    self.odd_cpu(cpu);
+                    self.odd_cpu(cpu, stack);
                 }
             }
             _ => match self.free.get_mut(cpu as usize) {
@@ -309,8 +312,18 @@ impl<C: Consumer> Ingest<C> {
     }
 
     #[cold]
-    fn odd_cpu(&mut self, cpu: u32) {
+    fn odd_cpu(&mut self, cpu: u32, stack: StackId) {
         let (file, line) = (&self.file, self.line);
+        if let Region::Batch(open) = &mut self.region {
+            if open.is_nameless {
+                self.stacks.words(stack, &mut self.words);
+                open.words += RECORD_HEADER_WORDS + self.words.len() as u64;
+                let first = *open.named_cpu.get_or_insert(cpu);
+                open.of_other_cpus += u64::from(first != cpu);
+                return;
+            }
+            open.of_other_cpus += 1;
+        }
         self.problems
             .add(Kind::Note, || format!("{file}:{line}: sample of CPU {cpu} in the batch of another CPU; counted"));
     }
@@ -321,6 +334,7 @@ impl<C: Consumer> Ingest<C> {
             self.free.resize(cpu as usize + 1, Seen::default());
             self.free[cpu as usize].add(tsc, traits);
         } else {
+            self.free_beyond = true;
             self.present_boot().cpus.entry(cpu).or_default().seen.add(tsc, traits);
         }
     }
@@ -342,9 +356,15 @@ impl<C: Consumer> Ingest<C> {
         &mut self.profile.boots[self.boot]
     }
 
+    /// Whether samples outside any batch have come since the last batch.
+    pub(super) fn has_free_samples(&self) -> bool {
+        self.free_beyond || self.free.iter().any(|seen| seen.samples() > 0)
+    }
+
     /// Books the samples outside any batch for the present boot.
     pub(super) fn flush_free(&mut self) {
         self.consumer.commit();
+        self.free_beyond = false;
         for (cpu, seen) in std::mem::take(&mut self.free).into_iter().enumerate() {
             if seen.samples() > 0 {
                 self.present_boot().cpus.entry(cpu as u32).or_default().seen.merge(&seen);

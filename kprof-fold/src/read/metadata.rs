@@ -100,6 +100,34 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
     })
 }
 
+/// What can be read of a `# batch` or `# end` line that is damaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Torn {
+    /// The CPU, if it is one.
+    pub cpu: Option<u32>,
+    /// From and one past the end, in words.
+    pub positions: (Option<u64>, Option<u64>),
+    /// How many samples the batch has.
+    pub samples: Option<u64>,
+    /// The other decimal numbers.
+    pub counters: Counters,
+}
+
+/// Takes a damaged line apart as far as it goes.
+pub fn torn(line: &[u8]) -> Torn {
+    let text = String::from_utf8_lossy(line);
+    let fields = Fields(&text);
+    let known = ["cpu", "from", "to", "samples"];
+    let counters = text.split_ascii_whitespace().filter_map(|field| field.split_once('='));
+    let counters = counters.filter(|(name, _)| !known.contains(name));
+    Torn {
+        cpu: fields.cpu_or_meta().ok().flatten(),
+        positions: (fields.decimal("from").ok(), fields.decimal("to").ok()),
+        samples: fields.decimal("samples").ok(),
+        counters: counters.filter_map(|(name, text)| Some((name.to_owned(), decimal(name, text).ok()?))).collect(),
+    }
+}
+
 /// A range `HEX-HEX`.
 ///
 /// # Errors

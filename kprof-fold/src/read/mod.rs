@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod binary;
 pub mod blocks;
+pub mod damage;
 pub mod escape;
 pub mod form;
 pub mod header;

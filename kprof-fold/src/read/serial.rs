@@ -47,7 +47,6 @@ impl Log {
         match serial::read(log_line) {
             None => {}
             Some(Err(serial::Damaged)) => {
-                ingest.hole();
                 let file = &ingest.file;
                 ingest.problems.add(Kind::Serial, || format!("{file}:{number}: damaged ~kprof line skipped"));
                 self.next += 1;
@@ -56,7 +55,6 @@ impl Log {
                 // A damaged line may have been two; what counts is which number comes next.
                 if found.sequence > self.next {
                     let missing = found.sequence - self.next;
-                    ingest.hole();
                     let file = &ingest.file;
                     ingest
                         .problems

@@ -10,6 +10,7 @@ pub mod frame;
 pub mod image;
 pub mod name;
 pub mod nm;
+pub mod plausible;
 pub mod table;
 pub mod users;
 
@@ -117,6 +118,17 @@ impl Symbols {
         is_user || self.nameless.iter().any(within) || address.wrapping_sub(NOWHERE) < 2
     }
 
+    /// Whether an address of the kernel's half is in no image beside the kernel.
+    pub fn is_of_the_kernel(&self, address: u64) -> bool {
+        self.images.at(address).is_none() && !self.is_foreign(address)
+    }
+
+    /// Whether nobody says how long the symbol with this number is.
+    pub fn is_unsized(&self, number: usize) -> bool {
+        let (symbols, number) = self.from(number);
+        symbols.table.get(number).size == 0
+    }
+
     /// The profile names an image in this range, and there are no symbols for it.
     pub fn add_nameless(&mut self, range: (u64, u64)) {
         self.nameless.push(range);
@@ -159,6 +171,16 @@ impl Symbols {
         symbols.table.get(number).start.wrapping_add(symbols.slide)
     }
 
+    /// The program or module that an address belongs to.
+    pub fn image_at(&self, address: u64) -> Option<&Placed> {
+        self.images.at(address).map(|(_, image)| image)
+    }
+
+    /// The name of an inlined function as it is to be shown.
+    pub fn shown<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.merge_generics { Cow::Owned(name::merge_generics(name)) } else { Cow::Borrowed(name) }
+    }
+
     /// The image that an address belongs to: `kernel`, `user`, or the name that the profile has for it.
     pub fn image_name(&self, address: u64) -> &str {
         let other = if address >> 63 == 1 { "kernel" } else { "user" };
@@ -183,7 +205,7 @@ impl Symbols {
         };
         for Inlined { name, location } in self.inlined(address) {
             let mark = if name.is_some() { INLINED } else { "" };
-            let name = name.map(|name| if self.merge_generics { name::merge_generics(&name) } else { name });
+            let name = name.as_deref().map(|name| self.shown(name));
             let name = name.as_deref().unwrap_or(&function);
             match location.filter(|_| self.with_lines) {
                 Some(place) => frame(&format!("{name}{mark} {}:{}", short(&place.file), place.line)),

@@ -1,7 +1,8 @@
 //! Names fit for the output: demangled, and without what would break a folded line. Stage: symbolize.
 //!
 //! In: a raw name of a symbol. Out: the name of a frame. Only legacy and v0 manglings are touched (their hash goes);
-//! `;` becomes `:` because it separates frames; bytes that are not UTF-8 become U+FFFD, and line ends become spaces.
+//! `;` becomes `:` because it separates frames; bytes that are not UTF-8 become U+FFFD, and control characters are escaped:
+//! they would tear lines, be no XML, or speak to the terminal.
 
 use std::borrow::Cow;
 
@@ -18,13 +19,39 @@ pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// `name` without the bytes that separate frames and lines.
+/// `name` without what separates frames and lines, all else [`visible`].
 pub fn clean(name: &str) -> Cow<'_, str> {
-    if memchr::memchr3(b';', b'\n', b'\r', name.as_bytes()).is_some() {
-        Cow::Owned(name.replace(';', ":").replace(['\n', '\r'], " "))
-    } else {
-        Cow::Borrowed(name)
+    let name = visible(name);
+    if memchr::memchr(b';', name.as_bytes()).is_some() { Cow::Owned(name.replace(';', ":")) } else { name }
+}
+
+/// `text` with its control characters escaped as in Rust: `\n`, `\u{1b}`.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) || !text.contains(is_unseen) {
+        return Cow::Borrowed(text);
     }
+    let one = |letter: char| if is_unseen(letter) { letter.escape_default().to_string() } else { letter.to_string() };
+    Cow::Owned(text.chars().map(one).collect())
+}
+
+/// The same for a text of several lines, whose line ends and tabs stay.
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(|letter| is_unseen(letter) && !"\n\t".contains(letter)) {
+        return Cow::Borrowed(text);
+    }
+    let piece = |piece: &str| match piece {
+        "\n" | "\t" => piece.to_owned(),
+        _ => piece.strip_suffix(['\n', '\t']).map_or_else(
+            || visible(piece).into_owned(),
+            |front| format!("{}{}", visible(front), &piece[front.len()..]),
+        ),
+    };
+    Cow::Owned(text.split_inclusive(['\n', '\t']).map(piece).collect())
+}
+
+/// Control characters, and those that are none to XML 1.0 or turn the direction of a terminal's text.
+fn is_unseen(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances of
@@ -73,6 +100,21 @@ mod tests {
         ] {
             assert_eq!(merge_generics(name), merged);
         }
+    }
+
+    #[test]
+    fn no_name_tears_a_line_or_speaks_to_the_terminal() {
+        for (raw, seen) in [
+            ("mm::map", "mm::map"),
+            ("größe", "größe"),
+            ("a\nb\rc", "a\\nb\\rc"),
+            ("\u{1b}[31mred;", "\\u{1b}[31mred:"),
+            ("a\0b\u{7f}", "a\\u{0}b\\u{7f}"),
+            ("\u{9b}2J\u{202e}", "\\u{9b}2J\\u{202e}"),
+        ] {
+            assert_eq!(clean(raw), seen);
+        }
+        assert_eq!(visible_lines("a;\tb\n\u{1b}c\n\nd\u{7}"), "a;\tb\n\\u{1b}c\n\nd\\u{7}");
     }
 
     #[test]

@@ -65,7 +65,8 @@ fn frames(symbols: &[Symbol], words: &[u64]) -> String {
         if *word >= 0xffff_ffff_ffff_f000 {
             let (kind, low) = (word >> 8 & 15, word & 255);
             match (kind, low) {
-                (0, _) | (5, 0) => continue,
+                (0, _) => continue,
+                (5, 0) => break,
                 (6, 0) => candidate = true,
                 (1, vector) => frames.push(format!("[interrupt {vector}]")),
                 (2, vector) => frames.push(format!("[exception {vector}]")),
@@ -115,8 +116,15 @@ fn sample(line: &str) -> Option<Vec<u64>> {
     fields[3..].iter().map(|field| hex(field, 64)).collect()
 }
 
-/// CPU, from, to, samples, lost-full.
-type Batch = (u64, u64, u64, Vec<Vec<u64>>, u64);
+/// A batch between its first and its last line.
+enum Open {
+    /// Its positions were seen before.
+    Skipped,
+    /// Its first line cannot be read: the samples, and the CPUs that they name.
+    Nameless(Vec<Vec<u64>>, Vec<u64>),
+    /// CPU, from, to, samples, lost-full.
+    Read(u64, u64, u64, Vec<Vec<u64>>, u64),
+}
 
 /// The folded text, or nothing where the input is no profile.
 pub fn fold(profile: &str, syms: &str) -> Option<String> {
@@ -130,19 +138,24 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
     let mut seen: HashMap<(String, u64), BTreeSet<u64>> = HashMap::new();
     let mut lost: BTreeMap<(String, u64, &str), u64> = BTreeMap::new();
     let mut account: HashMap<(String, u64), Vec<(&'static str, u64)>> = HashMap::new();
-    // `None` inside: the batch does not count.
-    let mut open: Option<Option<Batch>> = None;
+    let mut open: Option<Open> = None;
+    // Whether samples outside any batch have come since the last one.
+    let mut any_free = false;
     let mut headers = 0;
     let mut with_samples: BTreeSet<String> = BTreeSet::new();
     for line in profile.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
         if line.starts_with('#') && (is_kprof || sample(line).is_none()) {
             let key = line[1..].split_whitespace().next().unwrap_or("");
+            if key == "boot" && !matches!(open, Some(Open::Read(..) | Open::Nameless(..))) {
+                any_free = false;
+            }
             match key {
                 "kprof-profile" => {
                     is_kprof = true;
                     any_header = true;
                     open = None;
+                    any_free = false;
                     headers += 1;
                     boot = format!("header {headers}");
                 }
@@ -158,23 +171,61 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                 }
                 "batch" => {
                     let (cpu, from, to) = (field(line, "cpu"), field(line, "from"), field(line, "to"));
-                    open = Some(None);
-                    if let (Some(cpu), Some(from), Some(to)) = (cpu, from, to) {
-                        let known = seen.entry((boot.clone(), cpu)).or_default();
-                        if !(from..to).any(|position| known.contains(&position)) {
-                            open = Some(Some((cpu, from, to, Vec::new(), field(line, "lost-full").unwrap_or(0))));
-                        }
-                    }
-                }
-                "end" => {
-                    if let Some(Some((cpu, from, to, samples, lost_full))) = open.take()
-                        && field(line, "cpu") == Some(cpu)
-                        && field(line, "to") == Some(to)
+                    // A batch without its end counts, unless it comes again.
+                    if let Some(Open::Read(cpu_before, from_before, to_before, samples, lost_full)) = open.take()
+                        && !(cpu == Some(cpu_before) && from.is_some_and(|from| from <= from_before))
                     {
                         counted.extend(samples);
-                        seen.entry((boot.clone(), cpu)).or_default().extend(from..to);
-                        let before = lost.entry((boot.clone(), cpu, "lost-full")).or_default();
+                        seen.entry((boot.clone(), cpu_before)).or_default().extend(from_before..to_before);
+                        let before = lost.entry((boot.clone(), cpu_before, "lost-full")).or_default();
                         *before = lost_full.max(*before);
+                    }
+                    any_free = false;
+                    open = Some(match (cpu, from, to) {
+                        (Some(cpu), Some(from), Some(to)) => {
+                            let known = seen.entry((boot.clone(), cpu)).or_default();
+                            if (from..to).any(|position| known.contains(&position)) {
+                                Open::Skipped
+                            } else {
+                                Open::Read(cpu, from, to, Vec::new(), field(line, "lost-full").unwrap_or(0))
+                            }
+                        }
+                        _ => Open::Nameless(Vec::new(), Vec::new()),
+                    });
+                }
+                "end" => {
+                    let (cpu, to) = (field(line, "cpu"), field(line, "to"));
+                    let is_readable = cpu.is_some() && to.is_some();
+                    match open.take() {
+                        Some(Open::Read(cpu_of, from, to_of, samples, lost_full))
+                            if !is_readable || (cpu == Some(cpu_of) && to == Some(to_of)) =>
+                        {
+                            counted.extend(samples);
+                            seen.entry((boot.clone(), cpu_of)).or_default().extend(from..to_of);
+                            let before = lost.entry((boot.clone(), cpu_of, "lost-full")).or_default();
+                            *before = lost_full.max(*before);
+                        }
+                        Some(Open::Nameless(samples, cpus)) if is_readable => {
+                            let (cpu, to) = (cpu.unwrap(), to.unwrap());
+                            let known = seen.entry((boot.clone(), cpu)).or_default();
+                            let words: u64 = samples.iter().map(|words| 5 + words.len() as u64).sum();
+                            let end =
+                                (0..to).rev().find(|position| known.contains(position)).map_or(0, |last| last + 1);
+                            let from = end.max(to.saturating_sub(words));
+                            let is_new = from < to && !(from..to).any(|position| known.contains(&position));
+                            if is_new && cpus.iter().all(|named| *named == cpu) {
+                                counted.extend(samples);
+                                known.extend(from..to);
+                            }
+                        }
+                        None if is_readable && any_free => {
+                            let (cpu, to) = (cpu.unwrap(), to.unwrap());
+                            let known = seen.entry((boot.clone(), cpu)).or_default();
+                            let from =
+                                (0..to).rev().find(|position| known.contains(position)).map_or(0, |last| last + 1);
+                            known.extend(from..to);
+                        }
+                        _ => {}
                     }
                 }
                 "account" => {
@@ -189,9 +240,14 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
         }
         let Some(words) = sample(line) else { continue };
         match &mut open {
-            Some(Some((_, _, _, samples, _))) => samples.push(words),
-            Some(None) => {}
+            Some(Open::Read(_, _, _, samples, _)) => samples.push(words),
+            Some(Open::Nameless(samples, cpus)) => {
+                samples.push(words);
+                cpus.push(hex(line.split(' ').nth(1).unwrap(), 32).unwrap());
+            }
+            Some(Open::Skipped) => {}
             None => {
+                any_free = true;
                 counted.push(words);
                 with_samples.insert(boot.clone());
             }

@@ -1,6 +1,6 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, a decoder of pprof's protocol buffers. They come from npm into a folder under target/; npm and a browser
-//! are installed where they are missing.
+//! schema and page, a decoder of pprof's protocol buffers, `go tool pprof`. Go is Debian's; the others come from npm into
+//! a folder under target/. Go, npm and a browser are installed where they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::cargo::count_tests;
 use super::{Context, Outcome};
 use crate::run;
 use crate::tools::{self, Install};
@@ -22,6 +23,7 @@ const CPUS: [u32; 3] = [0, 1, 2];
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    go(context, &mut outcome)?;
     let npm = tools::program("npm", "npm", context.install)?;
     let node = tools::program("node", "nodejs", context.install)?;
     let readers = run::root().join("target/readers");
@@ -82,6 +84,18 @@ fn browser(install: Install) -> Result<PathBuf> {
         bail!("{} does not open an empty page: {last}", browser.display());
     }
     Ok(browser)
+}
+
+/// The tests of kprof-fold that need `go tool pprof`; without it they skip themselves.
+fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
+    if let Err(reason) = tools::program("go", "golang-go", context.install) {
+        outcome.skipped.push(format!("no go tool pprof: {reason:#}"));
+        return Ok(());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tests = Command::new(cargo);
+    tests.args(["test", "--quiet", "--package", "kprof-fold", "--test", "pprof"]).current_dir(run::root());
+    count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
 }
 
 /// Exports the real Redox profile in every form, and folds it by CPU.

@@ -62,6 +62,13 @@ pub struct Input {
 }
 
 impl Input {
+    /// All files that are read.
+    pub fn files(&self) -> Vec<&str> {
+        let images = self.image.iter().chain(&self.user_syms).map(|image| &image.file);
+        // What stands behind SYMS may be a clock, which is no file, or a list of symbol files.
+        [&self.file, &self.syms].into_iter().chain(images).chain(&self.rest).map(String::as_str).collect()
+    }
+
     /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another inside.)
     pub fn limits(&self) -> Limits {
         Limits { strict: self.strict, max_loss: self.max_loss }

@@ -118,7 +118,7 @@ pub enum Viewer {
     Firefox,
     /// speedscope.app (JSON)
     Speedscope,
-    /// pprof (protocol buffers, not compressed)
+    /// `go tool pprof` (protocol buffers, gzipped)
     Pprof,
     /// ui.perfetto.dev (Chrome's JSON trace)
     Perfetto,

@@ -1,107 +1,247 @@
-//! pprof's protocol buffer, not compressed (pprof reads both). Stage: output.
+//! pprof's protocol buffer, gzipped, for `go tool pprof` and whatever reads the same. Stage: output.
 //!
-//! Source of the form: profile.proto of github.com/google/pprof. Only the messages and fields used here are written; field
-//! numbers stand beside them.
+//! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping with
+//! its build id for the kernel and for each image; a sample for each stack, CPU and context, with its count.
 
-use super::Input;
+pub mod proto;
+
+use crate::fold::frames::UNKNOWN;
+use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::select::Select;
+use crate::stacks::Stacks;
+use crate::symbols::elf::Inlined;
+use crate::symbols::{INLINED, Symbols, name::clean};
+use crate::timeline::Timeline;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 
-/// A message under construction.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value > 0x7f {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    /// A number (wire type 0); 0 is the default and left out.
-    fn number(&mut self, field: u64, value: u64) -> &mut Self {
-        if value != 0 {
-            self.varint(field << 3);
-            self.varint(value);
-        }
-        self
-    }
-
-    /// Bytes, a text or a message (wire type 2).
-    fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
-        self.varint(field << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
-    }
+/// What a profile says beside its samples.
+pub struct About<'a> {
+    /// Samples in a second that were asked for.
+    pub rate_hz: Option<u64>,
+    /// From the first sample to the last.
+    pub seconds: f64,
+    /// The file of the kernel's symbols.
+    pub kernel: &'a str,
+    /// The build id that the header has.
+    pub build_id: Option<&'a str>,
+    /// What cannot be seen from the samples, such as losses.
+    pub comment: Option<String>,
 }
 
-/// Texts are kept once and named by their number; 0 is the empty one.
-struct Texts(Vec<String>, HashMap<String, u64>);
-
-impl Texts {
-    fn number(&mut self, text: &str) -> u64 {
-        if let Some(number) = self.1.get(text) {
-            return *number;
-        }
-        let number = self.0.len() as u64;
-        self.0.push(text.to_owned());
-        self.1.insert(text.to_owned(), number);
-        number
-    }
+/// Writes the encoded profile.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(
+    timeline: &Timeline,
+    (stacks, symbols, select): (&Stacks, &Symbols, &Select),
+    about: &About<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&document(timeline, (stacks, symbols, select), about).encode_to_vec())?;
+    gzip.finish().map(drop)
 }
 
-/// The encoded profile.
-pub fn document(input: &Input<'_>) -> Vec<u8> {
-    let mut texts = Texts(Vec::new(), HashMap::new());
-    texts.number("");
-    let mut profile = Message::default();
-    let value_type = |texts: &mut Texts, kind: &str, unit: &str| {
-        let mut message = Message::default();
-        message.number(1, texts.number(kind)).number(2, texts.number(unit));
-        message.0
-    };
-    profile.bytes(1, &value_type(&mut texts, "samples", "count"));
+/// The profile.
+pub fn document(
+    timeline: &Timeline,
+    (stacks, symbols, select): (&Stacks, &Symbols, &Select),
+    about: &About<'_>,
+) -> Profile {
     // The same stack, CPU and context is one sample with its count.
-    let mut counts: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
-    for event in &input.timeline.events {
+    let mut counts: BTreeMap<(u32, u32, u32), i64> = BTreeMap::new();
+    for event in &timeline.events {
         *counts.entry((event.stack, event.cpu, event.context)).or_default() += 1;
     }
+    let mut made = Made::new(symbols, about);
+    let (cpu_key, context_key) = (made.text("cpu"), made.text("context"));
+    let (mut words, mut known) = (Vec::new(), None);
     for ((stack, cpu, context), count) in counts {
-        let mut sample = Message::default();
-        let mut locations = Message::default();
-        // Innermost first; a location's id is its frame's number plus one.
-        input.stacks[&stack].iter().rev().for_each(|frame| locations.varint(u64::from(*frame) + 1));
-        let mut values = Message::default();
-        values.varint(count);
-        sample.bytes(1, &locations.0).bytes(2, &values.0);
-        let mut label = Message::default();
-        label.number(1, texts.number("cpu")).number(3, u64::from(cpu));
-        sample.bytes(3, &label.0);
-        let mut label = Message::default();
-        label.number(1, texts.number("context")).number(2, texts.number(&input.timeline.contexts[context as usize]));
-        sample.bytes(3, &label.0);
-        profile.bytes(2, &sample.0);
+        let location_id = match &known {
+            Some((before, ids)) if *before == stack => Vec::clone(ids),
+            _ => {
+                stacks.words(stack, &mut words);
+                made.stack(&words, select.user)
+            }
+        };
+        known = Some((stack, location_id.clone()));
+        let context = made.text(&timeline.contexts[context as usize]);
+        let by_cpu = Label { key: cpu_key, num: i64::from(cpu), ..Label::default() };
+        let by_context = Label { key: context_key, str: context, ..Label::default() };
+        made.profile.sample.push(Sample { location_id, value: vec![count], label: vec![by_cpu, by_context] });
     }
-    for frame in 0..input.frames.len() as u64 {
-        let (mut line, mut location) = (Message::default(), Message::default());
-        line.number(1, frame + 1);
-        location.number(1, frame + 1).bytes(4, &line.0);
-        profile.bytes(4, &location.0);
-        let mut function = Message::default();
-        let name = texts.number(input.frames.name(frame as u32));
-        function.number(1, frame + 1).number(2, name).number(3, name);
-        profile.bytes(5, &function.0);
+    made.finish(about)
+}
+
+/// A profile in the making.
+struct Made<'a> {
+    symbols: &'a Symbols,
+    profile: Profile,
+    texts: HashMap<String, i64>,
+    functions: HashMap<(i64, i64), u64>,
+    /// Locations by address, and those of frames without one by name.
+    by_address: HashMap<u64, u64>,
+    by_name: HashMap<String, u64>,
+    /// Images by name, to their mappings.
+    images: HashMap<String, u64>,
+}
+
+impl<'a> Made<'a> {
+    fn new(symbols: &'a Symbols, about: &About<'_>) -> Self {
+        let mut made = Self {
+            symbols,
+            profile: Profile::default(),
+            texts: HashMap::new(),
+            functions: HashMap::new(),
+            by_address: HashMap::new(),
+            by_name: HashMap::new(),
+            images: HashMap::new(),
+        };
+        made.text("");
+        let samples = made.value_type("samples", "count");
+        made.profile.sample_type.push(samples);
+        // The first mapping is the main one to readers.
+        let build_id = symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref()).or(about.build_id);
+        made.mapping("kernel", about.kernel, build_id.filter(|id| *id != "-"), symbols.kernel_text);
+        made
     }
-    let last = input.timeline.events.last().map_or(0.0, |event| input.clock.seconds(event));
-    profile.number(10, (last * 1e9) as u64);
-    if let Some(rate) = input.rate_hz.filter(|rate| *rate > 0) {
-        let kind = value_type(&mut texts, "time", "nanoseconds");
-        profile.bytes(11, &kind).number(12, 1_000_000_000 / rate);
+
+    fn text(&mut self, text: &str) -> i64 {
+        if let Some(number) = self.texts.get(text) {
+            return *number;
+        }
+        let number = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.texts.insert(text.to_owned(), number);
+        number
     }
-    for text in &texts.0 {
-        profile.bytes(6, text.as_bytes());
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { r#type: self.text(kind), unit: self.text(unit) }
     }
-    profile.0
+
+    fn mapping(&mut self, name: &str, file: &str, build_id: Option<&str>, text: Option<(u64, u64)>) -> u64 {
+        if let Some(id) = self.images.get(name) {
+            return *id;
+        }
+        let id = self.profile.mapping.len() as u64 + 1;
+        let (filename, build_id) = (self.text(file), self.text(build_id.unwrap_or_default()));
+        let (memory_start, memory_limit) = text.unwrap_or((0, 0));
+        self.profile.mapping.push(Mapping {
+            id,
+            memory_start,
+            memory_limit,
+            filename,
+            build_id,
+            // All that is known is here; nobody is to look it up again.
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+            has_inline_frames: true,
+        });
+        self.images.insert(name.to_owned(), id);
+        id
+    }
+
+    /// The locations of a stack, innermost first, never none.
+    fn stack(&mut self, words: &[u64], user: bool) -> Vec<u64> {
+        let (symbols, mut ids) = (self.symbols, Vec::with_capacity(words.len()));
+        walk(words, user, |step| match step {
+            Step::Address(address) => ids.push(self.location(address)),
+            Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => ids.push(self.location(address)),
+            Step::Candidate { .. } => {}
+            Step::Marker(marker) => ids.push(self.named(&marker_name(marker))),
+            Step::Running => ids.push(self.named(RUNNING)),
+        });
+        if ids.is_empty() {
+            ids.push(self.named(UNKNOWN));
+        }
+        ids
+    }
+
+    /// The location of a frame that has no address.
+    fn named(&mut self, name: &str) -> u64 {
+        if let Some(id) = self.by_name.get(name) {
+            return *id;
+        }
+        let function_id = self.function(name, "");
+        let id = self.push(Location { line: vec![Line { function_id, line: 0 }], ..Location::default() });
+        self.by_name.insert(name.to_owned(), id);
+        id
+    }
+
+    fn location(&mut self, address: u64) -> u64 {
+        if let Some(id) = self.by_address.get(&address) {
+            return *id;
+        }
+        let Some(number) = self.symbols.find(address) else {
+            let id = self.named(UNKNOWN);
+            self.by_address.insert(address, id);
+            return id;
+        };
+        let function = self.symbols.function(number);
+        let frames = self.symbols.inlined(address);
+        let line = frames.iter().map(|Inlined { name, location }| {
+            let name = name.as_deref().map(|name| self.symbols.shown(name));
+            let name = name.as_deref().unwrap_or(&function);
+            let (file, line) = location.as_ref().map_or(("", 0), |place| (&place.file[..], i64::from(place.line)));
+            Line { function_id: self.function(name, file), line }
+        });
+        let line = line.collect();
+        let mapping_id = match self.symbols.image_at(address) {
+            Some(image) => {
+                let build_id = image.symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref());
+                self.mapping(&format!("image {}", image.name), &image.name, build_id, Some(image.text))
+            }
+            None => 1,
+        };
+        let id = self.push(Location { mapping_id, address, line, ..Location::default() });
+        self.by_address.insert(address, id);
+        id
+    }
+
+    fn push(&mut self, location: Location) -> u64 {
+        let id = self.profile.location.len() as u64 + 1;
+        self.profile.location.push(Location { id, ..location });
+        id
+    }
+
+    fn function(&mut self, name: &str, file: &str) -> u64 {
+        let name = clean(name);
+        let (name, filename) = (self.text(name.strip_suffix(INLINED).unwrap_or(&name)), self.text(file));
+        let next = self.profile.function.len() as u64 + 1;
+        let id = *self.functions.entry((name, filename)).or_insert(next);
+        if id == next {
+            self.profile.function.push(Function { id, name, filename });
+        }
+        id
+    }
+
+    fn finish(mut self, about: &About<'_>) -> Profile {
+        // Without a range in the header, the kernel is where its samples are.
+        let kernel = self.profile.location.iter().filter(|location| location.mapping_id == 1);
+        let addresses = kernel.map(|location| location.address);
+        let range = addresses.clone().min().zip(addresses.max().map(|last| last.saturating_add(1)));
+        if let (Some((from, to)), main) = (range, &mut self.profile.mapping[0]) {
+            let is_told = main.memory_limit > 0;
+            main.memory_start = if is_told { main.memory_start.min(from) } else { from };
+            main.memory_limit = main.memory_limit.max(to);
+        }
+        self.profile.duration_nanos = (about.seconds * 1e9) as i64;
+        if let Some(rate) = about.rate_hz.filter(|rate| *rate > 0) {
+            self.profile.period_type = Some(self.value_type("time", "nanoseconds"));
+            self.profile.period = 1_000_000_000 / rate as i64;
+        }
+        if let Some(comment) = &about.comment {
+            let comment = self.text(comment);
+            self.profile.comment.push(comment);
+        }
+        self.profile
+    }
 }

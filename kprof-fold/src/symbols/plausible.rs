@@ -1,0 +1,129 @@
+//! Can these be the symbols of the kernel that ran? Stage: symbolize, for profiles that name neither anchors nor a build id.
+//!
+//! In: addresses of stacks, symbols. Out: what speaks against the symbols, in words, or nothing. Names of another build look
+//! like any others, but where they lie gives them away: a return address stands behind a call instruction (seen in an ELF
+//! file), no code runs between two functions, and no call begins before its function. The right symbols have none of these,
+//! save for assembly; those of another build have 1.5 to 8 % of them even where all addresses fall into its code. Few
+//! addresses prove nothing, and neither do symbols without sizes from near by.
+
+use super::Symbols;
+use crate::stacks::Stacks;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use kprof::format::marker::{Marker, PUBLISHED_LEAF};
+use std::collections::BTreeSet;
+
+/// Stacks that are looked at, spread over all.
+const MOST_STACKS: usize = 2048;
+/// Fewer different addresses than this prove nothing.
+const LEAST: usize = 30;
+/// Addresses where no code can be: so many at least, and this part of all.
+const LEAST_NOWHERE: usize = 5;
+const NOWHERE_PERCENT: usize = 1;
+/// Return addresses without a call before them, of those that an ELF file has code for. Assembly may push one.
+const UNCALLED_PERCENT: usize = 10;
+/// Addresses this far from the start of a symbol without a size; a function of this length is rare.
+const FAR_BYTES: u64 = 64 * 1024;
+const FAR_PERCENT: usize = 10;
+/// Bytes of the shortest and the longest call instruction.
+const CALL_BYTES: std::ops::RangeInclusive<usize> = 2..=9;
+
+/// What was found, in numbers of different addresses.
+#[derive(Debug, Default)]
+struct Found {
+    all: usize,
+    nowhere: usize,
+    far: usize,
+    checked: usize,
+    uncalled: usize,
+}
+
+/// What speaks against the symbols, in words.
+pub fn doubt(stacks: &Stacks, symbols: &Symbols) -> Option<String> {
+    let (instructions, returns) = addresses(stacks, symbols);
+    let mut found = Found { all: instructions.len() + returns.len(), ..Found::default() };
+    for address in instructions {
+        place(address, 0, symbols, &mut found);
+    }
+    for address in returns {
+        // The call before it has at least two bytes, of which the first is in the function too.
+        place(address.wrapping_sub(1), 1, symbols, &mut found);
+        if let Some(is_called) =
+            symbols.elf.as_ref().and_then(|elf| follows_call(address.wrapping_sub(symbols.slide), elf))
+        {
+            found.checked += 1;
+            found.uncalled += usize::from(!is_called);
+        }
+    }
+    found.verdict()
+}
+
+impl Found {
+    fn verdict(&self) -> Option<String> {
+        let Self { all, nowhere, far, checked, uncalled } = *self;
+        if checked >= LEAST && uncalled * 100 > checked * UNCALLED_PERCENT {
+            return Some(format!("{uncalled} of {checked} return addresses do not follow a call instruction"));
+        }
+        if all < LEAST {
+            return None;
+        }
+        if far * 100 > all * FAR_PERCENT {
+            return Some(format!("{far} of {all} addresses are further than 64 KiB from the symbol before them"));
+        }
+        (nowhere >= LEAST_NOWHERE && nowhere * 100 > all * NOWHERE_PERCENT)
+            .then(|| format!("{nowhere} of {all} addresses lie where these symbols have no code"))
+    }
+}
+
+/// Looks one address up; less than `least` bytes from the start of its function it cannot be.
+fn place(address: u64, least: u64, symbols: &Symbols, found: &mut Found) {
+    let Some(number) = symbols.find(address) else {
+        found.nowhere += 1;
+        return;
+    };
+    let offset = address.wrapping_sub(symbols.start(number));
+    found.nowhere += usize::from(offset < least);
+    found.far += usize::from(symbols.is_unsized(number) && offset > FAR_BYTES);
+}
+
+/// Instructions and return addresses of the kernel itself, each once.
+fn addresses(stacks: &Stacks, symbols: &Symbols) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let (mut instructions, mut returns, mut words) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for stack in (0..stacks.len()).step_by(stacks.len().div_ceil(MOST_STACKS).max(1)) {
+        stacks.words(stack as u32, &mut words);
+        let (mut exact, mut doubtful) = (true, false);
+        for word in &words {
+            match Marker::decode(*word) {
+                Some(Marker::Interrupt(_) | Marker::Exception(_)) => exact = true,
+                Some(Marker::Candidate) => doubtful = true,
+                Some(Marker::User) => break,
+                Some(_) => {}
+                None if *word >> 63 == 0 => break,
+                None => {
+                    let is_kernel = *word < PUBLISHED_LEAF && symbols.is_of_the_kernel(*word);
+                    if is_kernel && !std::mem::take(&mut doubtful) {
+                        if exact {
+                            instructions.insert(*word)
+                        } else {
+                            returns.insert(*word)
+                        };
+                    }
+                    exact = false;
+                }
+            }
+        }
+    }
+    (instructions, returns)
+}
+
+/// Whether a call instruction ends right before an address of the file; `None` where it has no code.
+fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
+    let longest = *CALL_BYTES.end();
+    let code = elf.code(address.checked_sub(longest as u64)?)?.get(..longest)?;
+    let is_call = |bytes: usize| {
+        let mut decoder = Decoder::new(64, &code[longest - bytes..], DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let calls = matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        calls && instruction.len() == bytes
+    };
+    Some(CALL_BYTES.into_iter().any(is_call))
+}

@@ -1,0 +1,63 @@
+//! Control characters in names of functions, tasks and marks: no output holds one, and no record or line is torn.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A terminal's escape, a line end, what XML cannot have, and a C1 control.
+const ODD: &str = "\u{1b}]0;x\u{7}%\r\u{b}\u{fffe}\u{9b}2J";
+
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kprof-fold")).args(words).output().expect("kprof-fold runs")
+}
+
+#[test]
+fn no_output_holds_a_control_character_and_no_record_is_torn() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = |name: &str, text: &str| {
+        let path = folder.join(format!("control-{name}"));
+        fs::write(&path, text).expect("the test folder is writable");
+        path.display().to_string()
+    };
+    let syms = file("syms", &format!("ffffffff80001000 T kmain{ODD}\nffffffff80002000 t f\n"));
+    let task: String = ODD.bytes().chain(*b"\n").map(|byte| format!("%{byte:02x}")).collect();
+    let samples: String =
+        (0..50).map(|tsc| format!("{task} 0 {:x} ffffffff80002010 ffffffff80001020\n", tsc * 1000)).collect();
+    let head = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot {ODD}\n# way {ODD}\n");
+    let names = format!(
+        "# batch cpu=meta from=0 to=9\n# mark tsc=5 name={task}\n# events tsc=f cpu=0 faults=1 context={task}\n# end cpu=meta to=9\n"
+    );
+    let broken = format!("# batch cpu={ODD} from=1 to=x\n# image load={ODD}\n");
+    let profile = file("profile", &format!("{head}{names}{samples}{broken}"));
+    let commands: [&[&str]; 14] = [
+        &["folded", "--by", "context", &profile, &syms],
+        &["flamegraph", "--by", "context", "--title", ODD, &profile, &syms],
+        &["report", "--by", "context", &profile, &syms],
+        &["report", "--by", "context", "--tree", "callees", &profile, &syms],
+        &["script", "--user", &profile, &syms],
+        &["info", &profile],
+        &["export", "--to", "speedscope", &profile, &syms],
+        &["export", "--to", "firefox", &profile, &syms],
+        &["export", "--to", "perfetto", &profile, &syms],
+        &["heatmap", &profile, &syms],
+        &["top", "--once", "--by", "context", &profile, &syms],
+        &["doctor", &profile, &syms],
+        &["diff", "--by", "context", &profile, &profile, "--syms", &syms],
+        &["folded", &profile, ODD],
+    ];
+    let is_odd = |letter: &char| (letter.is_control() && !"\n\t".contains(*letter)) || *letter == '\u{fffe}';
+    for command in commands {
+        let done = run(command);
+        for bytes in [&done.stdout, &done.stderr] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(text.chars().find(is_odd), None, "{command:?}: {text}");
+        }
+        assert!(!done.stdout.is_empty() || command.last() == Some(&ODD), "{command:?}");
+    }
+    let script = String::from_utf8(run(&["script", "-q", "--user", &profile, &syms]).stdout).expect("is text");
+    // A sample is a line, a line for each frame, and an empty one.
+    assert_eq!(script.lines().count(), 50 * 4, "{script}");
+    let folded = run(&["-q", "--by", "context", &profile, &syms]).stdout;
+    assert_eq!(String::from_utf8_lossy(&folded).lines().count(), 1);
+}

@@ -1,0 +1,175 @@
+//! A profile with one damaged byte, or without one of its batches: every sample that was delivered is either counted or
+//! counted as lost, the loss is told, and limits hold.
+#![forbid(unsafe_code)]
+
+use kprof_fold::account::Account;
+use kprof_fold::problems::Problems;
+use kprof_fold::profile::Profile;
+use kprof_fold::read::{self, Source};
+use kprof_fold::select::Select;
+use kprof_fold::tally::{By, Tally};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Samples in each batch of a CPU.
+const BATCHES: [u64; 5] = [40, 7, 1, 25, 30];
+const CPUS: u64 = 2;
+const DELIVERED: u64 = 103 * CPUS;
+
+/// A profile as `profiled` writes it, as one piece for each part: header, batches of names and samples, accounts.
+fn pieces() -> Vec<String> {
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n# anchor kmain=ffffffff80001000\n";
+    let names = "# batch cpu=meta from=0 to=10\n# context id=5 name=a\n# end cpu=meta to=10\n";
+    let mut pieces = vec![head.to_owned(), names.to_owned()];
+    let mut counts = [(0, 0, 0); CPUS as usize];
+    for samples in BATCHES {
+        for cpu in 0..CPUS {
+            let (position, ticks, recorded) = &mut counts[cpu as usize];
+            // Records have five words and two addresses. Every third tick found the CPU idle.
+            let (from, to, first) = (*position, *position + 7 * samples, *ticks + 1);
+            (*position, *ticks, *recorded) = (to, *ticks + samples + samples / 2, *recorded + samples);
+            let idle = *ticks - *recorded;
+            let mut piece =
+                format!("# batch cpu={cpu} from={from} to={to} first-tick={first} last-tick={ticks} taken={ticks} ");
+            piece += &format!("merged=0 user=0 idle={idle} lost-full=0 recorded={recorded}\n");
+            for sample in 0..samples {
+                piece += &format!("a {cpu} {:x} ffffffff80002010 ffffffff80001020\n", first + sample);
+            }
+            pieces.push(piece + &format!("# end cpu={cpu} to={to} samples={samples}\n"));
+        }
+    }
+    for (cpu, (position, ticks, recorded)) in counts.iter().enumerate() {
+        pieces.push(format!(
+            "# account cpu={cpu} sent={ticks} taken={ticks} merged=0 user=0 idle={} lost-full=0 recorded={recorded} \
+             delivered={recorded} overwritten=0 in-ring=0 position-out={position}\n",
+            ticks - recorded
+        ));
+    }
+    pieces
+}
+
+fn parse(text: &str) -> (Profile, Problems) {
+    let source = Source { file: "profile", form: None, progress: &mut |_| {} };
+    let tally = Tally::new(Select::default(), By::None);
+    let reading = read::read_from(text.as_bytes(), source, tally).expect("is a profile");
+    let counted: u64 = reading.consumer.counts().iter().map(|count| count.samples).sum();
+    assert_eq!(counted, reading.profile.samples(), "{text}");
+    (reading.profile, reading.problems)
+}
+
+#[test]
+fn the_profile_without_damage_is_whole_and_balanced() {
+    let (profile, problems) = parse(&pieces().concat());
+    assert_eq!((profile.samples(), profile.lost(), problems.skipped()), (DELIVERED, 0, 0), "{problems}");
+    assert!(Account::of(&profile).is_balanced());
+}
+
+#[test]
+fn one_damaged_byte_of_a_batch_line_costs_no_sample_or_is_counted_and_told() {
+    let pieces = pieces();
+    let (mut tried, mut kept_all) = (0, 0);
+    for (number, piece) in pieces.iter().enumerate() {
+        let lines = piece.match_indices('\n').map(|(end, _)| end);
+        let starts = std::iter::once(0).chain(lines.map(|end| end + 1));
+        let marked =
+            starts.filter(|start| ["# batch cpu=", "# end cpu="].iter().any(|key| piece[*start..].starts_with(key)));
+        for start in marked.collect::<Vec<_>>() {
+            let len = piece[start..].find('\n').expect("lines end");
+            for at in start..start + len {
+                for damage in [b'x', b'9', b' '] {
+                    let mut damaged = pieces.clone();
+                    let mut bytes = damaged[number].clone().into_bytes();
+                    if std::mem::replace(&mut bytes[at], damage) == damage {
+                        continue;
+                    }
+                    damaged[number] = String::from_utf8(bytes).expect("is ASCII");
+                    let (profile, problems) = parse(&damaged.concat());
+                    let what = format!("byte {} of {:?}\n{problems}", at - start, damaged[number].lines().next());
+                    assert_eq!(profile.samples() + profile.missing(), DELIVERED, "{what}");
+                    assert!(profile.missing() == 0 || problems.skipped() > 0, "{what}");
+                    assert_eq!(profile.missing() == 0, Account::of(&profile).is_balanced(), "{what}");
+                    tried += 1;
+                    kept_all += u32::from(profile.missing() == 0);
+                }
+            }
+        }
+    }
+    // What is left are digits that make another position of the batch's first line.
+    assert!(tried > 3000 && kept_all * 100 > tried * 97, "{kept_all} of {tried}");
+}
+
+#[test]
+fn a_batch_that_is_gone_is_counted_from_its_neighbours_and_from_the_account() {
+    let pieces = pieces();
+    let batches = 2..2 + BATCHES.len() * CPUS as usize;
+    for gone in batches.clone() {
+        let samples = BATCHES[(gone - 2) / CPUS as usize];
+        let mut left = pieces.clone();
+        left.remove(gone);
+        let (profile, problems) = parse(&left.concat());
+        assert_eq!((profile.samples(), profile.missing()), (DELIVERED - samples, samples), "{gone}: {problems}");
+        assert!(problems.to_string().contains(&format!("{samples} samples are missing")), "{gone}: {problems}");
+        assert!(!Account::of(&profile).is_balanced(), "{gone}");
+        // A recording that was cut off has no account; what follows the last batch is not known then.
+        left.truncate(batches.end - 1);
+        let (profile, problems) = parse(&left.concat());
+        let known = if gone + CPUS as usize >= batches.end { 0 } else { samples };
+        assert_eq!((profile.samples(), profile.missing()), (DELIVERED - samples, known), "{gone}: {problems}");
+    }
+}
+
+#[test]
+fn the_rate_is_that_of_the_ticks_however_few_of_them_hit_the_kernel() {
+    // A thousand ticks a second for ten seconds; each CPU was in the kernel for a part of them only.
+    let mut text = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n# cpus 2\n".to_owned();
+    for (cpu, first, last) in [(0, 700, 9_100), (1, 4_000, 5_000)] {
+        let (line, words) = (|tick: u64| format!("a {cpu} {:x} ffffffff80001000\n", tick * 1_000_000), 12);
+        text += &format!("# batch cpu={cpu} from=0 to={words} first-tick={first} last-tick={last}\n");
+        text += &format!("{}{}# end cpu={cpu} to={words} samples=2\n", line(first), line(last));
+        text += &format!("# account cpu={cpu} sent=10000 taken=10000 idle=9998 recorded=2 delivered=2\n");
+    }
+    let (profile, _) = parse(&text);
+    for cpu in profile.boots[0].cpus.values() {
+        let rate = cpu.ticks.rate(1e9, &profile.boots[0].settings).expect("is known");
+        assert!((rate - 1000.0).abs() < 1e-6, "{rate}");
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join("damage-rate.profile");
+    std::fs::write(&file, text).expect("the test folder is writable");
+    let done = Command::new(env!("CARGO_BIN_EXE_kprof-fold")).arg("info").arg(file).output().expect("kprof-fold runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(said.matches("1000.0 ticks/s of 1000 asked for").count(), 2, "{said}");
+}
+
+#[test]
+fn a_later_recording_of_the_same_boot_lacks_nothing() {
+    // Neither the names nor the first batches: they went to another file.
+    let pieces = pieces();
+    let later = [&pieces[..1], &pieces[4..]].concat().concat();
+    let (profile, problems) = parse(&later);
+    assert_eq!((profile.samples(), profile.missing(), problems.skipped()), (DELIVERED - 80, 0, 0), "{problems}");
+    assert!(Account::of(&profile).is_balanced());
+}
+
+#[test]
+fn a_lost_batch_is_drawn_and_counts_for_max_loss_and_the_doctor_sees_it() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (file, syms) = (folder.join("damage.profile"), folder.join("damage.syms"));
+    let mut left = pieces();
+    left.remove(2);
+    std::fs::write(&file, left.concat()).expect("the test folder is writable");
+    std::fs::write(&syms, "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t mm::map\n")
+        .expect("the test folder is writable");
+    let run = |before: &[&str], after: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = command.args(before).args([&file, &syms]).args(after).output().expect("kprof-fold runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&done.stdout), text(&done.stderr), done.status.code())
+    };
+    let (out, said, code) = run(&[], &["--max-loss", "1%"]);
+    assert_eq!((out.as_str(), code), ("kmain;mm::map 166\n[lost] 40\n", Some(3)), "{said}");
+    assert!(said.contains("40 samples are missing") && said.contains("NOT BALANCED"), "{said}");
+    let (found, _, code) = run(&["doctor"], &[]);
+    assert_eq!(code, Some(1));
+    assert!(found.contains("40 samples that were delivered cannot be read"), "{found}");
+}
