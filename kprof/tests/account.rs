@@ -113,7 +113,7 @@ fn check(profiler: &Profiler<ArrayKernel>, sent: u64, recount: &Recount) -> Resu
     let count = |name: &str| text[&format!("cpu.1.{name}")].parse::<u64>().unwrap();
     prop_assert_eq!(count("sent"), sent);
     prop_assert_eq!(count("sent"), count("taken") + count("merged"));
-    let lost = ["lost-full", "lost-large", "lost-nested", "lost-torn"].map(count).iter().sum::<u64>();
+    let lost = ["lost-full", "lost-nested", "lost-torn"].map(count).iter().sum::<u64>();
     prop_assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
     prop_assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
     let kinds = ["irq-on", "irq-off", "interrupt", "kept-user", "kept-idle"].map(count).iter().sum::<u64>();
