@@ -48,7 +48,7 @@ mod gaps;
 #[cfg(feature = "profiling")]
 mod handler;
 #[cfg(feature = "profiling")]
-mod meta;
+mod names;
 #[cfg(feature = "profiling")]
 mod own;
 #[cfg(feature = "profiling")]
@@ -78,10 +78,11 @@ pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
-pub use files::{ControlDone, ControlFile, OwnTick, StreamFile};
+pub use files::{ControlFile, StreamFile};
 pub use format::serial::Bytes;
 pub use kernel::{
-    Border, Context, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers,
+    Border, Context, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OwnTick, Published,
+    Registers,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

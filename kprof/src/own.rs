@@ -6,9 +6,8 @@
 
 use crate::clock;
 use crate::config::Way;
-use crate::files::OwnTick;
 use crate::gaps::Gaps;
-use crate::kernel::{Kernel, Outcome, Registers};
+use crate::kernel::{Kernel, Outcome, OwnTick, Registers};
 use crate::profiler::Profiler;
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
 use crate::state::settings::State;

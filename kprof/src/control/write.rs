@@ -8,7 +8,7 @@
 use super::command::{Command, Who};
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
-use crate::files::ControlDone;
+use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::choices::{Choices, Key};

@@ -6,6 +6,7 @@
 pub(crate) mod account;
 pub(crate) mod choices;
 pub(crate) mod lease;
+pub(crate) mod meta;
 pub(crate) mod owner;
 pub(crate) mod ready;
 pub(crate) mod settings;
@@ -15,12 +16,12 @@ pub(crate) mod transition;
 
 use crate::config::{Config, Way};
 use crate::errors::StreamName;
-use crate::meta::Meta;
 use crate::patience::Patience;
 use crate::x86_64::interrupts;
 use choices::{Choices, Live};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use lease::Lease;
+use meta::Meta;
 use owner::{Activity, ClaimId, Conflict};
 use ready::Ready;
 use settings::{Settings, State};
