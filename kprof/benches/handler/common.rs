@@ -25,6 +25,7 @@ struct Stack([u64; STACK_WORDS]);
 /// The stack, and the text that its return addresses lie in.
 pub struct World {
     stack: Box<Stack>,
+    #[allow(dead_code, reason = "one bench makes several at once")]
     pub registers: Registers,
 }
 
