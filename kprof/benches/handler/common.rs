@@ -25,6 +25,7 @@ struct Stack([u64; STACK_WORDS]);
 /// The stack, and the text that its return addresses lie in.
 pub struct World {
     stack: Box<Stack>,
+    #[allow(dead_code, reason = "one bench makes several at once")]
     pub registers: Registers,
 }
 
@@ -41,27 +42,31 @@ static CONTEXT: AtomicU64 = AtomicU64::new(7);
 
 impl World {
     /// A stack of `frames` return addresses below the root.
+    #[allow(dead_code, reason = "one bench makes several at once")]
     pub fn new(frames: usize) -> Self {
+        Self::changing(frames, 1).0
+    }
+
+    /// The same, with `count` chains of frames beside each other, and the registers at the beginning of each.
+    pub fn changing(frames: usize, count: usize) -> (Self, Vec<Registers>) {
         let mut stack = Box::new(Stack([1; STACK_WORDS]));
         let base = stack.0.as_ptr() as u64;
-        let first = 8;
-        for frame in 0..frames {
-            let at = first + frame * FRAME_WORDS;
-            let next = at + FRAME_WORDS;
-            stack.0[at] = if frame + 1 == frames { 0 } else { base + 8 * next as u64 };
-            stack.0[at + 1] = text().0 + 100 + 16 * frame as u64;
+        let chain = |number: usize| 8 + number * (frames * FRAME_WORDS + 8);
+        for first in (0..count).map(chain) {
+            for frame in 0..frames {
+                let at = first + frame * FRAME_WORDS;
+                let next = at + FRAME_WORDS;
+                stack.0[at] = if frame + 1 == frames { 0 } else { base + 8 * next as u64 };
+                stack.0[at + 1] = text().0 + 100 + 16 * frame as u64;
+            }
         }
         STACK.store(base, Ordering::Relaxed);
         CONTEXT.store(black_box(7), Ordering::Relaxed);
-        let registers = Registers {
-            rip: text().0 + 50,
-            cs: 8,
-            rflags: 1 << 9,
-            rsp: base + 16,
-            rbp: base + 8 * first as u64,
-            rcx: 0,
+        let registers = |number| {
+            let rbp = base + 8 * chain(number) as u64;
+            Registers { rip: text().0 + 50, cs: 8, rflags: 1 << 9, rsp: rbp - 48, rbp, rcx: 0 }
         };
-        Self { stack, registers }
+        (Self { stack, registers: registers(0) }, (0..count).map(registers).collect())
     }
 
     /// Puts a syscall entry in the place of the root: marker, then the user's five words.

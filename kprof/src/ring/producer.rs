@@ -127,7 +127,7 @@ impl Ring {
         let piece = self.words.from(head);
         match piece.get(..room) {
             Some(piece) => Sink::new(piece, &[], 0),
-            None => Sink::new(piece, self.words.all(), room.saturating_sub(piece.len())),
+            None => Sink::new(piece, self.words.all(), room.wrapping_sub(piece.len())),
         }
     }
 

@@ -316,18 +316,18 @@ pub fn is_stub(address: u64) -> bool {
 /// Where the interrupted registers are when the profiler interrupts a stub. Callable in an NMI.
 #[cold]
 pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
-    // Between the two ends of a stub rbp is its own. (No NMI comes before the NMI's stub has set it.)
-    frame_unbuilt(*at).or(Some(EntryFrame::Built))
-}
-
-/// The same where rbp is not the stub's own.
-fn frame_unbuilt(at: Registers) -> Option<EntryFrame> {
+    let at = *at;
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
     let rip = at.rip;
     // SAFETY: constant data of the assembly above.
     let [_, _, places @ .., syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
-    let in_head = |table: &[(u64, u64)], offset: u64| table.iter().find(|entry| entry.0 == offset).map(|entry| entry.1);
+    // In between the instructions of the head nothing is known; behind it rbp is the stub's own.
+    let in_head = |marker, table: &[(u64, u64); 5], offset: u64| match table.iter().find(|entry| entry.0 == offset) {
+        Some(entry) => on_stack(marker, entry.1),
+        None if offset < table[4].0 => None,
+        None => Some(EntryFrame::Built),
+    };
     // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.
     let leaving = match places.iter().position(|place| *place == rip) {
         Some(popped) if popped % 2 == 0 => Some((8, at.rsp)),
@@ -349,16 +349,17 @@ fn frame_unbuilt(at: Registers) -> Option<EntryFrame> {
         return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
     }
     if rip >= syscall_saved {
-        return on_stack(Marker::Syscall, in_head(&HEAD, rip - syscall_saved)?);
+        // (No NMI comes before the NMI's stub, which follows, has set rbp.)
+        return in_head(Marker::Syscall, &HEAD, rip - syscall_saved);
     }
     let (vector, offset) = ((rip - stub(0)) / STUB_BYTES, (rip - stub(0)) % STUB_BYTES);
     match vector {
         0..32 if WITH_ERROR_CODE >> vector & 1 != 0 => {
-            on_stack(Marker::Exception(vector as u8), in_head(&HEAD_WITH_ERROR, offset)?)
+            in_head(Marker::Exception(vector as u8), &HEAD_WITH_ERROR, offset)
         }
-        0..32 => on_stack(Marker::Exception(vector as u8), in_head(&HEAD, offset)?),
-        32..256 => on_stack(Marker::Interrupt(vector as u8), in_head(&HEAD, offset)?),
-        _ => None,
+        0..32 => in_head(Marker::Exception(vector as u8), &HEAD, offset),
+        32..256 => in_head(Marker::Interrupt(vector as u8), &HEAD, offset),
+        _ => Some(EntryFrame::Built),
     }
 }
 

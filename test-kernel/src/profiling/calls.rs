@@ -51,6 +51,17 @@ pub fn register(cpu: usize) {
     }
 }
 
+/// Calls the handler without a tick until it takes that for somebody else's NMI: the ticks that were coalesced so far then
+/// excuse no further one. Interrupts off, nobody samples.
+#[cfg(feature = "profiling")]
+pub fn use_up_coalesced() {
+    let frame = TrapFrame { cs: 8, ..TrapFrame::default() };
+    // SAFETY: as in an NMI, nothing that the handler looks at changes under it: interrupts are off. Without a tick it does
+    // not look at the frame.
+    let token = unsafe { NmiToken::new() };
+    while PROFILER.on_nmi(&token, &frame) == kprof::Outcome::Spurious {}
+}
+
 /// Numbers a tick of this CPU, whose NMI the CPU sends itself (see `cpu::alarm`).
 #[cfg(feature = "profiling")]
 pub fn raise_tick(cpu: usize) {
