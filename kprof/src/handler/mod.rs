@@ -29,7 +29,6 @@ use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::unwind::Memory;
 use crate::x86_64::{memory::Direct, tsc};
-use core::hint;
 use core::sync::atomic::{Ordering, fence};
 pub(crate) use progress::Progress;
 use sample::Tick;
@@ -131,7 +130,6 @@ fn without_tick(slot: &CpuSlot) -> Outcome {
         if counters.spurious.replace(before, before.wrapping_add(1)) {
             return Outcome::Spurious;
         }
-        hint::cold_path();
     }
 }
 
