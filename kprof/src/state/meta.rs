@@ -144,3 +144,5 @@ fn words_of(text: &str) -> impl Iterator<Item = u64> {
 const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before the text");
 
 const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
+
+const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
