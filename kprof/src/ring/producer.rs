@@ -104,21 +104,22 @@ impl Ring {
     /// Room for a record of up to `words`, made by giving up the oldest ones; returns how many those were.
     pub(crate) fn room_by_force(&self, words: u64) -> (Sink<'_>, u64) {
         let (head, mut tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
-        let mut overwritten = 0;
-        // At most one round per record in the ring; each is at least six words.
         let words = words.min(self.capacity());
+        if position::room(self.capacity(), head, tail) >= words {
+            return (self.sink(head, tail), 0);
+        }
+        // At most one round per record in the ring; each is at least six words.
+        let mut overwritten = 0_u64;
         while position::room(self.capacity(), head, tail) < words {
             // The ring holds whole records that only this side writes; were it not so, this would end all the same.
             let first = self.words.at(tail).load(Ordering::Relaxed);
             tail = tail.wrapping_add(position::own_record_words(first)).min(head);
-            overwritten = u64::wrapping_add(overwritten, 1);
+            overwritten = overwritten.wrapping_add(1);
         }
-        if overwritten > 0 {
-            self.remove(overwritten);
-            // The new tail must be seen by whoever sees one of the words written after it.
-            self.tail.store(tail, Ordering::Relaxed);
-            fence(Ordering::Release);
-        }
+        self.remove(overwritten);
+        // The new tail must be seen by whoever sees one of the words written after it.
+        self.tail.store(tail, Ordering::Relaxed);
+        fence(Ordering::Release);
         (self.sink(head, tail), overwritten)
     }
 

@@ -28,8 +28,8 @@ macro_rules! add_in_one {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         {
-            let number: i64 = $number;
-            $base.$($field).+.fetch_add(number as u64);
+            const NUMBER: i64 = $number;
+            $base.$($field).+.fetch_add(NUMBER as u64);
         }
     }};
 }
