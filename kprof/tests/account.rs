@@ -391,11 +391,11 @@ fn registers_of(variant: u8) -> Registers {
 }
 
 fn cases() -> u32 {
-    let few = if cfg!(miri) { 2 } else { 150 };
+    let few = if cfg!(miri) { 1 } else { 150 };
     std::env::var("KPROF_CASES").map_or(few, |cases| cases.parse().expect("KPROF_CASES is a number"))
 }
 
-const STEPS: usize = if cfg!(miri) { 40 } else { 400 };
+const STEPS: usize = if cfg!(miri) { 20 } else { 400 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]

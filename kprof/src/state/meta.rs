@@ -91,9 +91,10 @@ impl Meta {
         if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
             return Some(ring.room());
         }
-        // Whoever has read something under the present claim gets what follows it: nothing may vanish in between.
+        // Whoever has read something under the present claim gets what follows it: nothing may vanish in between, also
+        // where all that was read has been freed. (A claim begins with the position 0.)
         let owner = self.reader.owner();
-        let is_read = || owner.claim() != 0 && self.reader.position() > ring.tail();
+        let is_read = || owner.claim() != 0 && self.reader.position() > 0;
         if is_read() || owner.take_any(Activity::Replace).is_err() {
             return None;
         }
