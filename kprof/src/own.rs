@@ -8,15 +8,15 @@ use crate::clock;
 use crate::config::Way;
 use crate::gaps::Gaps;
 use crate::kernel::{Kernel, Outcome, OwnTick, Registers};
-use crate::profiler::Profiler;
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
+use crate::state::Instance;
 use crate::state::settings::State;
 use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::Ordering;
 
 /// One timer interrupt of a CPU that samples itself.
-pub(crate) fn on_timer<K: Kernel>(profiler: &'static Profiler<K>, at: &Registers) -> OwnTick {
-    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers) -> OwnTick {
+    let (kernel, shared) = (&instance.kernel, &instance.shared);
     let nothing = OwnTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
     let (Some(config), cpu) = (shared.config(), kernel.cpu()) else { return nothing };
     let Some(slot) = shared.slots().get(cpu) else { return nothing };
@@ -32,10 +32,10 @@ pub(crate) fn on_timer<K: Kernel>(profiler: &'static Profiler<K>, at: &Registers
         if is_first {
             gaps = Gaps::new(shared.live.seed().wrapping_add(cpu as u64));
         } else {
-            outcome = profiler.own_tick_on(slot, at, Direct);
+            outcome = instance.own_tick_on(slot, at, Direct);
             // The sampler's CPU before it samples: the others are reached as soon as they register.
             if config.sampler_cpu == Some(cpu) && config.way == Way::Nmi {
-                sampler::send_tick(profiler, cpu);
+                sampler::send_tick(instance, cpu);
             }
         }
         next = after(if is_first { now } else { due }, sampler::gap(shared, &mut gaps, config.tsc_hz), now);

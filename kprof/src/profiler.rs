@@ -16,8 +16,8 @@ use crate::{
     drain::OpenStream,
     errors::StreamName,
     export, handler, own, sampler, setup,
-    state::Shared,
     state::settings::State,
+    state::{Instance, Shared},
 };
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -29,19 +29,20 @@ pub const DEFAULT_RING_WORDS: usize = if ENABLED { 32 * 1024 } else { 0 };
 
 /// The profiler of a kernel. Make it in a `static`.
 pub struct Profiler<K: Kernel> {
-    #[cfg_attr(not(feature = "profiling"), expect(dead_code, reason = "no stage asks"))]
-    pub(crate) kernel: K,
     #[cfg(feature = "profiling")]
-    pub(crate) shared: Shared,
+    instance: Instance<K>,
+    #[cfg(not(feature = "profiling"))]
+    _kernel: K,
 }
 
 impl<K: Kernel> Profiler<K> {
     /// For a `static`.
     pub const fn new(kernel: K) -> Self {
         Self {
-            kernel,
             #[cfg(feature = "profiling")]
-            shared: Shared::new(),
+            instance: Instance { kernel, shared: Shared::new() },
+            #[cfg(not(feature = "profiling"))]
+            _kernel: kernel,
         }
     }
 
@@ -53,7 +54,7 @@ impl<K: Kernel> Profiler<K> {
     /// nothing.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn init(&'static self, setup: impl FnOnce() -> Setup) -> Result<(), InitError> {
-        feature!(setup::init(&self.shared, setup); else Ok(()))
+        feature!(setup::init(&self.instance.shared, setup); else Ok(()))
     }
 
     /// Gives a CPU its ring; from now on it gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
@@ -68,7 +69,7 @@ impl<K: Kernel> Profiler<K> {
         cpu: usize,
         ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
     ) -> Result<(), RegisterError> {
-        feature!(setup::register(&self.shared, cpu, ring); else Ok(()))
+        feature!(setup::register(&self.instance.shared, cpu, ring); else Ok(()))
     }
 
     /// Takes a CPU out that is about to be stopped: it gets no more ticks, and no change waits for those that it has
@@ -76,7 +77,7 @@ impl<K: Kernel> Profiler<K> {
     /// then until `register` the CPU must not call [`Profiler::on_nmi`] or [`Profiler::on_timer`].
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn offline(&self, cpu: usize) {
-        feature!(setup::offline(&self.shared, cpu); else ());
+        feature!(setup::offline(&self.instance.shared, cpu); else ());
     }
 
     /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`], if a
@@ -85,7 +86,7 @@ impl<K: Kernel> Profiler<K> {
     /// Runs in: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn run_sampler(&'static self, cpu: usize) {
-        feature!(sampler::run(self, cpu); else ());
+        feature!(sampler::run(&self.instance, cpu); else ());
     }
 
     /// One timer interrupt of a CPU that samples itself ([`crate::Way::Own`], and every CPU until the sampler runs).
@@ -93,21 +94,21 @@ impl<K: Kernel> Profiler<K> {
     /// Runs in: the timer's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> OwnTick {
-        feature!(own::on_timer(self, at); else OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
+        feature!(own::on_timer(&self.instance, at); else OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
     /// The handler: to be called by the NMI entry (with [`crate::Way::Ipi`], by that interrupt's entry) with what it
     /// interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
     #[inline]
     pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
-        feature!(handler::on_nmi(self, at); else Outcome::Foreign)
+        feature!(handler::on_nmi(&self.instance, at); else Outcome::Foreign)
     }
 
     /// Numbers a tick of this CPU without sending anything: for tests and benches that then call the handler
     /// themselves.
     #[cfg(all(feature = "profiling", feature = "testing"))]
     pub fn raise_tick(&self, cpu: usize) {
-        if let Some(slot) = self.shared.ready.slot(cpu) {
+        if let Some(slot) = self.instance.shared.ready.slot(cpu) {
             slot.raise_tick();
         }
     }
@@ -116,7 +117,7 @@ impl<K: Kernel> Profiler<K> {
     /// with the feature off. Runs in: ordinary code, after [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
-        feature!(self.shared.ready.slot(cpu).map(|slot| &slot.published); else None)
+        feature!(self.instance.shared.ready.slot(cpu).map(|slot| &slot.published); else None)
     }
 
     /// Starts sampling. Runs in: ordinary code; waits at most 3 s for other changes.
@@ -125,7 +126,7 @@ impl<K: Kernel> Profiler<K> {
     /// [`StateError`]: sampling has not started.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn start(&self) -> Result<(), StateError> {
-        feature!(control::change_state(&self.shared, State::Running); else Ok(()))
+        feature!(control::change_state(&self.instance.shared, State::Running); else Ok(()))
     }
 
     /// Stops sampling, and returns when every tick sent has been taken. Runs in: ordinary code on any CPU; with
@@ -136,32 +137,32 @@ impl<K: Kernel> Profiler<K> {
     /// not end.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn stop(&self) -> Result<(), StateError> {
-        feature!(control::change_state(&self.shared, State::Stopped); else Ok(()))
+        feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))
     }
 
     /// Counts an event on the CPU that runs this, in the context that [`Kernel::context`] names now. Runs in: any but
     /// NMI.
     #[inline]
     pub fn count(&self, event: Event) {
-        feature!(self.shared.count(event, || self.kernel.cpu(), || self.kernel.context().id); else ());
+        feature!(self.instance.shared.count(event, || self.instance.kernel.cpu(), || self.instance.kernel.context().id); else ());
     }
 
     /// Names a context, at its birth or when its name changes. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn context_name(&self, id: u64, name: &str) {
-        feature!(self.shared.context_name(id, name); else ());
+        feature!(self.instance.shared.context_name(id, name); else ());
     }
 
     /// Tells of a code image: the kernel once, a module when it is loaded. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn image(&self, image: &Image<'_>) {
-        feature!(self.shared.image(image); else ());
+        feature!(self.instance.shared.image(image); else ());
     }
 
     /// Sets a mark in time. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn mark(&self, name: &str) {
-        feature!(self.shared.mark(name); else ());
+        feature!(self.instance.shared.mark(name); else ());
     }
 
     /// Opens the control file for a process: to be kept with the open file, and dropped when that is closed. `process`
@@ -171,7 +172,7 @@ impl<K: Kernel> Profiler<K> {
     pub fn open_control(&'static self, process: u64) -> ControlFile {
         ControlFile {
             #[cfg(feature = "profiling")]
-            control: OpenControl::open(&self.shared, process),
+            control: OpenControl::open(&self.instance.shared, process),
         }
     }
 
@@ -182,7 +183,7 @@ impl<K: Kernel> Profiler<K> {
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn open_stream(&'static self, cpu: usize, process: u64) -> Result<StreamFile, ReadError> {
         feature!(
-            OpenStream::open(&self.shared, StreamName::Cpu(cpu), process).map(|stream| StreamFile { stream });
+            OpenStream::open(&self.instance.shared, StreamName::Cpu(cpu), process).map(|stream| StreamFile { stream });
             else Err(ReadError::NoStream)
         )
     }
@@ -192,7 +193,7 @@ impl<K: Kernel> Profiler<K> {
     pub fn open_meta(&'static self, process: u64) -> StreamFile {
         StreamFile {
             #[cfg(feature = "profiling")]
-            stream: OpenStream::open_meta(&self.shared, process),
+            stream: OpenStream::open_meta(&self.instance.shared, process),
         }
     }
 
@@ -200,13 +201,13 @@ impl<K: Kernel> Profiler<K> {
     /// are freed when they are acknowledged; otherwise raw words, freed when read. Runs in: any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn is_claimed(&self) -> bool {
-        feature!(self.shared.claim() != 0; else false)
+        feature!(self.instance.shared.claim() != 0; else false)
     }
 
     /// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full. Runs in: any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn reader_due(&self) -> bool {
-        feature!(sampler::reader_due(&self.shared); else false)
+        feature!(sampler::reader_due(&self.instance.shared); else false)
     }
 
     /// Writes state, settings and all counters as `key value` lines. Runs in: ordinary code.
@@ -215,7 +216,7 @@ impl<K: Kernel> Profiler<K> {
     /// Those of the sink.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn write_status(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        feature!(control::write_status(&self.shared, out); else Ok(()))
+        feature!(control::write_status(&self.instance.shared, out); else Ok(()))
     }
 
     /// Writes all samples and names that have not been written, and frees them: they count as delivered. `out`: a
@@ -227,7 +228,7 @@ impl<K: Kernel> Profiler<K> {
     /// written whole is not freed).
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
-        feature!(export::export(&self.shared, out); else Ok(()))
+        feature!(export::export(&self.instance.shared, out); else Ok(()))
     }
 
     /// Writes the newest `last` samples of every CPU and the names there are. Frees nothing; takes no lock. Runs in:
@@ -237,6 +238,6 @@ impl<K: Kernel> Profiler<K> {
     /// Those of the sink.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export_last(&self, out: &mut dyn fmt::Write, last: usize) -> fmt::Result {
-        feature!(export::export_last(&self.shared, out, last); else Ok(()))
+        feature!(export::export_last(&self.instance.shared, out, last); else Ok(()))
     }
 }

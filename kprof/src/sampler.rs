@@ -12,12 +12,11 @@ use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
 use crate::gaps::Gaps;
 use crate::kernel::Kernel;
-use crate::profiler::Profiler;
 use crate::ring::Ring;
-use crate::state::Shared;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::Reader;
+use crate::state::{Instance, Shared};
 use crate::x86_64::tsc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,8 +29,8 @@ const WAKE_LOOKS_PER_SECOND: u64 = 1000;
 
 /// The sampler's life. Returns at once if `cpu` is not [`Config::sampler_cpu`], or if a sampler runs already; else
 /// never.
-pub(crate) fn run<K: Kernel>(profiler: &'static Profiler<K>, cpu: usize) {
-    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
+    let (kernel, shared) = (&instance.kernel, &instance.shared);
     let Some(config) = shared.config().filter(|config| config.sampler_cpu == Some(cpu)) else { return };
     if shared.has_sampler.swap(true, Ordering::AcqRel) {
         return;
@@ -54,7 +53,7 @@ pub(crate) fn run<K: Kernel>(profiler: &'static Profiler<K>, cpu: usize) {
         let own = config.way == Way::Own;
         if own || shared.state() != State::Running {
             if !own {
-                signal_pending(profiler, cpu);
+                signal_pending(instance, cpu);
             }
             kernel.sleep_ns(STOPPED_SLEEP_NS);
             deadline = None;
@@ -74,7 +73,7 @@ pub(crate) fn run<K: Kernel>(profiler: &'static Profiler<K>, cpu: usize) {
             }
             before => {
                 if before.is_some() {
-                    send_tick(profiler, cpu);
+                    send_tick(instance, cpu);
                 }
                 let (gap, sent) = (gap(shared, &mut gaps, config.tsc_hz), tsc::read());
                 deadline = Some(after(before.unwrap_or(sent), gap, sent));
@@ -97,8 +96,8 @@ fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool
 }
 
 /// Numbers a tick for every CPU that takes ticks, and signals them.
-pub(crate) fn send_tick<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
-    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
+    let (kernel, shared) = (&instance.kernel, &instance.shared);
     shared.sending.store(true, Ordering::SeqCst);
     // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
     if shared.state() == State::Running {
@@ -115,23 +114,23 @@ pub(crate) fn send_tick<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
             }
             !halted
         };
-        signal(profiler, number, me);
+        signal(instance, number, me);
     }
     shared.sending.store(false, Ordering::SeqCst);
 }
 
 /// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
-fn signal_pending<K: Kernel>(profiler: &'static Profiler<K>, me: usize) {
+fn signal_pending<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     let again = |cpu: usize, slot: &CpuSlot| {
         let is_late = cpu != me && slot.pending() > 0 && !slot.sampler.offline.load(Ordering::Relaxed);
         slot.sampler.resent.add(is_late.into());
         is_late
     };
-    signal(profiler, again, me);
+    signal(instance, again, me);
 }
 
-fn signal<K: Kernel>(profiler: &'static Profiler<K>, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
-    let (kernel, shared) = (&profiler.kernel, &profiler.shared);
+fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &CpuSlot) -> bool, me: usize) {
+    let (kernel, shared) = (&instance.kernel, &instance.shared);
     let (mut any, mut all_others) = (false, true);
     for (cpu, slot) in shared.slots().iter().enumerate() {
         let due = is_due(cpu, slot);
@@ -146,7 +145,7 @@ fn signal<K: Kernel>(profiler: &'static Profiler<K>, is_due: impl Fn(usize, &Cpu
         return kernel.signal(&CpuSet::due(shared.slots(), all_others));
     }
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
-        profiler.look(cpu, slot);
+        instance.look(cpu, slot);
     }
 }
 

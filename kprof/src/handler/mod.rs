@@ -24,13 +24,12 @@ mod progress;
 mod sample;
 
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
-use crate::profiler::Profiler;
+use crate::state::Instance;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::unwind::Memory;
 use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::{Ordering, fence};
-pub(crate) use progress::Progress;
 use sample::Tick;
 
 /// One tick in this many has its cost measured.
@@ -38,13 +37,13 @@ const MEASURED: u64 = 64;
 
 /// The handler. With [`crate::Way::Published`] every NMI comes from somebody else.
 #[inline(always)]
-pub(crate) fn on_nmi<K: Kernel>(profiler: &Profiler<K>, at: &impl Interrupted) -> Outcome {
+pub(crate) fn on_nmi<K: Kernel>(profiler: &Instance<K>, at: &impl Interrupted) -> Outcome {
     // Before `init`, a CPU that it did not hear of, or none of the profiler's NMIs.
     let Some(slot) = profiler.shared.ready.nmi_slot(profiler.kernel.cpu()) else { return not_ours() };
     if progress::enter(slot) { profiler.tick(slot, at, Direct) } else { inside(slot) }
 }
 
-impl<K: Kernel> Profiler<K> {
+impl<K: Kernel> Instance<K> {
     /// A tick that the CPU gives itself: numbered inside the handler, where `stop` waits for it.
     pub(crate) fn own_tick_on<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
         if !progress::enter(slot) {

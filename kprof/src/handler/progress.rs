@@ -1,4 +1,4 @@
-//! How far a CPU's handler is, in one word: the newest tick taken, and whether a handler is at work.
+//! The steps of a handler on its word: entering, taking a tick, leaving.
 //!
 //! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Context: NMI on the CPU itself
 //! (with the way `published`: the sampler CPU, which then is the only one to enter). Others read.
@@ -15,49 +15,10 @@
 //! that a handler in the state ENTERED has yet to take. So each tick has exactly one taker, at whatever instruction it
 //! comes.
 
-use crate::state::account::Counter;
+use crate::state::progress::{ENTERED, STATE, TAKEN, TICK};
 use crate::state::slot::CpuSlot;
 use crate::sync::Ordering;
 use crate::x86_64::add::add_in_one;
-
-const STATE: u64 = 3;
-const ENTERED: u64 = 1;
-const TAKEN: u64 = 2;
-/// One tick, in the word.
-const TICK: u64 = 4;
-
-/// The word.
-#[repr(transparent)]
-pub(crate) struct Progress(Counter);
-
-impl Progress {
-    pub(crate) const fn new() -> Self {
-        Self(Counter::new())
-    }
-
-    /// The newest tick taken.
-    #[inline(always)]
-    pub(crate) fn seen(&self) -> u64 {
-        self.0.get() / TICK
-    }
-
-    /// Whether a handler is at work.
-    #[inline(always)]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.0.get() & STATE != 0
-    }
-
-    /// A number that says whether a handler was at work, and is another one after each tick that was taken. What was
-    /// counted before is seen by who sees it.
-    pub(crate) fn moment(&self) -> Option<u64> {
-        Some(self.0.get_acquire()).filter(|word| word & STATE == 0)
-    }
-
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    fn fetch_add(&self, number: u64) {
-        self.0.fetch_add(number);
-    }
-}
 
 /// Lets one handler in; it must [`leave`]. `false`: one is at work on this CPU, so this NMI came inside it.
 #[inline(always)]

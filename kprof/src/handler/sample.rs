@@ -7,8 +7,8 @@
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
-use crate::profiler::Profiler;
 use crate::ring::Sink;
+use crate::state::Instance;
 use crate::state::slot::CpuSlot;
 use crate::unwind::{self, Heights, MOST_SCANNED, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
 use crate::x86_64::tsc;
@@ -25,7 +25,7 @@ impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
 
 /// One tick being handled.
 pub(super) struct Tick<'a, K: Kernel, M> {
-    pub(super) profiler: &'a Profiler<K>,
+    pub(super) profiler: &'a Instance<K>,
     pub(super) slot: &'a CpuSlot,
     pub(super) memory: M,
 }

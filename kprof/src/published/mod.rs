@@ -24,7 +24,7 @@ use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
 use crate::handler;
 use crate::kernel::{Context, Kernel, Outcome, Published};
-use crate::profiler::Profiler;
+use crate::state::Instance;
 use crate::state::slot::CpuSlot;
 use crate::unwind::{MOST_SCANNED, Memory, Stacks, Walk};
 use crate::x86_64::tsc;
@@ -95,7 +95,7 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
     }
 }
 
-impl<K: Kernel> Profiler<K> {
+impl<K: Kernel> Instance<K> {
     /// Looks at one core, whose tick has been numbered. Context: the sampler core.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
         handler::look(slot, |number| self.look_inside(cpu, slot, number))

@@ -8,6 +8,7 @@ pub(crate) mod choices;
 pub(crate) mod lease;
 pub(crate) mod meta;
 pub(crate) mod owner;
+pub(crate) mod progress;
 pub(crate) mod ready;
 pub(crate) mod settings;
 pub(crate) mod slot;
@@ -27,6 +28,12 @@ use ready::Ready;
 use settings::{Settings, State};
 use slot::CpuSlot;
 use stream::{OWNER_WAIT_US, Owned, Stream};
+
+/// The kernel, and what the stages share: what a stage works on that asks the kernel.
+pub(crate) struct Instance<K> {
+    pub(crate) kernel: K,
+    pub(crate) shared: Shared,
+}
 
 /// Everything but the kernel itself.
 pub(crate) struct Shared {

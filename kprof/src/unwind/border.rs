@@ -13,8 +13,8 @@
 //! In: a marker and the address of the hardware frame. Out: the marker, then the interrupted instruction, then either its
 //! registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds them all.
 
-use super::plain::{FIRST_ENTRY, SYSCALL};
 use super::user::{is_user, user_word};
+use super::words::{SYSCALL, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
 use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{EntryFrame, Kernel, Registers};
@@ -35,16 +35,6 @@ pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop
 #[inline(always)]
 pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
     !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
-}
-
-/// The word of an entry's marker. What is neither interrupt nor exception is a system call.
-#[inline(always)]
-pub(super) fn word_of(marker: Marker) -> u64 {
-    match marker {
-        Marker::Interrupt(vector) => FIRST_ENTRY + u64::from(vector),
-        Marker::Exception(vector) => FIRST_ENTRY + 0x100 + u64::from(vector),
-        _ => SYSCALL,
-    }
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {

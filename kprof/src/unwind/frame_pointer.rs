@@ -12,10 +12,12 @@
 //! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
 //! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
 
-use super::border::{is_unmarked_entry, word_of};
-use super::plain::{self, FIRST_ENTRY, SHORT_ROUND, SYSCALL};
+use super::border::is_unmarked_entry;
+use super::plain::{self, SHORT_ROUND};
+use super::stacks::bound;
+use super::words::{not_text, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
-use crate::format::marker::{CutReason, MARKER_PAGE};
+use crate::format::marker::CutReason;
 use crate::kernel::Kernel;
 use crate::ring::WORD_SHIFT;
 use core::ops::Range;
@@ -47,20 +49,6 @@ pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
     } else {
         Next::Here
     }
-}
-
-/// The greatest address at which a frame's two words still lie in the range.
-#[cfg(not(kprof_break_bounds))]
-#[inline(always)]
-pub(super) fn bound(range: &Range<u64>) -> u64 {
-    range.end.wrapping_sub(16)
-}
-
-/// The broken build: no upper bound, so that the storm proves that it would notice.
-#[cfg(kprof_break_bounds)]
-#[inline(always)]
-pub(super) fn bound(_range: &Range<u64>) -> u64 {
-    u64::MAX - 15
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
@@ -136,15 +124,3 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         }
     }
 }
-
-/// What a word in the place of a return address means, if it is not text.
-#[cold]
-pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
-    match word {
-        FIRST_ENTRY..=SYSCALL => Stop::Border { marker: word, rip_at: Some(frame.wrapping_add(16)), rbp: next },
-        0 => Stop::Root,
-        _ => Stop::Cut(CutReason::NotText),
-    }
-}
-
-const _: () = assert!(MARKER_PAGE > 0xffff_ffff_8000_0000, "no return address can be taken for a marker");

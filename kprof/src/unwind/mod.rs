@@ -31,6 +31,7 @@ mod stop;
 mod tests;
 mod text;
 mod user;
+mod words;
 
 use crate::format::marker::{CutReason, Marker};
 use crate::kernel::{Kernel, Registers};
@@ -113,7 +114,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if self.holds(&self.stack_of(frame), frame, 16) {
             // SAFETY: aligned words of a declared stack.
             let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(u64::wrapping_add(frame, offset)) });
-            stop = frame_pointer::not_text(marker, frame, rbp);
+            stop = words::not_text(marker, frame, rbp);
         }
         self.go_on(stop, 0);
     }

@@ -6,10 +6,10 @@
 //! stopped and finds the reason: nothing here decides anything but "go on".
 
 use super::border::is_unmarked_entry;
-use super::frame_pointer::bound;
+use super::stacks::bound;
 use super::user::{is_user, user_word};
+use super::words::{FIRST_ENTRY, SYSCALL};
 use super::{Memory, Text, TextCell, is_straight};
-use crate::format::marker::Marker;
 use crate::kernel::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -19,11 +19,6 @@ use core::ptr;
 pub(crate) const ROUND: usize = 16;
 /// The same for the runs further out.
 pub(super) const SHORT_ROUND: usize = 4;
-
-/// The markers of entries lie side by side: interrupts, exceptions, syscall.
-pub(super) const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
-pub(super) const SYSCALL: u64 = Marker::Syscall.encode();
-const _: () = assert!(SYSCALL - FIRST_ENTRY == 0x200, "256 interrupts, 256 exceptions, then the syscall");
 
 /// A run of plain frames.
 #[derive(Clone, Copy)]

@@ -5,6 +5,20 @@
 use crate::format::marker::CutReason;
 use core::ops::Range;
 
+/// The greatest address at which a frame's two words still lie in the range.
+#[cfg(not(kprof_break_bounds))]
+#[inline(always)]
+pub(super) fn bound(range: &Range<u64>) -> u64 {
+    range.end.wrapping_sub(16)
+}
+
+/// The broken build: no upper bound, so that the storm proves that it would notice.
+#[cfg(kprof_break_bounds)]
+#[inline(always)]
+pub(super) fn bound(_range: &Range<u64>) -> u64 {
+    u64::MAX - 15
+}
+
 /// How many times one walk may go from one stack to another.
 const MOST: usize = 8;
 
