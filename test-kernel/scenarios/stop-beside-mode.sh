@@ -22,9 +22,11 @@ for try in $(seq 15); do
         usleep 2000
         echo "mode $mode" > $ctl &
         change=$!
-        echo stop > $ctl || exit 2
-        wait $change || exit 3
-        [ "$(value state)" = stopped ] && [ "$(value mode)" = $mode ] || { value state; value mode; exit 4; }
+        # Where a busy host has let a CPU wait for more than a second both are refused: stopped it is all the same.
+        echo stop > $ctl 2> /dev/null
+        wait $change && { [ "$(value mode)" = $mode ] || exit 2; }
+        [ "$(value state)" = stopped ] || { value state; exit 3; }
+        [ "$(value mode)" = $mode ] || echo "mode $mode" > $ctl || exit 4
         before=$(value cpu.1.sent)
         balances || exit 5
         [ $mode = drop ] && echo "stop-beside-mode: round $try"
