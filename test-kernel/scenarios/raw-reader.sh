@@ -1,0 +1,46 @@
+# A raw reader beside `start`, `freeze`, `thaw` and `stop` of the flight recorder: no position goes back, no ring holds more
+# than it can, and every record is accounted for.
+# append: ring-words=1024
+ctl=/scheme/debug/ctl-profiling
+value() {
+    sed -n "s/^$1 //p" $ctl
+}
+# Gives a command. Where a busy host has let a CPU wait for more than a second `freeze` and `stop` are refused, but in force.
+change() {
+    echo $1 > $ctl 2> /dev/null || [ "$(value state)" = $2 ] || { echo "$1: state $(value state)"; return 1; }
+}
+last=0
+# What was recorded was delivered, overwritten, or is there.
+balances() {
+    set -- $(sed -n "s/^cpu.1.\(recorded\|delivered\|overwritten\|in-ring\|position-in\|position-out\|ring-words\) //p" $ctl)
+    [ $# = 7 ] && [ $1 = $(($2 + $3 + $4)) ] && [ $(($6 - $7)) -le $5 ] && [ $7 -ge $last ] && last=$7 && return
+    grep "^cpu.1" $ctl
+    echo "position-out was $last"
+    return 1
+}
+echo "hz 10000" > $ctl
+echo "mode overwrite" > $ctl || exit 1
+for cpu in 1 2 3; do
+    dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
+    eval "work$cpu=$!"
+done
+# Refused while the recorder runs, and frees what it gets otherwise.
+while :; do
+    cat /scheme/debug/profiling-1
+done > /scheme/null 2> /dev/null &
+reader=$!
+# Until both sides have moved the tail; a busy host may give the sampler few turns.
+for try in $(seq 200); do
+    change start running || exit 2
+    usleep 20000
+    change freeze frozen || exit 3
+    balances || exit 4
+    change thaw running || exit 5
+    usleep 5000
+    change stop stopped || exit 6
+    balances || exit 7
+    [ $try -ge 20 ] && [ "$(value cpu.1.delivered)" -gt 100 ] && [ "$(value cpu.1.overwritten)" -gt 100 ] && break
+done
+kill -KILL $reader
+kill $work1 $work2 $work3
+[ "$(value cpu.1.delivered)" -gt 100 ] && [ "$(value cpu.1.overwritten)" -gt 100 ] || { grep ^cpu.1 $ctl; exit 8; }
