@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::{Context, Outcome};
 use crate::run;
 use crate::toolchain::{self, Target};
+use crate::tools::Install;
 
 /// No cargo run of a test takes longer, whatever happens.
 pub const LIMIT: Duration = Duration::from_secs(1800);
@@ -50,6 +51,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
+    oldest_rust(&mut outcome, context.install);
     let way = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if way == toolchain::Way::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());
@@ -66,6 +68,32 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         outcome.check(package, must_succeed(&mut command).map(drop));
     }
     Ok(outcome)
+}
+
+/// The oldest Rust that compiles what goes into kernels, as `kprof/Cargo.toml` says (clippy checks calls against it too).
+const OLDEST_RUST: &str = "1.88.0";
+
+/// Compiles `kprof` with the oldest Rust, where that can be had.
+fn oldest_rust(outcome: &mut Outcome, install: Install) {
+    let with_it = |arguments: &[&str]| {
+        let mut command = Command::new("cargo");
+        command.arg(format!("+{OLDEST_RUST}")).args(arguments).current_dir(run::root());
+        command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+        must_succeed(&mut command).map(drop)
+    };
+    let is_there = || with_it(&["--version"]);
+    if is_there().is_err() && install.0 {
+        let mut rustup = Command::new("rustup");
+        // Whether it can be had is seen below.
+        let _ = must_succeed(rustup.args(["toolchain", "install", OLDEST_RUST, "--profile", "minimal"]));
+    }
+    if let Err(why) = is_there() {
+        let first = format!("{why:#}").lines().next().unwrap_or_default().to_owned();
+        outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
+        return;
+    }
+    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--package", "kprof", "--features", "profiling"];
+    outcome.check("kprof by the oldest Rust", with_it(&check));
 }
 
 /// `cargo doc` without a warning.
