@@ -57,7 +57,7 @@ fn it_ends_as_the_command_ended() {
         exactly_once(&system, &reading(&system)).unwrap();
         let commands = system.0.borrow().kernel.commands.clone();
         let commands: Vec<&str> = commands.iter().map(String::as_str).filter(|it| !it.starts_with("ack")).collect();
-        assert_eq!(commands, ["protocol 1", "hz 500", "start", "stop"], "{script}");
+        assert_eq!(commands, ["protocol 1", "lease", "hz 500", "start", "stop"], "{script}");
         assert!(!system.0.borrow().kernel.running);
         assert!(talk.contains("samples in") && talk.contains(OUTPUT) && talk.contains("  cpu"), "{talk}");
         assert!(!talk.contains("does not balance"), "{talk}");
@@ -87,6 +87,40 @@ fn a_failed_session_waits_for_the_command_and_stops_sampling() {
     assert!(failed.to_string().contains("the disk is full"), "{failed}");
     assert!(done.exists(), "the command was left behind");
     assert!(!system.0.borrow().kernel.running, "sampling goes on");
+}
+
+#[test]
+fn a_second_recorder_that_finds_the_lease_taken_changes_nothing() {
+    let system = world();
+    system.0.borrow_mut().kernel.control(u64::MAX, b"lease").unwrap();
+    let failed = run(&system, &["-o", OUTPUT, "--hz", "500", "--", "true"]).0.unwrap_err();
+    assert_eq!(failed.exit_code(), 125);
+    assert!(failed.to_string().contains("in use by another"), "{failed}");
+    assert_eq!(system.0.borrow().kernel.commands, ["lease", "protocol 1"]);
+}
+
+#[test]
+fn a_cpu_that_takes_no_ticks_is_named_and_all_that_was_recorded_is_in_the_file() {
+    let system = world();
+    system.0.borrow_mut().kernel.nasty.pending = 3;
+    let failed = run(&system, &["-o", OUTPUT, "--", "sleep", "0.1"]).0.unwrap_err();
+    assert_eq!(failed.exit_code(), 125);
+    assert!(failed.to_string().contains("refused `stop`: line 1: cpu 1 has not taken 3 ticks"), "{failed}");
+    exactly_once(&system, &reading(&system)).unwrap();
+    let file = String::from_utf8(system.file(OUTPUT)).unwrap();
+    let account = file.lines().find(|line| line.starts_with("# account cpu=1")).expect("an account");
+    assert!(account.ends_with(" spurious=0 foreign=0 pending=3"), "{account}");
+    assert!(!system.0.borrow().kernel.running, "sampling goes on");
+}
+
+#[test]
+fn a_stream_that_somebody_else_is_at_is_read_in_a_later_round() {
+    let system = world();
+    system.0.borrow_mut().kernel.nasty.busy_reads = 40;
+    let (ended, talk) = run(&system, &["-o", OUTPUT, "--", "sleep", "0.2"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert_eq!(system.0.borrow().kernel.nasty.busy_reads, 0);
+    exactly_once(&system, &reading(&system)).unwrap();
 }
 
 #[test]

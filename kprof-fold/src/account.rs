@@ -137,9 +137,14 @@ impl fmt::Display for Account {
         }
         let (sum, lost) = (|name| self.sum(name), self.lost());
         let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();
+        // Only where a CPU has not answered.
+        let pending = match sum("pending") {
+            0 => String::new(),
+            ticks => format!(" + pending {ticks}"),
+        };
         write!(
             f,
-            "account: sent {} = taken {} + merged {}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
+            "account: sent {} = taken {} + merged {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
             sum("sent"),
             sum("taken"),
             sum("merged"),
@@ -193,6 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn ticks_that_a_cpu_has_not_answered_are_in_the_balance() {
+        let mut profile = profile(Some(("pending", 3)));
+        profile.boots[0].cpus.get_mut(&1).unwrap().account.as_mut().unwrap().insert("sent".to_owned(), 13);
+        let account = Account::of(&profile);
+        assert!(account.is_balanced(), "{account}");
+        assert!(account.to_string().starts_with("account: sent 13 = taken 9 + merged 1 + pending 3; "), "{account}");
+    }
+
+    #[test]
     fn a_file_that_begins_in_the_midst_of_a_boot_may_lack_what_was_before_and_nothing_else() {
         let of = |delivered, begins_at, positions: &[(u64, u64)]| {
             let mut profile = profile(Some(("delivered", delivered)));
@@ -214,9 +228,7 @@ mod tests {
 
     #[test]
     fn every_single_change_of_a_counter_is_noticed() {
-        for name in
-            ["sent", "taken", "merged", "user", "idle", "lost-full", "lost-torn", "recorded", "delivered", "in-ring"]
-        {
+        for name in "sent taken merged pending user idle lost-full lost-torn recorded delivered in-ring".split(' ') {
             let account = Account::of(&profile(Some((name, 77))));
             assert!(!account.is_balanced(), "{name}: {account}");
             assert!(account.to_string().contains("NOT BALANCED: CPU 1"), "{name}: {account}");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub type Counters = BTreeMap<String, u64>;
 
 /// Names of the counters that mean: the handler ran, but the sample could not be kept.
-pub const LOST: [&str; 4] = ["lost-full", "lost-large", "lost-nested", "lost-torn"];
+pub const LOST: [&str; 3] = ["lost-full", "lost-nested", "lost-torn"];
 
 /// All losses of a set of counters.
 pub fn lost(counters: &Counters) -> u64 {

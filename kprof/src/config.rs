@@ -93,7 +93,7 @@ pub struct Config {
     pub running: bool,
     /// Whether the kernel can let a writer of `wait MS` sleep.
     pub can_wait: bool,
-    /// An id of this boot, not 0.
+    /// An id of this boot: boots in one file are told apart by it. 0, the default: made from the TSC at `init`.
     pub boot: u64,
     /// TSC ticks per second, calibrated (see the module `clock`).
     pub tsc_hz: u64,
@@ -129,7 +129,7 @@ impl Config {
             mode: Mode::Drop,
             running: false,
             can_wait: false,
-            boot: 1,
+            boot: 0,
             tsc_hz: 0,
             clock: Clock::Tsc,
             accel: "",

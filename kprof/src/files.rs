@@ -1,4 +1,4 @@
-//! What a kernel keeps: open control files and streams, and the answers to its calls. The same with the feature on and
+//! What a kernel keeps: open control files and streams. The same with the feature on and
 //! off.
 //!
 //! In: the kernel's device files (`open`, `read`, `write`, `close`). Out: the stages `control` and `drain`. Runs in:
@@ -8,29 +8,8 @@
 #[cfg(not(feature = "profiling"))]
 use crate::errors::CommandError;
 use crate::errors::{ControlError, ReadError};
-use crate::kernel::Outcome;
+use crate::kernel::ControlDone;
 use core::fmt;
-
-/// A write to ctl that was carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlDone {
-    /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long, at most a
-    /// minute.
-    pub wait_ms: Option<u64>,
-    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
-    /// [`crate::Profiler::context_name`] for each context that lives now, and [`crate::Profiler::image`] for each
-    /// module.
-    pub is_claim: bool,
-}
-
-/// What [`crate::Profiler::on_timer`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnTick {
-    /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
-    pub outcome: Outcome,
-    /// When the next tick is due, from now: the timer should come about then, later is harmless.
-    pub next_ns: u64,
-}
 
 /// An open control file. Dropping it closes it: its claim and its lease end.
 ///

@@ -14,29 +14,35 @@ use core::ops::Range;
 /// The profiler reads memory, in NMI context, where these functions say that it may. So whoever writes `unsafe impl`
 /// promises, for every call at any time:
 ///
-/// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning and
+/// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning
+///   and
 ///   the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
-/// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so until
+/// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so
+///   until
 ///   the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it meanwhile.
 ///   (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds `address`.)
 /// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
 ///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when no
 ///   CPU can still be in an NMI, or a look of [`crate::Way::Published`], that began before the answer became no.
-/// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each page
+/// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
+///   page
 ///   that the range touches is ordinary memory, mapped and readable for ever.
-/// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page tables
+/// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page
+///   tables
 ///   map for user code.
-/// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each range
+/// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
+///   range
 ///   that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another use, since.
-/// - Functions marked "Context: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an NMI
+/// - Functions marked "Context: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
+///   NMI
 ///   lets the next NMI in, on the same stack.
 ///
 /// The other functions can make samples wrong, but nothing unsafe.
 pub unsafe trait Kernel: Sync + 'static {
     /// The number of the CPU that runs this, from 0.
     ///
-    /// Context: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the NMI's
-    /// own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
+    /// Context: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
+    /// NMI's own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
     fn cpu(&self) -> usize;
 
     /// Sends an NMI (or, with [`crate::Way::Ipi`], the fixed interrupt) to each CPU of the set.
@@ -46,12 +52,12 @@ pub unsafe trait Kernel: Sync + 'static {
     /// APIC's "all but me" shorthand does the same as one message for each.
     fn signal(&self, cpus: &CpuSet<'_>);
 
-    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at once
-    /// and it sleeps on, undisturbed (with `keep idle`, and for the ways that signal nobody, this is not asked).
+    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at
+    /// once and it sleeps on, undisturbed (with `keep idle`, and for the ways that signal nobody, this is not asked).
     ///
-    /// Context: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing in
-    /// every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every tick: right
-    /// too, but virtual CPUs that share the host's cores get in each other's way.
+    /// Context: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
+    /// in every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every
+    /// tick: right too, but virtual CPUs that share the host's cores get in each other's way.
     fn is_halted(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
@@ -59,8 +65,8 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
     ///
-    /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without locks.
-    /// Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
+    /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without
+    /// locks. Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
@@ -82,22 +88,22 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
-    /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception, system
-    /// call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or the user's, so
-    /// the chain of frame pointers would leave out the interrupted function and nothing would show it.
+    /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
+    /// system call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or
+    /// the user's, so the chain of frame pointers would leave out the interrupted function and nothing would show it.
     ///
-    /// Context: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`]. `false`
-    /// for every address is right only where no sample is taken inside a stub: all stubs run with interrupts off, and the
-    /// trigger is no NMI.
+    /// Context: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
+    /// `false` for every address is right only where no sample is taken inside a stub: all stubs run with interrupts
+    /// off, and the trigger is no NMI.
     fn is_entry_code(&self, address: u64) -> bool;
 
-    /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function. Where
-    /// that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
+    /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function.
+    /// Where that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
     /// [`Kernel::border`] says how it goes on.
     const MARKED_ENTRIES: bool = false;
 
-    /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not known;
-    /// the sample's callers are then left out, and it is marked as truncated.
+    /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not
+    /// known; the sample's callers are then left out, and it is marked as truncated.
     ///
     /// Context: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
@@ -108,8 +114,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// For kernels whose entry stubs leave no marker word: where the interrupted registers are, for the stub that
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
-    /// Context: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address of the
-    /// pair `[saved rbp, return_address]`.
+    /// Context: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address
+    /// of the pair `[saved rbp, return_address]`.
     fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
         let _ = (return_address, frame_pointer);
         None
@@ -143,8 +149,8 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// A ring is a quarter full: wake those who wait in `wait MS`.
     ///
-    /// Context: the sampler CPU, ordinary code; with [`crate::Way::Own`] the timer's interrupt. The default does nothing:
-    /// the daemon polls.
+    /// Context: the sampler CPU, ordinary code; with [`crate::Way::Own`] the timer's interrupt. The default does
+    /// nothing: the daemon polls.
     fn wake_reader(&self) {}
 }
 
@@ -189,8 +195,8 @@ impl Interrupted for Registers {
     }
 }
 
-/// Where the interrupted registers are at an instruction of an entry stub. Before `mov rbp, rsp` and after `pop rbp`, rbp
-/// is that of the interrupted code.
+/// Where the interrupted registers are at an instruction of an entry stub. Before `mov rbp, rsp` and after `pop rbp`,
+/// rbp is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
     /// rbp is the stub's own: the marker word is on the stack, beside the interrupted code's rbp.
@@ -280,10 +286,32 @@ pub enum Outcome {
     Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing to do.
+    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing
+    /// to do.
     Spurious,
     /// Not the profiler's NMI. The kernel may treat it as watchdog, button or error.
     Foreign,
+}
+
+/// A write to ctl that was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlDone {
+    /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long, at most a
+    /// minute.
+    pub wait_ms: Option<u64>,
+    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
+    /// [`crate::Profiler::context_name`] for each context that lives now, and [`crate::Profiler::image`] for each
+    /// module.
+    pub is_claim: bool,
+}
+
+/// What [`crate::Profiler::on_timer`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnTick {
+    /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
+    pub outcome: Outcome,
+    /// When the next tick is due, from now: the timer should come about then, later is harmless.
+    pub next_ns: u64,
 }
 
 /// Things that [`crate::Profiler::count`] counts.
@@ -319,8 +347,8 @@ impl NmiToken {
     /// To be made by the entry stub's Rust half only.
     ///
     /// # Safety
-    /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its own
-    /// stack, and the code that was interrupted does not run before the token is gone.
+    /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its
+    /// own stack, and the code that was interrupted does not run before the token is gone.
     #[inline]
     pub const unsafe fn new() -> Self {
         Self(PhantomData)

@@ -3,10 +3,10 @@
 //! Contents, in the order of the path. Without the feature `profiling` only [`format`] has code in it: the names that
 //! a kernel uses are still there, do nothing, and leave no symbol and no byte in the kernel.
 //!
-//! A kernel brings one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and six calls:
+//! A kernel brings one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and these calls:
 //! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler
-//! CPU, [`Profiler::on_nmi`] in the NMI entry, [`Profiler::control`] and [`Profiler::read_stream`] behind its device
-//! files.
+//! CPU, [`Profiler::on_nmi`] in the NMI entry; [`Profiler::open_control`], [`Profiler::open_stream`] and
+//! [`Profiler::open_meta`] where a process opens its device files, or [`Profiler::export`] where there are none.
 #![cfg_attr(not(test), no_std)]
 
 /// What a public function does: with the feature on, and with it off.
@@ -48,7 +48,7 @@ mod gaps;
 #[cfg(feature = "profiling")]
 mod handler;
 #[cfg(feature = "profiling")]
-mod meta;
+mod names;
 #[cfg(feature = "profiling")]
 mod own;
 #[cfg(feature = "profiling")]
@@ -78,10 +78,11 @@ pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
-pub use files::{ControlDone, ControlFile, OwnTick, StreamFile};
+pub use files::{ControlFile, StreamFile};
 pub use format::serial::Bytes;
 pub use kernel::{
-    Border, Context, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published, Registers,
+    Border, Context, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OwnTick, Published,
+    Registers,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

@@ -6,9 +6,8 @@
 
 use crate::clock;
 use crate::config::Way;
-use crate::files::OwnTick;
 use crate::gaps::Gaps;
-use crate::kernel::{Kernel, Outcome, Registers};
+use crate::kernel::{Kernel, Outcome, OwnTick, Registers};
 use crate::profiler::Profiler;
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
 use crate::state::settings::State;
@@ -25,8 +24,8 @@ pub(crate) fn on_timer<K: Kernel>(profiler: &'static Profiler<K>, at: &Registers
         return nothing;
     }
     let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
-    // Further away than two intervals of the lowest rate there may have been: the clock has jumped backwards.
-    let is_first = due == 0 || due.saturating_sub(now) > 2 * config.tsc_hz;
+    // By the lowest rate there may have been: one tick a second.
+    let is_first = due == 0 || !sampler::is_plausible(due, now, config.tsc_hz);
     let (mut outcome, mut next) = (Outcome::Foreign, due);
     if is_first || now >= due {
         let mut gaps = Gaps::new(slot.sampler.own_gaps.load(Ordering::Relaxed));

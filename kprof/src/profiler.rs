@@ -7,8 +7,8 @@
 
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
-use crate::files::{ControlFile, OwnTick, StreamFile};
-use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers};
+use crate::files::{ControlFile, StreamFile};
+use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, OwnTick, Registers};
 use crate::publisher::Publisher;
 #[cfg(feature = "profiling")]
 use crate::{

@@ -65,9 +65,7 @@ pub(crate) fn run<K: Kernel>(profiler: &'static Profiler<K>, cpu: usize) {
             (seed, gaps) = (newest_seed, Gaps::new(newest_seed));
         }
         let now = tsc::read();
-        // A deadline further away than any interval: the clock has jumped backwards.
-        let planned = deadline.filter(|at: &u64| at.saturating_sub(now) <= 2 * period(shared, config.tsc_hz));
-        match planned {
+        match deadline.filter(|at| is_plausible(*at, now, period(shared, config.tsc_hz))) {
             // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
             Some(at) if now < at || !has_slept => {
                 let ns = clock::ticks_to_ns(at.saturating_sub(now), config.tsc_hz);
@@ -232,6 +230,12 @@ struct Second {
     total: Cost,
 }
 
+/// Whether a deadline can be one that was planned. One further away than any interval is not: the clock has jumped
+/// backwards.
+pub(crate) fn is_plausible(deadline: u64, now: u64, period: u64) -> bool {
+    deadline.saturating_sub(now) <= 2 * period
+}
+
 /// The next deadline: `gap` after the last one, or after `now` when that has gone by already, or nearly so: a tick that
 /// was late is not followed at once by the next, which could only merge with it.
 pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
@@ -248,6 +252,14 @@ fn quarter_full(ring: &Ring, reader: &Reader) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_backwards_ends_a_plan_and_nothing_else_does() {
+        // An interval is at most a quarter longer than the period.
+        assert!(is_plausible(1000 + 125, 1000, 100));
+        assert!(is_plausible(1000, 5000, 100), "late is not implausible");
+        assert!(!is_plausible(3_600_000_000_000, 1000, 100));
+    }
 
     #[test]
     fn a_late_sampler_goes_on_from_now_and_an_early_one_from_its_plan() {

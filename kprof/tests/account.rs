@@ -1,237 +1,410 @@
-//! The account balances after every step of a random life: ticks sent, merged, repeated; rings full; user and idle;
-//! both modes; reads, acknowledgements, readers that vanish. And the host's recount notices each record that is
-//! tampered with.
+//! A model of the account: after every step of a random life of two CPUs the three identities hold, each record is
+//! delivered at most once, every living name is known to a reader, and no refused command has changed anything.
+//!
+//! `KPROF_CASES=25000 cargo test --release -p kprof --features profiling --test account` runs ten million steps.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
 
-use array_kernel::*;
+use array_kernel::{IDLE, memory, registers, set, stack, text, token, words};
+use core::ops::Range;
+use kprof::format::marker::Marker;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
-use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
+use kprof::{
+    Config, Context, ControlFile, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, StreamFile,
+};
 use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-#[derive(Clone, Debug)]
-enum Step {
-    /// So many ticks are numbered, then one NMI comes.
-    Tick {
-        numbered: u8,
-        user: bool,
-        idle: bool,
-        interrupts_off: bool,
-        in_interrupt: bool,
-    },
-    Read {
-        bytes: usize,
-    },
-    Acknowledge,
-    Vanish,
-    Mode {
-        overwrite: bool,
-    },
-    Freeze,
-    Keep {
-        idle: bool,
-        user: bool,
-    },
+/// A kernel whose handler may be interrupted by another NMI, and whose contexts come and go.
+struct Model;
+
+static CPU: AtomicUsize = AtomicUsize::new(1);
+static CONTEXT: AtomicU64 = AtomicU64::new(0);
+/// An NMI comes inside the next handler.
+static NESTS: AtomicBool = AtomicBool::new(false);
+/// What it was.
+static NESTED: Mutex<Option<Outcome>> = Mutex::new(None);
+static PROFILER: Mutex<Option<&'static Profiler<Model>>> = Mutex::new(None);
+
+// SAFETY: one thread is all CPUs, with one stack, an array that lives for ever, as does the text.
+unsafe impl Kernel for Model {
+    fn cpu(&self) -> usize {
+        CPU.load(Ordering::Relaxed)
+    }
+    fn signal(&self, _: &CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        (stack(0)..stack(64)).contains(&address).then(|| stack(0)..stack(64))
+    }
+    fn is_entry_code(&self, _: u64) -> bool {
+        false
+    }
+    fn context(&self) -> Context {
+        if NESTS.swap(false, Ordering::Relaxed) {
+            let profiler = PROFILER.lock().unwrap().expect("set");
+            *NESTED.lock().unwrap() = Some(profiler.on_nmi(&token(), &registers()));
+        }
+        Context { id: CONTEXT.load(Ordering::Relaxed), idle: IDLE.load(Ordering::Relaxed) }
+    }
+    fn sleep_ns(&self, _: u64) {}
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        40 => (0_u8..4, any::<[bool; 4]>()).prop_map(|(numbered, [user, idle, interrupts_off, in_interrupt])| {
-            Step::Tick { numbered, user, idle, interrupts_off, in_interrupt }
-        }),
-        4 => (0_usize..3000).prop_map(|bytes| Step::Read { bytes }),
-        3 => Just(Step::Acknowledge),
-        1 => Just(Step::Vanish),
-        1 => any::<bool>().prop_map(|overwrite| Step::Mode { overwrite }),
-        1 => Just(Step::Freeze),
-        1 => any::<[bool; 2]>().prop_map(|[idle, user]| Step::Keep { idle, user }),
-    ]
-}
+/// One step: what, and with which of its variants.
+type Step = (u8, u8);
 
-/// What the host counts of what it reads: each position once.
+/// What the test knows of one CPU.
 #[derive(Default)]
-struct Recount {
-    read_to: u64,
+struct Cpu {
+    sent: u64,
+    nmis: [u64; 5],
+    is_offline: bool,
+    /// Records that have left the ring by somebody's hand.
     delivered: u64,
-    /// Where the records that were read and not acknowledged begin.
-    unacknowledged: Vec<u64>,
+    /// Positions that were acknowledged, and those that were read and not acknowledged yet.
+    acknowledged: BTreeSet<u64>,
+    read: Vec<(u64, u64)>,
 }
 
-impl Recount {
-    /// Takes a read apart; an error says what is wrong with it.
-    fn take(&mut self, words: &[u64], snapshot: bool) -> Result<(), String> {
-        let mut at = 0;
-        while at < words.len() {
-            let header = Header::decode(words[at]).map_err(|bad| format!("word {at}: {bad:?}"))?;
-            let record = words.get(at..at + header.words as usize).ok_or("a record that ends behind the read")?;
-            if header.kind != if snapshot { Kind::SnapshotSample } else { Kind::Sample } {
-                return Err(format!("{:?} where snapshot is {snapshot}", header.kind));
+/// The machine and what the test knows of it.
+struct Life {
+    profiler: &'static Profiler<Model>,
+    slots: &'static [CpuSlot; 3],
+    cpus: [Cpu; 3],
+    ctl: Option<ControlFile>,
+    streams: Vec<StreamFile>,
+    other: ControlFile,
+    living: BTreeSet<u64>,
+    known: BTreeSet<u64>,
+    next_context: u64,
+    /// The status after the last step.
+    last: String,
+}
+
+fn outcome_index(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Sampled => 0,
+        Outcome::Filtered => 1,
+        Outcome::Lost => 2,
+        Outcome::Spurious => 3,
+        Outcome::Foreign => 4,
+    }
+}
+
+impl Life {
+    fn begin() -> Self {
+        let profiler: &'static Profiler<Model> = Box::leak(Box::new(Profiler::new(Model)));
+        let slots: &'static [CpuSlot; 3] = Box::leak(Box::new([const { CpuSlot::new() }; 3]));
+        *PROFILER.lock().unwrap() = Some(profiler);
+        let config = Config { tsc_hz: 1_000_000, text: (text(0), text(256)), running: true, ..Config::new() };
+        profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
+        [1, 2].into_iter().for_each(|cpu| profiler.register(cpu, || memory(1024)).unwrap());
+        let mut life = Self {
+            profiler,
+            slots,
+            cpus: Default::default(),
+            ctl: None,
+            streams: Vec::new(),
+            other: profiler.open_control(30),
+            living: BTreeSet::new(),
+            known: BTreeSet::new(),
+            next_context: 0,
+            last: String::new(),
+        };
+        life.new_context();
+        life.last = life.status();
+        life
+    }
+
+    fn status(&self) -> String {
+        let mut text = String::new();
+        self.profiler.write_status(&mut text).unwrap();
+        text
+    }
+
+    fn new_context(&mut self) {
+        self.next_context += 1;
+        let id = self.next_context;
+        CONTEXT.store(id, Ordering::Relaxed);
+        self.living.insert(id);
+        self.profiler.context_name(id, "a context");
+        if self.living.len() > 8 {
+            self.living.pop_first();
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.last.contains("state running\n")
+    }
+
+    fn tick(&mut self, variant: u8) -> Result<(), TestCaseError> {
+        let cpu = 1 + usize::from(variant & 1);
+        CPU.store(cpu, Ordering::Relaxed);
+        let numbered = if self.is_running() && !self.cpus[cpu].is_offline { u64::from(variant >> 1 & 3) } else { 0 };
+        (0..numbered).for_each(|_| self.slots[cpu].raise_tick());
+        self.cpus[cpu].sent += numbered;
+        if self.cpus[cpu].is_offline {
+            return Ok(());
+        }
+        IDLE.store(variant >> 3 & 7 == 1, Ordering::Relaxed);
+        NESTS.store(variant >> 6 & 1 == 1, Ordering::Relaxed);
+        let outcome = self.profiler.on_nmi(&token(), &registers_of(variant));
+        NESTS.store(false, Ordering::Relaxed);
+        self.cpus[cpu].nmis[outcome_index(outcome)] += 1;
+        if let Some(nested) = NESTED.lock().unwrap().take() {
+            self.cpus[cpu].nmis[outcome_index(nested)] += 1;
+            prop_assert_ne!(nested, Outcome::Sampled, "the ring has one producer");
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self) {
+        let ctl = self.profiler.open_control(10);
+        let done = ctl.write(b"protocol 1");
+        if self.ctl.is_some() {
+            assert!(done.unwrap_err().is_busy());
+            return;
+        }
+        assert!(done.unwrap().is_claim);
+        self.living.iter().for_each(|id| self.profiler.context_name(*id, "told again"));
+        self.streams = [1, 2].map(|cpu| self.profiler.open_stream(cpu, 10).unwrap()).into();
+        self.cpus.iter_mut().for_each(|cpu| cpu.read.clear());
+        self.ctl = Some(ctl);
+        // Everything that lives is known at once.
+        self.known.clear();
+        let (meta, mut buffer) = (self.profiler.open_meta(10), vec![0; 16 * 1024]);
+        while let Ok(bytes @ 1..) = meta.read(&mut buffer) {
+            let (read, mut at) = (words(&buffer[..bytes]), 0);
+            while at < read.len() {
+                let header = Header::decode(read[at]).unwrap();
+                if header.kind == Kind::ContextName {
+                    self.known.insert(read[at + 4]);
+                }
+                at += header.words as usize;
             }
-            if record[1] < self.read_to {
-                return Err(format!("position {} again, {} was read", record[1], self.read_to));
+        }
+        assert!(self.living.is_subset(&self.known), "{:?} of {:?}", self.known, self.living);
+        let ctl = self.ctl.as_ref().unwrap();
+        let end = self.profiler_position("meta.position-in");
+        ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    }
+
+    fn profiler_position(&self, key: &str) -> u64 {
+        let status = self.status();
+        status.lines().find_map(|line| line.strip_prefix(&format!("{key} "))).expect(key).parse().unwrap()
+    }
+
+    fn read(&mut self, variant: u8) -> Result<(), TestCaseError> {
+        let cpu = 1 + usize::from(variant & 1);
+        let mut buffer = vec![0; 64 * (1 + usize::from(variant >> 1))];
+        if self.ctl.is_none() {
+            let stream = self.profiler.open_stream(cpu, 20).unwrap();
+            if let Ok(bytes) = stream.read(&mut buffer) {
+                let (read, mut at) = (words(&buffer[..bytes]), 0);
+                while at < read.len() {
+                    prop_assert_eq!(read[at] & !0xff, 0xfedf_ac00);
+                    at += (read[at] & 0xff) as usize;
+                    self.cpus[cpu].delivered += 1;
+                }
             }
-            if record[SAMPLE_HEADER_WORDS] != text(30) && record[SAMPLE_HEADER_WORDS] != 0x40_0000 {
-                return Err("a torn record".to_owned());
+            return Ok(());
+        }
+        prop_assert!(self.profiler.open_stream(cpu, 20).unwrap().read(&mut buffer).is_err(), "a thief");
+        let Ok(bytes) = self.streams[cpu - 1].read(&mut buffer) else { return Ok(()) };
+        let (read, mut at) = (words(&buffer[..bytes]), 0);
+        let Cpu { acknowledged, read: positions, .. } = &mut self.cpus[cpu];
+        while at < read.len() {
+            let header = Header::decode(read[at]).map_err(|bad| TestCaseError::fail(format!("{bad:?}")))?;
+            let record = &read[at..at + header.words as usize];
+            prop_assert!([text(30), 0x40_0000].contains(&record[SAMPLE_HEADER_WORDS]), "a torn record");
+            prop_assert!(!acknowledged.contains(&record[1]), "delivered again: position {}", record[1]);
+            if let Some((last, end)) = positions.last() {
+                prop_assert!(record[1] > *last, "position {} after {last}", record[1]);
+                prop_assert!(header.kind == Kind::SnapshotSample || record[1] >= *end);
             }
-            if !snapshot && record[1] != self.read_to && !self.unacknowledged.is_empty() {
-                return Err(format!("a hole from {} to {}", self.read_to, record[1]));
-            }
-            self.read_to = record[1] + u64::from(header.words);
-            self.unacknowledged.push(record[1]);
+            positions.push((record[1], record[1] + u64::from(header.words)));
             at += header.words as usize;
         }
         Ok(())
     }
 
-    /// What lies below `tail` was overwritten: it can be neither read nor acknowledged any more.
-    fn overwritten(&mut self, tail: u64) {
-        self.read_to = self.read_to.max(tail);
-        self.unacknowledged.retain(|position| *position >= tail);
+    fn acknowledge(&mut self, variant: u8) {
+        let (Some(ctl), cpu) = (&self.ctl, 1 + usize::from(variant & 1)) else { return };
+        let tail = self.profiler_position(&format!("cpu.{cpu}.position-out"));
+        let positions = &mut self.cpus[cpu].read;
+        // What was overwritten meanwhile cannot be acknowledged any more.
+        positions.retain(|(position, _)| *position >= tail);
+        let take = usize::from(variant >> 1) % (positions.len() + 1);
+        let Some((_, end)) = positions.get(take).copied() else { return };
+        if ctl.write(format!("ack {cpu} {end}").as_bytes()).is_ok() {
+            let acknowledged: Vec<_> = positions.drain(..=take).collect();
+            self.cpus[cpu].delivered += acknowledged.len() as u64;
+            self.cpus[cpu].acknowledged.extend(acknowledged.into_iter().map(|(position, _)| position));
+        }
     }
 
-    /// Everything that was read is acknowledged.
-    fn acknowledge(&mut self) {
-        self.delivered += self.unacknowledged.drain(..).count() as u64;
+    fn export(&mut self) {
+        let before = self.status();
+        let mut log = String::new();
+        let exported = self.profiler.export(&mut log);
+        assert_eq!(exported.is_err(), self.ctl.is_some());
+        let delivered = |status: &str, cpu| counter(status, cpu, "delivered");
+        for cpu in [1, 2] {
+            let batch: u64 = log
+                .lines()
+                .filter_map(|line| line.split_once(&format!("# end cpu={cpu} to=")))
+                .filter_map(|(_, rest)| rest.split_once("samples=")?.1.parse::<u64>().ok())
+                .sum();
+            let freed = if before.contains("mode overwrite\n") { 0 } else { batch };
+            assert_eq!(delivered(&self.status(), cpu), delivered(&before, cpu) + freed);
+            self.cpus[cpu].delivered += freed;
+        }
+        let before = self.status();
+        self.profiler.export_last(&mut String::new(), 3).unwrap();
+        assert_eq!(self.status(), before, "a dump moves nothing");
     }
 
-    /// A new reader begins with the oldest record, at `tail`.
-    fn begin_again(&mut self, tail: u64) {
-        self.read_to = tail;
-        self.unacknowledged.clear();
+    fn command(&mut self, variant: u8) -> Result<(), TestCaseError> {
+        const COMMANDS: [&str; 20] = [
+            "start",
+            "stop",
+            "freeze",
+            "thaw",
+            "mode drop",
+            "mode overwrite",
+            "cpus 1",
+            "cpus all",
+            "depth 5",
+            "keep idle",
+            "drop idle\ndrop user",
+            "keep user",
+            "lease\nhz 50",
+            "hz 77\nmark half\nack 1 7",
+            "stop\nmode drop\nstart",
+            "mode overwrite\nstop",
+            "thaw\nfreeze",
+            "nonsense",
+            "protocol 1\nprotocol 0",
+            "stop\nnonsense",
+        ];
+        let command = COMMANDS[usize::from(variant) % COMMANDS.len()];
+        // A tick that is on its way makes `stop` and `mode` wait for the whole of their bound: it comes first.
+        for cpu in [1, 2] {
+            if counter(&self.last, cpu, "pending") > 0 && !self.cpus[cpu].is_offline {
+                CPU.store(cpu, Ordering::Relaxed);
+                let outcome = self.profiler.on_nmi(&token(), &registers());
+                self.cpus[cpu].nmis[outcome_index(outcome)] += 1;
+            }
+        }
+        let before = self.status();
+        match self.other.write(command.as_bytes()) {
+            Err(error) => {
+                prop_assert_ne!(error.reason, kprof::CommandError::Change(StateError::Busy));
+                prop_assert_eq!(&self.status(), &before, "refused, and yet changed: {}", command);
+            }
+            Ok(_) => prop_assert!(!command.contains("nonsense")),
+        }
+        if command.starts_with("protocol") && self.ctl.is_none() {
+            self.cpus.iter_mut().for_each(|cpu| cpu.read.clear());
+        }
+        if variant & 0x80 != 0 {
+            self.other = self.profiler.open_control(30);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, (what, variant): Step) -> Result<(), TestCaseError> {
+        match what {
+            0..=120 => self.tick(variant)?,
+            121..=140 => self.new_context(),
+            141..=175 => self.read(variant)?,
+            176..=195 => self.acknowledge(variant),
+            196..=205 => self.claim(),
+            206..=212 => self.ctl = None,
+            213..=220 => self.export(),
+            221..=225 => {
+                let cpu = 1 + usize::from(variant & 1);
+                let (profiler, is_offline) = (self.profiler, &mut self.cpus[cpu].is_offline);
+                if *is_offline {
+                    profiler.register(cpu, || unreachable!("it has its ring")).unwrap();
+                } else {
+                    profiler.offline(cpu);
+                }
+                *is_offline = !*is_offline;
+            }
+            _ => self.command(variant)?,
+        }
+        self.last = self.status();
+        self.check()
+    }
+
+    /// The identities, and what the test has counted itself.
+    fn check(&self) -> Result<(), TestCaseError> {
+        for (number, cpu) in self.cpus.iter().enumerate().skip(1) {
+            let prefix = format!("cpu.{number}.");
+            let counters: HashMap<&str, u64> = self
+                .last
+                .lines()
+                .filter_map(|line| line.strip_prefix(&prefix)?.split_once(' '))
+                .map(|(key, value)| (key, value.parse().expect("a number")))
+                .collect();
+            let count = |name: &str| counters[name];
+            prop_assert_eq!(count("sent"), cpu.sent);
+            prop_assert_eq!(count("sent"), count("taken") + count("merged") + count("pending"));
+            let lost = count("lost-full") + count("lost-nested") + count("lost-torn");
+            prop_assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
+            prop_assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
+            let kinds = ["irq-on", "irq-off", "interrupt", "kept-user", "kept-idle"].map(count).iter().sum::<u64>();
+            prop_assert_eq!(count("recorded"), kinds);
+            prop_assert_eq!(count("delivered"), cpu.delivered);
+            let outcomes =
+                [count("recorded"), count("user") + count("idle"), lost, count("spurious"), count("foreign")];
+            prop_assert_eq!(outcomes, cpu.nmis, "each NMI has its name");
+            prop_assert!(count("spurious") <= count("merged"));
+            prop_assert!(count("position-in") - count("position-out") <= count("ring-words"));
+        }
+        Ok(())
     }
 }
 
-/// The kernel's interrupt state and its idle context are the whole program's.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Looks at the three identities.
-fn check(profiler: &Profiler<ArrayKernel>, sent: u64, recount: &Recount) -> Result<(), TestCaseError> {
-    let text = control(profiler);
-    let count = |name: &str| text[&format!("cpu.1.{name}")].parse::<u64>().unwrap();
-    prop_assert_eq!(count("sent"), sent);
-    prop_assert_eq!(count("sent"), count("taken") + count("merged"));
-    let lost = ["lost-full", "lost-large", "lost-nested", "lost-torn"].map(count).iter().sum::<u64>();
-    prop_assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
-    prop_assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
-    let kinds = ["irq-on", "irq-off", "interrupt", "kept-user", "kept-idle"].map(count).iter().sum::<u64>();
-    prop_assert_eq!(count("recorded"), kinds);
-    prop_assert_eq!(count("delivered"), recount.delivered);
-    Ok(())
+fn counter(status: &str, cpu: usize, name: &str) -> u64 {
+    let key = format!("cpu.{cpu}.{name} ");
+    status.lines().find_map(|line| line.strip_prefix(&key)).expect("a counter").parse().unwrap()
 }
 
-/// The registers of a tick, and where its stack goes through an interrupt, that.
-fn tick_registers(user: bool, interrupts_off: bool, in_interrupt: bool) -> Registers {
+/// The registers of a tick: kernel code in a system call's stack or an interrupt's, or user code.
+fn registers_of(variant: u8) -> Registers {
     let mut at = registers();
-    if in_interrupt {
-        set(5, kprof::format::marker::Marker::Interrupt(33).encode());
-        for (word, value) in [text(30), 8, 1 << 9, stack(20), 0].into_iter().enumerate() {
-            set(6 + word as u64, value);
+    if variant >> 4 & 1 == 1 {
+        set(5, Marker::Interrupt(33).encode());
+        for (word, value) in (6..).zip([text(30), 8, 1 << 9, stack(20), 0]) {
+            set(word, value);
         }
         set(4, 0);
         set(20, 1);
     }
-    if interrupts_off {
+    if variant >> 5 & 1 == 1 {
         at.rflags = 0;
     }
-    if user { Registers { rip: 0x40_0000, cs: 0x33, ..at } } else { at }
+    if variant & 0x88 == 0x88 { Registers { rip: 0x40_0000, cs: 0x33, ..at } } else { at }
 }
 
-fn run(steps: &[Step]) -> Result<(), TestCaseError> {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // One that has never run: in a ring that was never overwritten the acknowledgement takes a shorter way.
-    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-    let slots: &[CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
-    set_up(profiler, slots, Config { running: true, ..Config::new() });
-    let mut daemon = Daemon::claim(profiler, 1);
-    let (token, mut buffer) = (token(), vec![0; 8192]);
-    let (mut recount, mut sent) = (Recount::default(), 0);
-    // Coalesced ticks whose NMIs have not come.
-    let (mut overwrite, mut allowed) = (false, 0);
-    for step in steps {
-        match *step {
-            Step::Tick { numbered, user, idle, interrupts_off, in_interrupt } => {
-                (0..numbered).for_each(|_| slots[1].raise_tick());
-                sent += u64::from(numbered);
-                IDLE.store(idle, Ordering::Relaxed);
-                let outcome = profiler.on_nmi(&token, &tick_registers(user, interrupts_off, in_interrupt && !user));
-                prop_assert_eq!(matches!(outcome, Outcome::Foreign | Outcome::Spurious), numbered == 0);
-                allowed += u64::from(numbered.saturating_sub(1));
-                prop_assert!(outcome != Outcome::Foreign || allowed == 0, "one of the profiler's is called foreign");
-                if outcome == Outcome::Spurious {
-                    prop_assert!(allowed > 0, "another's is called the profiler's");
-                    allowed -= 1;
-                }
-            }
-            Step::Read { bytes } => {
-                recount.overwritten(counter(profiler, "position-out"));
-                if let Ok(bytes) = daemon.stream.read(&mut buffer[..bytes]) {
-                    let taken = recount.take(&words(&buffer[..bytes]), overwrite);
-                    prop_assert!(taken.is_ok(), "{taken:?}");
-                }
-            }
-            Step::Acknowledge if overwrite => {
-                let refused = daemon.ctl.write(format!("ack 1 {}", recount.read_to).as_bytes()).is_err();
-                prop_assert!(refused);
-            }
-            Step::Acknowledge => {
-                recount.overwritten(counter(profiler, "position-out"));
-                daemon.ctl.write(format!("ack 1 {}", recount.read_to).as_bytes()).unwrap();
-                recount.acknowledge();
-            }
-            Step::Vanish => {
-                drop(daemon);
-                daemon = Daemon::claim(profiler, 1);
-                recount.begin_again(counter(profiler, "position-out"));
-            }
-            Step::Mode { overwrite: on } => {
-                // While running; it goes on running, and the reader goes on where it was.
-                daemon.ctl.write(if on { &b"mode overwrite"[..] } else { b"mode drop" }).unwrap();
-                overwrite = on;
-            }
-            Step::Freeze => {
-                let frozen = daemon.ctl.write(b"freeze");
-                prop_assert_eq!(frozen.is_ok(), overwrite);
-                if frozen.is_ok() {
-                    recount.overwritten(counter(profiler, "position-out"));
-                    while let Ok(bytes @ 1..) = daemon.stream.read(&mut buffer) {
-                        let taken = recount.take(&words(&buffer[..bytes]), false);
-                        prop_assert!(taken.is_ok(), "{taken:?}");
-                    }
-                    daemon.ctl.write(b"thaw").unwrap();
-                }
-            }
-            Step::Keep { idle, user } => {
-                let word = |keep| if keep { "keep" } else { "drop" };
-                daemon.ctl.write(format!("{} idle\n{} user", word(idle), word(user)).as_bytes()).unwrap();
-            }
-        }
-        check(profiler, sent, &recount)?;
-    }
-    Ok(())
+fn cases() -> u32 {
+    let few = if cfg!(miri) { 1 } else { 150 };
+    std::env::var("KPROF_CASES").map_or(few, |cases| cases.parse().expect("KPROF_CASES is a number"))
 }
+
+const STEPS: usize = if cfg!(miri) { 20 } else { 400 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 150 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_account_balances_after_every_step(steps in proptest::collection::vec(step(), 0..if cfg!(miri) { 25 } else { 400 })) {
-        run(&steps)?;
+    fn the_account_balances_after_every_step(steps in proptest::collection::vec(any::<Step>(), STEPS)) {
+        let mut life = Life::begin();
+        for step in steps {
+            life.step(step)?;
+        }
     }
-}
-
-#[test]
-fn a_record_that_is_dropped_doubled_or_torn_is_noticed() {
-    let sample = |position| [Header { kind: Kind::Sample, words: 6 }.encode(), position, 1, 2, 7, text(30)];
-    let [first, second, third] = [0, 6, 12].map(sample);
-    let whole = [first, second, third].concat();
-    assert_eq!(Recount::default().take(&whole, false), Ok(()));
-    assert!(Recount::default().take(&[first, third].concat(), false).unwrap_err().contains("hole"));
-    assert!(Recount::default().take(&[first, first, second].concat(), false).unwrap_err().contains("again"));
-    let mut torn = whole.clone();
-    torn.remove(8);
-    assert!(Recount::default().take(&torn, false).is_err());
-    assert!(Recount::default().take(&whole[..16], false).is_err());
 }

@@ -273,3 +273,17 @@ fn slots_belong_to_one_profiler_and_a_number_to_one_cpu() {
     assert_eq!(third.register(0, || memory(512)), Err(RegisterError::Memory(BadMemory::TooSmall(512))));
     third.register(0, || memory(1024)).expect("with better memory the CPU may try again");
 }
+
+#[test]
+fn nothing_vanishes_after_what_a_daemon_has_acknowledged() {
+    let (profiler, _) = fresh(Config::new());
+    let daemon = Daemon::claim(profiler, 1);
+    profiler.context_name(1, "first");
+    assert!(!meta(&daemon).is_empty());
+    let end = control(profiler)["meta.position-in"].clone();
+    daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    (0..300).for_each(|id| profiler.context_name(id, "later"));
+    assert_eq!(control(profiler)["meta.overwritten"], "0");
+    assert!(control(profiler)["meta.lost"].parse::<u64>().unwrap() > 0);
+    assert_eq!(meta(&daemon)[0].1, 0, "the next record is the first one after what was acknowledged");
+}

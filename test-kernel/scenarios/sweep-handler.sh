@@ -32,7 +32,7 @@ echo "depth 20" > $ctl && sweep stacks stacks "measure on" stacks stacks "measur
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report
 cat $ctl > /root/ctl.txt
-lost=$(($(value lost-full) + $(value lost-large) + $(value lost-nested) + $(value lost-torn)))
+lost=$(($(value lost-full) + $(value lost-nested) + $(value lost-torn)))
 [ "$(value sent)" = $(($(value taken) + $(value merged))) ] || exit 10
 [ "$(value taken)" = $(($(value user) + $(value idle) + lost + $(value recorded))) ] || exit 11
 [ "$(value recorded)" = $(($(value delivered) + $(value in-ring))) ] || exit 12

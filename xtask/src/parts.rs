@@ -67,7 +67,7 @@ impl Parts {
                 initrd.file(&format!("bin/{name}"), &program)?;
             }
         }
-        for name in ["touch-pages", "syscall-check", "sweep-entries", "truth-entries"] {
+        for name in ["touch-pages", "syscall-check", "sweep-entries", "truth-entries", "forge-frames"] {
             initrd.file(&format!("bin/{name}"), &self.programs.join(name))?;
         }
         initrd.first_text("boot/syms.txt", &kernel.symbols);

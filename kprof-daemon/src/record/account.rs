@@ -18,10 +18,16 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// `after` less `before`. A CPU that came in between counts from 0.
+    /// `after` less `before`. A CPU that came in between counts from 0. Ticks that were on their way (`pending`) at the
+    /// beginning are taken in the session, so they count as sent in it.
     pub fn new(before: &Ctl, after: &Ctl) -> Self {
         let cpu = |(cpu, counters): (u32, &crate::ctl::Counters)| {
-            let old = |name: &str| before.cpu(cpu).map_or(0, |counters| counters.get(name));
+            let count = |name: &str| before.cpu(cpu).map_or(0, |counters| counters.get(name));
+            let old = |name: &str| match name {
+                "sent" => count("sent").saturating_sub(count("pending")),
+                "pending" => 0,
+                name => count(name),
+            };
             let new = counters.iter().map(|(name, value)| (name.to_owned(), value.saturating_sub(old(name))));
             (cpu, new.collect())
         };
@@ -46,7 +52,7 @@ impl Difference {
             let get = |name: &str| counters.get(name).copied().unwrap_or(0);
             let lost: u64 = counters.iter().filter(|(name, _)| name.starts_with("lost")).map(|(_, value)| value).sum();
             let sums = [
-                ("sent", get("sent"), "taken + merged", get("taken") + get("merged")),
+                ("sent", get("sent"), "taken + merged + pending", get("taken") + get("merged") + get("pending")),
                 ("taken", get("taken"), "user + idle + lost + recorded", left_out(counters) + lost + get("recorded")),
             ];
             for (name, value, parts, sum) in sums.into_iter().filter(|(_, value, _, sum)| value != sum) {
@@ -76,7 +82,7 @@ impl Difference {
                 "{} samples in {seconds:.2} s to {file}, {} bytes, {lost} lost",
                 totals.samples, totals.bytes
             )?;
-            let columns = ["sent", "taken", "merged", "user", "idle", "lost", "recorded"];
+            let columns = ["sent", "taken", "merged", "pending", "user", "idle", "lost", "recorded"];
             writeln!(out, "{:>5}{}", "cpu", columns.map(|name| format!("{name:>10}")).concat())?;
             for (cpu, counters) in &self.cpus {
                 let value = |name: &str| match name {
@@ -124,7 +130,19 @@ mod tests {
         let difference = Difference::new(&Ctl::default(), &after);
         assert_eq!(
             difference.contradictions(),
-            ["cpu 3: sent is 10, but taken + merged is 9", "cpu 3: taken is 9, but user + idle + lost + recorded is 8"]
+            [
+                "cpu 3: sent is 10, but taken + merged + pending is 9",
+                "cpu 3: taken is 9, but user + idle + lost + recorded is 8"
+            ]
         );
+    }
+
+    #[test]
+    fn ticks_on_their_way_at_the_beginning_and_at_the_end_are_in_the_account() {
+        let before = ctl("cpu.1.sent 100\ncpu.1.taken 97\ncpu.1.pending 3\ncpu.1.recorded 97\n");
+        let after = ctl("cpu.1.sent 150\ncpu.1.taken 146\ncpu.1.merged 2\ncpu.1.pending 2\ncpu.1.recorded 146\n");
+        let difference = Difference::new(&before, &after);
+        assert_eq!((difference.sum("sent"), difference.sum("pending")), (53, 2));
+        assert_eq!(difference.contradictions(), Vec::<String>::new());
     }
 }

@@ -20,6 +20,7 @@ Usage: kprof-record [options] [--] COMMAND [ARGS...]
        kprof-record stat [options] [--] COMMAND [ARGS...]
 
 Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples.
+What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a kill.
 
   -o, --output FILE    the sample file [/root/profiling.txt]; `-` writes to standard output
       --hz N           samples a second on each CPU; `N force` above 20000
@@ -126,6 +127,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         }
         wanted.options.output = "/dev/null".into();
     }
+    // First of all: what follows is undone by the kernel when this process ends, also by a kill.
+    wanted.options.commands.insert(0, "lease".into());
     wanted.options.commands.push("start".into());
     Ok(Wanted::Session(Box::new(wanted)))
 }
@@ -178,7 +181,7 @@ mod tests {
     fn the_command_keeps_its_own_options() {
         let record = session(&["--hz", "2000 force", "-o", "x", "cp", "-r", "--", "a"]);
         assert_eq!(record.command, ["cp", "-r", "--", "a"]);
-        assert_eq!(record.options.commands, ["hz 2000 force", "start"]);
+        assert_eq!(record.options.commands, ["lease", "hz 2000 force", "start"]);
         assert_eq!(session(&["--keep=user", "--", "-x"]).command, ["-x"]);
         assert_eq!(session(&["stat", "--", "stat"]).command, ["stat"]);
         assert_eq!(session(&["stat", "stat"]).what, What::Stat);

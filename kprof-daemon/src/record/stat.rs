@@ -15,13 +15,14 @@ use std::time::Duration;
 const MOST_CONTEXTS: usize = 20;
 
 /// What a tick can have become: the kernel's counter and the words for it.
-const KINDS: [(&str, &str); 6] = [
+const KINDS: [(&str, &str); 7] = [
     ("user", "user"),
     ("irq-on", "kernel, interrupts on"),
     ("irq-off", "kernel, interrupts off"),
     ("interrupt", "interrupt or exception"),
     ("idle", "idle"),
     ("merged", "merged with the next tick"),
+    ("pending", "not taken: the CPU did not answer"),
 ];
 
 /// Writes the counts and shares.
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_everything() {
-        let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.merged 10\ncpu.1.user 90\ncpu.1.idle 20\n\
+        let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.merged 6\ncpu.1.pending 4\ncpu.1.user 90\ncpu.1.idle 20\n\
                     cpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\ncpu.1.lost-full 2\n\
                     cpu.1.context-switches 5\ncpu.1.page-faults 7\ncpu.1.interrupts 9\n";
         let ctl = Ctl::parse(text).unwrap();
@@ -96,7 +97,7 @@ mod tests {
         write(&mut out, counted, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
         let out = String::from_utf8(out).unwrap();
         let shares: Vec<f64> = out.lines().filter_map(|line| line.split_once(" %")?.0.trim().parse().ok()).collect();
-        assert_eq!(shares, [45.0, 25.0, 10.0, 4.0, 10.0, 5.0, 1.0], "{out}");
+        assert_eq!(shares, [45.0, 25.0, 10.0, 4.0, 10.0, 3.0, 2.0, 1.0], "{out}");
         assert!(out.contains("`cp a`: 2.00 s, 1 CPUs sampled at 1000 Hz; time is counted in instructions"), "{out}");
         assert!(out.contains("5  context-switches            2.5 /s"), "{out}");
         assert!(!out.contains("not accounted"), "{out}");

@@ -54,10 +54,11 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
     put!(out, "# batch cpu={stream} from={} to={}", batch.from, batch.to);
     if stream != Stream::Meta {
         put!(out, " first-tick={} last-tick={}", batch.first_tick, batch.last_tick);
-    }
-    for name in BATCH_COUNTERS {
-        if let Some(value) = counters.and_then(|counters| counters.find(name)) {
-            put!(out, " {name}={value}");
+        // Of samples: the meta stream's counters of the same names are of other records.
+        for name in BATCH_COUNTERS {
+            if let Some(value) = counters.and_then(|counters| counters.find(name)) {
+                put!(out, " {name}={value}");
+            }
         }
     }
     if batch.is_snapshot {

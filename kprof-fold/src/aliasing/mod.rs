@@ -20,7 +20,7 @@
 mod rhythm;
 
 use crate::diff::significance::z_for;
-use std::collections::HashMap;
+use crate::fold::frames::ByAddress;
 
 /// Ways of thinning.
 const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
@@ -116,8 +116,9 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
     let mut worst = (limit, None);
     for cpu in &large {
         let ticks = number(cpu, period);
-        for (parts, bits) in PARTS.flat_map(|parts| PLACE_BITS.map(|bits| (parts, bits))) {
-            let score = score(&ticks, parts, bits);
+        let places = PLACE_BITS.map(|bits| Places::number(&ticks, bits));
+        for (parts, places) in PARTS.flat_map(|parts| places.each_ref().map(|places| (parts, places))) {
+            let score = score(&ticks, parts, places);
             if score > worst.0 {
                 worst = (score, Some(parts));
             }
@@ -146,7 +147,9 @@ fn avoidance(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<Verdict> {
 fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rhythm> {
     let chance = ALARM / (cpus.len() * RHYTHM_BITS.len()) as f64;
     let by_bits = |ticks: &[(u64, u64)], bits: u32| {
-        let common = common(ticks, bits, LEAST_EXPECTED * STRETCHES as f64);
+        let places = Places::number(ticks, bits);
+        let common = places.common(LEAST_EXPECTED * STRETCHES as f64);
+        let common: Vec<u64> = common.into_iter().map(|number| places.counts[number as usize].1).collect();
         rhythm::find(ticks, &common, bits, chance)
     };
     let rhythms = cpus.iter().flat_map(|cpu| {
@@ -156,15 +159,37 @@ fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rh
     rhythms.flatten().max_by(|a, b| a.strength.total_cmp(&b.strength))
 }
 
-/// The places that at least so many samples have, the most common first, if not too many.
-fn common(ticks: &[(u64, u64)], bits: u32, least: f64) -> Vec<u64> {
-    let mut counts: HashMap<u64, usize> = HashMap::new();
-    ticks.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1);
-    let mut common: Vec<(usize, u64)> =
-        counts.into_iter().map(|(place, count)| (count, place)).filter(|(count, _)| *count as f64 >= least).collect();
-    common.sort_unstable_by(|a, b| b.cmp(a));
-    common.truncate(MOST_PLACES);
-    common.into_iter().map(|(_, place)| place).collect()
+/// The places of a CPU's samples, each with a small number, so that one look decides which column a sample is counted in.
+struct Places {
+    /// Number of each sample's place.
+    of: Vec<u32>,
+    /// Samples of each place, and the place.
+    counts: Vec<(usize, u64)>,
+}
+
+impl Places {
+    fn number(ticks: &[(u64, u64)], bits: u32) -> Self {
+        let (mut numbers, mut counts) = (ByAddress::<u32>::default(), Vec::<(usize, u64)>::new());
+        let of = ticks.iter().map(|(_, place)| {
+            let place = place >> bits;
+            let number = *numbers.entry(place).or_insert(counts.len() as u32);
+            if number as usize == counts.len() {
+                counts.push((0, place));
+            }
+            counts[number as usize].0 += 1;
+            number
+        });
+        Self { of: of.collect(), counts }
+    }
+
+    /// The places that at least so many samples have, the most common first, if not too many.
+    fn common(&self, least: f64) -> Vec<u32> {
+        let mut common: Vec<u32> =
+            (0..).zip(&self.counts).filter(|(_, (count, _))| *count as f64 >= least).map(|one| one.0).collect();
+        common.sort_unstable_by_key(|number| std::cmp::Reverse(self.counts[*number as usize]));
+        common.truncate(MOST_PLACES);
+        common
+    }
 }
 
 fn gaps(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
@@ -208,19 +233,22 @@ fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
 }
 
 /// The greatest t of all common places and parts: how steadily a place has another share in one part than in all.
-fn score(ticks: &[(u64, u64)], parts: u64, bits: u32) -> f64 {
-    let common = common(ticks, bits, LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64);
-    let column: HashMap<u64, usize> = common.iter().zip(0..).map(|(place, at)| (*place, at)).collect();
+fn score(ticks: &[(u64, u64)], parts: u64, places: &Places) -> f64 {
+    let common = places.common(LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64);
+    let mut column = vec![usize::MAX; places.counts.len()];
+    common.iter().enumerate().for_each(|(at, number)| column[*number as usize] = at);
     let parts = parts as usize;
     // Sums of the differences and of their squares, by place and part.
     let (mut sums, mut squares) = (vec![0.0; common.len() * parts], vec![0.0; common.len() * parts]);
     let mut stretches = 0.0;
-    for stretch in ticks.chunks(ticks.len().div_ceil(STRETCHES)) {
+    let length = ticks.len().div_ceil(STRETCHES);
+    for (stretch, places) in ticks.chunks(length).zip(places.of.chunks(length)) {
         let (mut in_part, mut cells) = (vec![0.0; parts], vec![0.0; common.len() * parts]);
-        for (tick, place) in stretch {
+        for ((tick, _), place) in stretch.iter().zip(places) {
             let part = (*tick % parts as u64) as usize;
             in_part[part] += 1.0;
-            if let Some(at) = column.get(&(place >> bits)) {
+            let at = column[*place as usize];
+            if at != usize::MAX {
                 cells[at * parts + part] += 1.0;
             }
         }

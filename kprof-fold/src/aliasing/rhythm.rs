@@ -11,6 +11,7 @@
 //! most exp(-K (t - 1 - ln t)) (Chernoff's bound for the gamma distribution); the limit is set so that all lines of all
 //! places together are found by chance in at most the share of recordings that is asked for.
 
+use crate::fold::frames::ByAddress;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 use std::f64::consts::TAU;
@@ -80,7 +81,7 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
 pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
     let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
     for stretch in ticks.chunks(stretch.max(2)) {
-        let mut counts = std::collections::HashMap::<u64, f64>::new();
+        let mut counts = ByAddress::<f64>::default();
         stretch.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1.0);
         // Two different samples of the stretch are of one place with this probability.
         let all = stretch.len() as f64;
@@ -122,6 +123,7 @@ fn beside(spectrum: &[f64], line: usize) -> f64 {
 fn spectrum(ticks: &[(u64, u64)], first: u64, place: u64, bits: u32, (length, stretches): (usize, usize)) -> Vec<f64> {
     let transform = FftPlanner::new().plan_fft_forward(length);
     let (mut sum, mut row) = (vec![0.0; length / 2], vec![Complex::default(); length]);
+    let window: Vec<f64> = (0..length).map(|at| 0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()).collect();
     let mut rest = ticks;
     for stretch in 0..stretches as u64 {
         let from = first + stretch * length as u64;
@@ -132,8 +134,7 @@ fn spectrum(ticks: &[(u64, u64)], first: u64, place: u64, bits: u32, (length, st
         row.fill(Complex::default());
         for (tick, at) in mine {
             let index = (tick - from) as usize;
-            let window = 0.5 - 0.5 * (TAU * index as f64 / length as f64).cos();
-            row[index].re = window * (f64::from(u8::from(at >> bits == place)) - share);
+            row[index].re = window[index] * (f64::from(u8::from(at >> bits == place)) - share);
         }
         transform.process(&mut row);
         sum.iter_mut().zip(&row).for_each(|(sum, line)| *sum += line.norm_sqr());

@@ -78,40 +78,44 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
+    let failed = |error| write_failed(&args.input, error);
     if args.to == Viewer::Pprof {
-        return pprof(args, &opened, rate_hz, tsc_hz);
+        // Only how often each stack was seen is asked for, so that the order of time is given up.
+        let seconds = opened.consumer.clock(tsc_hz);
+        let seconds = opened.consumer.events.last().map_or(0.0, |event| seconds.seconds(event));
+        opened.consumer.events.sort_unstable_by_key(export::pprof::order);
+        let about = about_pprof(args, &opened, rate_hz, seconds);
+        let names = (&opened.stacks, &opened.symbols, &opened.select);
+        with_output(&args.input, |out| export::pprof::write(&opened.consumer, names, &about, out).map_err(failed))?;
+        return Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()));
     }
     let about = (tsc_hz, rate_hz, &args.input.file[..]);
     let input = export::Input::new(&opened.consumer, &opened.stacks, &opened.symbols, &opened.select, about);
     with_output(&args.input, |out| {
         let done = match args.to {
-            Viewer::Firefox => serde_json::to_writer(&mut *out, &export::firefox::document(&input)).map_err(Into::into),
-            Viewer::Speedscope => {
-                serde_json::to_writer(&mut *out, &export::speedscope::document(&input)).map_err(Into::into)
-            }
-            Viewer::Perfetto => export::perfetto::write(&input, &mut *out),
-            Viewer::Pprof => Ok(()),
+            Viewer::Firefox => serde_json::to_writer(out, &export::firefox::document(&input)).map_err(Into::into),
+            Viewer::Perfetto => export::perfetto::write(&input, out),
+            _ => export::speedscope::write(&input, out),
         };
-        done.and_then(|()| out.flush()).map_err(|error| write_failed(&args.input, error))
+        done.map_err(failed)
     })?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
-fn pprof(args: &Export, opened: &Opened<Timeline>, rate_hz: Option<u64>, tsc_hz: f64) -> Result<u8, Error> {
-    let clock = opened.consumer.clock(tsc_hz);
+fn about_pprof<'a>(
+    args: &'a Export,
+    opened: &'a Opened<Timeline>,
+    rate_hz: Option<u64>,
+    seconds: f64,
+) -> export::pprof::About<'a> {
     let lost = opened.profile.lost();
-    let about = export::pprof::About {
+    export::pprof::About {
         rate_hz,
-        seconds: opened.consumer.events.last().map_or(0.0, |event| clock.seconds(event)),
+        seconds,
         kernel: &args.input.syms,
         build_id: opened.profile.boots.iter().find_map(|boot| boot.header.get("build-id")).map(String::as_str),
         comment: (lost > 0).then(|| format!("{lost} more samples were lost")),
-    };
-    let names = (&opened.stacks, &opened.symbols, &opened.select);
-    with_output(&args.input, |out| {
-        export::pprof::write(&opened.consumer, names, &about, out).map_err(|error| write_failed(&args.input, error))
-    })?;
-    Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
+    }
 }
 
 /// `annotate`.

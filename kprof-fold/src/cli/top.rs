@@ -1,7 +1,8 @@
 //! `top`: a growing profile as a live table. Stage: command line.
 //!
-//! In: a file that is read again every interval, or a stream on standard input, which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table
-//! as text. The file is folded as a whole each time: a gigabyte takes less than a second.
+//! In: a file that is read again every interval and waited for while it is missing or empty, or a stream on standard input,
+//! which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table as text. The
+//! file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
 use super::load;
@@ -14,6 +15,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// One state of the screen.
@@ -84,7 +86,7 @@ fn follow(
 
 /// The present state of a file, or of what has come of a stream.
 fn fold(args: &Top, spool: Option<&Spool>) -> Result<Screen, Error> {
-    let Some(spool) = spool else { return table(args, &args.input.file) };
+    let Some(spool) = spool else { return fold_file(args) };
     // What comes after this question is seen the next time.
     let ended = spool.has_ended();
     if let Some(error) = spool.failure() {
@@ -94,12 +96,31 @@ fn fold(args: &Top, spool: Option<&Spool>) -> Result<Screen, Error> {
     match table(args, &path) {
         Ok(screen) => Ok(screen),
         // The beginning of a profile need not look like one yet.
-        Err(error) if !ended => {
-            let why = error.to_string().replace(&path, "standard input");
-            Ok(Screen { title: format!("waiting: {why}"), ..Screen::default() })
-        }
+        Err(error) if !ended => Ok(waiting(&error.to_string().replace(&path, "standard input"))),
         Err(error) => Err(Error::Usage(error.to_string().replace(&path, "standard input"))),
     }
+}
+
+/// A file that is missing, empty or only begun is waited for: it may be about to be written, or to come again after a
+/// rotation. What is wrong with the symbols or the arguments will not change.
+fn fold_file(args: &Top) -> Result<Screen, Error> {
+    let file = &args.input.file;
+    match table(args, file) {
+        Err(error) if !args.once => match &error {
+            Error::Io { file: about, source, .. } if about == file && source.kind() == ErrorKind::NotFound => {
+                Ok(waiting(&error.to_string()))
+            }
+            Error::Unusable { file: about, .. } if about == file && !std::path::Path::new(file).is_dir() => {
+                Ok(waiting(&error.to_string()))
+            }
+            _ => Err(error),
+        },
+        result => result,
+    }
+}
+
+fn waiting(why: &str) -> Screen {
+    Screen { title: format!("waiting: {}", why.lines().next().unwrap_or_default()), ..Screen::default() }
 }
 
 fn table(args: &Top, file: &str) -> Result<Screen, Error> {
@@ -162,6 +183,34 @@ mod tests {
             assert_eq!(screen.rows[0][2..], [samples.to_string(), "kmain".to_owned()]);
         }
     }
+    #[test]
+    fn a_file_is_waited_for_while_it_is_missing_empty_or_rotated_and_symbols_are_not() {
+        let folder = tempfile::tempdir().expect("the test folder is writable");
+        let [file, syms] = ["profile", "syms"].map(|name| folder.path().join(name).display().to_string());
+        let top = |once: &[&str]| {
+            let words = [&["kprof-fold", "top", &file, &syms], once].concat();
+            match Cli::try_parse_from(words).expect("is a command").command {
+                Some(Command::Top(args)) => fold(&args, None).map(|screen| screen.title),
+                _ => panic!("is `top`"),
+            }
+        };
+        let line = "a 0 1 ffffffff80001000\n";
+        assert!(top(&[]).is_err_and(|error| error.to_string().contains("syms")));
+        std::fs::write(&syms, "ffffffff80001000 T kmain\n").expect("is writable");
+        for round in 1..=2 {
+            assert!(top(&[]).is_ok_and(|title| title.starts_with("waiting: cannot open")), "{round}");
+            assert!(top(&["--once"]).is_err());
+            for begun in ["", "# kprof", "a 0 1 fff"] {
+                std::fs::write(&file, begun).expect("is writable");
+                let is_begun = top(&[]).expect("is waited for");
+                assert!(is_begun.starts_with("waiting: ") || begun == "a 0 1 fff", "{begun}: {is_begun}");
+            }
+            std::fs::write(&file, line.repeat(round)).expect("is writable");
+            assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost"));
+            std::fs::rename(&file, folder.path().join("profile.1")).expect("is ours");
+        }
+    }
+
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

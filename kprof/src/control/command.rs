@@ -55,7 +55,7 @@ const MOST_HZ_BY_FORCE: u32 = 100_000;
 /// A longer `wait` is shortened to this.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Longest name of a mark.
-const MOST_NAME: usize = crate::meta::MOST_TEXT;
+const MOST_NAME: usize = crate::state::meta::MAX_TEXT;
 
 /// Takes a line without its end apart.
 pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {

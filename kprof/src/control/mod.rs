@@ -11,7 +11,7 @@ mod text;
 mod write;
 
 use crate::errors::{CommandError, ControlError, StateError};
-use crate::files::ControlDone;
+use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::owner::{ClaimId, MAX_CLAIM};

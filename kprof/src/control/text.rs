@@ -5,7 +5,7 @@
 
 use crate::config::Clock;
 use crate::format::text::Decimal;
-use crate::meta::Hex;
+use crate::names::Hex;
 use crate::ring::Ring;
 use crate::state::Shared;
 use crate::state::account::HANDLER_COUNTERS;

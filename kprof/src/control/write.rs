@@ -8,7 +8,7 @@
 use super::command::{Command, Who};
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
-use crate::files::ControlDone;
+use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::choices::{Choices, Key};
@@ -234,6 +234,9 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
     for (line, name, position) in acks(bytes) {
         let refuse = |reason| Err(ControlError { line, reason });
         let Some(stream) = shared.stream(name) else { return refuse(CommandError::Value("a cpu that has registered")) };
+        if !owns_all {
+            shared.let_transition_pass(&mut patience);
+        }
         if !owns_all && !stream.reader.owner().is_taken_for(Activity::Acknowledge) {
             match take_within(&mut patience, || stream.reader.owner().take(file.id, Activity::Acknowledge)) {
                 Ok(()) => stream.taken(false).begin_acknowledging(),

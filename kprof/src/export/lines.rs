@@ -74,8 +74,9 @@ impl Lines<'_> {
                 Ok(Kind::Image) => {
                     let space = text.bytes().iter().rposition(|byte| *byte == b' ').unwrap_or(0);
                     let (name, id) = (Escaped(&text.bytes()[..space]), Escaped(&text.bytes()[space + 1..]));
-                    let range = format_args!("load={first:x} text={second:x}-{third:x}");
-                    self.put(format_args!("# image tsc={tsc:x} {range} build-id={id} name={name}"))?;
+                    self.put(format_args!(
+                        "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id={id} name={name}"
+                    ))?;
                 }
                 _ => {}
             }

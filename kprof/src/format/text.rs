@@ -5,18 +5,8 @@
 //! 0x7e inside a field.
 
 /// The counters that stand in every batch line of a CPU, by their names in ctl, in the order of the line.
-pub const BATCH_COUNTERS: [&str; 10] = [
-    "taken",
-    "merged",
-    "user",
-    "idle",
-    "lost-full",
-    "lost-large",
-    "lost-nested",
-    "lost-torn",
-    "recorded",
-    "overwritten",
-];
+pub const BATCH_COUNTERS: [&str; 9] =
+    ["taken", "merged", "user", "idle", "lost-full", "lost-nested", "lost-torn", "recorded", "overwritten"];
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

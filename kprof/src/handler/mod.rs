@@ -29,7 +29,6 @@ use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::unwind::Memory;
 use crate::x86_64::{memory::Direct, tsc};
-use core::hint;
 use core::sync::atomic::{Ordering, fence};
 pub(crate) use progress::Progress;
 use sample::Tick;
@@ -82,7 +81,8 @@ fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl I
     let start = tsc::read();
     tick.sample(number, at, move |slot, outcome| {
         let counters = &slot.handler.counters;
-        counters.own_tsc.add(tsc::read().wrapping_sub(start).wrapping_mul(MEASURED));
+        // A clock that has jumped backwards (resume from sleep) says nothing about this tick.
+        counters.own_tsc.add(tsc::read().saturating_sub(start).saturating_mul(MEASURED));
         counters.own_samples.add(1);
         leave(slot, outcome)
     })
@@ -130,7 +130,6 @@ fn without_tick(slot: &CpuSlot) -> Outcome {
         if counters.spurious.replace(before, before.wrapping_add(1)) {
             return Outcome::Spurious;
         }
-        hint::cold_path();
     }
 }
 

@@ -19,7 +19,6 @@ use crate::state::account::Counter;
 use crate::state::slot::CpuSlot;
 use crate::sync::Ordering;
 use crate::x86_64::add::add_in_one;
-use core::hint;
 
 const STATE: u64 = 3;
 const ENTERED: u64 = 1;
@@ -114,7 +113,6 @@ pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
             add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
             return Some(newest);
         }
-        hint::cold_path();
     }
 }
 

@@ -100,9 +100,6 @@ handler_counters! {
     idle "idle",
     /// Lost: the ring was full.
     lost_full "lost-full",
-    /// Lost: larger than a record may be. 0 here, since a ring holds the largest record and the depth is bounded (both are
-    /// checked); a kernel with a producer of its own may count some.
-    lost_large "lost-large",
     /// Lost: came inside a handler.
     lost_nested "lost-nested",
     /// Lost: published registers changed while they were read.

@@ -6,6 +6,7 @@
 pub(crate) mod account;
 pub(crate) mod choices;
 pub(crate) mod lease;
+pub(crate) mod meta;
 pub(crate) mod owner;
 pub(crate) mod ready;
 pub(crate) mod settings;
@@ -15,12 +16,12 @@ pub(crate) mod transition;
 
 use crate::config::{Config, Way};
 use crate::errors::StreamName;
-use crate::meta::Meta;
 use crate::patience::Patience;
 use crate::x86_64::interrupts;
 use choices::{Choices, Live};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use lease::Lease;
+use meta::Meta;
 use owner::{Activity, ClaimId, Conflict};
 use ready::Ready;
 use settings::{Settings, State};
@@ -45,6 +46,9 @@ pub(crate) struct Shared {
     pub(crate) meta: Meta,
     /// Taken by every change of choices, state, mode or claim; see [`transition`].
     pub(crate) writer: AtomicBool,
+    /// A transition wants every stream: nobody takes one before it, or readers that come again and again would keep it
+    /// out.
+    pub(crate) wants_all: AtomicBool,
     pub(crate) lease: spin::Mutex<Option<Lease>>,
     /// The id of the next control file.
     pub(crate) next_file: AtomicU64,
@@ -71,6 +75,7 @@ impl Shared {
             trigger: AtomicU8::new(Way::Own as u8),
             meta: Meta::new(),
             writer: AtomicBool::new(false),
+            wants_all: AtomicBool::new(false),
             lease: spin::Mutex::new(None),
             next_file: AtomicU64::new(1),
             claim_process: AtomicU64::new(0),
@@ -163,8 +168,14 @@ impl Shared {
         activity: Activity,
     ) -> Option<Result<Owned<'_>, Conflict>> {
         let recorder = || name != StreamName::Meta && self.recorder();
-        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        self.let_transition_pass(&mut patience);
         Some(self.stream(name)?.take(claim, activity, patience, recorder))
+    }
+
+    /// Waits while a transition wants every stream.
+    pub(crate) fn let_transition_pass(&self, patience: &mut Patience) {
+        while self.wants_all.load(Ordering::Relaxed) && patience.go_on() {}
     }
 
     /// The control file that has claimed the streams; 0 for nobody.

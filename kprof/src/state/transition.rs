@@ -36,6 +36,7 @@ pub(crate) struct AllStreams<'a>(&'a Shared);
 
 impl Drop for AllStreams<'_> {
     fn drop(&mut self) {
+        self.0.wants_all.store(false, Ordering::Relaxed);
         // One transition at a time, so every word taken for one is ours. Slots without a ring have a word too.
         self.0.words().filter(|(_, word)| word.is_taken_for(Activity::Transition)).for_each(|(_, word)| word.leave());
     }
@@ -107,6 +108,7 @@ impl<'a> Writer<'a> {
     fn all_streams(&self) -> Result<AllStreams<'a>, StateError> {
         let shared = self.0;
         let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+        shared.wants_all.store(true, Ordering::Relaxed);
         let all = AllStreams(shared);
         for (name, word) in shared.words() {
             let taken = take_within(&mut patience, || word.take_any(Activity::Transition));

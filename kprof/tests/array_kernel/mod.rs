@@ -97,6 +97,15 @@ pub fn control(profiler: &Profiler<ArrayKernel>) -> HashMap<String, String> {
         .collect()
 }
 
+/// Ends the other threads of a test when this one ends, also by a failed assertion.
+pub struct EndsOthers<'a>(pub &'a AtomicBool);
+
+impl Drop for EndsOthers<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// A daemon: a control file that has claimed the streams, and the stream of CPU 1.
 pub struct Daemon {
     pub ctl: kprof::ControlFile,

@@ -18,6 +18,7 @@ use crate::{profiling, random};
 const FIRST: u8 = 2;
 const FURTHER: u8 = 3;
 const STEP: u8 = 4;
+const LATCH: u8 = 5;
 
 /// Ticks of the timer after which the scheduler has it back.
 const TIMER_BACK: u32 = 1000;
@@ -34,6 +35,8 @@ static IS_MEASURED: AtomicBool = AtomicBool::new(false);
 static PRETENDED: AtomicPtr<TrapFrame> = AtomicPtr::new(ptr::null_mut());
 /// One in so many NMIs that are gone through in steps has no tick.
 const FOREIGN: u64 = 16;
+/// Further NMIs have no tick: they are somebody else's.
+static IS_FOREIGN: AtomicBool = AtomicBool::new(false);
 /// Ticks numbered here.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 
@@ -70,6 +73,24 @@ pub fn set_measured(measured: bool) {
     IS_MEASURED.store(measured, Ordering::Relaxed);
 }
 
+/// From now on the NMIs after a first one are somebody else's, as a watchdog's are; or ticks' again.
+pub fn set_foreign(foreign: bool) {
+    IS_FOREIGN.store(foreign, Ordering::Relaxed);
+}
+
+/// Two ticks with an NMI each: the second NMI comes while the first one's handler runs, and waits there, as the processor
+/// keeps one.
+pub fn latched() {
+    x86_64::instructions::interrupts::without_interrupts(|| {
+        raise_tick(super::id());
+        this().nmi_order.store(LATCH, Ordering::Relaxed);
+        apic::send_nmi(this().apic_id.load(Ordering::Relaxed));
+        while is_due() {
+            core::hint::spin_loop();
+        }
+    });
+}
+
 /// The first NMI in `work` says that it has interrupted something else.
 pub fn pretend(interrupted: &TrapFrame, work: impl FnOnce()) {
     PRETENDED.store(ptr::from_ref(interrupted).cast_mut(), Ordering::Relaxed);
@@ -104,6 +125,11 @@ pub fn on_nmi(order: u8, frame: &TrapFrame) -> &TrapFrame {
 #[inline(always)]
 fn obey(order: u8, frame: &TrapFrame) {
     let cpu = this_in_handler();
+    if order == LATCH {
+        cpu.nmi_order.store(NOTHING, Ordering::Relaxed);
+        raise_tick(super::id_in_handler());
+        return apic::send_nmi(cpu.apic_id.load(Ordering::Relaxed));
+    }
     if order == STEP {
         raise_tick(super::id_in_handler());
         return steps::on_nmi(frame);
@@ -114,7 +140,9 @@ fn obey(order: u8, frame: &TrapFrame) {
         steps::count(frame.rip);
         WAS_NESTED.store(is_nested, Ordering::Relaxed);
         // Its tick is numbered now: the handlers before it may have taken theirs.
-        raise_tick(super::id_in_handler());
+        if !IS_FOREIGN.load(Ordering::Relaxed) {
+            raise_tick(super::id_in_handler());
+        }
     }
     let [next, then] = &DELAYS;
     let delay = next.load(Ordering::Relaxed);

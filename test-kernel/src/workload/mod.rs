@@ -5,8 +5,10 @@
 //! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was asked
 //! for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have gone by
 //! since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see `profiling::places`; what is
-//! written to it has the writer counted.
+//! written to it has the writer counted. `/kernel/deaf`, `offline`, `online`: CPUs that do not answer, go away, come back.
 
+#[cfg(feature = "profiling")]
+mod away;
 #[cfg(feature = "profiling")]
 mod built;
 mod chains;
@@ -63,6 +65,12 @@ pub fn folder() -> Arc<dyn Node> {
         ("handler", |text| rounds(text, handler::measure)),
         #[cfg(feature = "profiling")]
         ("sweep", sweep::run),
+        #[cfg(feature = "profiling")]
+        ("deaf", away::deaf),
+        #[cfg(feature = "profiling")]
+        ("offline", away::offline),
+        #[cfg(feature = "profiling")]
+        ("online", away::online),
         ("module", module),
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),

@@ -10,6 +10,8 @@
 //! | `dice N`, `registers N` | N times NMIs on stacks, with registers, that are thrown by dice |
 //! | `steps on`, `off` | from now on the last NMI's handler runs in steps, with an NMI at each instruction that has had none (`cpu::steps`) |
 //! | `measure on`, `off` | from now on ticks are such that are measured |
+//! | `foreign on`, `off` | from now on NMIs after a first one have no tick |
+//! | `latched` | two ticks, the second one's NMI while the first one's handler runs |
 //! | `drain on`, `off` | from now on the records are read here, and given up |
 //! | `N`, `N M`, `N M O` | an NMI after N instructions from now on, whatever is run then, another after M more, after O more |
 //! | `report` | hits of NMIs that were not the first to the log: `nested: ADDRESS HITS` |
@@ -57,6 +59,9 @@ pub fn run(text: &[u8]) -> Result<()> {
         "steps off" => steps::set_wanted(false),
         "drain on" => DRAINS.store(true, Ordering::Relaxed),
         "drain off" => DRAINS.store(false, Ordering::Relaxed),
+        "foreign on" => alarm::set_foreign(true),
+        "foreign off" => alarm::set_foreign(false),
+        "latched" => alarm::latched(),
         "report" => steps::report(),
         _ if let Some(rounds) = text.strip_prefix("dice ") => dice(rounds.parse().map_err(|_| Errno::EINVAL)?),
         _ if let Some(rounds) = text.strip_prefix("registers ") => {

@@ -125,6 +125,8 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof = cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
+    let mut off = cargo(&["test", "--quiet", "--package", "kprof", "--test", "surface"]);
+    count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // The handler as it is in a kernel has few enough instructions to put an NMI before each.
     let mut handler = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling"]);
     handler.args(["--test", "every_instruction"]);

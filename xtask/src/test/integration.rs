@@ -41,6 +41,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let elf = bare(toolchain::cargo(way, "build", KERNEL)?, toolchain::target_folder(&run::root(), way))?;
     let symbols = output.join("syms.txt");
     std::fs::write(&symbols, build::symbols_of(&elf)?)?;
+    let mut off = toolchain::cargo(way, "check", KERNEL)?;
+    off.arg("--no-default-features");
+    let compiled = bare(off, PathBuf::new()).map(drop);
+    outcome.check("every call of the bare kernel may stay with the profiler off", compiled);
     let machines = [
         ("one CPU samples itself", "1", ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"], "self"),
         ("two CPUs", "2", ["-accel", "tcg,thread=multi", "-rtc", "base=utc"], "nmi"),

@@ -1,4 +1,4 @@
-//! The crate under machines that watch: Miri, ThreadSanitizer, AddressSanitizer.
+//! The crate under machines that watch (Miri, ThreadSanitizer, AddressSanitizer), and the model of the account at length.
 //!
 //! Miri is a part of nightly. The sanitizers need a rustc that takes `-Z` flags, with its source: nightly, or Debian's with
 //! the sanitizers' runtime from LLVM, which Debian's rustc lacks (`--toolchain distro` takes this one in any case). What
@@ -17,13 +17,29 @@ use crate::tools::{self, Install};
 
 /// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in which
 /// nothing may be called that a sanitizer calls.
-const UNDER_SANITIZERS: [&str; 7] =
-    ["--lib", "--test=path", "--test=published", "--test=nested", "--test=export", "--test=ipi", "--test=halted"];
+const UNDER_SANITIZERS: [&str; 10] = [
+    "--lib",
+    "--test=path",
+    "--test=published",
+    "--test=nested",
+    "--test=export",
+    "--test=ipi",
+    "--test=halted",
+    "--test=ownership",
+    "--test=life",
+    "--test=account_threads",
+];
+/// Cases of the model of the account, of 400 steps each: ten million steps.
+const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=format::"];
 
 /// Runs what can be run.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    let mut model = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    model.args(["test", "--quiet", "--release", "-p", "kprof", "--features", "profiling", "--test", "account"]);
+    model.current_dir(run::root()).env("KPROF_CASES", MODEL_CASES);
+    count_tests_of(&mut outcome, "the account's model, ten million steps", &mut model)?;
     match nightly_has("miri", context.install) {
         Ok(()) => {
             let mut miri = nightly("miri");

@@ -5,7 +5,8 @@
 //! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
 //! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
 //! profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the module's image,
-//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module), `# verb: NAME` (runs
+//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module), `# unfolded: FILE TEXT` (no
+//! stack of that profile has this in it), `# verb: NAME` (runs
 //! with `cargo xtask NAME` only).
 
 use std::path::Path;
@@ -175,6 +176,13 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         let folded = run::output(Command::new(&parts.fold).arg(share.join("profiling.txt")).arg(&symbols))?;
         if !folded.lines().any(|line| line.contains(names)) {
             bail!("no stack has {names:?} in it:\n{folded}");
+        }
+    }
+    for words in scenario.directives("unfolded") {
+        let (file, names) = words.split_once(' ').with_context(|| format!("# unfolded: {words}"))?;
+        let folded = run::output(Command::new(&parts.fold).arg(share.join(file)).arg(&symbols))?;
+        if let Some(stack) = folded.lines().find(|line| line.contains(names)) {
+            bail!("{file}: a stack has {names:?} in it: {stack}");
         }
     }
     for names in scenario.directives("module") {

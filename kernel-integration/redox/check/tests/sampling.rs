@@ -315,7 +315,7 @@ fn check_account() {
         };
         assert!(count("sent") > 10);
         assert_eq!(count("sent"), count("taken") + count("merged"));
-        let lost = count("lost-full") + count("lost-large") + count("lost-nested") + count("lost-torn");
+        let lost = count("lost-full") + count("lost-nested") + count("lost-torn");
         assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
         assert_eq!(count("recorded"), count("delivered") + count("in-ring"));
         assert_eq!(count("ring-words") * 8, 256 * 1024);

@@ -11,12 +11,12 @@ use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::elf::Inlined;
 use crate::symbols::{INLINED, Symbols, name::clean};
-use crate::timeline::Timeline;
+use crate::timeline::{Event, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// What a profile says beside its samples.
@@ -33,7 +33,12 @@ pub struct About<'a> {
     pub comment: Option<String>,
 }
 
-/// Writes the encoded profile.
+/// The order in which samples are to come: the same stack, CPU and context is one sample with its count.
+pub fn order(event: &Event) -> (u32, u32, u32) {
+    (event.stack, event.cpu, event.context)
+}
+
+/// Writes the profile of samples that come in [`order`], piece by piece: messages one after the other are one message.
 ///
 /// # Errors
 /// Those of the writer.
@@ -44,39 +49,26 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
-    gzip.write_all(&document(timeline, (stacks, symbols, select), about).encode_to_vec())?;
-    gzip.finish().map(drop)
-}
-
-/// The profile.
-pub fn document(
-    timeline: &Timeline,
-    (stacks, symbols, select): (&Stacks, &Symbols, &Select),
-    about: &About<'_>,
-) -> Profile {
-    // The same stack, CPU and context is one sample with its count.
-    let mut counts: BTreeMap<(u32, u32, u32), i64> = BTreeMap::new();
-    for event in &timeline.events {
-        *counts.entry((event.stack, event.cpu, event.context)).or_default() += 1;
-    }
     let mut made = Made::new(symbols, about);
     let (cpu_key, context_key) = (made.text("cpu"), made.text("context"));
-    let (mut words, mut known) = (Vec::new(), None);
-    for ((stack, cpu, context), count) in counts {
-        let location_id = match &known {
-            Some((before, ids)) if *before == stack => Vec::clone(ids),
-            _ => {
-                stacks.words(stack, &mut words);
-                made.stack(&words, select.user)
-            }
-        };
-        known = Some((stack, location_id.clone()));
+    let (mut words, mut bytes, mut location_id, mut known) = (Vec::new(), Vec::new(), Vec::new(), None);
+    for same in timeline.events.chunk_by(|a, b| order(a) == order(b)) {
+        let (stack, cpu, context) = order(&same[0]);
+        if known.replace(stack) != Some(stack) {
+            stacks.words(stack, &mut words);
+            location_id = made.stack(&words, select.user);
+        }
         let context = made.text(&timeline.contexts[context as usize]);
         let by_cpu = Label { key: cpu_key, num: i64::from(cpu), ..Label::default() };
         let by_context = Label { key: context_key, str: context, ..Label::default() };
-        made.profile.sample.push(Sample { location_id, value: vec![count], label: vec![by_cpu, by_context] });
+        let value = vec![same.len() as i64];
+        let sample = Sample { location_id: location_id.clone(), value, label: vec![by_cpu, by_context] };
+        bytes.clear();
+        Profile { sample: vec![sample], ..Profile::default() }.encode(&mut bytes).map_err(io::Error::other)?;
+        gzip.write_all(&bytes)?;
     }
-    made.finish(about)
+    gzip.write_all(&made.finish(about).encode_to_vec())?;
+    gzip.finish().map(drop)
 }
 
 /// A profile in the making.

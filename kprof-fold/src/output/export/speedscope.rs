@@ -1,32 +1,56 @@
 //! speedscope's file format, sampled, one profile per CPU. Stage: output.
 //!
+//! In: samples by time. Out: the document, written piece by piece and never all in memory.
+//!
 //! Source of the form: the schema at <https://www.speedscope.app/file-format-schema.json>.
 
 use super::Input;
-use serde_json::{Value, json};
+use serde_json::json;
+use std::io::{self, Write};
 
-/// The document.
-pub fn document(input: &Input<'_>) -> Value {
-    let frames: Vec<Value> =
-        (0..input.frames.len()).map(|id| json!({ "name": input.frames.name(id as u32) })).collect();
-    let profile = |cpu: u32| {
-        let events: Vec<_> = input.timeline.events.iter().filter(|event| event.cpu == cpu).collect();
-        let samples: Vec<Value> = events.iter().map(|event| json!(input.stacks[&event.stack])).collect();
-        json!({
-            "type": "sampled",
-            "name": format!("CPU {cpu}"),
-            "unit": "none",
-            "startValue": 0,
-            "endValue": events.len(),
-            "samples": samples,
-            "weights": vec![1; events.len()],
-        })
-    };
-    json!({
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "shared": { "frames": frames },
-        "profiles": input.cpus().into_iter().map(profile).collect::<Vec<_>>(),
-        "name": input.name,
-        "exporter": concat!("kprof-fold ", env!("CARGO_PKG_VERSION")),
-    })
+/// Writes the document.
+///
+/// # Errors
+/// Those of the writer.
+pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":")?;
+    list(out, 0..input.frames.len(), |out, id| {
+        serde_json::to_writer(out, &json!({ "name": input.frames.name(id as u32) })).map_err(Into::into)
+    })?;
+    write!(out, "}},\"profiles\":")?;
+    list(out, input.cpus(), |out, cpu| {
+        let events = || input.timeline.events.iter().filter(move |event| event.cpu == cpu);
+        let count = events().count();
+        write!(
+            out,
+            "{{\"type\":\"sampled\",\"name\":\"CPU {cpu}\",\"unit\":\"none\",\"startValue\":0,\"endValue\":{count},"
+        )?;
+        write!(out, "\"samples\":")?;
+        let mut number = itoa::Buffer::new();
+        list(out, events(), |out, event| {
+            list(out, &input.stacks[&event.stack], |out, frame| out.write_all(number.format(*frame).as_bytes()))
+        })?;
+        write!(out, ",\"weights\":")?;
+        list(out, 0..count, |out, _| out.write_all(b"1"))?;
+        write!(out, "}}")
+    })?;
+    write!(out, ",\"name\":")?;
+    serde_json::to_writer(&mut *out, &input.name)?;
+    write!(out, ",\"exporter\":\"kprof-fold {}\"}}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Writes `[`, the items with commas between, and `]`.
+fn list<T>(
+    out: &mut dyn Write,
+    items: impl IntoIterator<Item = T>,
+    mut one: impl FnMut(&mut dyn Write, T) -> io::Result<()>,
+) -> io::Result<()> {
+    out.write_all(b"[")?;
+    for (number, item) in items.into_iter().enumerate() {
+        if number > 0 {
+            out.write_all(b",")?;
+        }
+        one(out, item)?;
+    }
+    out.write_all(b"]")
 }

@@ -8,25 +8,20 @@
 //! reader that starts late gets the names of what lives now; these count as overwritten. After that a record that does
 //! not fit is lost and counted. Names leave an eighth of the ring to settings, marks and images.
 
+use super::owner::Activity;
+use super::stream::{Reader, Stream};
 use crate::format::record::{Kind, META_HEADER_WORDS};
-use crate::format::text::eight_digits;
-use crate::kernel::Image;
 use crate::ring::{Ring, Sink};
-use crate::state::Shared;
-use crate::state::choices::{Choices, Key};
-use crate::state::owner::Activity;
-use crate::state::stream::{Reader, Stream};
 use crate::sync::{AtomicU64, Ordering};
 use crate::x86_64::{interrupts, tsc};
-use core::fmt::Write;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
 /// Longest text of a meta record in bytes; a longer one is cut at a character.
-pub(crate) const MOST_TEXT: usize = 1024;
+pub(crate) const MAX_TEXT: usize = 1024;
 
 /// The largest meta record in words.
-const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MOST_TEXT.div_ceil(8)) as u64;
+const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MAX_TEXT.div_ceil(8)) as u64;
 
 /// The meta stream.
 pub(crate) struct Meta {
@@ -72,7 +67,7 @@ impl Meta {
 
     /// Puts one record in, or says that there is no room.
     pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
-        let text = truncated(text, MOST_TEXT);
+        let text = truncated(text, MAX_TEXT);
         let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
         let tsc = tsc::read();
         let stored = interrupts::without(|| {
@@ -96,9 +91,10 @@ impl Meta {
         if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
             return Some(ring.room());
         }
-        // Whoever has read something under the present claim gets what follows it: nothing may vanish in between.
+        // Whoever has read something under the present claim gets what follows it: nothing may vanish in between, also
+        // where all that was read has been freed. (A claim begins with the position 0.)
         let owner = self.reader.owner();
-        let is_read = || owner.claim() != 0 && self.reader.position() > ring.tail();
+        let is_read = || owner.claim() != 0 && self.reader.position() > 0;
         if is_read() || owner.take_any(Activity::Replace).is_err() {
             return None;
         }
@@ -121,7 +117,7 @@ impl Meta {
     }
 
     /// Puts one record in, or counts it as lost.
-    fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
+    pub(crate) fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
         if !self.put(kind, values, text) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -150,114 +146,4 @@ const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before t
 
 const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
 
-impl Shared {
-    /// Names a context, at its birth or when its name changes.
-    pub(crate) fn context_name(&self, id: u64, name: &str) {
-        self.meta.put_or_lose(Kind::ContextName, [id, 0, 0], name);
-    }
-
-    /// Tells of a code image: the kernel once, a module when it is loaded.
-    pub(crate) fn image(&self, image: &Image<'_>) {
-        let mut text = heapless::String::<MOST_TEXT>::new();
-        let name = truncated(image.name, MOST_TEXT / 2);
-        // Cannot overflow: half the room for the name, 2 bytes of text for each of at most 64 of the id.
-        let _ = write!(text, "{name} {}", Hex(&image.build_id[..image.build_id.len().min(64)]));
-        self.meta.put_or_lose(Kind::Image, [image.load, image.text.0, image.text.1], &text);
-    }
-
-    /// Sets a mark in time.
-    pub(crate) fn mark(&self, name: &str) {
-        self.meta.put_or_lose(Kind::Mark, [0; 3], name);
-    }
-
-    /// Writes down that a setting changed.
-    pub(crate) fn note_setting(&self, command: core::fmt::Arguments<'_>) {
-        // A longer one (a list of many CPUs) is truncated.
-        let mut text = Truncating(heapless::String::<256>::new());
-        let _ = text.write_fmt(command);
-        self.meta.put_or_lose(Kind::Setting, [0; 3], &text.0);
-    }
-
-    /// Writes down the values of these choices.
-    pub(crate) fn note_choices(&self, keys: Key, choices: &Choices) {
-        let keep = |keep| if keep { "keep" } else { "drop" };
-        for key in keys.iter() {
-            match key {
-                Key::HZ => self.note_setting(format_args!("hz {}", choices.hz)),
-                Key::INTERVAL => {
-                    self.note_setting(format_args!(
-                        "gaps {}",
-                        if choices.random_interval { "random" } else { "fixed" }
-                    ));
-                }
-                Key::SEED => self.note_setting(format_args!("seed {}", choices.seed)),
-                Key::IDLE => self.note_setting(format_args!("{} idle", keep(choices.keep_idle))),
-                Key::USER => self.note_setting(format_args!("{} user", keep(choices.keep_user))),
-                Key::BACKOFF => {
-                    self.note_setting(format_args!("backoff {}", if choices.backoff { "on" } else { "off" }));
-                }
-                Key::DEPTH => self.note_setting(format_args!("depth {}", choices.depth)),
-                Key::MODE => self.note_setting(format_args!("mode {}", choices.mode.name())),
-                _ => {}
-            }
-        }
-    }
-
-    /// Writes down which CPUs get ticks.
-    pub(crate) fn note_cpus(&self) {
-        self.note_setting(format_args!("cpus {}", EnabledCpus(self)));
-    }
-
-    /// Writes all settings down, for a reader that may have missed their changes.
-    pub(crate) fn note_all(&self) {
-        self.note_setting(format_args!("way {}", self.trigger().name()));
-        self.note_choices(Key::all(), &self.live.choices());
-        self.note_cpus();
-    }
-}
-
-/// The list of CPUs as ctl takes it.
-struct EnabledCpus<'a>(&'a Shared);
-
-impl core::fmt::Display for EnabledCpus<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let slots = self.0.slots();
-        let enabled = |cpu: &usize| slots[*cpu].sampler.enabled.load(Ordering::Relaxed);
-        if (0..slots.len()).all(|cpu| enabled(&cpu)) {
-            return f.write_str("all");
-        }
-        let mut first = true;
-        (0..slots.len()).filter(enabled).try_for_each(|cpu| {
-            let comma = if core::mem::take(&mut first) { "" } else { "," };
-            write!(f, "{comma}{cpu}")
-        })
-    }
-}
-
-/// A text that takes what fits.
-struct Truncating<const N: usize>(heapless::String<N>);
-
-impl<const N: usize> Write for Truncating<N> {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let fits = truncated(text, N - self.0.len());
-        // It fits by its length.
-        let _ = self.0.push_str(fits);
-        Ok(())
-    }
-}
-
-/// Bytes in hex, `-` for none.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
-
-impl core::fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.0.is_empty() {
-            return f.write_char('-');
-        }
-        self.0.iter().try_for_each(|byte| {
-            let [.., high, low] = eight_digits(u32::from(*byte));
-            f.write_char(char::from(high))?;
-            f.write_char(char::from(low))
-        })
-    }
-}
+const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");

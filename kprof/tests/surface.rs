@@ -1,0 +1,149 @@
+//! Every public item, named once: this file compiles with the feature on and off, so a kernel's calls may stay.
+//!
+//! `cargo test -p kprof --test surface` and the same with `--features profiling`. An item that is missing here is found
+//! by `every_public_item_is_named`.
+
+use core::fmt::Write;
+use core::ops::Range;
+use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
+use kprof::{
+    BadMemory, Border, Bytes, Clock, CommandError, Config, Context, ControlDone, ControlError, ControlFile, CpuSet,
+    CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError, Interrupted, Kernel, Mode,
+    NmiToken, Outcome, OwnTick, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError,
+    StreamFile, StreamName, Way,
+};
+
+struct Port;
+
+// SAFETY: it declares no stack and no text, and is one CPU.
+unsafe impl Kernel for Port {
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        let _ = (cpus.all_others(), cpus.contains(1), cpus.iter().count());
+    }
+    fn is_halted(&self, _: usize) -> bool {
+        false
+    }
+    fn stack_range(&self, _: u64) -> Option<Range<u64>> {
+        None
+    }
+    fn is_text(&self, _: u64) -> bool {
+        false
+    }
+    fn context(&self) -> Context {
+        Context { id: 1, idle: false }
+    }
+    fn read_user(&self, _: u64) -> Option<u64> {
+        None
+    }
+    fn is_entry_code(&self, _: u64) -> bool {
+        false
+    }
+    fn entry_frame(&self, _: &Registers) -> Option<EntryFrame> {
+        None
+    }
+    fn border(&self, _: u64, _: u64) -> Option<Border> {
+        None
+    }
+    fn foreign_stack_range(&self, _: usize, _: u64) -> Option<Range<u64>> {
+        None
+    }
+    unsafe fn read_foreign(&self, _: usize, _: u64) -> Option<u64> {
+        None
+    }
+    fn sleep_ns(&self, _: u64) {}
+    fn wake_reader(&self) {}
+}
+
+static PROFILER: Profiler<Port> = Profiler::new(Port);
+static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
+
+/// What a kernel with every call in it calls.
+#[test]
+fn every_call_may_stay_with_the_feature_off() {
+    let memory = |words: usize| Box::leak(vec![core::mem::MaybeUninit::uninit(); words].into_boxed_slice());
+    let config = Config {
+        sampler_cpu: None,
+        way: Way::Own,
+        mode: Mode::Drop,
+        clock: Clock::Tsc,
+        tsc_hz: 1_000_000,
+        text: (1, 2),
+        ..Config::default()
+    };
+    let done: Result<(), InitError> = PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(1024), config });
+    assert_eq!(done, Ok(()));
+    let done: Result<(), RegisterError> = PROFILER.register(0, || memory(DEFAULT_RING_WORDS.max(1024)));
+    assert_eq!(done, Ok(()));
+    PROFILER.run_sampler(1);
+    let started: Result<(), StateError> = PROFILER.start();
+    assert_eq!(started, Ok(()));
+    // SAFETY: nothing is interrupted, and no stack is declared.
+    let token = unsafe { NmiToken::new() };
+    let at = Registers::default().registers();
+    let outcome: Outcome = PROFILER.on_nmi(&token, &at);
+    assert_eq!(outcome, Outcome::Foreign);
+    let OwnTick { outcome, next_ns } = PROFILER.on_timer(&token, &at);
+    assert!(outcome == Outcome::Foreign && next_ns > 0);
+    PROFILER.count(Event::PageFault);
+    PROFILER.context_name(1, "one");
+    PROFILER.image(&Image { name: "kernel", load: 0, text: (1, 2), build_id: &[] });
+    PROFILER.mark("here");
+    let publisher: Option<&'static Publisher> = PROFILER.publisher(0);
+    if let Some(publisher) = publisher {
+        publisher.publish_context(Context { id: 1, idle: false });
+        publisher.publish(Published::entry(8));
+    }
+    assert_eq!(publisher.is_some(), ENABLED);
+    assert_eq!(PROFILER.stop(), Ok(()));
+    let file: ControlFile = PROFILER.open_control(1);
+    let written: Result<ControlDone, ControlError> = file.write(b"hz 5");
+    match written {
+        Ok(ControlDone { wait_ms, is_claim }) => assert!(ENABLED && wait_ms.is_none() && !is_claim),
+        Err(error) => assert!(!ENABLED && error.line == 1 && error.reason == CommandError::Off && !error.is_busy()),
+    }
+    let mut text = String::new();
+    file.read(&mut text).unwrap();
+    PROFILER.write_status(&mut text).unwrap();
+    assert_eq!(text.contains("hz 5"), ENABLED);
+    let stream: Result<StreamFile, ReadError> = PROFILER.open_stream(0, 1);
+    assert_eq!(stream.map(|stream| stream.read(&mut [0; 64])).is_ok(), ENABLED);
+    assert!(PROFILER.open_meta(1).read(&mut [0; 64]).is_err());
+    assert!(!PROFILER.is_claimed() && !PROFILER.reader_due());
+    let exported: Result<(), ExportError> = PROFILER.export(&mut Bytes(|byte| text.push(char::from(byte))));
+    assert_eq!(exported, Ok(()));
+    PROFILER.export_last(&mut String::new(), 1).unwrap();
+    PROFILER.offline(0);
+    let mut errors = String::new();
+    write!(errors, "{} {} {}", BadMemory::Twice, StreamName::Meta, StateError::Busy).unwrap();
+    assert!(errors.contains("profiling-meta"));
+    let moment = Moment { tsc: 0, reference: 0 };
+    let found = Calibration::of(moment, moment, Reference { hz: 1, bits: 64 }, 1);
+    assert_eq!((found, ticks_to_ns(5, 1_000_000_000)), (Err(BadSleep::Reference(0)), 5));
+    let registers = EntryFrame::InRegisters { marker: kprof::format::marker::Marker::Syscall };
+    assert_ne!(registers, EntryFrame::OnStack { marker: kprof::format::marker::Marker::Syscall, rip_at: 8 });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads files")]
+fn every_public_item_is_named() {
+    let here = include_str!("surface.rs");
+    let source = |file: &str| std::fs::read_to_string(format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut names = Vec::new();
+    for file in ["profiler.rs", "files.rs", "cpu_set.rs", "publisher.rs", "errors.rs", "clock.rs", "config.rs"] {
+        let text = source(file);
+        // For tests and benches only, behind a feature of its own.
+        let public = text.lines().filter_map(|line| {
+            let rest = line.trim().strip_prefix("pub ")?.trim_start_matches("const ").trim_start_matches("unsafe ");
+            let rest = ["fn ", "struct ", "enum ", "trait "].iter().find_map(|word| rest.strip_prefix(word))?;
+            Some(rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()?.to_owned())
+        });
+        names.extend(public);
+    }
+    assert!(names.len() > 40, "{names:?}");
+    names.retain(|name| name != "raise_tick" && name != "name");
+    let missing: Vec<_> = names.iter().filter(|name| !here.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "public, and not in this file: {missing:?}");
+}

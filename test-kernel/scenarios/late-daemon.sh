@@ -1,0 +1,35 @@
+# A daemon that starts after 3 000 tasks have come and gone knows the names of those that live, and the settings.
+# balanced: profiling.txt
+. /etc/profiled.sh
+ctl=/scheme/debug/ctl-profiling
+value() {
+    sed -n "s/^$1 //p" $ctl
+}
+echo "hz 2000" > $ctl
+echo "keep user" > $ctl
+echo "mark before-the-daemon" > $ctl
+sleep 10000 &
+old=$!
+for task in $(seq 3000); do
+    (:)
+done
+# The names have not found room in the meta stream: the oldest were replaced, and none was refused.
+[ "$(value meta.overwritten)" -gt 1000 ] || { grep ^meta $ctl; exit 1; }
+profiled_start || exit 2
+echo start > $ctl
+dd bs=4k count=30000 < /scheme/zero > /scheme/null 2> /dev/null
+touch-pages 4
+echo stop > $ctl
+profiled_stop || exit 3
+kill $old
+file=/root/profiling.txt
+grep -q '^# context id=[0-9a-f]* name=sleep' $file || exit 4
+grep -q '^# setting .*value=hz%202000$' $file || exit 5
+grep -q '^# setting .*value=keep%20user$' $file || exit 6
+grep -q '^# setting .*value=mode%20drop$' $file || exit 7
+grep -q '^# hz 2000$' $file || exit 8
+[ "$(grep -c -v '^#' $file)" -gt 10 ] || exit 9
+# Whatever has a sample has a name.
+grep -q '^id[0-9a-f]* ' $file && exit 10
+[ "$(value meta.lost)" = 0 ] || exit 11
+exit 0

@@ -1,0 +1,47 @@
+# kprof-record is killed: sampling ends, and rate, filters and CPUs are as they were before; what somebody else has set since
+# stays. What profiled's user has started goes on when profiled is killed.
+. /etc/profiled.sh
+ctl=/scheme/debug/ctl-profiling
+value() {
+    sed -n "s/^$1 //p" $ctl
+}
+# Until ctl says so, or for a very long time on a quiet machine.
+until_is() {
+    for try in $(seq 600); do
+        [ "$(value $1)" = "$2" ] && return
+        usleep 100000
+    done
+    echo "$1 is $(value $1), not $2"
+    return 1
+}
+echo "hz 700" > $ctl
+echo "depth 33" > $ctl
+kprof-record --quiet -o /root/killed.txt --hz 5000 --keep user --keep idle --cpus 1 --gaps fixed --depth 12 -- sleep 10000 &
+record=$!
+until_is state running || exit 1
+until_is hz 5000 || exit 2
+[ "$(value keep)" = "idle user" ] && [ "$(value gaps)" = fixed ] && [ "$(value depth)" = 12 ] || exit 3
+echo "depth 50" > $ctl
+# A second one finds the lease or the claim taken, and changes nothing.
+kprof-record --quiet -o /root/second.txt --hz 9000 -- true 2> /dev/null && exit 4
+until_is hz 5000 || exit 5
+kill -KILL $record
+wait $record
+until_is state stopped || exit 6
+until_is hz 700 || exit 7
+[ "$(value keep)" = - ] && [ "$(value gaps)" = "random 25" ] && [ "$(value depth)" = 50 ] || exit 8
+until_is protocol 0 || exit 9
+before=$(value cpu.2.sent)
+echo "keep idle" > $ctl
+echo start > $ctl
+for try in $(seq 600); do
+    [ "$(value cpu.2.sent)" -gt "$before" ] && break
+    usleep 10000
+done
+[ "$(value cpu.2.sent)" -gt "$before" ] || exit 10
+profiled_start || exit 11
+kill -KILL $profiled
+wait $profiled
+until_is protocol 0 || exit 12
+[ "$(value state)" = running ] && [ "$(value keep)" = idle ] || exit 13
+echo stop > $ctl
