@@ -391,16 +391,16 @@ fn registers_of(variant: u8) -> Registers {
 }
 
 fn cases() -> u32 {
-    let few = if cfg!(miri) { 1 } else { 150 };
-    std::env::var("KPROF_CASES").map_or(few, |cases| cases.parse().expect("KPROF_CASES is a number"))
+    std::env::var("KPROF_CASES").map_or(150, |cases| cases.parse().expect("KPROF_CASES is a number"))
 }
 
-const STEPS: usize = if cfg!(miri) { 20 } else { 400 };
+const STEPS: usize = 400;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    #[cfg_attr(miri, ignore = "its strength is the number of steps")]
     fn the_account_balances_after_every_step(steps in proptest::collection::vec(any::<Step>(), STEPS)) {
         let mut life = Life::begin();
         for step in steps {

@@ -169,6 +169,19 @@ fn a_mode_is_not_changed_while_a_tick_is_on_its_way() {
 }
 
 #[test]
+fn a_freeze_that_was_refused_comes_to_its_end_when_it_is_tried_again() {
+    let (profiler, slots) = fresh(Config { running: true, mode: Mode::Overwrite, ..Config::new() });
+    let (ctl, stream) = (profiler.open_control(1), profiler.open_stream(1, 1).unwrap());
+    slots[1].raise_tick();
+    assert!(ctl.write(b"freeze").is_err());
+    assert_eq!(stream.read(&mut [0; 4096]), Err(kprof::ReadError::Recorder), "a tick may still be written");
+    profiler.on_nmi(&token(), &registers());
+    ctl.write(b"freeze").unwrap();
+    assert_eq!(stream.read(&mut [0; 4096]), Ok(48), "one record, in Redox's words");
+    ctl.write(b"thaw").unwrap();
+}
+
+#[test]
 fn a_wait_is_at_most_a_minute() {
     let (profiler, _) = fresh(Config { can_wait: true, ..Config::new() });
     let done = profiler.open_control(1).write(b"wait 18446744073709551615").unwrap();

@@ -96,6 +96,7 @@ fn a_claimed_stream_is_read_by_its_claimant_only() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_back() {
     let _alone = alone();
     let machine = machine(Config { mode: Mode::Overwrite, ..running() });
@@ -122,7 +123,7 @@ fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_b
         });
         let _ends = EndsOthers(has_ended);
         let (ctl, mut last) = (profiler.open_control(2), 0);
-        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+        for _ in 0..300 {
             ctl.write(b"start").unwrap();
             ticking.store(true, Ordering::SeqCst);
             let recorded = counter(profiler, "recorded");
@@ -176,6 +177,7 @@ fn an_export_and_a_claim_exclude_each_other() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_record() {
     let _alone = alone();
     let machine = machine(running());
@@ -190,7 +192,7 @@ fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_r
             }
         });
         let _ends = EndsOthers(&end);
-        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+        for _ in 0..300 {
             drop(Daemon::claim(profiler, 1));
             let second = Daemon::claim(profiler, 2);
             tick(machine);
@@ -245,6 +247,7 @@ fn a_refused_write_changes_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_stop_beside_a_change_of_mode_is_not_undone() {
     let _alone = alone();
     let (profiler, slots) = machine(running());
@@ -263,6 +266,7 @@ fn a_stop_beside_a_change_of_mode_is_not_undone() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn the_account_of_a_running_recorder_balances() {
     let _alone = alone();
     let machine = machine(Config { mode: Mode::Overwrite, ..running() });
@@ -279,7 +283,7 @@ fn the_account_of_a_running_recorder_balances() {
             }
         });
         let _ends = EndsOthers(&end);
-        for _ in 0..if cfg!(miri) { 5 } else { 2000 } {
+        for _ in 0..2000 {
             assert_ne!(counter(profiler, "in-ring"), 0);
             assert_balanced(profiler);
         }

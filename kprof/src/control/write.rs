@@ -160,6 +160,8 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
+            // Once more after a `freeze` whose ticks stayed on their way: it comes to its end.
+            Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
             Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
                 return Err(CommandError::State("`freeze` is for a running recorder (mode overwrite)"));
             }
