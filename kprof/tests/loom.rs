@@ -138,7 +138,7 @@ fn what_is_read_but_not_acknowledged_stays_whole_and_is_read_again() {
                 let second = read_kept(&ring, LENGTH);
                 assert_eq!((first, read_kept(&ring, 0)), (Some(1), Some(1)));
                 assert_eq!(ring.count(0, LENGTH), Some(1));
-                ring.release(LENGTH);
+                TailMover::of(&ring).release(LENGTH, 1);
                 MET.fetch_add(second.is_some() as usize, Ordering::Relaxed);
             })
         };

@@ -56,7 +56,7 @@ impl Ring {
         // Pairs with the fence in `room_by_force`: if one of the words read above was a new one, the tail that was moved
         // before it was written is visible now.
         fence(Ordering::Acquire);
-        if self.tail.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
+        if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
     }
 }
 
@@ -73,7 +73,7 @@ impl<'r> TailMover<'r> {
     pub(crate) fn release(&self, to: u64, records: u64) {
         self.0.remove(records);
         // Release: our copies were made before the producer may write over them.
-        self.0.tail.store(to, Ordering::Release);
+        self.0.tail.position.store(to, Ordering::Release);
     }
 }
 

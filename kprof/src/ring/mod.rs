@@ -29,44 +29,61 @@ pub(crate) use producer::{Sink, WORD_SHIFT};
 pub(crate) use storage::Words;
 
 /// One record ring. All positions are in words.
+///
+/// What the producer writes at each record and what the owner writes lie on lines of their own, 128 bytes apart as
+/// processors fetch them in pairs, so that neither waits for the other's stores.
+#[repr(align(128))]
 pub(crate) struct Ring {
+    /// Set once, read by all.
     words: Words,
+    producer: ProducerLine,
+    tail: TailLine,
+}
+
+/// Written by the producer.
+#[repr(align(128))]
+struct ProducerLine {
     head: AtomicU64,
-    tail: AtomicU64,
-    /// Records that have left the ring since boot; kept by who moves the tail.
-    removed: AtomicU64,
-    /// The producer's own: a record that begins below has the least room behind it: places that are free and lie side
-    /// by side. What was free once stays free, so it is looked at again only when `head` has reached it.
+    /// Every position below `limit`, from `head` on, has at least [`producer::LEAST_ROOM`] contiguous free words after it.
+    /// What was free once stays free, so it is computed again only when `head` has reached it.
     limit: AtomicU64,
-    /// Where position 0 would lie, were there as many words before those of `limit` as there are positions.
+    /// Base pointer of the current lap: word `p` is at `origin + p`.
     origin: AtomicPtr<AtomicU64>,
+}
+
+/// Written by who moves the tail.
+#[repr(align(128))]
+struct TailLine {
+    position: AtomicU64,
+    /// Records that have left the ring since boot.
+    removed: AtomicU64,
+}
+
+macro_rules! empty {
+    ($words:expr) => {
+        Self {
+            words: $words,
+            producer: ProducerLine {
+                head: AtomicU64::new(0),
+                limit: AtomicU64::new(0),
+                origin: AtomicPtr::new(core::ptr::null_mut()),
+            },
+            tail: TailLine { position: AtomicU64::new(0), removed: AtomicU64::new(0) },
+        }
+    };
 }
 
 impl Ring {
     /// A ring without memory, which takes nothing.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn none() -> Self {
-        Self {
-            words: Words::none(),
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            origin: AtomicPtr::new(core::ptr::null_mut()),
-        }
+        empty!(Words::none())
     }
 
     /// An empty ring over `words`.
     #[cfg(kprof_loom)]
     pub(crate) fn new(words: Words) -> Self {
-        Self {
-            words,
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            origin: AtomicPtr::new(core::ptr::null_mut()),
-        }
+        empty!(words)
     }
 
     /// Gives it its memory.
@@ -93,21 +110,21 @@ impl Ring {
 
     /// Where the next record will begin.
     pub(crate) fn head(&self) -> u64 {
-        self.head.load(Ordering::Acquire)
+        self.producer.head.load(Ordering::Acquire)
     }
 
     /// How many records have left the ring since boot.
     pub(crate) fn removed(&self) -> u64 {
-        self.removed.load(Ordering::Relaxed)
+        self.tail.removed.load(Ordering::Relaxed)
     }
 
     /// Counts records that leave the ring. Only who moves the tail may.
     fn remove(&self, records: u64) {
-        self.removed.store(self.removed.load(Ordering::Relaxed).wrapping_add(records), Ordering::Relaxed);
+        self.tail.removed.store(self.tail.removed.load(Ordering::Relaxed).wrapping_add(records), Ordering::Relaxed);
     }
 
     /// Where the oldest kept record begins.
     pub(crate) fn tail(&self) -> u64 {
-        self.tail.load(Ordering::Acquire)
+        self.tail.position.load(Ordering::Acquire)
     }
 }

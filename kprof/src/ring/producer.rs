@@ -61,11 +61,11 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Places<'_, H, R>)> {
         const { assert!(H + R <= LEAST_ROOM) };
-        let head = self.head.load(Ordering::Relaxed);
-        if head.wrapping_add(u64::from(more)) >= self.limit.load(Ordering::Relaxed) {
+        let head = self.producer.head.load(Ordering::Relaxed);
+        if head.wrapping_add(u64::from(more)) >= self.producer.limit.load(Ordering::Relaxed) {
             return None;
         }
-        let first = self.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
+        let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
         // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places, side
         // by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not null,
         // which saves the caller a look.
@@ -83,27 +83,33 @@ impl Ring {
     /// The address of the place at the head, for who has been given [`Ring::places`] there.
     #[inline(always)]
     pub(crate) fn head_address(&self) -> usize {
-        self.origin.load(Ordering::Relaxed).wrapping_add(self.head.load(Ordering::Relaxed) as usize).addr()
+        self.producer
+            .origin
+            .load(Ordering::Relaxed)
+            .wrapping_add(self.producer.head.load(Ordering::Relaxed) as usize)
+            .addr()
     }
 
     /// Looks how far the free places that lie side by side reach now. Drop mode, between two records.
     pub(crate) fn look_ahead(&self) {
-        let head = self.head.load(Ordering::Relaxed);
+        let head = self.producer.head.load(Ordering::Relaxed);
         // Acquire: what the reader has copied before it moved the tail was read before we write over it.
-        let free = self.tail.load(Ordering::Acquire).wrapping_add(self.capacity());
+        let free = self.tail.position.load(Ordering::Acquire).wrapping_add(self.capacity());
         let physical_end = (head | self.capacity().wrapping_sub(1)).wrapping_add(1);
-        self.limit.store(free.min(physical_end).wrapping_add(1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
-        self.origin.store(self.words.before(head), Ordering::Relaxed);
+        self.producer
+            .limit
+            .store(free.min(physical_end).wrapping_add(1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
+        self.producer.origin.store(self.words.before(head), Ordering::Relaxed);
     }
 
     /// Room for one record, as much as there is. Drop mode.
     pub(crate) fn room(&self) -> Sink<'_> {
-        self.sink(self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire))
+        self.sink(self.producer.head.load(Ordering::Relaxed), self.tail.position.load(Ordering::Acquire))
     }
 
     /// Room for a record of up to `words`, made by giving up the oldest ones; returns how many those were.
     pub(crate) fn room_by_force(&self, words: u64) -> (Sink<'_>, u64) {
-        let (head, mut tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let (head, mut tail) = (self.producer.head.load(Ordering::Relaxed), self.tail.position.load(Ordering::Relaxed));
         let words = words.min(self.capacity());
         if position::room(self.capacity(), head, tail) >= words {
             return (self.sink(head, tail), 0);
@@ -118,7 +124,7 @@ impl Ring {
         }
         self.remove(overwritten);
         // The new tail must be seen by whoever sees one of the words written after it.
-        self.tail.store(tail, Ordering::Relaxed);
+        self.tail.position.store(tail, Ordering::Relaxed);
         fence(Ordering::Release);
         (self.sink(head, tail), overwritten)
     }
@@ -135,7 +141,7 @@ impl Ring {
     /// Writes the first word and publishes what was put into the sink, whose first word was a placeholder.
     #[inline(always)]
     pub(crate) fn publish(&self, kind: Kind, words: usize) {
-        self.publish_at(self.words.at(self.head.load(Ordering::Relaxed)), kind, words);
+        self.publish_at(self.words.at(self.producer.head.load(Ordering::Relaxed)), kind, words);
     }
 
     /// The same for who knows the head's place already.
@@ -144,7 +150,9 @@ impl Ring {
         // A sum, so that the length needs no masking: it has 16 bits.
         place.store(Header { kind, words: 0 }.encode().wrapping_add(words as u64), Ordering::Relaxed);
         // Release: who sees the new head sees every word of the record.
-        self.head.store(self.head.load(Ordering::Relaxed).wrapping_add(words as u64), Ordering::Release);
+        self.producer
+            .head
+            .store(self.producer.head.load(Ordering::Relaxed).wrapping_add(words as u64), Ordering::Release);
     }
 }
 

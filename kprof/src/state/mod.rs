@@ -182,7 +182,11 @@ impl Shared {
 
     /// Waits while a transition wants every stream.
     pub(crate) fn let_transition_pass(&self, patience: &mut Patience) {
-        while self.wants_all.load(Ordering::Relaxed) && patience.go_on() {}
+        while self.wants_all.load(Ordering::Relaxed) {
+            if !patience.go_on() {
+                break;
+            }
+        }
     }
 
     /// The control file that has claimed the streams; 0 for nobody.

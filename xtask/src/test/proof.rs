@@ -29,6 +29,16 @@ const UNDER_SANITIZERS: [&str; 10] = [
     "--test=life",
     "--test=account_threads",
 ];
+/// Tests that Miri comes through in minutes. Those with many threads, and long lives, run under the sanitizers.
+const UNDER_MIRI: [&str; 7] = [
+    "--lib",
+    "--test=path",
+    "--test=export",
+    "--test=published",
+    "--test=halted",
+    "--test=nmi_names",
+    "--test=user_words",
+];
 /// Cases of the model of the account, of 400 steps each: ten million steps.
 const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=format::"];
@@ -46,7 +56,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "--features", "profiling"]);
             // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and a
             // sampler never comes back.
-            miri.args(["--lib", "--tests"]).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
+            miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
             count_tests_of(&mut outcome, "Miri", &mut miri)?;
         }
         Err(why) => outcome.skipped.push(format!("no Miri: {why}")),
