@@ -151,8 +151,9 @@ pub fn init() {
 /// never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two of words, nobody else's; mapped
 /// lazily, it faults in the NMI. The sampler's calls `PROFILER.run_sampler(cpu)` in place of its scheduler: for ever.
 pub fn register(cpu: usize) {
-    let words = info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;
-    if let Err(error) = PROFILER.register(cpu, || memory::allocate_words(words)) {
+    // In the closure, so that nothing is left of it without the feature.
+    let words = || info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;
+    if let Err(error) = PROFILER.register(cpu, || memory::allocate_words(words())) {
         log!("kprof: cpu {cpu} is not sampled: {error}");
     }
 }

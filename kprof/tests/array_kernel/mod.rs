@@ -72,7 +72,8 @@ pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
 
 /// Sets a profiler up with a ring of 1024 words on each CPU from 1.
 pub fn set_up(profiler: &'static Profiler<ArrayKernel>, slots: &'static [CpuSlot], config: Config) {
-    let config = Config { tsc_hz: 1_000_000_000, text: (text(0), text(256)), ..config };
+    let tsc_hz = if config.tsc_hz == 0 { 1_000_000_000 } else { config.tsc_hz };
+    let config = Config { tsc_hz, text: (text(0), text(256)), ..config };
     match profiler.init(|| Setup { slots, meta: memory(1024), config }) {
         Ok(()) | Err(kprof::InitError::Twice) => {}
         Err(error) => panic!("{error}"),

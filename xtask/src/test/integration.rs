@@ -18,9 +18,9 @@ use crate::toolchain::{self, KERNEL};
 use crate::tools::Install;
 
 /// A port is one file of at most so many lines.
-const TEMPLATE_LINES: usize = 160;
+const TEMPLATE_LINES: usize = 170;
 /// The bare kernel, all of its files.
-const BARE_LINES: usize = 420;
+const BARE_LINES: usize = 435;
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 

@@ -42,6 +42,7 @@ global_asm!(
 .endm
 entry_stub nmi_entry, 0x202, {nmi}
 entry_stub timer_entry, 0x100 + {timer_vector}, {timer}
+.global entry_end
 entry_end:
 "#,
     page = const MARKER_PAGE as i64, timer_vector = const TIMER_VECTOR, nmi = sym nmi, timer = sym timer,
