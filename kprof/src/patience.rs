@@ -1,8 +1,8 @@
 //! A wait with a bound, for ordinary code that waits for another CPU.
 //!
-//! In: a bound in microseconds. Out: whether to look once more. Runs in: ordinary code, interrupts as the caller has them; never
-//! in an NMI. The bound holds on any clock: a TSC that stands still, runs backwards or jumps (another CPU's, after a move
-//! of the waiting thread; after a resume) neither ends the wait at once nor makes it endless.
+//! In: a bound in microseconds. Out: whether to look once more. Runs in: ordinary code, interrupts as the caller has
+//! them; never in an NMI. The bound holds on any clock: a TSC that stands still, runs backwards or jumps (another
+//! CPU's, after a move of the waiting thread; after a resume) neither ends the wait at once nor makes it endless.
 
 use crate::x86_64::tsc;
 

@@ -63,8 +63,8 @@ pub const fn eight_digits(value: u32) -> [u8; 8] {
     spread(value as u64).to_be_bytes()
 }
 
-/// The eight digits of the lower 32 bits, one in each byte, all at once: 4 bits are moved into each byte, then turned into
-/// ASCII by adding `0`, and 39 more to those above 9.
+/// The eight digits of the lower 32 bits, one in each byte, all at once: 4 bits are moved into each byte, then turned
+/// into ASCII by adding `0`, and 39 more to those above 9.
 #[inline]
 const fn spread(value: u64) -> u64 {
     let halves = (value & 0xffff_0000) << 16 | value & 0xffff;

@@ -7,8 +7,8 @@
 //! takes a tick of its own, if there is one, and counts it as lost; it touches neither the ring nor what the handler is
 //! about (`progress`). Full ring: nothing is published, the tick counts as lost.
 //!
-//! An NMI without a tick is the profiler's where a tick was coalesced with an earlier one before, or signalled again: as
-//! often as that happened. Beyond that it is somebody else's, and the kernel is told so.
+//! An NMI without a tick is the profiler's where a tick was coalesced with an earlier one before, or signalled again:
+//! as often as that happened. Beyond that it is somebody else's, and the kernel is told so.
 #![cfg_attr(
     not(test),
     deny(

@@ -1,7 +1,7 @@
 //! The steps of a handler on its word: entering, taking a tick, leaving.
 //!
-//! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Context: NMI on the CPU itself
-//! (with the way `published`: the sampler CPU, which then is the only one to enter). Others read.
+//! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Context: NMI on the CPU
+//! itself (with the way `published`: the sampler CPU, which then is the only one to enter). Others read.
 //!
 //! ```text
 //!   bits 63..2: the newest tick taken      bits 1..0: 0 nobody is at work
@@ -10,10 +10,10 @@
 //!                         enter: +1                   take: + one tick, + 1                leave: -2
 //! ```
 //!
-//! Each step of a handler is one addition in one instruction, so whatever an NMI does to the word meanwhile is kept, and
-//! the number of ticks taken never goes back. An NMI that comes inside a handler takes what is there beyond the one tick
-//! that a handler in the state ENTERED has yet to take. So each tick has exactly one taker, at whatever instruction it
-//! comes.
+//! Each step of a handler is one addition in one instruction, so whatever an NMI does to the word meanwhile is kept,
+//! and the number of ticks taken never goes back. An NMI that comes inside a handler takes what is there beyond the one
+//! tick that a handler in the state ENTERED has yet to take. So each tick has exactly one taker, at whatever
+//! instruction it comes.
 
 use crate::state::progress::{ENTERED, STATE, TAKEN, TICK};
 use crate::state::slot::CpuSlot;
@@ -55,8 +55,8 @@ pub(super) fn take_newest(slot: &CpuSlot) -> Option<u64> {
     take_inside(slot)
 }
 
-/// Takes all ticks that are there, but for the one that a handler that has only entered has yet to take: one is taken, by
-/// whoever calls this, the others were coalesced.
+/// Takes all ticks that are there, but for the one that a handler that has only entered has yet to take: one is taken,
+/// by whoever calls this, the others were coalesced.
 #[inline(never)]
 pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
     let progress = &slot.handler.progress.0;

@@ -1,8 +1,8 @@
 //! From a tick to a record: filter, walk straight into the ring, publish.
 //!
-//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel code,
-//! a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both come to
-//! the same words: the unwinder's tests walk each stack both ways.
+//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel
+//! code, a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both
+//! come to the same words: the unwinder's tests walk each stack both ways.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
@@ -31,8 +31,8 @@ pub(super) struct Tick<'a, K: Kernel, M> {
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out ends
-    /// with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
+    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out
+    /// ends with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
@@ -149,7 +149,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
         let (context, user) = (self.profiler.kernel.context(), is_user(at.cs));
         let (idle, rip) = (context.idle && !user, if user { user_word(at.rip) } else { at.rip });
-        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a loss.
+        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a
+        // loss.
         if idle && !settings.keep_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
             return Outcome::Filtered;
@@ -228,8 +229,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 }
 
-/// The frames, the interrupted instruction included, in a record of kernel code that has so many words and no marker but
-/// the facts.
+/// The frames, the interrupted instruction included, in a record of kernel code that has so many words and no marker
+/// but the facts.
 fn frames_of(words: usize, at: &Registers) -> usize {
     words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
 }

@@ -1,10 +1,10 @@
 //! What one core says of itself: a place and a context, behind a sequence number.
 //!
-//! In: from that core, interrupts off, a word at each entry and exit, a context at each switch. Out: to the sampler core,
-//! both as they stood together, and whether anything has changed since. Context: see [`super`]. One writer; the reader
-//! never waits. A place is one word, so a core that enters or leaves only raises the number behind it; it is odd while
-//! place and context change together. The number guards more than these words: while it stands, the frame that the place
-//! points to has not been left, so whatever was read there belongs to it.
+//! In: from that core, interrupts off, a word at each entry and exit, a context at each switch. Out: to the sampler
+//! core, both as they stood together, and whether anything has changed since. Context: see [`super`]. One writer; the
+//! reader never waits. A place is one word, so a core that enters or leaves only raises the number behind it; it is odd
+//! while place and context change together. The number guards more than these words: while it stands, the frame that
+//! the place points to has not been left, so whatever was read there belongs to it.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -73,8 +73,8 @@ impl PublishedCell {
         before
     }
 
-    /// Raises the number behind everything that was stored before, and ahead of everything that is stored from here on: be
-    /// it here, be it where a frame was that is left.
+    /// Raises the number behind everything that was stored before, and ahead of everything that is stored from here on:
+    /// be it here, be it where a frame was that is left.
     #[inline(always)]
     fn advance(&self, by: u64) {
         self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);

@@ -1,12 +1,12 @@
 //! The way `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
 //!
-//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built anyway,
-//! and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores, made by
-//! the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned, interrupts
-//! off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that survives a fault.
-//! Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a sampled instruction:
-//! the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was interrupted inside the kernel
-//! has frames.
+//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
+//! anyway, and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
+//! made by the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned,
+//! interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that
+//! survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a
+//! sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
+//! interrupted inside the kernel has frames.
 #![cfg_attr(
     not(test),
     deny(
@@ -37,9 +37,9 @@ struct Foreign<K: Kernel> {
     cpu: usize,
 }
 
-// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at a
-// time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which is
-// sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
+// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at
+// a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which
+// is sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
 unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn cpu(&self) -> usize {
         self.cpu
@@ -136,8 +136,8 @@ impl<K: Kernel> Instance<K> {
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
         let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
-        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry, its marker
-        // and what it interrupted.
+        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry,
+        // its marker and what it interrupted.
         walk.sink.begin(&words);
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
             walk.behind(frame);

@@ -15,8 +15,8 @@
 
 use crate::format::record::{Header, MAX_WORDS};
 
-/// Words that may be written from `head` on without touching what is kept from `tail` on; none where the two cannot be the
-/// ends of what is in a ring of this capacity.
+/// Words that may be written from `head` on without touching what is kept from `tail` on; none where the two cannot be
+/// the ends of what is in a ring of this capacity.
 #[inline(always)]
 pub(crate) const fn room(capacity: u64, head: u64, tail: u64) -> u64 {
     capacity.saturating_sub(head.wrapping_sub(tail))

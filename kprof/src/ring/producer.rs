@@ -1,8 +1,8 @@
 //! The writing end: straight into the ring's free space, published by one store.
 //!
 //! In: words of one record. Out: a record in the ring, or nothing. Context: NMI on the ring's CPU (or the one other
-//! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free space
-//! still. Nested: cannot happen, the handler lets only one level in.
+//! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free
+//! space still. Nested: cannot happen, the handler lets only one level in.
 #![cfg_attr(
     not(test),
     deny(
@@ -56,8 +56,8 @@ const fn per_round<const R: usize>(words: usize) -> usize {
 }
 
 impl Ring {
-    /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words' worth
-    /// of further rounds behind it, side by side, if it is known that there are as many.
+    /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words'
+    /// worth of further rounds behind it, side by side, if it is known that there are as many.
     #[inline(always)]
     pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Places<'_, H, R>)> {
         const { assert!(H + R <= LEAST_ROOM) };
@@ -66,9 +66,9 @@ impl Ring {
             return None;
         }
         let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
-        // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places, side
-        // by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not null,
-        // which saves the caller a look.
+        // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places,
+        // side by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not
+        // null, which saves the caller a look.
         unsafe { hint::assert_unchecked(!first.is_null()) };
         Some((
             head,
@@ -168,7 +168,8 @@ impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
     /// The first places.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
-        // SAFETY: `places` made sure of `H + rounds * R` words from `first` on, side by side, that live as the ring does.
+        // SAFETY: `places` made sure of `H + rounds * R` words from `first` on, side by side, that live as the ring
+        // does.
         unsafe { &*self.first.cast() }
     }
 

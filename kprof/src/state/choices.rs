@@ -1,7 +1,7 @@
 //! What can be chosen while the kernel runs: rate, interval, filters, depth, mode.
 //!
-//! In: `init`, ctl, leases. Out: plain values for ordinary code, one word for the handler. Runs in: written by ordinary code under
-//! the writer's lock; read anywhere, by single loads in an NMI.
+//! In: `init`, ctl, leases. Out: plain values for ordinary code, one word for the handler. Runs in: written by ordinary
+//! code under the writer's lock; read anywhere, by single loads in an NMI.
 
 use super::settings::Settings;
 use crate::config::{Config, Mode};

@@ -1,7 +1,7 @@
 //! A lease: what one control file has set and started is undone when it is closed, also by a kill.
 //!
-//! In: the choices before and after each write of the holder. Out: what to put back. Runs in: ordinary code, under the writer's
-//! lock. What somebody else has changed since then stays as that one wants it.
+//! In: the choices before and after each write of the holder. Out: what to put back. Runs in: ordinary code, under the
+//! writer's lock. What somebody else has changed since then stays as that one wants it.
 
 use super::choices::{Choices, Key};
 use super::owner::ClaimId;

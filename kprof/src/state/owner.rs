@@ -1,8 +1,9 @@
 //! Who owns a stream: one word for each, taken by everything that moves one of its positions.
 //!
-//! In: a claim (which control file may read the stream, or nobody) and an activity (what is done with it right now). Out: the
-//! right to move positions until the word is left. Runs in: ordinary code, and under the lock of the meta stream. One compare
-//! and swap checks the claim and takes the stream, so nothing can change between the check and the work.
+//! In: a claim (which control file may read the stream, or nobody) and an activity (what is done with it right now).
+//! Out: the right to move positions until the word is left. Runs in: ordinary code, and under the lock of the meta
+//! stream. One compare and swap checks the claim and takes the stream, so nothing can change between the check and the
+//! work.
 //!
 //! ```text
 //!   bit 63 ...                  3 │ 2  1  0

@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
-    /// How many of them take NMIs: none where the sampler fills the rings ([`Way::Published`]), so that no NMI becomes a
-    /// second producer.
+    /// How many of them take NMIs: none where the sampler fills the rings ([`Way::Published`]), so that no NMI becomes
+    /// a second producer.
     nmi_count: AtomicUsize,
     /// The main text range; empty before `once`.
     pub(crate) text: TextCell,
@@ -61,8 +61,8 @@ impl Ready {
         if cpu >= count.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `once` stores the slots before either count, neither of which is more than there are; they live for ever
-        // and are only ever shared.
+        // SAFETY: `once` stores the slots before either count, neither of which is more than there are; they live for
+        // ever and are only ever shared.
         Some(unsafe { &*self.slots.load(Ordering::Relaxed).add(cpu) })
     }
 

@@ -10,8 +10,9 @@
 //!   frame      │ rbp    │   of the interrupted code
 //! ```
 //!
-//! In: a marker and the address of the hardware frame. Out: the marker, then the interrupted instruction, then either its
-//! registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds them all.
+//! In: a marker and the address of the hardware frame. Out: the marker, then the interrupted instruction, then either
+//! its registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds
+//! them all.
 
 use super::user::{is_user, user_word};
 use super::words::{SYSCALL, word_of};
@@ -31,14 +32,16 @@ pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop
     Some(Stop::Border { marker: word_of(marker), rip_at, rbp })
 }
 
-/// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on there.
+/// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on
+/// there.
 #[inline(always)]
 pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
     !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the marker and what was interrupted. `rcx` is the user's RIP where the stub still has it there, 0 if unknown.
+    /// Pushes the marker and what was interrupted. `rcx` is the user's RIP where the stub still has it there, 0 if
+    /// unknown.
     #[inline(never)]
     pub(super) fn cross(&mut self, marker: u64, rip_at: Option<u64>, rbp: u64, rcx: u64) -> Stop {
         self.enter(marker);

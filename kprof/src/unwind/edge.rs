@@ -32,8 +32,8 @@ pub(crate) enum Edge {
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
 /// What `code` says of an address that has none.
 const NO_CODE: [u8; 8] = [0; 8];
-/// How far behind the target of a call RIP may be for its code to be looked through for a prologue. All of these together
-/// are bounded by [`super::MOST_SCANNED`].
+/// How far behind the target of a call RIP may be for its code to be looked through for a prologue. All of these
+/// together are bounded by [`super::MOST_SCANNED`].
 const SCAN_BYTES: u64 = 256;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
@@ -94,8 +94,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         (self.is_code(address) && self.is_code(target)).then_some(call)
     }
 
-    /// A word looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to code
-    /// that reaches `rip` without making a frame. Had the running function made one, its prologue would lie between.
+    /// A word looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to
+    /// code that reaches `rip` without making a frame. Had the running function made one, its prologue would lie
+    /// between.
     fn is_without_frame(&mut self, call: Call, rip: u64, pushed: bool) -> bool {
         let Call::Direct(target) = call else { return false };
         let distance = rip.wrapping_sub(target);

@@ -9,8 +9,9 @@
 //!   lower    │ locals          │
 //! ```
 //!
-//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step reads
-//! two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack in use.
+//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step
+//! reads two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack
+//! in use.
 
 use super::border::is_unmarked_entry;
 use super::plain::{self, SHORT_ROUND};
@@ -54,8 +55,8 @@ pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Follows the chain from `frame`, on the stack `range`, to a border, the root or a cut.
     ///
-    /// Runs of plain frames go through the short loop of `plain`; what that does not take comes here, gets its reason or
-    /// is put right, and the run goes on. `fresh` says that no run has ended at `frame`.
+    /// Runs of plain frames go through the short loop of `plain`; what that does not take comes here, gets its reason
+    /// or is put right, and the run goes on. `fresh` says that no run has ended at `frame`.
     #[inline(never)]
     pub(super) fn frames(
         &mut self,
@@ -67,7 +68,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             match judge(frame, above, &range) {
                 Next::Here if fresh && self.frames_left >= SHORT_ROUND => {
                     let places = self.sink.contiguous(self.frames_left);
-                    // SAFETY: `judge` said `Here`, and every range of a walk is one that `stack_of` gave, so a straight one.
+                    // SAFETY: `judge` said `Here`, and every range of a walk is one that `stack_of` gave, so a straight
+                    // one.
                     let run = unsafe { plain::run(self.kernel, self.memory, self.text, frame, &range, places) };
                     let taken = run.end.wrapping_sub(places.as_ptr().addr()) >> WORD_SHIFT;
                     self.sink.advance(taken);

@@ -1,8 +1,8 @@
 //! From the interrupted registers to a stack, innermost first, across every border.
 //!
 //! In: registers, the kernel's facts, memory. Out: addresses and markers, pushed into a sink. Context: NMI. Reads only
-//! inside ranges that the kernel declared, aligned, strictly upward in each, at most `depth` frames; whatever does not fit
-//! ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
+//! inside ranges that the kernel declared, aligned, strictly upward in each, at most `depth` frames; whatever does not
+//! fit ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
 //!
 //! ```text
 //! registers ─► edge (caller in prologue, epilogue) ─► frame_pointer (one step, again and again) ─► root | cut
@@ -82,27 +82,27 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) in_interrupt: bool,
 }
 
-/// So many bytes of code are looked through in one walk, at most, to see whether a function has made a frame. What a walk
-/// decodes beside that is a few bytes at each border. Each byte costs some tens of instructions.
+/// So many bytes of code are looked through in one walk, at most, to see whether a function has made a frame. What a
+/// walk decodes beside that is a few bytes at each border. Each byte costs some tens of instructions.
 pub(crate) const MOST_SCANNED: u64 = 512;
 
 /// The range that no address is in: where the kernel declared none.
 const NOWHERE: Range<u64> = !7..!7;
 
-/// Whether a declared range can be believed: it holds the address that was asked for, ends at a multiple of 8, and a frame
-/// fits in. Both walks ask this, so of an empty or crooked range no word is ever read.
+/// Whether a declared range can be believed: it holds the address that was asked for, ends at a multiple of 8, and a
+/// frame fits in. Both walks ask this, so of an empty or crooked range no word is ever read.
 #[inline(always)]
 fn is_straight(range: &Range<u64>, address: u64) -> bool {
-    // Of a stack that is aligned to its size, which its kernel found by rounding the address down, the compiler knows all of
-    // this but that the range does not wrap.
+    // Of a stack that is aligned to its size, which its kernel found by rounding the address down, the compiler knows
+    // all of this but that the range does not wrap.
     let bytes = range.end.wrapping_sub(range.start);
     range.start < range.end && range.end & 7 == 0 && bytes >= 16 && address.wrapping_sub(range.start) < bytes
 }
 
 // What every rare part of a walk asks is one function each, not a copy in each of them: the plain part has its own.
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink turns
-    /// out to be full, nothing of what it holds is a sample.
+    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink
+    /// turns out to be full, nothing of what it holds is a sample.
     pub(crate) fn run(&mut self, at: &Registers) {
         let stop = if is_user(at.cs) { self.user(at.rbp) } else { self.innermost(at) };
         self.go_on(stop, at.rcx);
@@ -202,8 +202,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.is_code(address) || !self.is_code(from) || !self.is_code(from.wrapping_add(7)) {
             return [0; 8];
         }
-        // SAFETY: the first and the last byte are kernel text, and by the promise of `Kernel` (`is_text`, `Config::text`) each
-        // page with kernel text is mapped whole.
+        // SAFETY: the first and the last byte are kernel text, and by the promise of `Kernel` (`is_text`,
+        // `Config::text`) each page with kernel text is mapped whole.
         let bytes = unsafe { self.memory.code(from) };
         let skipped = address.wrapping_sub(from) as u32;
         bytes.wrapping_shr(skipped.wrapping_mul(8)).to_le_bytes()

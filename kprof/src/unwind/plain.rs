@@ -1,9 +1,9 @@
 //! The plain part of a walk, which is nearly all of it: frames with nothing special about them, in the fewest
 //! instructions.
 //!
-//! In: registers or a judged frame pointer, and places in the ring. Out: return addresses in these places, and where the
-//! plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where this
-//! stopped and finds the reason: nothing here decides anything but "go on".
+//! In: registers or a judged frame pointer, and places in the ring. Out: return addresses in these places, and where
+//! the plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where
+//! this stopped and finds the reason: nothing here decides anything but "go on".
 
 use super::border::is_unmarked_entry;
 use super::stacks::bound;
@@ -51,7 +51,8 @@ impl Stand {
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
         let last = self.0 & !1;
-        // SAFETY: only `run_from` makes these: `last` is the last frame that it found good, an aligned word of the range.
+        // SAFETY: only `run_from` makes these: `last` is the last frame that it found good, an aligned word of the
+        // range.
         if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
     }
 
@@ -64,8 +65,8 @@ impl Stand {
         if frame & 1 == 1 || heights.end().wrapping_sub(frame) < 8 * 7 {
             return None;
         }
-        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `heights` knows, which has five
-        // more words above the frame's two.
+        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `heights` knows, which has
+        // five more words above the frame's two.
         let [marker, rip, cs] = [8, 16, 24].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
         (is_entry && is_user(cs)).then_some((marker, user_word(rip), marker < SYSCALL))
@@ -74,9 +75,9 @@ impl Stand {
 
 /// Where a frame lies in a stack, as a number of which one comparison says all.
 ///
-/// The topmost place that a frame can have is at [`u64::MAX`], each word below it is one less. What lies above the range,
-/// or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the next frame
-/// is good if and only if it is higher than the one before.
+/// The topmost place that a frame can have is at [`u64::MAX`], each word below it is one less. What lies above the
+/// range, or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the
+/// next frame is good if and only if it is higher than the one before.
 #[derive(Clone, Copy)]
 pub(crate) struct Heights {
     origin: u64,
@@ -103,7 +104,8 @@ impl Heights {
     }
 }
 
-/// The innermost frames of interrupted kernel code, on the stack that rsp is in; `None` if the very beginning is special.
+/// The innermost frames of interrupted kernel code, on the stack that rsp is in; `None` if the very beginning is
+/// special.
 #[inline(always)]
 pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     kernel: &K,
@@ -166,8 +168,8 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
 /// Where the last walk on this CPU stood at the end of each round: nobody's facts, a guess that costs a comparison.
 ///
 /// Each frame is found in the one before, so the processor waits for one load after the other. Outer frames are mostly
-/// those of the walk before. Where one is, its address is taken from here, which is the same number, but known at once: by
-/// the processor's own guess of the comparison, the next round's loads begin beside this one's.
+/// those of the walk before. Where one is, its address is taken from here, which is the same number, but known at once:
+/// by the processor's own guess of the comparison, the next round's loads begin beside this one's.
 pub(crate) struct Before {
     pub(super) frames: [AtomicU64; GUESSES],
 }
@@ -209,8 +211,8 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
     let mut end = rounds.as_ptr().addr();
     for places in rounds {
         for place in places {
-            // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned, in
-            // the range and above it.
+            // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned,
+            // in the range and above it.
             let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame.wrapping_add(8))) };
             // Stored before it is judged, which saves a register: a place that is not counted is free space still.
             place.store(address, Ordering::Relaxed);

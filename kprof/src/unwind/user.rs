@@ -1,20 +1,22 @@
 //! What comes from user mode: its instruction and its frames. Stage: unwind.
 //!
-//! In: words that a program has chosen, so they may be anything. Out: addresses of the user half, or 0, which is nowhere.
-//! Context: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that jumps to an
-//! address that looks like a marker, or like kernel code, must not be able to write either into a stack.
+//! In: words that a program has chosen, so they may be anything. Out: addresses of the user half, or 0, which is
+//! nowhere. Context: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
+//! jumps to an address that looks like a marker, or like kernel code, must not be able to write either into a stack.
 //!
-//! The chain of frames is read by the kernel's hook that never faults. It must be aligned and rise; the depth limit bounds
-//! it. A word that cannot be read, or that is nowhere, ends it as its root: user code without frame pointers is the rule.
+//! The chain of frames is read by the kernel's hook that never faults. It must be aligned and rise; the depth limit
+//! bounds it. A word that cannot be read, or that is nowhere, ends it as its root: user code without frame pointers is
+//! the rule.
 
 use super::{Memory, Stop, Walk};
 use crate::format::marker::CutReason;
 use crate::kernel::Kernel;
 
-/// No user address is at or above this: user addresses have 47 bits, with five-level paging 56 (Intel SDM volume 3, 4.1).
+/// No user address is at or above this: user addresses have 47 bits, with five-level paging 56 (Intel SDM volume 3,
+/// 4.1).
 ///
-/// The greater bound is right for both. With four levels nothing between the two is mapped, so nothing there was executed;
-/// and a word there has bit 63 clear, so that no reader takes it for kernel code or for a marker.
+/// The greater bound is right for both. With four levels nothing between the two is mapped, so nothing there was
+/// executed; and a word there has bit 63 clear, so that no reader takes it for kernel code or for a marker.
 const USER_END: u64 = 1 << 56;
 
 /// Whether code with this code segment is the user's: its privilege level is not the kernel's.

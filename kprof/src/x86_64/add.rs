@@ -2,8 +2,8 @@
 //! load and its store.
 //!
 //! In: a structure, the path to one of its words, a number. Out: the sum in its place. Context: any, NMI included. Not
-//! locked, so it costs what a plain addition does; only one CPU may write to the word, others may read it. A compiler may
-//! make one instruction of a load and a store as well, but nothing obliges it to.
+//! locked, so it costs what a plain addition does; only one CPU may write to the word, others may read it. A compiler
+//! may make one instruction of a load and a store as well, but nothing obliges it to.
 
 /// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is an [`crate::account::Counter`].
 ///

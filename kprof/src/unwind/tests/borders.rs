@@ -217,7 +217,8 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
 
 #[test]
 fn behind_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_truncated() {
-    // The stub has called a handler, which saved B's rbp: the next frame is B's, which leads to A, and B would be missing.
+    // The stub has called a handler, which saved B's rbp: the next frame is B's, which leads to A, and B would be
+    // missing.
     for frames_before in [0, 1, 2, 17, 40] {
         let mut machine = Machine::new(512);
         let mut at = STACK + 80;

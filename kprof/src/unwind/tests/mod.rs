@@ -74,8 +74,8 @@ impl Machine {
         self.text[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What a walk from these registers puts behind the first address, as a handler would call it; and whether it passed
-    /// an interrupt.
+    /// What a walk from these registers puts behind the first address, as a handler would call it; and whether it
+    /// passed an interrupt.
     pub(super) fn walk(&self, at: &Registers) -> (Vec<u64>, bool) {
         let places: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0xdead)).collect();
         let mut walk = Walk {
@@ -143,7 +143,8 @@ fn words(places: &[AtomicU64], count: usize) -> Vec<u64> {
     places[..count].iter().map(|place| place.load(Ordering::Relaxed)).collect()
 }
 
-// SAFETY: nothing is read by address: `Memory for &Machine` looks each word up in its arrays and panics where there is none.
+// SAFETY: nothing is read by address: `Memory for &Machine` looks each word up in its arrays and panics where there is
+// none.
 unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0

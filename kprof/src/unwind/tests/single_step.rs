@@ -1,8 +1,8 @@
 //! A sweep over every instruction of a small call tree, on the real CPU: single steps by the trap flag, a walk at each.
 //!
-//! The truth is a shadow stack: a step over `call` pushes the word at [rsp], a step over `ret` pops. The tree has what is
-//! hard: entry, after push, at ret, frameless leaf, early return before the frame, tail call, a naked stub with a plain
-//! `push rbp` in its middle, calls through a register. A wrong caller fails like a missing one.
+//! The truth is a shadow stack: a step over `call` pushes the word at [rsp], a step over `ret` pops. The tree has what
+//! is hard: entry, after push, at ret, frameless leaf, early return before the frame, tail call, a naked stub with a
+//! plain `push rbp` in its middle, calls through a register. A wrong caller fails like a missing one.
 
 use super::*;
 use crate::x86_64::memory::Direct;
@@ -127,8 +127,8 @@ struct Steps {
 
 struct Host;
 
-// SAFETY: `TOP` is an address of the stepped thread's stack, which the system has mapped whole and is far longer than the
-// 4096 bytes below it that are declared; the text is a section of this program.
+// SAFETY: `TOP` is an address of the stepped thread's stack, which the system has mapped whole and is far longer than
+// the 4096 bytes below it that are declared; the text is a section of this program.
 unsafe impl Kernel for Host {
     fn cpu(&self) -> usize {
         0
