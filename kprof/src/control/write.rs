@@ -20,6 +20,8 @@ use crate::state::transition::Writer;
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
+const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
+
 /// What the lines so far want, and the state that the next line would find.
 struct Plan {
     before: Choices,
@@ -205,7 +207,7 @@ impl Plan {
                 return Err(CommandError::State("`protocol 1` comes before `ack`"));
             }
             Command::Ack(StreamName::Cpu(_), _) if self.choices.overwrites() => {
-                return Err(CommandError::State("nothing is acknowledged in mode overwrite"));
+                return Err(CommandError::State(NO_ACK_IN_OVERWRITE));
             }
             Command::Ack(name, _) if shared.stream(name).is_none() => {
                 return Err(CommandError::Value("a cpu that has registered"));
@@ -248,8 +250,12 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
                 }
             }
         }
-        let can = held(shared, name).is_some_and(|stream| stream.check_acknowledgement(position));
-        if !can {
+        let Some(stream) = held(shared, name) else { return refuse(CommandError::Value("a cpu that has registered")) };
+        // The mode may have changed between the look at it and the taking of the stream; it cannot change any more.
+        if stream.is_recorder() && !owns_all {
+            return refuse(CommandError::State(NO_ACK_IN_OVERWRITE));
+        }
+        if !stream.check_acknowledgement(position) {
             return refuse(CommandError::Value("the end of a record that was read"));
         }
     }
