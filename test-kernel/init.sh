@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`: options
-# of profiled, `keep=`: idle, user; commas for spaces; `gaps=`: random, fixed; `drain=after`: profiled runs only after the
+# of profiled, `include=`: idle, user; commas for spaces; `interval=`: random, fixed; `drain=after`: profiled runs only after the
 # work; `late=`: a file for the shared folder, which is mounted only then).
 # Starts profiled as a service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
 
@@ -22,9 +22,9 @@ words() {
 . /etc/profiled.sh
 [ "$drain" = after ] || profiled_start $(words "$daemon") || fail "profiled has ended"
 
-[ -z "$gaps" ] || echo "gaps $gaps" > /scheme/debug/ctl-profiling || fail "gaps $gaps is refused"
-for who in $(words "$keep"); do
-    echo "keep $who" > /scheme/debug/ctl-profiling || fail "keep $who is refused"
+[ -z "$interval" ] || echo "interval $interval" > /scheme/debug/ctl-profiling || fail "interval $interval is refused"
+for who in $(words "$include"); do
+    echo "include $who" > /scheme/debug/ctl-profiling || fail "include $who is refused"
 done
 echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
 echo "init: workload $workload runs"

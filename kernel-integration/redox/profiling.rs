@@ -4,7 +4,7 @@
 //! In: the calls that the kernel makes today (set-up from the MADT code and from each CPU, the sampler CPU's life, the
 //! NMI entry, reads of `profiling-N`, the switch `IS_PROFILING`). Out: Redox's raw words, consumed when read, so that
 //! its own `profiled` keeps working, and the account in the kernel's log when sampling ends. The highest CPU samples
-//! the others. Context: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no
+//! the others. Runs in: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no
 //! unbounded loop.
 //!
 //! `Cargo.toml`: `kprof = { git = "...", optional = true, default-features = false, features = ["profiling"] }` and
@@ -60,8 +60,8 @@ mod sampling {
     use kprof::clock::{Calibration, Moment, Reference};
     use kprof::format::marker::Marker;
     use kprof::{
-        Border, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Kernel, NmiToken, Profiler,
-        ReadError, Registers, Setup,
+        CallerEntryFrame, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Kernel, NmiToken, Profiler,
+        ReadError, Registers, Setup, Task,
     };
     use spin::{Mutex, Once};
 
@@ -323,7 +323,7 @@ mod sampling {
         // SAFETY: this CPU holds no lock.
         let mut token = unsafe { CleanLockToken::new() };
         for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
-            PROFILER.context_name(u64::from(*id), name);
+            PROFILER.task_name(u64::from(*id), name);
         }
         IS_SET_UP.store(true, Ordering::SeqCst);
         for (cpu, ring) in rings().iter().enumerate() {
@@ -348,7 +348,7 @@ mod sampling {
                 // SAFETY: reads a counter.
                 seed: unsafe { _rdtsc() },
                 boot: boot_id(),
-                keep_user: true,
+                include_user: true,
                 can_wait: STEP_2,
                 depth: DEPTH,
                 tsc_hz,
@@ -455,7 +455,7 @@ mod sampling {
             (start..end).contains(&address).then_some(start..end)
         }
 
-        fn context(&self) -> Context {
+        fn task(&self) -> Task {
             let percpu = PercpuBlock::current();
             let idle = percpu.profiling.map_or(u32::MAX, |ring| ring.idle_id.load(Ordering::Relaxed));
             // Before the first switch there is no id: what runs is the idle context, and before that is made, the boot.
@@ -463,7 +463,7 @@ mod sampling {
                 u32::MAX => idle,
                 id => id,
             };
-            Context { id: u64::from(id), idle: id == idle && id != u32::MAX }
+            Task { id: u64::from(id), idle: id == idle && id != u32::MAX }
         }
 
         fn read_user(&self, address: u64) -> Option<u64> {
@@ -504,7 +504,7 @@ mod sampling {
             (at.rsp <= rip_at).then_some(EntryFrame::OnStack { marker: Marker::Syscall, rip_at })
         }
 
-        fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
+        fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
             let (marker, rip_above) = if syscall_stub().contains(&return_address) {
                 (Marker::Syscall, offset_of!(InterruptStack, iret))
             } else {
@@ -513,7 +513,7 @@ mod sampling {
             // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function
             // that it calls saves the interrupted one.
             let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
-            Some(Border { marker, rip_at: frame_pointer + 16 + rip_above as u64, rbp })
+            Some(CallerEntryFrame { marker, rip_at: frame_pointer + 16 + rip_above as u64, rbp })
         }
 
         fn sleep_ns(&self, ns: u64) {

@@ -2,7 +2,7 @@
 //!
 //! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and `profiling-N` under
 //! `protocol 1`. Out: commands to kprof; its state; framed records, which stay in the kernel until they are
-//! acknowledged. Context: system calls. A refused command changes nothing; its reason is the last line of the next read
+//! acknowledged. Runs in: system calls. A refused command changes nothing; its reason is the last line of the next read
 //! of ctl. The README beside this file says which places of the kernel call what.
 
 use alloc::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::syscall::error::*;
 use crate::syscall::usercopy::{UserSliceRo, UserSliceWo};
 
 /// The longest write of commands.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 /// The most that one read of records takes.
 const READ_BYTES: usize = 64 * 1024;
 /// How often somebody who waits looks again.
@@ -44,7 +44,7 @@ fn file(id: usize, token: &mut CleanLockToken) -> Arc<ControlFile> {
 
 /// A write to `ctl-profiling` by the handle `id`.
 pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<usize> {
-    let mut commands = [0; MOST_BYTES];
+    let mut commands = [0; MAX_BYTES];
     let commands = commands.get_mut(..buf.len()).ok_or(Error::new(EINVAL))?;
     buf.copy_to_slice(commands)?;
     let done = file(id, token).write(commands).map_err(|refusal| {
@@ -114,12 +114,12 @@ fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
 }
 
 /// A context is made, or becomes another program.
-pub fn name_context(debug_id: u32, name: &str) {
-    PROFILER.context_name(u64::from(debug_id), name);
+pub fn name_task(debug_id: u32, name: &str) {
+    PROFILER.task_name(u64::from(debug_id), name);
 }
 
 /// In the switch's last hook, on the new stack: samples belong to the context that is current from here on.
-pub fn context_is_current() {
+pub fn task_is_current() {
     // SAFETY: the hook has dropped the guards of both contexts, and nothing else is locked there.
     let mut token = unsafe { CleanLockToken::new() };
     let id = context::current().read(token.token()).debug_id;

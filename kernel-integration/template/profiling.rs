@@ -8,12 +8,12 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler,
-    Registers, Setup, Way,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler, Registers,
+    Setup, Task, Trigger,
 };
 
 // The kernel's own names.
-use super::{device::READERS, way};
+use super::{device::READERS, trigger};
 use crate::boot::info;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, entry, turns};
 use crate::log;
@@ -40,8 +40,8 @@ unsafe impl Kernel for Port {
     /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
     /// for ever; one that was not asked for counts a `foreign`.
     fn signal(&self, cpus: &CpuSet<'_>) {
-        cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match way() {
-            Way::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),
+        cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match trigger() {
+            Trigger::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),
             _ => apic::send_nmi(apic_id),
         });
     }
@@ -52,20 +52,20 @@ unsafe impl Kernel for Port {
     }
 
     /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
-    /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[cut]`.
+    /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[truncated]`.
     #[inline(always)]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         self.foreign_stack_range(cpu::id_in_handler(), address)
     }
 
-    /// The same for another CPU, on the sampler CPU: for the way `published` only. Leave it out for all other ways.
+    /// The same for another CPU, on the sampler CPU: for the trigger `published` only. Leave it out for all other ways.
     #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let base = address & !(STACK_BYTES - 1);
         CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
     }
 
-    /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
+    /// A word of such a stack, sampler CPU, for the trigger `published` only. Must survive that the stack is unmapped meanwhile.
     unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
         // SAFETY: the caller's promise: a word that `foreign_stack_range` declared, and kernel stacks stay mapped for ever.
         Some(unsafe { (address as *const u64).read_volatile() })
@@ -77,14 +77,14 @@ unsafe impl Kernel for Port {
         memory::module::is_text(address)
     }
 
-    /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and only
+    /// NMI, once per sample. Ids are never used twice. A task wrongly called idle is left out of the picture, and only
     /// the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
-    fn context(&self) -> Context {
+    fn task(&self) -> Task {
         let cpu = cpu::this_in_handler();
-        Context { id: cpu.context.load(Relaxed), idle: cpu.idle.load(Relaxed) }
+        Task { id: cpu.task.load(Relaxed), idle: cpu.idle.load(Relaxed) }
     }
 
-    /// NMI, for user frames (`keep user`): walks the page tables by software, any address may come. Left out: none.
+    /// NMI, for user frames (`include user`): walks the page tables by software, any address may come. Left out: none.
     fn read_user(&self, address: u64) -> Option<u64> {
         paging::read_user_word(address)
     }
@@ -124,13 +124,13 @@ pub fn init() {
         meta: memory::allocate_words(DEFAULT_RING_WORDS / 4),
         config: Config {
             sampler_cpu: cpu::sampler(),
-            way: way(),
+            trigger: trigger(),
             hz: info().number("hz", 1000) as u32,
             seed: info().number("seed", 42),
             boot: info().number("boot-id", random::next() | 1),
             running: info().option("boot-profile").is_some(),
             can_wait: true,
-            backoff_on_merged: info().option("accel") != Some("tcg"),
+            backoff_on_coalesced: info().option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),
             clock: if info().option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },
             accel: info().option("accel").unwrap_or(""),

@@ -1,14 +1,14 @@
 //! The text that a read of `ctl-profiling` gives, taken apart.
 //!
-//! In: `key value` lines. Out: state, header facts, counters by CPU. Context: user process. Unknown keys are kept and
+//! In: `key value` lines. Out: state, header facts, counters by CPU. Runs in: user process. Unknown keys are kept and
 //! never refused (a newer kernel may say more); a missing key is missing, nothing is made up.
 
 use std::collections::BTreeMap;
 
 /// The header keys that the sample file repeats, in the order of the file. `anchor` may stand in the text many times.
 pub const HEADER_KEYS: [&str; 17] = [
-    "tsc-hz", "boot", "cpus", "sampler", "way", "clock", "accel", "hz", "gaps", "seed", "keep", "backoff", "depth",
-    "mode", "build-id", "load", "text",
+    "tsc-hz", "boot", "cpus", "sampler", "trigger", "clock", "accel", "hz", "interval", "seed", "include", "backoff",
+    "depth", "mode", "build-id", "load", "text",
 ];
 
 /// One reading of the ctl file.
@@ -231,12 +231,12 @@ mod tests {
 
     #[test]
     fn facts_counters_and_repeated_keys_are_told_apart() {
-        let text = "protocol 1\nstate running\nanchor a=1\nanchor b=2\nkeep idle user\nerror\ncpu.1.sent 100\n\
+        let text = "protocol 1\nstate running\nanchor a=1\nanchor b=2\ninclude idle user\nerror\ncpu.1.sent 100\n\
                     cpu.1.lost-full 3\ncpu.1.lost-torn 4\ncpu.1.ring-words 100\ncpu.1.position-in 50\n\
                     cpu.1.position-out 25\ncpu.12.sent 7\nmeta.position-in 9\n";
         let ctl = Ctl::parse(text).unwrap();
         assert!(ctl.is_running());
-        assert_eq!(ctl.fact("keep"), Some("idle user"));
+        assert_eq!(ctl.fact("include"), Some("idle user"));
         assert_eq!(ctl.facts("anchor").collect::<Vec<_>>(), ["a=1", "b=2"]);
         assert_eq!(ctl.cpus().map(|(cpu, _)| cpu).collect::<Vec<_>>(), [1, 12]);
         assert_eq!(ctl.cpu(1).unwrap().lost(), 7);

@@ -1,7 +1,7 @@
 //! What can end a session, for whom, and with which exit code.
 //!
 //! In: a failed system call or foreign data. Out: one sentence with the file and the place, and what to do.
-//! Context: user process. Never hides a cause; what was acknowledged before stays on disk whatever happens here.
+//! Runs in: user process. Never hides a cause; what was acknowledged before stays on disk whatever happens here.
 
 use std::fmt;
 use std::io;

@@ -5,7 +5,7 @@
 //! the one seam to the operating system.
 #![forbid(unsafe_code)]
 
-pub mod by_context;
+pub mod by_task;
 pub mod ctl;
 pub mod drain_loop;
 pub mod error;

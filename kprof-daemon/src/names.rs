@@ -1,20 +1,20 @@
 //! Context names by id and time.
 //!
-//! In: meta records, and on resume the `# context` lines of the file. Out: the escaped name for the first field of a
-//! sample line. Context: user process. Bounded: at most [`Names::LIMIT`] contexts; past that the ones whose samples lie
+//! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name for the first field of a
+//! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks; past that the ones whose samples lie
 //! longest back are forgotten, counted, and from then on written as `id<hex>`.
 
 use kprof::format::text::{Hex, escaped};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Names of contexts, in their escaped form.
+/// Names of tasks, in their escaped form.
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
     round: u64,
     forgotten: u64,
-    /// Where the name of a context without one is made.
+    /// Where the name of a task without one is made.
     made_up: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// What a context is called at some time.
+/// What a task is called at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     /// The name in its escaped form.
@@ -53,7 +53,7 @@ struct Known {
 }
 
 impl Names {
-    /// The number of contexts whose names are kept.
+    /// The number of tasks whose names are kept.
     pub const LIMIT: usize = 16_384;
 
     /// Context `id` is called `name` from `tsc` on.
@@ -72,7 +72,7 @@ impl Names {
         known.names.push((tsc, name));
     }
 
-    /// The name of context `id` at `tsc`: the last one given by then, else the first one given. Where there is none, the
+    /// The name of task `id` at `tsc`: the last one given by then, else the first one given. Where there is none, the
     /// one that `make` gives, and that from now on, or `id<hex>`.
     #[inline]
     pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> Name<'_> {
@@ -92,7 +92,7 @@ impl Names {
         Name { text, is_the_only_one: known.names.len() == 1 }
     }
 
-    /// All samples up to now have been written: older names of renamed contexts are not needed any more.
+    /// All samples up to now have been written: older names of renamed tasks are not needed any more.
     pub fn end_round(&mut self) {
         self.round += 1;
         for known in self.known.values_mut().filter(|known| known.names.len() > 1) {
@@ -100,7 +100,7 @@ impl Names {
         }
     }
 
-    /// Id, TSC and escaped name of every context, by id: what a new file has to begin with.
+    /// Id, TSC and escaped name of every task, by id: what a new file has to begin with.
     pub fn all(&self) -> Vec<(u64, u64, &[u8])> {
         let newest = |(id, known): (&u64, &'_ Known)| known.names.last().map(|(tsc, _)| (*id, *tsc));
         let mut ids: Vec<(u64, u64)> = self.known.iter().filter_map(newest).collect();
@@ -121,7 +121,7 @@ impl Names {
 
     fn forget_the_oldest(&mut self) {
         let mut ages: Vec<(u64, u64)> = self.known.iter().map(|(id, known)| (known.last_used, *id)).collect();
-        // A sixteenth at a time, so that a flood of new contexts does not sort on each of them.
+        // A sixteenth at a time, so that a flood of new tasks does not sort on each of them.
         let few = Self::LIMIT / 16;
         ages.select_nth_unstable(few);
         for (_, id) in &ages[..few] {

@@ -1,6 +1,6 @@
 //! The command line of `profiled`.
 //!
-//! In: arguments. Out: what to read, where to write, how long. Context: user process. Every option that is not
+//! In: arguments. Out: what to read, where to write, how long. Runs in: user process. Every option that is not
 //! understood is refused with its name.
 
 use crate::drain_loop::Options;

@@ -1,6 +1,6 @@
 //! How long to pause between two rounds, while sampling goes on and the kernel cannot call for one.
 //!
-//! In: how full the fullest ring was. Out: a pause. Context: user process, pure. Aims at rings a quarter full: rare
+//! In: how full the fullest ring was. Out: a pause. Runs in: user process, pure. Aims at rings a quarter full: rare
 //! enough to be cheap, early enough that a burst of four times the rate loses nothing.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Signals, as flags that the drain loop looks at once a round.
 //!
-//! In: SIGTERM, SIGINT, SIGHUP. Out: flags. Context: the handlers only store a flag; nothing here waits, allocates or
+//! In: SIGTERM, SIGINT, SIGHUP. Out: flags. Runs in: the handlers only store a flag; nothing here waits, allocates or
 //! prints. Every wait of the daemon is short, so a flag is seen soon even where a signal does not interrupt a call.
 
 use std::io;

@@ -64,7 +64,7 @@ fn short_reads_split_records_and_interrupted_calls_lose_nothing() {
         {
             let mut world = system.0.borrow_mut();
             world.kernel.nasty.splits = seed % 2 == 0;
-            world.kernel.nasty.most_records = (seed % 4) as usize;
+            world.kernel.nasty.max_records = (seed % 4) as usize;
             world.kernel.nasty.cannot_wait = seed % 3 == 0;
             world.interrupts = 1 + seed % 5;
             world.interrupts *= u64::from(world.interrupts > 1);

@@ -4,7 +4,7 @@
 //! file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
 //!
 //! ```text
-//! sent     = taken + merged + pending
+//! sent     = taken + coalesced + pending
 //! taken    = user + idle + lost-* + recorded
 //! recorded = delivered + overwritten + in-ring
 //! delivered = samples in the file
@@ -104,7 +104,7 @@ fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<St
         }
     };
     let sum = |names: &[&str]| names.iter().map(|name| u128::from(get(name))).sum::<u128>();
-    check("sent", get("sent"), "taken + merged + pending =", sum(&["taken", "merged", "pending"]));
+    check("sent", get("sent"), "taken + coalesced + pending =", sum(&["taken", "coalesced", "pending"]));
     let kept = sum(&["user", "idle", "recorded"]) + sum(&profile::LOST);
     check("taken", get("taken"), "user + idle + lost + recorded =", kept);
     check(
@@ -144,10 +144,10 @@ impl fmt::Display for Account {
         };
         write!(
             f,
-            "account: sent {} = taken {} + merged {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
+            "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
             sum("sent"),
             sum("taken"),
-            sum("merged"),
+            sum("coalesced"),
             sum("user"),
             sum("idle"),
             sum("recorded"),
@@ -177,7 +177,7 @@ mod tests {
     use crate::stacks::Traits;
 
     fn profile(change: Option<(&str, u64)>) -> Profile {
-        let counters = [("sent", 10), ("taken", 9), ("merged", 1), ("user", 2), ("idle", 1), ("lost-full", 1)];
+        let counters = [("sent", 10), ("taken", 9), ("coalesced", 1), ("user", 2), ("idle", 1), ("lost-full", 1)];
         let more = [("recorded", 5), ("delivered", 4), ("in-ring", 1)];
         let mut account: Counters =
             counters.iter().chain(&more).map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -203,7 +203,7 @@ mod tests {
         profile.boots[0].cpus.get_mut(&1).unwrap().account.as_mut().unwrap().insert("sent".to_owned(), 13);
         let account = Account::of(&profile);
         assert!(account.is_balanced(), "{account}");
-        assert!(account.to_string().starts_with("account: sent 13 = taken 9 + merged 1 + pending 3; "), "{account}");
+        assert!(account.to_string().starts_with("account: sent 13 = taken 9 + coalesced 1 + pending 3; "), "{account}");
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_single_change_of_a_counter_is_noticed() {
-        for name in "sent taken merged pending user idle lost-full lost-torn recorded delivered in-ring".split(' ') {
+        for name in "sent taken coalesced pending user idle lost-full lost-torn recorded delivered in-ring".split(' ') {
             let account = Account::of(&profile(Some((name, 77))));
             assert!(!account.is_balanced(), "{name}: {account}");
             assert!(account.to_string().contains("NOT BALANCED: CPU 1"), "{name}: {account}");

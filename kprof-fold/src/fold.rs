@@ -93,8 +93,8 @@ impl Folder<'_> {
             }
             self.stacks.words(count.stack, &mut words);
             if !self.symbols.users.is_empty() {
-                let context = self.groups.get(count.group as usize).map_or("", String::as_str);
-                self.symbols.users.settle(context, &mut words);
+                let task = self.groups.get(count.group as usize).map_or("", String::as_str);
+                self.symbols.users.settle(task, &mut words);
             }
             ids.clear();
             folded.frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);

@@ -8,9 +8,9 @@
 pub mod error;
 pub mod problems;
 
-pub mod eras;
 pub mod profile;
 pub mod read;
+pub mod relocations;
 pub mod stacks;
 pub mod symbols;
 

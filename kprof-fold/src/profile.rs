@@ -4,7 +4,7 @@
 //! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
 
 use crate::stacks::Traits;
-use kprof::format::record::OTHER_CONTEXTS_NAME;
+use kprof::format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
 /// The counters of one CPU by the names that ctl gives them, cumulative since boot.
@@ -74,7 +74,7 @@ impl Seen {
     }
 }
 
-/// A stretch of one CPU's time in which samples were lost or ticks merged.
+/// A stretch of one CPU's time in which samples were lost or ticks coalesced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Index of the boot.
@@ -89,8 +89,8 @@ pub struct Gap {
     pub lost: u64,
     /// Samples that were delivered and cannot be read from the file: damaged or cut out.
     pub missing: u64,
-    /// Ticks merged in it.
-    pub merged: u64,
+    /// Ticks coalesced in it.
+    pub coalesced: u64,
 }
 
 /// Fewer ticks than this give no rate: intervals are random.
@@ -192,8 +192,8 @@ pub struct Boot {
     pub header: BTreeMap<String, String>,
     /// Known symbols and their addresses.
     pub anchors: Vec<(String, u64)>,
-    /// Known contexts: id and name.
-    pub contexts: BTreeMap<u64, Vec<u8>>,
+    /// Known tasks: id and name.
+    pub tasks: BTreeMap<u64, Vec<u8>>,
     /// The meta stream is here from its first word on: so this is no later recording of the same boot.
     pub is_from_its_start: bool,
     /// Marks, in file order.
@@ -202,20 +202,20 @@ pub struct Boot {
     pub settings: Vec<Mark>,
     /// Images, in file order.
     pub images: Vec<Image>,
-    /// Events of each context, over all CPUs; of at most [`Boot::MOST_COUNTED`] contexts, the rest under `[other]`.
+    /// Events of each task, over all CPUs; of at most [`Boot::MAX_COUNTED`] tasks, the rest under `[other]`.
     pub events: BTreeMap<Vec<u8>, Counters>,
     /// CPUs by number.
     pub cpus: BTreeMap<u32, Cpu>,
 }
 
 impl Boot {
-    /// The number of contexts whose events are told apart.
-    pub const MOST_COUNTED: usize = 16_384;
+    /// The number of tasks whose events are told apart.
+    pub const MAX_COUNTED: usize = 16_384;
 
-    /// Adds the events of a context.
-    pub fn add_events(&mut self, context: Vec<u8>, counts: &Counters) {
-        let has_room = self.events.len() < Self::MOST_COUNTED || self.events.contains_key(&context);
-        let row = self.events.entry(if has_room { context } else { OTHER_CONTEXTS_NAME.to_vec() }).or_default();
+    /// Adds the events of a task.
+    pub fn add_events(&mut self, task: Vec<u8>, counts: &Counters) {
+        let has_room = self.events.len() < Self::MAX_COUNTED || self.events.contains_key(&task);
+        let row = self.events.entry(if has_room { task } else { OTHER_TASKS_NAME.to_vec() }).or_default();
         for (name, count) in counts {
             let sum = row.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
@@ -263,8 +263,8 @@ impl Boot {
 pub struct Profile {
     /// Boots in file order, at least one once anything was read.
     pub boots: Vec<Boot>,
-    /// Stretches with losses or merged ticks.
-    pub gaps: Vec<Gap>,
+    /// Stretches with losses or coalesced ticks.
+    pub intervals: Vec<Gap>,
     /// Lines (or chunks) read.
     pub lines: u64,
     /// Bytes read.
@@ -279,11 +279,11 @@ impl Profile {
 
     /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
-        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
+        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
     }
 
     /// Samples that were delivered and cannot be read, all CPUs and boots.
     pub fn missing(&self) -> u64 {
-        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
+        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
     }
 }

@@ -1,6 +1,6 @@
 //! Select: which samples count. Stage: fold, before anything is added up.
 //!
-//! In: one sample, or one stack with its names. Out: yes or no. What depends on the sample alone (CPU, context, time) is
+//! In: one sample, or one stack with its names. Out: yes or no. What depends on the sample alone (CPU, task, time) is
 //! decided while reading; what depends on the stack is decided once per distinct stack.
 
 use crate::read::escape::unescape;
@@ -63,8 +63,8 @@ impl std::str::FromStr for Pattern {
 pub struct Select {
     /// Only these CPUs; empty: all.
     pub cpus: Vec<u32>,
-    /// Only contexts whose name fits one of these; empty: all.
-    pub contexts: Vec<Pattern>,
+    /// Only tasks whose name fits one of these; empty: all.
+    pub tasks: Vec<Pattern>,
     /// Only samples from the first TSC to just before the second, by boot; empty: all.
     pub between: Option<(u64, u64)>,
     /// User samples and the user part of stacks count too.
@@ -82,14 +82,14 @@ pub struct Select {
 impl Select {
     /// Whether nothing is asked of the sample itself.
     pub fn takes_every_sample(&self) -> bool {
-        self.cpus.is_empty() && self.contexts.is_empty() && self.between.is_none()
+        self.cpus.is_empty() && self.tasks.is_empty() && self.between.is_none()
     }
 
-    /// Whether CPU, context and time of the sample are asked for.
+    /// Whether CPU, task and time of the sample are asked for.
     pub fn admits_sample(&self, sample: &Sample<'_>) -> bool {
         self.admits_cpu(sample.cpu)
             && self.between.is_none_or(|(from, to)| from <= sample.tsc && sample.tsc < to)
-            && (self.contexts.is_empty() || self.admits_context(sample.context))
+            && (self.tasks.is_empty() || self.admits_task(sample.task))
     }
 
     /// Whether this CPU is asked for.
@@ -97,10 +97,10 @@ impl Select {
         self.cpus.is_empty() || self.cpus.contains(&cpu)
     }
 
-    fn admits_context(&self, context: &[u8]) -> bool {
-        let name = unescape(context);
+    fn admits_task(&self, task: &[u8]) -> bool {
+        let name = unescape(task);
         let name = String::from_utf8_lossy(&name);
-        self.contexts.iter().any(|pattern| pattern.fits(&name))
+        self.tasks.iter().any(|pattern| pattern.fits(&name))
     }
 
     /// Whether a stack with these traits is asked for.

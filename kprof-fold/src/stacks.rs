@@ -5,7 +5,7 @@
 //! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
 //! distinct stacks only.
 
-use crate::eras::{Eras, Move};
+use crate::relocations::{Move, Relocations};
 use kprof::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 
 /// Number of a distinct stack within one profile.
@@ -78,7 +78,7 @@ impl Traits {
         self.0 & u32::from(Facts::INTERRUPTS_OFF) != 0
     }
 
-    /// The idle context was running and no interrupt or exception was being served.
+    /// The idle task was running and no interrupt or exception was being served.
     pub fn is_idle(self) -> bool {
         self.0 & Self::RESTING != 0
     }
@@ -114,7 +114,7 @@ pub struct Stacks {
     /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for [`Encoding::Words`].
     starts: Vec<usize>,
     parsed: Vec<u64>,
-    eras: Eras,
+    relocations: Relocations,
 }
 
 impl Stacks {
@@ -123,7 +123,7 @@ impl Stacks {
         let (slots, places, bytes) = (vec![0; 1024], Vec::new(), Vec::with_capacity(FIRST_BYTES));
         let parsed = if encoding == Encoding::Hex { FIRST_BYTES / size_of::<u64>() } else { 0 };
         let (starts, parsed) = (Vec::new(), Vec::with_capacity(parsed));
-        Self { encoding, slots, places, bytes, starts, parsed, eras: Eras::default() }
+        Self { encoding, slots, places, bytes, starts, parsed, relocations: Relocations::default() }
     }
 
     /// Adds a stack in hexadecimal of which the addresses are known already.
@@ -246,13 +246,13 @@ impl Stacks {
 
     /// From here on the same addresses are other code: no stack that was added before is found again.
     pub fn begin_era(&mut self, boot: usize) {
-        self.eras.begin(self.places.len() as StackId, boot);
+        self.relocations.begin(self.places.len() as StackId, boot);
         self.slots.fill(0);
     }
 
     /// Code of this boot lay elsewhere than in the first one; see [`words`](Self::words).
     pub fn moved(&mut self, boot: usize, change: Move) {
-        self.eras.moved(boot, change);
+        self.relocations.moved(boot, change);
     }
 
     /// How many distinct stacks there are.
@@ -291,7 +291,7 @@ impl Stacks {
             }
             Encoding::Words => words.extend(self.bytes(id).as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))),
         }
-        self.eras.settle(id, words);
+        self.relocations.settle(id, words);
     }
 }
 

@@ -16,8 +16,8 @@ pub enum By {
     /// Nothing: no root frame.
     #[default]
     None,
-    /// The context's name.
-    Context,
+    /// The task's name.
+    Task,
     /// The CPU.
     Cpu,
 }
@@ -157,7 +157,7 @@ impl Tally {
         let group = match self.by {
             By::None => return self.count(sample.stack),
             By::Cpu => self.group(format!("CPU {}", sample.cpu).into_bytes(), Vec::clone),
-            By::Context => self.group(sample.context.to_vec(), |name| unescape(name).into_owned()),
+            By::Task => self.group(sample.task.to_vec(), |name| unescape(name).into_owned()),
         };
         self.grouped.entry((group, sample.stack)).or_default().add(&self.outcomes);
         self.touched = true;
@@ -210,8 +210,8 @@ mod tests {
     use super::*;
     use crate::stacks::Traits;
 
-    fn sample(context: &'static [u8], cpu: u32, stack: StackId) -> Sample<'static> {
-        Sample { boot: 0, context, cpu, tsc: 0, stack, traits: Traits::default() }
+    fn sample(task: &'static [u8], cpu: u32, stack: StackId) -> Sample<'static> {
+        Sample { boot: 0, task, cpu, tsc: 0, stack, traits: Traits::default() }
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn groups_are_named_by_the_plain_context() {
-        let mut tally = Tally::new(Select { cpus: vec![1], ..Select::default() }, By::Context);
+        let mut tally = Tally::new(Select { cpus: vec![1], ..Select::default() }, By::Task);
         tally.sample(&sample(b"a%20b", 1, 3));
         tally.sample(&sample(b"c", 2, 3));
         tally.commit();

@@ -19,8 +19,8 @@ pub struct Event {
     pub boot: u32,
     /// CPU.
     pub cpu: u32,
-    /// Index into [`Timeline::contexts`].
-    pub context: u32,
+    /// Index into [`Timeline::tasks`].
+    pub task: u32,
     /// The distinct stack.
     pub stack: StackId,
 }
@@ -31,8 +31,8 @@ pub struct Timeline {
     select: Select,
     /// The samples that count.
     pub events: Vec<Event>,
-    /// Plain names of the contexts.
-    pub contexts: Vec<String>,
+    /// Plain names of the tasks.
+    pub tasks: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
     /// How many events are no longer provisional.
     certain: usize,
@@ -88,18 +88,18 @@ impl Consumer for Timeline {
         if !self.select.admits_sample(sample) || !self.select.admits_traits(sample.traits) {
             return;
         }
-        let context = match self.numbers.get(sample.context) {
+        let task = match self.numbers.get(sample.task) {
             Some(number) => *number,
             None => {
-                let number = self.contexts.len() as u32;
-                let name = unescape(sample.context);
-                self.contexts.push(visible(&String::from_utf8_lossy(&name)).into_owned());
-                self.numbers.insert(sample.context.to_vec(), number);
+                let number = self.tasks.len() as u32;
+                let name = unescape(sample.task);
+                self.tasks.push(visible(&String::from_utf8_lossy(&name)).into_owned());
+                self.numbers.insert(sample.task.to_vec(), number);
                 number
             }
         };
         let Sample { boot, cpu, tsc, stack, .. } = *sample;
-        self.events.push(Event { tsc, boot: boot as u32, cpu, context, stack });
+        self.events.push(Event { tsc, boot: boot as u32, cpu, task, stack });
     }
 
     fn commit(&mut self) {

@@ -130,7 +130,7 @@ fn a_sampler_in_step_with_the_work_is_caught() {
     for times in [1, 2, 5, 100] {
         let ticks = fixed_times(&mut random);
         let verdict = sampled(&ticks, |tsc| place_in_loop(tsc + PERIOD / 3, PERIOD / times));
-        assert!(matches!(verdict, Verdict::FixedGaps { part } if part > 0.99), "{times}: {verdict:?}");
+        assert!(matches!(verdict, Verdict::FixedInterval { part } if part > 0.99), "{times}: {verdict:?}");
     }
 }
 
@@ -140,6 +140,6 @@ fn ticks_that_were_left_out_change_nothing() {
     let mut times = fixed_times(&mut random);
     times.retain(|_| random.below(3) > 0);
     assert!(matches!(sampled(&times, |tsc| place_in_loop(tsc, PERIOD * 3)), Verdict::InStep { parts: 3 | 6 }));
-    assert!(matches!(sampled(&times, |_| random.below(9) << 12), Verdict::FixedGaps { .. }));
+    assert!(matches!(sampled(&times, |_| random.below(9) << 12), Verdict::FixedInterval { .. }));
     assert_eq!(sampled(&times[..100], |_| 0), Verdict::TooFew);
 }

@@ -38,13 +38,13 @@ fn each_damage_costs_itself_and_is_named_with_its_line() {
         ("tsc-too-large", b"a 0 ffffffffffffffff0 ffffffff80001000\n", ":2: tsc is too large"),
         ("signed", b"a 0 +1 ffffffff80001000\n", ":2: tsc is not a plain"),
         ("prefixed", b"a 0 1 0xffffffff80001000\n", ":2: address is not a plain"),
-        ("context-with-space", b"a b 0 1 ffffffff80001000\n", ""),
+        ("task-with-space", b"a b 0 1 ffffffff80001000\n", ""),
     ];
     for (name, bad, message) in cases {
         let done = fold(&[], &[GOOD, bad, GOOD].concat(), SYMS, name);
         assert_eq!(done.status.code(), Some(0), "{name}");
         let out = text(&done.stdout);
-        assert!(out.starts_with("kmain 2\n") || *name == "context-with-space", "{name}: {out}");
+        assert!(out.starts_with("kmain 2\n") || *name == "task-with-space", "{name}: {out}");
         assert!(text(&done.stderr).contains(message), "{name}: {}", text(&done.stderr));
         let strict = fold(&["--strict"], &[GOOD, bad, GOOD].concat(), SYMS, name);
         assert_eq!(strict.status.code(), Some(if message.is_empty() { 0 } else { 1 }), "{name}");

@@ -24,26 +24,26 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
     let task: String = ODD.bytes().chain(*b"\n").map(|byte| format!("%{byte:02x}")).collect();
     let samples: String =
         (0..50).map(|tsc| format!("{task} 0 {:x} ffffffff80002010 ffffffff80001020\n", tsc * 1000)).collect();
-    let head = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot {ODD}\n# way {ODD}\n");
+    let head = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot {ODD}\n# trigger {ODD}\n");
     let names = format!(
-        "# batch cpu=meta from=0 to=9\n# mark tsc=5 name={task}\n# events tsc=f cpu=0 faults=1 context={task}\n# end cpu=meta to=9\n"
+        "# batch cpu=meta from=0 to=9\n# mark tsc=5 name={task}\n# events tsc=f cpu=0 faults=1 task={task}\n# end cpu=meta to=9\n"
     );
     let broken = format!("# batch cpu={ODD} from=1 to=x\n# image load={ODD}\n");
     let profile = file("profile", &format!("{head}{names}{samples}{broken}"));
     let commands: [&[&str]; 14] = [
-        &["folded", "--by", "context", &profile, &syms],
-        &["flamegraph", "--by", "context", "--title", ODD, &profile, &syms],
-        &["report", "--by", "context", &profile, &syms],
-        &["report", "--by", "context", "--tree", "callees", &profile, &syms],
+        &["folded", "--by", "task", &profile, &syms],
+        &["flamegraph", "--by", "task", "--title", ODD, &profile, &syms],
+        &["report", "--by", "task", &profile, &syms],
+        &["report", "--by", "task", "--tree", "callees", &profile, &syms],
         &["script", "--user", &profile, &syms],
         &["info", &profile],
         &["export", "--to", "speedscope", &profile, &syms],
         &["export", "--to", "firefox", &profile, &syms],
         &["export", "--to", "perfetto", &profile, &syms],
         &["heatmap", &profile, &syms],
-        &["top", "--once", "--by", "context", &profile, &syms],
+        &["top", "--once", "--by", "task", &profile, &syms],
         &["doctor", &profile, &syms],
-        &["diff", "--by", "context", &profile, &profile, "--syms", &syms],
+        &["diff", "--by", "task", &profile, &profile, "--syms", &syms],
         &["folded", &profile, ODD],
     ];
     let is_odd = |letter: &char| (letter.is_control() && !"\n\t".contains(*letter)) || *letter == '\u{fffe}';
@@ -58,6 +58,6 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
     let script = String::from_utf8(run(&["script", "-q", "--user", &profile, &syms]).stdout).expect("is text");
     // A sample is a line, a line for each frame, and an empty one.
     assert_eq!(script.lines().count(), 50 * 4, "{script}");
-    let folded = run(&["-q", "--by", "context", &profile, &syms]).stdout;
+    let folded = run(&["-q", "--by", "task", &profile, &syms]).stdout;
     assert_eq!(String::from_utf8_lossy(&folded).lines().count(), 1);
 }

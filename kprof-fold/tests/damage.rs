@@ -19,7 +19,7 @@ const DELIVERED: u64 = 103 * CPUS;
 /// A profile as `profiled` writes it, as one piece for each part: header, batches of names and samples, accounts.
 fn pieces() -> Vec<String> {
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n# anchor kmain=ffffffff80001000\n";
-    let names = "# batch cpu=meta from=0 to=10\n# context id=5 name=a\n# end cpu=meta to=10\n";
+    let names = "# batch cpu=meta from=0 to=10\n# task id=5 name=a\n# end cpu=meta to=10\n";
     let mut pieces = vec![head.to_owned(), names.to_owned()];
     let mut counts = [(0, 0, 0); CPUS as usize];
     for samples in BATCHES {
@@ -31,7 +31,7 @@ fn pieces() -> Vec<String> {
             let idle = *ticks - *recorded;
             let mut piece =
                 format!("# batch cpu={cpu} from={from} to={to} first-tick={first} last-tick={ticks} taken={ticks} ");
-            piece += &format!("merged=0 user=0 idle={idle} lost-full=0 recorded={recorded}\n");
+            piece += &format!("coalesced=0 user=0 idle={idle} lost-full=0 recorded={recorded}\n");
             for sample in 0..samples {
                 piece += &format!("a {cpu} {:x} ffffffff80002010 ffffffff80001020\n", first + sample);
             }
@@ -40,7 +40,7 @@ fn pieces() -> Vec<String> {
     }
     for (cpu, (position, ticks, recorded)) in counts.iter().enumerate() {
         pieces.push(format!(
-            "# account cpu={cpu} sent={ticks} taken={ticks} merged=0 user=0 idle={} lost-full=0 recorded={recorded} \
+            "# account cpu={cpu} sent={ticks} taken={ticks} coalesced=0 user=0 idle={} lost-full=0 recorded={recorded} \
              delivered={recorded} overwritten=0 in-ring=0 position-out={position}\n",
             ticks - recorded
         ));

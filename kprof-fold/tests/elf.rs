@@ -175,7 +175,7 @@ fn annotate_says_when_places_are_rough() {
     for (header, note) in [
         ("# accel tcg\n", "places are rough (multi-threaded TCG)"),
         ("# clock instructions\n", "time is counted in instructions"),
-        ("# way ipi\n", "time with interrupts off appears at the instruction that turns them on"),
+        ("# trigger ipi\n", "time with interrupts off appears at the instruction that turns them on"),
     ] {
         let (_, text, said) = annotate(header);
         assert!(

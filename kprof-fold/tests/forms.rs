@@ -14,7 +14,7 @@ const K: u64 = 0xffff_ffff_8000_0000;
 const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t mm::map\n";
 const HEADER: &str = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n";
 const META: &str =
-    "# batch cpu=meta from=0 to=10\n# context id=5 name=a%20b\n# mark tsc=64 name=go\n# end cpu=meta to=10\n";
+    "# batch cpu=meta from=0 to=10\n# task id=5 name=a%20b\n# mark tsc=64 name=go\n# end cpu=meta to=10\n";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -67,7 +67,7 @@ fn binary() -> Vec<Vec<u8>> {
         payload.extend_from_slice(line.as_bytes());
         let mut delta = Delta::default();
         for (tick, (tsc, stack)) in batch.iter().enumerate() {
-            let times = Times { tick: tick as u64, tsc: *tsc, context: 5 };
+            let times = Times { tick: tick as u64, tsc: *tsc, task: 5 };
             delta.write(times, stack, |bytes| payload.extend_from_slice(bytes));
         }
         chunks.push(chunk(ChunkKind::Samples, batch.len() as u32, &payload));
@@ -89,7 +89,7 @@ const FOLDED: &str = "a b;kmain;[interrupt 33];mm::map 20\na b;kmain;mm::map 50\
 
 #[test]
 fn text_binary_and_serial_fold_to_the_same() {
-    let by = &["--strict", "--by", "context"];
+    let by = &["--strict", "--by", "task"];
     let noise = "\nkernel: something else\n";
     for (name, profile) in [
         ("same-text", text().into_bytes()),
@@ -135,7 +135,7 @@ fn a_damaged_serial_line_costs_itself_and_is_counted() {
     let sample = lines.iter().position(|line| line.contains("a%20b 1 64 ")).expect("the first sample");
     lines[sample] = lines[sample].replace(" 1 64 ", " 1 65 ");
     lines.remove(sample + 3);
-    let done = fold("damaged-serial", lines.concat().as_bytes(), &["--by", "context"], &[]);
+    let done = fold("damaged-serial", lines.concat().as_bytes(), &["--by", "task"], &[]);
     // The end of the batch says how many there were: the two are drawn.
     assert_eq!(out(&done), FOLDED.replace(" 50", " 48").replace("[lost] 1", "[lost] 3"));
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -241,7 +241,7 @@ fn pprof_samples_add_up_and_name_known_locations() {
     assert_eq!((profile.sample.len(), all, profile.function.len()), (3 + 1, 70, 3));
     let comment = &profile.string_table[profile.comment[0] as usize];
     assert_eq!(comment, "1 more samples were lost");
-    for name in ["kmain", "mm::map", "[interrupt 33]", "samples", "count", "context", "a b"] {
+    for name in ["kmain", "mm::map", "[interrupt 33]", "samples", "count", "task", "a b"] {
         assert!(profile.string_table.iter().any(|text| text == name), "{name}: {:?}", profile.string_table);
     }
 }

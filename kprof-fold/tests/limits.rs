@@ -13,8 +13,8 @@ fn profile(start: u64, account: &str) -> String {
     format!("{head}# load ffffffff80000000\n{batch}{}{}# end cpu=1 to=10 samples=2\n{account}", line(1), line(2))
 }
 
-const BALANCED: &str = "# account cpu=1 sent=3 taken=3 merged=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
-const UNBALANCED: &str = "# account cpu=1 sent=9 taken=3 merged=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
+const BALANCED: &str = "# account cpu=1 sent=3 taken=3 coalesced=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
+const UNBALANCED: &str = "# account cpu=1 sent=9 taken=3 coalesced=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
 
 #[inline(never)]
 fn sampled_function(value: u64) -> u64 {
@@ -109,11 +109,11 @@ fn a_claim_speaks_of_functions_that_exist_whether_they_were_sampled_or_not() {
     let diff = |claim: &str| run(&["diff", "-q", &file, &file, "--syms", &syms, "--fail-if", claim]);
     for (claim, code) in [
         ("mm::map > +2%", Some(0)),
-        ("own  mm::map > +2%", Some(0)),
+        ("self  mm::map > +2%", Some(0)),
         ("mm::unmap > +2%", Some(0)),
-        ("own mm::* > +2%", Some(0)),
+        ("self mm::* > +2%", Some(0)),
         ("mm::mapp > +2%", Some(2)),
-        ("own  own > +2%", Some(2)),
+        ("self  self > +2%", Some(2)),
     ] {
         let done = diff(claim);
         assert_eq!(done.status.code(), code, "{claim}: {}", String::from_utf8_lossy(&done.stderr));

@@ -50,7 +50,8 @@ impl Inputs {
         let start = start - symbols.elf.expect("is an ELF file").base + 0xffff_ffff_8000_0000;
         let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 1\n# hz 1000\n# load ffffffff80000000\n";
         let samples: String = (0..20).map(|tsc| format!("a 1 {tsc:x} {:x}\n", start + 1)).collect();
-        let account = "# account cpu=1 sent=20 taken=20 merged=0 user=0 idle=0 lost-full=0 recorded=20 delivered=20\n";
+        let account =
+            "# account cpu=1 sent=20 taken=20 coalesced=0 user=0 idle=0 lost-full=0 recorded=20 delivered=20\n";
         let text = format!("{head}# batch cpu=1 from=0 to=120\n{samples}# end cpu=1 to=120 samples=20\n{account}");
         fs::write(inputs.path("FILE"), text).expect("the test folder is writable");
         fs::write(inputs.path("SYMS"), format!("{start:x} T sampled\n")).expect("the test folder is writable");

@@ -1,4 +1,4 @@
-//! What the options change in tables and pictures: contexts, interrupts, generic instances, directions, lines.
+//! What the options change in tables and pictures: tasks, interrupts, generic instances, directions, lines.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -19,8 +19,8 @@ fn file(name: &str, text: &str) -> String {
 
 /// Contexts `init`, `work 1`, `work 2`; the last one with interrupts off.
 fn profile() -> String {
-    let line = |context: &str, tsc: u32, facts: &str, leaf: u64| {
-        format!("{context} 0 {tsc:x} {:x}{facts} {:x}\n", K + leaf + 0x10, K + 0x1020)
+    let line = |task: &str, tsc: u32, facts: &str, leaf: u64| {
+        format!("{task} 0 {tsc:x} {:x}{facts} {:x}\n", K + leaf + 0x10, K + 0x1020)
     };
     let off = " fffffffffffff001";
     [
@@ -48,11 +48,11 @@ fn out(name: &str, arguments: &[&str]) -> String {
 fn contexts_are_chosen_by_their_plain_names() {
     let push = "kmain;list::push::<alloc::vec::Vec<u8>> 2\n";
     let copy = "kmain;<u8 as Copy>::copy 1\n";
-    assert_eq!(out("context", &["--context", "work 1"]), push);
-    assert_eq!(out("context", &["--context", "work*"]), [copy, push].concat());
-    let both = out("context", &["--context", "init", "--context", "work 2"]);
+    assert_eq!(out("task", &["--task", "work 1"]), push);
+    assert_eq!(out("task", &["--task", "work*"]), [copy, push].concat());
+    let both = out("task", &["--task", "init", "--task", "work 2"]);
     assert_eq!(both, [copy, "kmain;list::push::<u8> 1\n"].concat());
-    assert_eq!(out("context", &["--context", "wor"]), "");
+    assert_eq!(out("task", &["--task", "wor"]), "");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn samples_with_interrupts_on_and_off_are_all_samples() {
 
 #[test]
 fn instances_of_a_generic_function_have_one_frame() {
-    assert_eq!(out("merged", &["--merge-generics"]), "kmain;<u8 as Copy>::copy 1\nkmain;list::push 3\n");
+    assert_eq!(out("coalesced", &["--merge-generics"]), "kmain;<u8 as Copy>::copy 1\nkmain;list::push 3\n");
 }
 
 /// Height and text of each frame of an SVG, by its title.

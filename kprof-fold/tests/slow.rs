@@ -67,9 +67,9 @@ fn line() -> impl Strategy<Value = String> {
         ),
     );
     prop_oneof![
-        6 => good.prop_map(|(context, cpu, tsc, stack)| format!("{context} {cpu:x} {tsc} {}", stack.join(" "))),
+        6 => good.prop_map(|(task, cpu, tsc, stack)| format!("{task} {cpu:x} {tsc} {}", stack.join(" "))),
         3 => (prop::sample::select(vec!["a", "", "b"]), number(0..10), number(0..18), proptest::collection::vec(word(), 0..6))
-            .prop_map(|(context, cpu, tsc, stack)| format!("{context} {cpu} {tsc} {}", stack.join(" "))),
+            .prop_map(|(task, cpu, tsc, stack)| format!("{task} {cpu} {tsc} {}", stack.join(" "))),
         1 => (0..3u32, 0..6u64, 0..6u64, 0..5u64)
             .prop_map(|(cpu, from, len, lost)| format!("# batch cpu={cpu} from={from} to={} lost-full={lost}", from + len)),
         2 => (0..3u32, 0..10u64).prop_map(|(cpu, to)| format!("# end cpu={cpu} to={to}")),

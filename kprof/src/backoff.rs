@@ -1,16 +1,16 @@
 //! Slower when sampling costs too much, and back again when it does not.
 //!
 //! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how often the rate is to be
-//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Context: sampler CPU.
+//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Runs in: sampler CPU.
 
 /// Own cost above which the rate is halved: 5 % of the time in which the CPUs are not halted.
-const MOST_OWN_PERCENT: u64 = 5;
+const MAX_SELF_PERCENT: u64 = 5;
 /// Merged ticks above which the rate is halved: 20 % of those sent.
-const MOST_MERGED_PERCENT: u64 = 20;
+const MAX_COALESCED_PERCENT: u64 = 20;
 /// The rate is doubled again when both are below a quarter of that: twice as fast must not be too fast at once.
 const QUIET: u64 = 4;
 /// Most halvings: 1000 Hz become 4.
-const MOST_HALVINGS: u32 = 8;
+const MAX_HALVINGS: u32 = 8;
 
 /// Sums over all sampled CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(crate) struct Cost {
     pub(crate) sent: u64,
     /// Ticks that found a CPU halted.
     pub(crate) halted: u64,
-    /// Ticks merged.
-    pub(crate) merged: u64,
+    /// Ticks coalesced.
+    pub(crate) coalesced: u64,
 }
 
 impl Cost {
@@ -35,12 +35,12 @@ impl Cost {
             own: self.own.saturating_sub(before.own),
             sent: self.sent.saturating_sub(before.sent),
             halted: self.halted.saturating_sub(before.halted),
-            merged: self.merged.saturating_sub(before.merged),
+            coalesced: self.coalesced.saturating_sub(before.coalesced),
         }
     }
 
-    /// How often the rate should be halved after a second of this cost; `on_merged`: merged ticks count.
-    pub(crate) fn halvings(self, now: u32, on_merged: bool) -> u32 {
+    /// How often the rate should be halved after a second of this cost; `on_coalesced`: coalesced ticks count.
+    pub(crate) fn halvings(self, now: u32, on_coalesced: bool) -> u32 {
         let above = |part: u64, whole: u64, percent: u64, divisor: u64| {
             u128::from(part) * 100 * u128::from(divisor) > u128::from(whole) * u128::from(percent)
         };
@@ -48,11 +48,11 @@ impl Cost {
         let ticks = u128::from(self.sent + self.halted).max(1);
         let awake = (u128::from(self.time) * u128::from(self.sent) / ticks) as u64;
         let costs_more_than_allowed_by = |divisor| {
-            above(self.own, awake, MOST_OWN_PERCENT, divisor)
-                || on_merged && above(self.merged, self.sent, MOST_MERGED_PERCENT, divisor)
+            above(self.own, awake, MAX_SELF_PERCENT, divisor)
+                || on_coalesced && above(self.coalesced, self.sent, MAX_COALESCED_PERCENT, divisor)
         };
         if costs_more_than_allowed_by(1) {
-            (now + 1).min(MOST_HALVINGS)
+            (now + 1).min(MAX_HALVINGS)
         } else if costs_more_than_allowed_by(QUIET) {
             now
         } else {
@@ -65,7 +65,7 @@ impl Cost {
 mod tests {
     use super::*;
 
-    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, halted: 0, merged: 10 };
+    const QUIET_SECOND: Cost = Cost { time: 1_000_000, own: 10_000, sent: 1000, halted: 0, coalesced: 10 };
 
     #[test]
     fn own_cost_above_five_percent_halves_the_rate() {
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn time_in_halted_cpus_dilutes_nothing() {
-        let half = Cost { sent: 500, halted: 500, merged: 0, ..QUIET_SECOND };
+        let half = Cost { sent: 500, halted: 500, coalesced: 0, ..QUIET_SECOND };
         assert_eq!(Cost { own: 25_001, ..half }.halvings(0, false), 1);
         assert_eq!(Cost { own: 25_000, ..half }.halvings(0, false), 0);
     }
 
     #[test]
-    fn merged_ticks_count_only_where_they_mean_something() {
-        let merging = Cost { merged: 201, ..QUIET_SECOND };
+    fn coalesced_ticks_count_only_where_they_mean_something() {
+        let merging = Cost { coalesced: 201, ..QUIET_SECOND };
         assert_eq!(merging.halvings(2, true), 3);
         assert_eq!(merging.halvings(2, false), 1);
     }

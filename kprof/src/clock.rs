@@ -1,6 +1,6 @@
 //! Time: what the TSC and the timer count, found out against a reference around a sleep.
 //!
-//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Context: boot CPU. The sleep must be
+//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Runs in: boot CPU. The sleep must be
 //! one that halts and is woken by the timer, not a loop that polls: only then the result is right under instruction
 //! counting too.
 //!
@@ -58,7 +58,7 @@ impl fmt::Display for BadSleep {
 }
 
 /// The least movement of the reference: an error of one count is a thousandth then.
-const LEAST_COUNTS: u64 = 1000;
+const MIN_COUNTS: u64 = 1000;
 
 impl Calibration {
     /// From the moments around a sleep of `timer_count` timer counts.
@@ -68,7 +68,7 @@ impl Calibration {
     pub fn of(before: Moment, after: Moment, reference: Reference, timer_count: u64) -> Result<Self, BadSleep> {
         let mask = u64::MAX >> (64 - reference.bits.clamp(1, 64));
         let counts = after.reference.wrapping_sub(before.reference) & mask;
-        if counts < LEAST_COUNTS {
+        if counts < MIN_COUNTS {
             return Err(BadSleep::Reference(counts));
         }
         let tsc = after.tsc.checked_sub(before.tsc).filter(|ticks| *ticks > 0).ok_or(BadSleep::Tsc)?;

@@ -1,6 +1,6 @@
 //! What the kernel decides at boot: way, rate, filter, clock, image. Plain data; no code runs here.
 //!
-//! In: the kernel's choices. Out: [`Setup`], handed to `Profiler::init`. Context: boot CPU.
+//! In: the kernel's choices. Out: [`Setup`], handed to `Profiler::init`. Runs in: boot CPU.
 
 use crate::CpuSlot;
 use core::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 /// How a core is reached. The data says which was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Way {
+pub enum Trigger {
     /// By NMI: sees everything, code with interrupts off too.
     #[default]
     Nmi = 0,
@@ -17,17 +17,17 @@ pub enum Way {
     /// Each core publishes where it is; the sampler reads that without interrupting anybody.
     Published = 2,
     /// By the CPU's own timer: for one CPU, and for the boot CPU until the sampler runs.
-    Own = 3,
+    Timer = 3,
 }
 
-impl Way {
+impl Trigger {
     /// Its name on the command line and in the data.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nmi => "nmi",
             Self::Ipi => "ipi",
             Self::Published => "published",
-            Self::Own => "self",
+            Self::Timer => "timer",
         }
     }
 }
@@ -67,24 +67,24 @@ pub enum Clock {
 /// The kernel's choices. Start from [`Config::new`] and change what differs.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The CPU that does nothing but sample, or `None` where every CPU samples itself ([`Way::Own`]).
+    /// The CPU that does nothing but sample, or `None` where every CPU samples itself ([`Trigger::Timer`]).
     pub sampler_cpu: Option<usize>,
     /// How the others are reached.
-    pub way: Way,
+    pub trigger: Trigger,
     /// Ticks per second, 1 to 100 000.
     pub hz: u32,
     /// Seed of the random gaps.
     pub seed: u64,
     /// Gaps are uniform within ±25 % of the period; `false`: fixed.
-    pub random_gaps: bool,
-    /// Keep samples of the idle context.
-    pub keep_idle: bool,
+    pub random_interval: bool,
+    /// Keep samples of the idle task.
+    pub include_idle: bool,
     /// Keep samples of user code.
-    pub keep_user: bool,
+    pub include_user: bool,
     /// Lower the rate when sampling costs too much.
     pub backoff: bool,
-    /// Whether merged ticks count for the backoff; `false` under multi-threaded emulation, where they merge anyway.
-    pub backoff_on_merged: bool,
+    /// Whether coalesced ticks count for the backoff; `false` under multi-threaded emulation, where they merge anyway.
+    pub backoff_on_coalesced: bool,
     /// Frames kept of each stack, 1 to 250.
     pub depth: u16,
     /// What a full ring does.
@@ -117,14 +117,14 @@ impl Config {
     pub const fn new() -> Self {
         Self {
             sampler_cpu: Some(0),
-            way: Way::Nmi,
+            trigger: Trigger::Nmi,
             hz: 1000,
             seed: 42,
-            random_gaps: true,
-            keep_idle: false,
-            keep_user: false,
+            random_interval: true,
+            include_idle: false,
+            include_user: false,
             backoff: false,
-            backoff_on_merged: true,
+            backoff_on_coalesced: true,
             depth: 64,
             mode: Mode::Drop,
             running: false,

@@ -1,6 +1,6 @@
 //! The CPUs that a signal is for: a view of the slots, so there is no greatest CPU number and no memory of its own.
 //!
-//! In: slots with their `due` flags. Out: CPU numbers. Context: the sampler CPU, inside [`crate::Kernel::signal`].
+//! In: slots with their `due` flags. Out: CPU numbers. Runs in: the sampler CPU, inside [`crate::Kernel::signal`].
 
 use crate::CpuSlot;
 

@@ -28,9 +28,9 @@ pub enum InitError {
     Text((u64, u64)),
     /// `Config::sampler_cpu` has no slot.
     SamplerCpu(usize),
-    /// `Config::sampler_cpu` is `None`, but only [`crate::Way::Own`] does without a sampler CPU.
+    /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] does without a sampler CPU.
     NoSampler,
-    /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Way::Own`].
+    /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,
     /// The meta memory is not a power of two of at least 1024 words.
     MetaMemory(BadMemory),

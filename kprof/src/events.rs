@@ -1,11 +1,11 @@
-//! Context switches, page faults and interrupts: how many on each CPU, and in which context.
+//! Context switches, page faults and interrupts: how many on each CPU, and in which task.
 //!
-//! In: one call for each event. Out: totals of a CPU since boot, for ctl; while sampling runs also counts by context,
-//! which the sampler writes into the meta stream once a second and `stop` at the end. Context: ordinary code and
-//! interrupts, never NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the
+//! In: one call for each event. Out: totals of a CPU since boot, for ctl; while sampling runs also counts by task,
+//! which the sampler writes into the meta stream once a second and `stop` at the end. Runs in: ordinary code and
+//! interrupts, never NMI. Bounded: a CPU tells [`TASKS`] tasks apart until the next time they are written; the
 //! others share one count.
 
-use crate::format::record::{EVENT_NAMES, Kind, OTHER_CONTEXTS};
+use crate::format::record::{EVENT_NAMES, Kind, OTHER_TASKS};
 use crate::kernel::Event;
 use crate::state::Shared;
 use crate::state::settings::State;
@@ -15,21 +15,21 @@ use core::fmt::Write;
 use core::sync::atomic::AtomicBool;
 
 /// Contexts that a CPU tells apart.
-const CONTEXTS: usize = 31;
+const TASKS: usize = 31;
 
 /// One CPU's counts.
 pub(crate) struct Events {
     totals: [AtomicU64; EVENT_NAMES.len()],
-    /// The last one is for all contexts that found no place.
-    contexts: [Counts; CONTEXTS + 1],
-    /// Counts are being taken: no place is given to another context.
+    /// The last one is for all tasks that found no place.
+    tasks: [Counts; TASKS + 1],
+    /// Counts are being taken: no place is given to another task.
     taking: AtomicBool,
 }
 
-/// The counts of one context on one CPU.
+/// The counts of one task on one CPU.
 struct Counts {
     /// Set by the CPU itself only, interrupts off, while nothing is counted here.
-    context: AtomicU64,
+    task: AtomicU64,
     events: [AtomicU64; EVENT_NAMES.len()],
 }
 
@@ -37,12 +37,9 @@ impl Events {
     pub(crate) const fn new() -> Self {
         Self {
             totals: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
-            contexts: [const {
-                Counts {
-                    context: AtomicU64::new(OTHER_CONTEXTS),
-                    events: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
-                }
-            }; CONTEXTS + 1],
+            tasks: [const {
+                Counts { task: AtomicU64::new(OTHER_TASKS), events: [const { AtomicU64::new(0) }; EVENT_NAMES.len()] }
+            }; TASKS + 1],
             taking: AtomicBool::new(false),
         }
     }
@@ -53,36 +50,36 @@ impl Events {
     }
 
     /// Counts one. This CPU, interrupts off.
-    fn add(&self, event: Event, context: Option<u64>) {
+    fn add(&self, event: Event, task: Option<u64>) {
         self.totals[event as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(counts) = context.and_then(|context| self.place(context)) {
+        if let Some(counts) = task.and_then(|task| self.place(task)) {
             // Release: who takes it sees whose place this is.
             counts.events[event as usize].fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Where a context is counted: its own place, else one where nothing is counted now, else that of all others.
-    fn place(&self, context: u64) -> Option<&Counts> {
-        let (others, places) = self.contexts.split_last()?;
-        let is_its_own = |place: &&Counts| place.context.load(Ordering::Relaxed) == context;
+    /// Where a task is counted: its own place, else one where nothing is counted now, else that of all others.
+    fn place(&self, task: u64) -> Option<&Counts> {
+        let (others, places) = self.tasks.split_last()?;
+        let is_its_own = |place: &&Counts| place.task.load(Ordering::Relaxed) == task;
         places.iter().find(is_its_own).or_else(|| {
             let is_free = |place: &&Counts| place.is_zero() && !self.taking.load(Ordering::SeqCst);
             let free = places.iter().find(is_free);
-            free.inspect(|place| place.context.store(context, Ordering::Relaxed)).or(Some(others))
+            free.inspect(|place| place.task.store(task, Ordering::Relaxed)).or(Some(others))
         })
     }
 
-    /// Takes all counts by context: context and counts go to `write`; what it could not write is kept. One taker at a
+    /// Takes all counts by task: task and counts go to `write`; what it could not write is kept. One taker at a
     /// time.
     fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
         self.taking.swap(true, Ordering::SeqCst);
-        for place in self.contexts.iter().filter(|place| !place.is_zero()) {
-            let context = place.context.load(Ordering::Acquire);
+        for place in self.tasks.iter().filter(|place| !place.is_zero()) {
+            let task = place.task.load(Ordering::Acquire);
             let counts = place.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
             // The CPU may have been giving the place away when `taking` was set, once. It was empty then, so what was
             // taken belongs to its new owner, and is taken the next time.
-            let is_still_its_own = place.context.load(Ordering::Acquire) == context;
-            if !is_still_its_own || !write(context, counts) {
+            let is_still_its_own = place.task.load(Ordering::Acquire) == task;
+            if !is_still_its_own || !write(task, counts) {
                 for (count, taken) in place.events.iter().zip(counts) {
                     count.fetch_add(taken, Ordering::Release);
                 }
@@ -99,34 +96,34 @@ impl Counts {
 }
 
 impl Shared {
-    /// Counts an event on `cpu`, which runs this, in the context that `context` names.
+    /// Counts an event on `cpu`, which runs this, in the task that `task` names.
     #[inline]
-    pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, context: impl FnOnce() -> u64) {
+    pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
         interrupts::without(|| {
             // A CPU without a ring is not sampled: the sampler's own.
             if let Some(slot) = self.ready.slot(cpu()).filter(|slot| slot.ring.get().is_some()) {
-                let context = (self.state() == State::Running).then(context);
-                slot.events.add(event, context);
+                let task = (self.state() == State::Running).then(task);
+                slot.events.add(event, task);
             }
         });
     }
 
-    /// Writes what was counted by context into the meta stream.
+    /// Writes what was counted by task into the meta stream.
     pub(crate) fn write_events(&self) {
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {
-            slot.events.take(|context, counts| {
+            slot.events.take(|task, counts| {
                 let mut text = heapless::String::<128>::new();
                 for (name, count) in EVENT_NAMES.iter().zip(counts) {
                     // Cannot overflow: three names of at most 16 bytes, three numbers of at most 20 digits.
                     let _ = write!(text, "{name}={count} ");
                 }
-                self.meta.put(Kind::Events, [context, cpu as u64, 0], text.trim_end())
+                self.meta.put(Kind::Events, [task, cpu as u64, 0], text.trim_end())
             });
         }
     }
 
-    /// Forgets what was counted by context before sampling began.
+    /// Forgets what was counted by task before sampling began.
     pub(crate) fn forget_events(&self) {
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         self.slots().iter().for_each(|slot| slot.events.take(|_, _| true));
@@ -139,8 +136,8 @@ mod tests {
 
     fn taken(events: &Events) -> Vec<(u64, [u64; 3])> {
         let mut all = Vec::new();
-        events.take(|context, counts| {
-            all.push((context, counts));
+        events.take(|task, counts| {
+            all.push((task, counts));
             true
         });
         all
@@ -149,25 +146,25 @@ mod tests {
     #[test]
     fn each_context_has_its_counts_and_they_are_taken_once() {
         let events = Events::new();
-        for (event, context) in [(Event::ContextSwitch, 7), (Event::PageFault, 9), (Event::PageFault, 7)] {
-            events.add(event, Some(context));
+        for (event, task) in [(Event::ContextSwitch, 7), (Event::PageFault, 9), (Event::PageFault, 7)] {
+            events.add(event, Some(task));
         }
         events.add(Event::Interrupt, None);
         assert_eq!(taken(&events), [(7, [1, 1, 0]), (9, [0, 1, 0])]);
         assert_eq!(taken(&events), []);
         let totals: Vec<u64> = events.totals().map(|(_, total)| total).collect();
-        assert_eq!(totals, [1, 2, 1], "totals also count what no context is known for, and are never taken");
+        assert_eq!(totals, [1, 2, 1], "totals also count what no task is known for, and are never taken");
     }
 
     #[test]
     fn contexts_without_a_place_share_one_and_places_are_used_again() {
         let events = Events::new();
-        (0..100).for_each(|context| events.add(Event::Interrupt, Some(context)));
+        (0..100).for_each(|task| events.add(Event::Interrupt, Some(task)));
         let first = taken(&events);
-        assert_eq!(first.len(), CONTEXTS + 1);
-        assert_eq!(first[CONTEXTS], (OTHER_CONTEXTS, [0, 0, 100 - CONTEXTS as u64]));
-        (100..110).for_each(|context| events.add(Event::Interrupt, Some(context)));
-        assert_eq!(taken(&events), (100..110).map(|context| (context, [0, 0, 1])).collect::<Vec<_>>());
+        assert_eq!(first.len(), TASKS + 1);
+        assert_eq!(first[TASKS], (OTHER_TASKS, [0, 0, 100 - TASKS as u64]));
+        (100..110).for_each(|task| events.add(Event::Interrupt, Some(task)));
+        assert_eq!(taken(&events), (100..110).map(|task| (task, [0, 0, 1])).collect::<Vec<_>>());
     }
 
     #[test]
@@ -187,21 +184,21 @@ mod tests {
         std::thread::scope(|scope| {
             // Contexts that never come again, each with as many events as its number says.
             scope.spawn(|| {
-                for context in 0..ROUNDS {
-                    (0..context % 3 + 1).for_each(|_| events.add(Event::Interrupt, Some(context)));
+                for task in 0..ROUNDS {
+                    (0..task % 3 + 1).for_each(|_| events.add(Event::Interrupt, Some(task)));
                 }
                 done.store(1, Ordering::Release);
             });
             loop {
                 let last = done.load(Ordering::Acquire) == 1;
-                taken(&events).into_iter().for_each(|(context, counts)| *all.entry(context).or_default() += counts[2]);
+                taken(&events).into_iter().for_each(|(task, counts)| *all.entry(task).or_default() += counts[2]);
                 if last {
                     break;
                 }
             }
         });
-        assert_eq!(all.values().sum::<u64>(), (0..ROUNDS).map(|context| context % 3 + 1).sum::<u64>());
-        let wrong = all.iter().find(|(context, count)| **context != OTHER_CONTEXTS && **count > *context % 3 + 1);
+        assert_eq!(all.values().sum::<u64>(), (0..ROUNDS).map(|task| task % 3 + 1).sum::<u64>());
+        let wrong = all.iter().find(|(task, count)| **task != OTHER_TASKS && **count > *task % 3 + 1);
         assert_eq!(wrong, None);
     }
 }

@@ -1,4 +1,4 @@
-//! The seam: what a kernel tells the profiler, and in which context it is asked.
+//! The seam: what a kernel tells the profiler, and in which task it is asked.
 //!
 //! In: the kernel's implementation of [`Kernel`]. Out: facts about CPUs, stacks, text and time. Every function says who
 //! calls it; those called in NMI context must not take a lock, allocate, print, fault or loop without bound.
@@ -23,7 +23,7 @@ use core::ops::Range;
 ///   (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds `address`.)
 /// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
 ///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when no
-///   CPU can still be in an NMI, or a look of [`crate::Way::Published`], that began before the answer became no.
+///   CPU can still be in an NMI, or a look of [`crate::Trigger::Published`], that began before the answer became no.
 /// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
 ///   page
 ///   that the range touches is ordinary memory, mapped and readable for ever.
@@ -33,7 +33,7 @@ use core::ops::Range;
 /// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
 ///   range
 ///   that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another use, since.
-/// - Functions marked "Context: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
+/// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
 ///   NMI
 ///   lets the next NMI in, on the same stack.
 ///
@@ -41,21 +41,21 @@ use core::ops::Range;
 pub unsafe trait Kernel: Sync + 'static {
     /// The number of the CPU that runs this, from 0.
     ///
-    /// Context: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
+    /// Runs in: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
     /// NMI's own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
     fn cpu(&self) -> usize;
 
-    /// Sends an NMI (or, with [`crate::Way::Ipi`], the fixed interrupt) to each CPU of the set.
+    /// Sends an NMI (or, with [`crate::Trigger::Ipi`], the fixed interrupt) to each CPU of the set.
     ///
-    /// Context: the sampler CPU, ordinary code, interrupts as the kernel left them (until the sampler runs: its timer
+    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them (until the sampler runs: its timer
     /// interrupt, where the boot is sampled). [`CpuSet::all_others`] says when the
     /// APIC's "all but me" shorthand does the same as one message for each.
     fn signal(&self, cpus: &CpuSet<'_>);
 
     /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at
-    /// once and it sleeps on, undisturbed (with `keep idle`, and for the ways that signal nobody, this is not asked).
+    /// once and it sleeps on, undisturbed (with `include idle`, and for the ways that signal nobody, this is not asked).
     ///
-    /// Context: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
+    /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
     /// in every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every
     /// tick: right too, but virtual CPUs that share the host's cores get in each other's way.
     fn is_halted(&self, cpu: usize) -> bool {
@@ -65,24 +65,24 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
     ///
-    /// Context: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without
+    /// Runs in: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without
     /// locks. Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
     ///
-    /// Context: NMI. Asked only for addresses that the main text range does not hold.
+    /// Runs in: NMI. Asked only for addresses that the main text range does not hold.
     fn is_text(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// The running context and whether it is this CPU's idle one. Context: NMI, also in the middle of a switch.
-    fn context(&self) -> Context;
+    /// The running task and whether it is this CPU's idle one. Runs in: NMI, also in the middle of a switch.
+    fn task(&self) -> Task;
 
     /// One word of user memory, or `None`: never faults (walk the page tables by software), whatever `address` is.
     ///
-    /// Context: NMI, the user's address space is loaded. The default gives up user frames.
+    /// Runs in: NMI, the user's address space is loaded. The default gives up user frames.
     fn read_user(&self, address: u64) -> Option<u64> {
         let _ = address;
         None
@@ -92,20 +92,20 @@ pub unsafe trait Kernel: Sync + 'static {
     /// system call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or
     /// the user's, so the chain of frame pointers would leave out the interrupted function and nothing would show it.
     ///
-    /// Context: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
+    /// Runs in: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
     /// `false` for every address is right only where no sample is taken inside a stub: all stubs run with interrupts
     /// off, and the trigger is no NMI.
     fn is_entry_code(&self, address: u64) -> bool;
 
     /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function.
     /// Where that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
-    /// [`Kernel::border`] says how it goes on.
+    /// [`Kernel::caller_entry_frame`] says how it goes on.
     const MARKED_ENTRIES: bool = false;
 
     /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not
     /// known; the sample's callers are then left out, and it is marked as truncated.
     ///
-    /// Context: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
+    /// Runs in: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let _ = at;
         None
@@ -114,25 +114,25 @@ pub unsafe trait Kernel: Sync + 'static {
     /// For kernels whose entry stubs leave no marker word: where the interrupted registers are, for the stub that
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
-    /// Context: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address
+    /// Runs in: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address
     /// of the pair `[saved rbp, return_address]`.
-    fn border(&self, return_address: u64, frame_pointer: u64) -> Option<Border> {
+    fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
         let _ = (return_address, frame_pointer);
         None
     }
 
-    /// For [`crate::Way::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
+    /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
     ///
-    /// Context: the sampler CPU; that CPU goes on running.
+    /// Runs in: the sampler CPU; that CPU goes on running.
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let _ = (cpu, address);
         None
     }
 
-    /// For [`crate::Way::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. Must
+    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. Must
     /// survive that the stack is unmapped meanwhile.
     ///
-    /// Context: the sampler CPU.
+    /// Runs in: the sampler CPU.
     ///
     /// # Safety
     /// `address` is a multiple of 8, and the word lies in a range that [`Kernel::foreign_stack_range`] has returned for
@@ -144,22 +144,22 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer; earlier wake-ups are fine.
     ///
-    /// Context: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
+    /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
     /// A ring is a quarter full: wake those who wait in `wait MS`.
     ///
-    /// Context: the sampler CPU, ordinary code; with [`crate::Way::Own`] the timer's interrupt. The default does
+    /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
     /// nothing: the daemon polls.
     fn wake_reader(&self) {}
 }
 
 /// What runs on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Context {
-    /// An id that no other context ever had or will have.
+pub struct Task {
+    /// An id that no other task ever had or will have.
     pub id: u64,
-    /// Whether it is the idle context of its CPU.
+    /// Whether it is the idle task of its CPU.
     pub idle: bool,
 }
 
@@ -184,7 +184,7 @@ pub struct Registers {
 /// What an entry stub saved, in the kernel's own form: the usual sample needs four of the registers, and only these are
 /// read then.
 pub trait Interrupted {
-    /// The registers. Context: NMI; to be inlined.
+    /// The registers. Runs in: NMI; to be inlined.
     fn registers(&self) -> Registers;
 }
 
@@ -215,9 +215,9 @@ pub enum EntryFrame {
     },
 }
 
-/// A border found by [`Kernel::border`].
+/// A border found by [`Kernel::caller_entry_frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Border {
+pub struct CallerEntryFrame {
     /// Interrupt, exception or syscall.
     pub marker: Marker,
     /// The address of the saved RIP, lowest word of the hardware frame.
@@ -226,7 +226,7 @@ pub struct Border {
     pub rbp: u64,
 }
 
-/// Where a CPU is, in one word, for [`crate::Way::Published`].
+/// Where a CPU is, in one word, for [`crate::Trigger::Published`].
 ///
 /// An entry is known by its frame, which its stub leaves on the stack: `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`,
 /// lowest address first (docs/porting.md, step 3). It stays where it is until the CPU publishes another place.
@@ -282,7 +282,7 @@ impl Published {
 pub enum Outcome {
     /// A sample is in the ring.
     Sampled,
-    /// A tick, not kept: user code or the idle context, by the filter.
+    /// A tick, not kept: user code or the idle task, by the filter.
     Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
@@ -300,14 +300,14 @@ pub struct ControlDone {
     /// minute.
     pub wait_ms: Option<u64>,
     /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
-    /// [`crate::Profiler::context_name`] for each context that lives now, and [`crate::Profiler::image`] for each
+    /// [`crate::Profiler::task_name`] for each task that lives now, and [`crate::Profiler::image`] for each
     /// module.
     pub is_claim: bool,
 }
 
 /// What [`crate::Profiler::on_timer`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnTick {
+pub struct TimerTick {
     /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
     pub outcome: Outcome,
     /// When the next tick is due, from now: the timer should come about then, later is harmless.
@@ -318,7 +318,7 @@ pub struct OwnTick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Event {
-    /// The scheduler switched contexts.
+    /// The scheduler switched tasks.
     ContextSwitch = 0,
     /// A page fault.
     PageFault = 1,

@@ -44,13 +44,11 @@ mod events;
 #[cfg(feature = "profiling")]
 mod export;
 #[cfg(feature = "profiling")]
-mod gaps;
-#[cfg(feature = "profiling")]
 mod handler;
 #[cfg(feature = "profiling")]
-mod names;
+mod intervals;
 #[cfg(feature = "profiling")]
-mod own;
+mod names;
 #[cfg(feature = "profiling")]
 mod patience;
 #[cfg(feature = "profiling")]
@@ -66,6 +64,8 @@ mod state;
 #[cfg(feature = "profiling")]
 mod sync;
 #[cfg(feature = "profiling")]
+mod timer;
+#[cfg(feature = "profiling")]
 mod unwind;
 #[cfg(feature = "profiling")]
 mod x86_64;
@@ -73,7 +73,7 @@ mod x86_64;
 #[cfg(not(feature = "profiling"))]
 mod slot_off;
 
-pub use config::{Clock, Config, Mode, Setup, Way};
+pub use config::{Clock, Config, Mode, Setup, Trigger};
 pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
@@ -81,8 +81,8 @@ pub use errors::{
 pub use files::{ControlFile, StreamFile};
 pub use format::serial::Bytes;
 pub use kernel::{
-    Border, Context, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OwnTick, Published,
-    Registers,
+    CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published,
+    Registers, Task, TimerTick,
 };
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;

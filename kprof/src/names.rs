@@ -13,9 +13,9 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 impl Shared {
-    /// Names a context, at its birth or when its name changes.
-    pub(crate) fn context_name(&self, id: u64, name: &str) {
-        self.meta.put_or_lose(Kind::ContextName, [id, 0, 0], name);
+    /// Names a task, at its birth or when its name changes.
+    pub(crate) fn task_name(&self, id: u64, name: &str) {
+        self.meta.put_or_lose(Kind::TaskName, [id, 0, 0], name);
     }
 
     /// Tells of a code image: the kernel once, a module when it is loaded.
@@ -42,19 +42,19 @@ impl Shared {
 
     /// Writes down the values of these choices.
     pub(crate) fn note_choices(&self, keys: Key, choices: &Choices) {
-        let keep = |keep| if keep { "keep" } else { "drop" };
+        let verb = |yes| if yes { "include" } else { "exclude" };
         for key in keys.iter() {
             match key {
                 Key::HZ => self.note_setting(format_args!("hz {}", choices.hz)),
                 Key::INTERVAL => {
                     self.note_setting(format_args!(
-                        "gaps {}",
+                        "interval {}",
                         if choices.random_interval { "random" } else { "fixed" }
                     ));
                 }
                 Key::SEED => self.note_setting(format_args!("seed {}", choices.seed)),
-                Key::IDLE => self.note_setting(format_args!("{} idle", keep(choices.keep_idle))),
-                Key::USER => self.note_setting(format_args!("{} user", keep(choices.keep_user))),
+                Key::IDLE => self.note_setting(format_args!("{} idle", verb(choices.include_idle))),
+                Key::USER => self.note_setting(format_args!("{} user", verb(choices.include_user))),
                 Key::BACKOFF => {
                     self.note_setting(format_args!("backoff {}", if choices.backoff { "on" } else { "off" }));
                 }
@@ -72,7 +72,7 @@ impl Shared {
 
     /// Writes all settings down, for a reader that may have missed their changes.
     pub(crate) fn note_all(&self) {
-        self.note_setting(format_args!("way {}", self.trigger().name()));
+        self.note_setting(format_args!("trigger {}", self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
         self.note_cpus();
     }

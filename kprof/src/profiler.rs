@@ -8,16 +8,17 @@
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
 use crate::files::{ControlFile, StreamFile};
-use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, OwnTick, Registers};
+use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers, TimerTick};
 use crate::publisher::Publisher;
 #[cfg(feature = "profiling")]
 use crate::{
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    export, handler, own, sampler, setup,
+    export, handler, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
+    timer,
 };
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -89,15 +90,15 @@ impl<K: Kernel> Profiler<K> {
         feature!(sampler::run(&self.instance, cpu); else ());
     }
 
-    /// One timer interrupt of a CPU that samples itself ([`crate::Way::Own`], and every CPU until the sampler runs).
+    /// One timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the sampler runs).
     ///
     /// Runs in: the timer's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> OwnTick {
-        feature!(own::on_timer(&self.instance, at); else OwnTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
+    pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> TimerTick {
+        feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// The handler: to be called by the NMI entry (with [`crate::Way::Ipi`], by that interrupt's entry) with what it
+    /// The handler: to be called by the NMI entry (with [`crate::Trigger::Ipi`], by that interrupt's entry) with what it
     /// interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
     #[inline]
     pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
@@ -130,7 +131,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Stops sampling, and returns when every tick sent has been taken. Runs in: ordinary code on any CPU; with
-    /// [`crate::Way::Ipi`] interrupts must be on. Waits at most 3 s for other changes and 1 s for ticks.
+    /// [`crate::Trigger::Ipi`] interrupts must be on. Waits at most 3 s for other changes and 1 s for ticks.
     ///
     /// # Errors
     /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped all the same), or another change did
@@ -140,17 +141,17 @@ impl<K: Kernel> Profiler<K> {
         feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))
     }
 
-    /// Counts an event on the CPU that runs this, in the context that [`Kernel::context`] names now. Runs in: any but
+    /// Counts an event on the CPU that runs this, in the task that [`Kernel::task`] names now. Runs in: any but
     /// NMI.
     #[inline]
     pub fn count(&self, event: Event) {
-        feature!(self.instance.shared.count(event, || self.instance.kernel.cpu(), || self.instance.kernel.context().id); else ());
+        feature!(self.instance.shared.count(event, || self.instance.kernel.cpu(), || self.instance.kernel.task().id); else ());
     }
 
-    /// Names a context, at its birth or when its name changes. Runs in: ordinary code.
+    /// Names a task, at its birth or when its name changes. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn context_name(&self, id: u64, name: &str) {
-        feature!(self.instance.shared.context_name(id, name); else ());
+    pub fn task_name(&self, id: u64, name: &str) {
+        feature!(self.instance.shared.task_name(id, name); else ());
     }
 
     /// Tells of a code image: the kernel once, a module when it is loaded. Runs in: ordinary code.

@@ -4,7 +4,7 @@
 //! kernel entry and exit; it must stay a few instructions. The folder `published/` has the other side.
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
-use crate::kernel::{Context, Published};
+use crate::kernel::{Published, Task};
 #[cfg(feature = "profiling")]
 use crate::published::cell::PublishedCell;
 
@@ -22,24 +22,24 @@ impl Publisher {
     }
 
     /// Publishes where this core is now, and returns what it published before, which is published again when the entry
-    /// is left (and when a context that was switched from runs again). Three instructions.
+    /// is left (and when a task that was switched from runs again). Three instructions.
     ///
-    /// Context: the Rust half of every entry stub, first thing and last thing, and the scheduler; on the core itself,
+    /// Runs in: the Rust half of every entry stub, first thing and last thing, and the scheduler; on the core itself,
     /// interrupts off.
     #[inline(always)]
     pub fn publish(&self, place: Published) -> Published {
         feature!(Published::from_word(self.cell.replace(place.word())); else Published::THREAD)
     }
 
-    /// Publishes the context that runs from here on, in the kernel by no entry ([`Published::THREAD`]), and returns the
+    /// Publishes the task that runs from here on, in the kernel by no entry ([`Published::THREAD`]), and returns the
     /// place of the one before.
     ///
-    /// Context: as [`Publisher::publish`]; where the scheduler switches, where a program becomes another one, and once
+    /// Runs in: as [`Publisher::publish`]; where the scheduler switches, where a program becomes another one, and once
     /// on each core when it begins to schedule.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
-    pub fn publish_context(&self, context: Context) -> Published {
+    pub fn publish_task(&self, task: Task) -> Published {
         feature!(
-            Published::from_word(self.cell.switch(Published::THREAD.word(), context.id, context.idle));
+            Published::from_word(self.cell.switch(Published::THREAD.word(), task.id, task.idle));
             else Published::THREAD
         )
     }

@@ -7,10 +7,10 @@
 
 use crate::backoff::Cost;
 use crate::clock;
-use crate::config::{Config, Way};
+use crate::config::{Config, Trigger};
 use crate::control::undo_expired_lease;
 use crate::cpu_set::CpuSet;
-use crate::gaps::Gaps;
+use crate::intervals::Intervals;
 use crate::kernel::Kernel;
 use crate::ring::Ring;
 use crate::state::settings::State;
@@ -35,9 +35,9 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     if shared.has_sampler.swap(true, Ordering::AcqRel) {
         return;
     }
-    shared.set_trigger(config.way);
-    shared.note_setting(format_args!("way {}", shared.trigger().name()));
-    let mut gaps = Gaps::new(shared.live.seed());
+    shared.set_trigger(config.trigger);
+    shared.note_setting(format_args!("trigger {}", shared.trigger().name()));
+    let mut intervals = Intervals::new(shared.live.seed());
     let mut seed = shared.live.seed();
     let (mut deadline, mut has_slept) = (None, false);
     let mut second = Second { end: 0, last: tsc::read(), time: 0, total: Cost::default() };
@@ -49,8 +49,8 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             wake_if_due(kernel, shared, now);
         }
         each_second(shared, &mut second, config);
-        // With the way `self` the CPUs tick for themselves; here is only the reader to wake.
-        let own = config.way == Way::Own;
+        // With the trigger `self` the CPUs tick for themselves; here is only the reader to wake.
+        let own = config.trigger == Trigger::Timer;
         if own || shared.state() != State::Running {
             if !own {
                 signal_pending(instance, cpu);
@@ -61,7 +61,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
         }
         let newest_seed = shared.live.seed();
         if newest_seed != seed {
-            (seed, gaps) = (newest_seed, Gaps::new(newest_seed));
+            (seed, intervals) = (newest_seed, Intervals::new(newest_seed));
         }
         let now = tsc::read();
         match deadline.filter(|at| is_plausible(*at, now, period(shared, config.tsc_hz))) {
@@ -75,7 +75,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
                 if before.is_some() {
                     send_tick(instance, cpu);
                 }
-                let (gap, sent) = (gap(shared, &mut gaps, config.tsc_hz), tsc::read());
+                let (gap, sent) = (gap(shared, &mut intervals, config.tsc_hz), tsc::read());
                 deadline = Some(after(before.unwrap_or(sent), gap, sent));
                 has_slept = false;
             }
@@ -101,7 +101,7 @@ pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     shared.sending.store(true, Ordering::SeqCst);
     // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
     if shared.state() == State::Running {
-        let spares_halted = shared.trigger() != Way::Published && !shared.settings().keep_idle();
+        let spares_halted = shared.trigger() != Trigger::Published && !shared.settings().include_idle();
         let number = |cpu: usize, slot: &CpuSlot| {
             if cpu == me || !slot.takes_ticks() {
                 return false;
@@ -141,7 +141,7 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     if !any {
         return;
     }
-    if shared.trigger() != Way::Published {
+    if shared.trigger() != Trigger::Published {
         return kernel.signal(&CpuSet::due(shared.slots(), all_others));
     }
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
@@ -149,7 +149,7 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     }
 }
 
-/// Once a second: writes down what was counted by context, undoes a lease that has ended, looks at the cost, and
+/// Once a second: writes down what was counted by task, undoes a lease that has ended, looks at the cost, and
 /// changes the rate if need be.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let now = tsc::read();
@@ -171,7 +171,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let is_first = core::mem::replace(&mut second.end, now + config.tsc_hz) == 0;
     let before = shared.live.halvings.load(Ordering::Relaxed);
     let on = shared.live.backoff() && !is_first;
-    let after = if on { spent.halvings(before, config.backoff_on_merged) } else { 0 };
+    let after = if on { spent.halvings(before, config.backoff_on_coalesced) } else { 0 };
     if after != before {
         shared.live.halvings.store(after, Ordering::Relaxed);
         shared.note_setting(format_args!("hz {}", shared.live.hz_now()));
@@ -183,8 +183,8 @@ fn total_cost(shared: &Shared, time: u64) -> Cost {
     let mut cost = Cost { time, ..Cost::default() };
     for slot in shared.slots() {
         let counters = &slot.handler.counters;
-        cost.own += counters.own_tsc.get();
-        cost.merged += counters.merged.get();
+        cost.own += counters.self_tsc.get();
+        cost.coalesced += counters.coalesced.get();
         cost.sent += slot.sampler.tick.load(Ordering::Relaxed);
         cost.halted += slot.sampler.halted.get();
     }
@@ -196,8 +196,8 @@ fn period(shared: &Shared, tsc_hz: u64) -> u64 {
     (tsc_hz / shared.live.hz_now()).max(1)
 }
 
-pub(crate) fn gap(shared: &Shared, gaps: &mut Gaps, tsc_hz: u64) -> u64 {
-    gaps.next(period(shared, tsc_hz), shared.live.random_interval())
+pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u64 {
+    intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
 /// Tells the kernel once when a ring passes a quarter, while somebody waits. (A look reads a line of each CPU's ring,

@@ -3,7 +3,7 @@
 //! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or what is wrong with them. Runs in: ordinary
 //! code; `init` on the boot CPU, `register` on the CPU concerned.
 
-use crate::config::{Config, Setup, Way};
+use crate::config::{Config, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, RegisterError};
 use crate::state::Shared;
 use core::mem::MaybeUninit;
@@ -30,7 +30,7 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
             return (&[], config);
         }
         if config.boot == 0 {
-            config.boot = crate::gaps::Gaps::new(crate::x86_64::tsc::read()).word() | 1;
+            config.boot = crate::intervals::Intervals::new(crate::x86_64::tsc::read()).word() | 1;
         }
         shared.begin(&config);
         (slots, config)
@@ -46,8 +46,10 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
         Config { tsc_hz: 0, .. } => InitError::TscHz,
         Config { text, .. } if text.0 >= text.1 => InitError::Text(*text),
         Config { sampler_cpu: Some(cpu), .. } if *cpu >= slots => InitError::SamplerCpu(*cpu),
-        Config { sampler_cpu: None, way, .. } if *way != Way::Own => InitError::NoSampler,
-        Config { sampler_cpu: Some(_), way, .. } if *way != Way::Own && slots == 1 => InitError::OnlySampler,
+        Config { sampler_cpu: None, trigger, .. } if *trigger != Trigger::Timer => InitError::NoSampler,
+        Config { sampler_cpu: Some(_), trigger, .. } if *trigger != Trigger::Timer && slots == 1 => {
+            InitError::OnlySampler
+        }
         _ => return Ok(()),
     };
     Err(error)

@@ -11,18 +11,18 @@ use core::ops::Range;
 use kprof::format::marker::Marker;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
 use kprof::{
-    Config, Context, ControlFile, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, StreamFile,
+    Config, ControlFile, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, StreamFile, Task,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// A kernel whose handler may be interrupted by another NMI, and whose contexts come and go.
+/// A kernel whose handler may be interrupted by another NMI, and whose tasks come and go.
 struct Model;
 
 static CPU: AtomicUsize = AtomicUsize::new(1);
-static CONTEXT: AtomicU64 = AtomicU64::new(0);
+static TASK: AtomicU64 = AtomicU64::new(0);
 /// An NMI comes inside the next handler.
 static NESTS: AtomicBool = AtomicBool::new(false);
 /// What it was.
@@ -41,12 +41,12 @@ unsafe impl Kernel for Model {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
+    fn task(&self) -> Task {
         if NESTS.swap(false, Ordering::Relaxed) {
             let profiler = PROFILER.lock().unwrap().expect("set");
             *NESTED.lock().unwrap() = Some(profiler.on_nmi(&token(), &registers()));
         }
-        Context { id: CONTEXT.load(Ordering::Relaxed), idle: IDLE.load(Ordering::Relaxed) }
+        Task { id: TASK.load(Ordering::Relaxed), idle: IDLE.load(Ordering::Relaxed) }
     }
     fn sleep_ns(&self, _: u64) {}
 }
@@ -77,7 +77,7 @@ struct Life {
     other: ControlFile,
     living: BTreeSet<u64>,
     known: BTreeSet<u64>,
-    next_context: u64,
+    next_task: u64,
     /// The status after the last step.
     last: String,
 }
@@ -109,10 +109,10 @@ impl Life {
             other: profiler.open_control(30),
             living: BTreeSet::new(),
             known: BTreeSet::new(),
-            next_context: 0,
+            next_task: 0,
             last: String::new(),
         };
-        life.new_context();
+        life.new_task();
         life.last = life.status();
         life
     }
@@ -123,12 +123,12 @@ impl Life {
         text
     }
 
-    fn new_context(&mut self) {
-        self.next_context += 1;
-        let id = self.next_context;
-        CONTEXT.store(id, Ordering::Relaxed);
+    fn new_task(&mut self) {
+        self.next_task += 1;
+        let id = self.next_task;
+        TASK.store(id, Ordering::Relaxed);
         self.living.insert(id);
-        self.profiler.context_name(id, "a context");
+        self.profiler.task_name(id, "a task");
         if self.living.len() > 8 {
             self.living.pop_first();
         }
@@ -167,7 +167,7 @@ impl Life {
             return;
         }
         assert!(done.unwrap().is_claim);
-        self.living.iter().for_each(|id| self.profiler.context_name(*id, "told again"));
+        self.living.iter().for_each(|id| self.profiler.task_name(*id, "told again"));
         self.streams = [1, 2].map(|cpu| self.profiler.open_stream(cpu, 10).unwrap()).into();
         self.cpus.iter_mut().for_each(|cpu| cpu.read.clear());
         self.ctl = Some(ctl);
@@ -178,7 +178,7 @@ impl Life {
             let (read, mut at) = (words(&buffer[..bytes]), 0);
             while at < read.len() {
                 let header = Header::decode(read[at]).unwrap();
-                if header.kind == Kind::ContextName {
+                if header.kind == Kind::TaskName {
                     self.known.insert(read[at + 4]);
                 }
                 at += header.words as usize;
@@ -276,9 +276,9 @@ impl Life {
             "cpus 1",
             "cpus all",
             "depth 5",
-            "keep idle",
-            "drop idle\ndrop user",
-            "keep user",
+            "include idle",
+            "exclude idle\nexclude user",
+            "include user",
             "lease\nhz 50",
             "hz 77\nmark half\nack 1 7",
             "stop\nmode drop\nstart",
@@ -317,7 +317,7 @@ impl Life {
     fn step(&mut self, (what, variant): Step) -> Result<(), TestCaseError> {
         match what {
             0..=120 => self.tick(variant)?,
-            121..=140 => self.new_context(),
+            121..=140 => self.new_task(),
             141..=175 => self.read(variant)?,
             176..=195 => self.acknowledge(variant),
             196..=205 => self.claim(),
@@ -351,17 +351,18 @@ impl Life {
                 .collect();
             let count = |name: &str| counters[name];
             prop_assert_eq!(count("sent"), cpu.sent);
-            prop_assert_eq!(count("sent"), count("taken") + count("merged") + count("pending"));
+            prop_assert_eq!(count("sent"), count("taken") + count("coalesced") + count("pending"));
             let lost = count("lost-full") + count("lost-nested") + count("lost-torn");
             prop_assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
             prop_assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"));
-            let kinds = ["irq-on", "irq-off", "interrupt", "kept-user", "kept-idle"].map(count).iter().sum::<u64>();
+            let kinds =
+                ["irq-on", "irq-off", "interrupt", "recorded-user", "recorded-idle"].map(count).iter().sum::<u64>();
             prop_assert_eq!(count("recorded"), kinds);
             prop_assert_eq!(count("delivered"), cpu.delivered);
             let outcomes =
                 [count("recorded"), count("user") + count("idle"), lost, count("spurious"), count("foreign")];
             prop_assert_eq!(outcomes, cpu.nmis, "each NMI has its name");
-            prop_assert!(count("spurious") <= count("merged"));
+            prop_assert!(count("spurious") <= count("coalesced"));
             prop_assert!(count("position-in") - count("position-out") <= count("ring-words"));
         }
         Ok(())

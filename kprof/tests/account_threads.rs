@@ -8,7 +8,7 @@ mod array_kernel;
 use array_kernel::{EndsOthers, memory, text, token, words};
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Registers, Setup};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Registers, Setup, Task};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -45,8 +45,8 @@ unsafe impl Kernel for Threads {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: CPU.get() as u64, idle: false }
+    fn task(&self) -> Task {
+        Task { id: CPU.get() as u64, idle: false }
     }
     fn sleep_ns(&self, ns: u64) {
         std::thread::sleep(Duration::from_nanos(ns.min(200_000)));
@@ -252,7 +252,7 @@ fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes
     for number in [1, 2] {
         let count = |name: &str| counter(&status, number, name);
         assert_eq!(count("pending"), 0, "{status}");
-        assert_eq!(count("sent"), count("taken") + count("merged"), "{status}");
+        assert_eq!(count("sent"), count("taken") + count("coalesced"), "{status}");
         let lost: u64 = ["lost-full", "lost-nested", "lost-torn"].map(count).iter().sum();
         assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"), "{status}");
         assert_eq!(count("recorded"), count("delivered") + count("overwritten") + count("in-ring"), "{status}");

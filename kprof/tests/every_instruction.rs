@@ -31,12 +31,12 @@ fn nmi() {
     OUTCOMES[place].fetch_add(1, Ordering::Relaxed);
 }
 
-extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc::c_void) {
     if LEFT.fetch_sub(1, Ordering::Relaxed) > 1 {
         return;
     }
     // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO; it is this call's own.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let registers = unsafe { &mut (*task.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
     (0..TICKS.load(Ordering::Relaxed)).for_each(|_| SLOTS[1].raise_tick());
     NESTED.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +72,7 @@ fn check_records(buffer: &mut [u8], end: u64) {
 #[test]
 fn an_nmi_before_any_instruction_of_the_handler_takes_its_own_tick_or_none() {
     set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
-    // SAFETY: installs a handler that changes atomics and its own context only.
+    // SAFETY: installs a handler that changes atomics and its own task only.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -91,7 +91,7 @@ fn an_nmi_before_any_instruction_of_the_handler_takes_its_own_tick_or_none() {
             let place = format!("instruction {at}, {outer} and {inner} ticks");
             let counters = control(&PROFILER);
             let counter = |name: &str| -> u64 { counters[&format!("cpu.1.{name}")].parse().unwrap() };
-            assert_eq!(counter("sent"), counter("taken") + counter("merged"), "{place}");
+            assert_eq!(counter("sent"), counter("taken") + counter("coalesced"), "{place}");
             assert_eq!(counter("taken"), counter("lost-nested") + counter("recorded"), "{place}");
             let counted = ["recorded", "lost-nested", "spurious", "foreign"].map(counter);
             assert_eq!(counted, OUTCOMES.each_ref().map(|count| count.load(Ordering::Relaxed)), "{place}");

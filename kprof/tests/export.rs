@@ -17,8 +17,8 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
     static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
     static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
     set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
-    PROFILER.context_name(7, "old name");
-    PROFILER.context_name(7, "disk 0");
+    PROFILER.task_name(7, "old name");
+    PROFILER.task_name(7, "disk 0");
     PROFILER.mark("here");
     let (token, at) = (token(), registers());
     for _ in 0..5 {
@@ -34,7 +34,7 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
     let samples = |lines: &[String]| lines.iter().filter(|line| line.starts_with("disk%200 1 ")).count();
     assert_eq!(samples(&panic), 2, "{panic:#?}");
     assert!(panic.iter().filter(|line| line.starts_with("disk")).all(|line| line.ends_with(&stack)), "{panic:#?}");
-    assert!(panic.contains(&"# context id=7 name=disk%200".to_owned()));
+    assert!(panic.contains(&"# task id=7 name=disk%200".to_owned()));
     assert!(panic.iter().any(|line| line.starts_with("# batch cpu=1 from=24 to=40 first-tick=4 last-tick=5 taken=5 ")));
     assert_eq!(counter(&PROFILER, "in-ring"), 5);
 

@@ -1,12 +1,12 @@
 //! A halted CPU is not woken for a tick: the sampler counts it as idle. One that is not halted is signalled, and with
-//! `keep idle` everybody is.
+//! `include idle` everybody is.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Profiler, Setup};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Setup, Task};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ unsafe impl Kernel for Halting {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 7, idle: CPU.load(Ordering::Relaxed) == 2 }
+    fn task(&self) -> Task {
+        Task { id: 7, idle: CPU.load(Ordering::Relaxed) == 2 }
     }
     fn sleep_ns(&self, ns: u64) {
         std::thread::sleep(Duration::from_nanos(ns.min(1_000_000)));
@@ -73,7 +73,7 @@ fn second() -> [u64; 4] {
         assert_eq!(counter(cpu, "taken"), counter(cpu, "idle") + counter(cpu, "recorded") + counter(cpu, "lost-full"));
     }
     assert_eq!(counter(1, "sent"), counter(2, "sent"), "both get every tick");
-    ["sent", "taken", "idle", "kept-idle"].map(|name| counter(2, name))
+    ["sent", "taken", "idle", "recorded-idle"].map(|name| counter(2, name))
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
 
     // Who wants to see idle stacks wakes it.
     HALTED.store(true, Ordering::Relaxed);
-    PROFILER.open_control(1).write(b"keep idle").unwrap();
+    PROFILER.open_control(1).write(b"include idle").unwrap();
     sample();
     let [.., idle_kept, kept] = second();
     assert_eq!(idle_kept, idle_awake);

@@ -1,5 +1,5 @@
-//! The way `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on again. So
-//! no sample has them off, what came meanwhile is merged, and the file says by which way it was made.
+//! The trigger `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on again. So
+//! no sample has them off, what came meanwhile is coalesced, and the file says by which way it was made.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, Way};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, Task, Trigger};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,8 @@ unsafe impl Kernel for Interruptible {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        ArrayKernel.context()
+    fn task(&self) -> Task {
+        ArrayKernel.task()
     }
     fn sleep_ns(&self, ns: u64) {
         std::thread::sleep(Duration::from_nanos(ns.min(1_000_000)));
@@ -99,7 +99,7 @@ fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
             meta: memory(1024),
             config: Config {
                 sampler_cpu: Some(0),
-                way: Way::Ipi,
+                trigger: Trigger::Ipi,
                 hz: 2000,
                 tsc_hz: 2_000_000_000,
                 text: (text(0), text(256)),
@@ -117,11 +117,11 @@ fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
     std::thread::spawn(|| PROFILER.run_sampler(0));
     PROFILER.start().unwrap();
 
-    // Off for a while: nothing is taken. Then on: one interrupt, one sample, the other ticks are merged.
+    // Off for a while: nothing is taken. Then on: one interrupt, one sample, the other ticks are coalesced.
     until_signalled(5);
-    assert_eq!((counter(1, "taken"), counter(1, "merged")), (0, 0));
+    assert_eq!((counter(1, "taken"), counter(1, "coalesced")), (0, 0));
     assert_eq!(interrupts_on(1, &at), Some(Outcome::Sampled));
-    assert!(counter(1, "merged") >= 4, "{} merged", counter(1, "merged"));
+    assert!(counter(1, "coalesced") >= 4, "{} coalesced", counter(1, "coalesced"));
     assert_eq!(counter(1, "taken"), 1);
     assert_eq!(stacks(), [[text(30), text(20), text(40)]], "the instruction that turns them on, its callers, no facts");
     // On all the time: each tick is taken by itself, but for those that this thread was too slow for.
@@ -141,21 +141,21 @@ fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
     // A request that got lost is made again, as long as a tick waits.
     REQUESTED.iter().for_each(|requested| requested.store(false, Ordering::Release));
     for cpu in [1, 2] {
-        while counter(cpu, "sent") != counter(cpu, "taken") + counter(cpu, "merged") {
+        while counter(cpu, "sent") != counter(cpu, "taken") + counter(cpu, "coalesced") {
             interrupts_on(cpu, &at);
         }
     }
     PROFILER.stop().expect("nothing is on its way");
     for cpu in [1, 2] {
         let of = |name: &str| counter(cpu, name);
-        assert_eq!(of("sent"), of("taken") + of("merged"), "cpu {cpu}");
+        assert_eq!(of("sent"), of("taken") + of("coalesced"), "cpu {cpu}");
         assert_eq!(of("taken"), of("recorded") + of("lost-full"), "cpu {cpu}");
         assert_eq!(of("irq-off"), 0, "cpu {cpu}");
         assert_eq!(of("irq-on"), of("recorded"), "cpu {cpu}");
         assert_eq!(of("recorded"), of("delivered") + of("in-ring"), "cpu {cpu}");
     }
-    assert!(control_text().lines().any(|line| line == "way ipi"));
+    assert!(control_text().lines().any(|line| line == "trigger ipi"));
     let mut meta = vec![0; 8192];
     let bytes = Daemon::claim(&PROFILER, 1).meta.read(&mut meta).unwrap();
-    assert!(String::from_utf8_lossy(&meta[..bytes]).contains("way ipi"), "the file says the way");
+    assert!(String::from_utf8_lossy(&meta[..bytes]).contains("trigger ipi"), "the file says the way");
 }

@@ -8,8 +8,8 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
 use kprof::{
-    BadMemory, CommandError, Config, Context, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError, Setup,
-    StateError, Way,
+    BadMemory, CommandError, Config, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError, Setup,
+    StateError, Task, Trigger,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,16 +46,16 @@ fn meta(daemon: &Daemon) -> Vec<(Kind, u64, String)> {
 fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
     let (profiler, _) = fresh(Config::new());
     let ctl = profiler.open_control(1);
-    ctl.write(b"hz 250\nkeep user").unwrap();
-    (0..3000).for_each(|id| profiler.context_name(id, "a thread that is dead now"));
+    ctl.write(b"hz 250\ninclude user").unwrap();
+    (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
     let daemon = Daemon::claim(profiler, 2);
     // What the kernel does where `is_claim` is set.
-    (5000..5005).for_each(|id| profiler.context_name(id, "alive"));
+    (5000..5005).for_each(|id| profiler.task_name(id, "alive"));
     let records = meta(&daemon);
     let living: Vec<u64> =
-        records.iter().filter(|record| record.0 == Kind::ContextName && record.2 == "alive").map(|r| r.1).collect();
+        records.iter().filter(|record| record.0 == Kind::TaskName && record.2 == "alive").map(|r| r.1).collect();
     assert_eq!(living, [5000, 5001, 5002, 5003, 5004]);
-    for setting in ["hz 250", "keep user", "way self", "cpus all", "mode drop"] {
+    for setting in ["hz 250", "include user", "trigger timer", "cpus all", "mode drop"] {
         assert!(records.iter().any(|record| record.0 == Kind::Setting && record.2 == setting), "{setting}");
     }
     assert_eq!(control(profiler)["meta.lost"], "0");
@@ -66,9 +66,9 @@ fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
 fn what_a_daemon_has_read_is_not_replaced_and_names_leave_room_for_settings() {
     let (profiler, _) = fresh(Config::new());
     let daemon = Daemon::claim(profiler, 1);
-    profiler.context_name(1, "first");
+    profiler.task_name(1, "first");
     assert!(!meta(&daemon).is_empty());
-    (0..300).for_each(|id| profiler.context_name(id, "later"));
+    (0..300).for_each(|id| profiler.task_name(id, "later"));
     assert!(control(profiler)["meta.lost"].parse::<u64>().unwrap() > 0);
     assert_eq!(control(profiler)["meta.overwritten"], "0");
     daemon.ctl.write(b"hz 333").unwrap();
@@ -85,10 +85,10 @@ fn every_choice_that_changes_leaves_a_record() {
     meta(&daemon);
     let commands = [
         "hz 50",
-        "gaps fixed",
+        "interval fixed",
         "seed 7",
-        "keep idle",
-        "drop user",
+        "include idle",
+        "exclude user",
         "backoff on",
         "depth 9",
         "cpus 1",
@@ -104,11 +104,11 @@ fn every_choice_that_changes_leaves_a_record() {
 #[test]
 fn a_lease_is_undone_when_its_file_is_closed() {
     let (profiler, _) = fresh(Config::new());
-    let keys = ["hz", "keep", "depth", "seed", "mode", "state", "backoff"];
+    let keys = ["hz", "include", "depth", "seed", "mode", "state", "backoff"];
     let values = || keys.map(|key| control(profiler)[key].clone());
     let before = values();
     let recorder = profiler.open_control(1);
-    recorder.write(b"lease\nhz 5000\nkeep user\ndepth 8\ncpus 1\nmode overwrite\nstart").unwrap();
+    recorder.write(b"lease\nhz 5000\ninclude user\ndepth 8\ncpus 1\nmode overwrite\nstart").unwrap();
     assert_eq!(control(profiler)["state"], "running");
     assert_eq!(profiler.open_control(2).write(b"lease").unwrap_err().reason, CommandError::Claimed);
     // Somebody else's choice, made meanwhile, stays.
@@ -212,8 +212,8 @@ unsafe impl Kernel for Asleep {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 7, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 7, idle: false }
     }
     fn sleep_ns(&self, _: u64) {
         std::thread::sleep(Duration::from_millis(1));
@@ -263,7 +263,7 @@ fn a_setup_that_can_only_give_no_samples_is_refused() {
         assert_eq!(profiler.register(1, || memory(1024)), Err(RegisterError::NoSlot(1)));
         assert_eq!(profiler.on_nmi(&token(), &registers()), kprof::Outcome::Foreign);
     }
-    assert!(try_init(slots(1), 1024, Config { sampler_cpu: None, way: Way::Own, ..good }).0.is_ok());
+    assert!(try_init(slots(1), 1024, Config { sampler_cpu: None, trigger: Trigger::Timer, ..good }).0.is_ok());
 }
 
 #[test]
@@ -291,11 +291,11 @@ fn slots_belong_to_one_profiler_and_a_number_to_one_cpu() {
 fn nothing_vanishes_after_what_a_daemon_has_acknowledged() {
     let (profiler, _) = fresh(Config::new());
     let daemon = Daemon::claim(profiler, 1);
-    profiler.context_name(1, "first");
+    profiler.task_name(1, "first");
     assert!(!meta(&daemon).is_empty());
     let end = control(profiler)["meta.position-in"].clone();
     daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
-    (0..300).for_each(|id| profiler.context_name(id, "later"));
+    (0..300).for_each(|id| profiler.task_name(id, "later"));
     assert_eq!(control(profiler)["meta.overwritten"], "0");
     assert!(control(profiler)["meta.lost"].parse::<u64>().unwrap() > 0);
     assert_eq!(meta(&daemon)[0].1, 0, "the next record is the first one after what was acknowledged");

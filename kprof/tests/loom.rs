@@ -66,7 +66,7 @@ fn put(ring: &Ring, tag: u64) -> bool {
 }
 
 fn put_by_force(ring: &Ring, tag: u64) -> u64 {
-    let (mut sink, overwritten) = ring.room_by_force(LENGTH);
+    let (mut sink, overwritten) = ring.reserve_overwriting(LENGTH);
     (0..LENGTH).for_each(|_| sink.push(tag));
     assert!(!sink.is_full(), "room was made");
     ring.publish(Kind::Sample, sink.words());
@@ -182,8 +182,8 @@ fn what_a_core_publishes_is_never_a_mix() {
             let cell = cell.clone();
             thread::spawn(move || {
                 if let Some(seen) = cell.read() {
-                    let (place, context) = (seen.place, (seen.context, seen.is_idle));
-                    let is_whole = matches!((place, context), (0, (0, false)) | (8, (0, false)) | (16, (7, true)));
+                    let (place, task) = (seen.place, (seen.task, seen.is_idle));
+                    let is_whole = matches!((place, task), (0, (0, false)) | (8, (0, false)) | (16, (7, true)));
                     assert!(is_whole, "{seen:?}");
                     MET.fetch_add((place != 0) as usize, Ordering::Relaxed);
                 }

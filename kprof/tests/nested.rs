@@ -7,7 +7,7 @@ mod array_kernel;
 use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::Header;
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Setup};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Setup, Task};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kernel in whose hooks NMIs arrive.
@@ -50,9 +50,9 @@ unsafe impl Kernel for Interrupted {
         hook();
         false
     }
-    fn context(&self) -> Context {
+    fn task(&self) -> Task {
         hook();
-        Context { id: 7, idle: false }
+        Task { id: 7, idle: false }
     }
     fn is_entry_code(&self, _address: u64) -> bool {
         hook();
@@ -100,7 +100,7 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
             let lost = counter("lost-nested") - nested_before;
             assert!(lost <= came.min(ticks as u64), "place {place}, {ticks} ticks: {lost} lost");
             assert_eq!(counter("sent"), sent);
-            assert_eq!(counter("sent"), counter("taken") + counter("merged"), "place {place}, {ticks} ticks");
+            assert_eq!(counter("sent"), counter("taken") + counter("coalesced"), "place {place}, {ticks} ticks");
             assert_eq!(counter("taken"), counter("lost-nested") + counter("recorded"), "place {place}, {ticks} ticks");
             let counted = ["recorded", "lost-nested", "spurious", "foreign"].map(counter);
             let returned = OUTCOMES.each_ref().map(|count| count.load(Ordering::Relaxed) as u64);

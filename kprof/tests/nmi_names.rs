@@ -25,6 +25,6 @@ fn an_empty_nmi_is_spurious_as_often_as_ticks_were_coalesced_and_then_foreign() 
     assert_eq!(nmi(2), Sampled);
     assert_eq!(nmi(1), Sampled, "an allowance lasts");
     assert_eq!([nmi(0), nmi(0)], [Spurious, Foreign]);
-    let counted = ["sent", "taken", "merged", "spurious", "foreign"].map(|name| counter(&PROFILER, name));
+    let counted = ["sent", "taken", "coalesced", "spurious", "foreign"].map(|name| counter(&PROFILER, name));
     assert_eq!(counted, [7, 4, 3, 3, 4]);
 }

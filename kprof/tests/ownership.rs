@@ -151,7 +151,7 @@ fn an_export_and_a_claim_exclude_each_other() {
     let machine = machine(running());
     let profiler = machine.0;
     (0..5).for_each(|_| tick(machine));
-    (0..20).for_each(|id| profiler.context_name(id, "name"));
+    (0..20).for_each(|id| profiler.task_name(id, "name"));
     let mut refused = None;
     let sink = &mut Between {
         at: "batch cpu=1",

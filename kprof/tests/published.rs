@@ -1,13 +1,13 @@
-//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that interrupted.
+//! The trigger `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that interrupted.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::format::marker::{CutReason, Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF};
+use kprof::format::marker::{Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF, TruncationReason};
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Way};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Task, Trigger};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ unsafe impl Kernel for Publishing {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 0, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 0, idle: false }
     }
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         assert_eq!(cpu, 1);
@@ -71,8 +71,8 @@ fn counter(name: &str) -> u64 {
 }
 
 /// Samples until the core has been looked at a few times, then gives the stack of the last sample.
-fn sample(context: Context, place: Published) -> Option<Vec<u64>> {
-    cpu().publish_context(context);
+fn sample(task: Task, place: Published) -> Option<Vec<u64>> {
+    cpu().publish_task(task);
     cpu().publish(place);
     sample_on()
 }
@@ -110,7 +110,7 @@ fn frame(at: u64, marker: Marker, [rip, cs, rsp, rbp]: [u64; 4]) -> u64 {
 const LOOKS: u64 = 5;
 const USER_RIP: u64 = 0x40_0000;
 const USER: [u64; 4] = [USER_RIP, 0x33, 0x7fff_0000, 0];
-const CONTEXT: Context = Context { id: 7, idle: false };
+const TASK: Task = Task { id: 7, idle: false };
 
 #[test]
 fn a_core_is_read_without_being_interrupted() {
@@ -119,7 +119,7 @@ fn a_core_is_read_without_being_interrupted() {
             slots: &SLOTS,
             meta: memory(1024),
             config: Config {
-                way: Way::Published,
+                trigger: Trigger::Published,
                 tsc_hz: 2_000_000_000,
                 hz: 2000,
                 text: (text(0), text(256)),
@@ -134,7 +134,7 @@ fn a_core_is_read_without_being_interrupted() {
     let outer = frame(50, Marker::Syscall, USER);
     let in_syscall = Published::entry(outer);
     let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
-    assert_eq!(sample(CONTEXT, in_syscall).unwrap(), syscall);
+    assert_eq!(sample(TASK, in_syscall).unwrap(), syscall);
 
     // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a system
     // call again.
@@ -156,32 +156,38 @@ fn a_core_is_read_without_being_interrupted() {
     for (switch, value) in [(&READABLE, false), (&LEAVES, true)] {
         let [taken, torn] = ["taken", "lost-torn"].map(counter);
         switch.store(value, Ordering::Relaxed);
-        assert_eq!(sample(CONTEXT, in_syscall), None);
+        assert_eq!(sample(TASK, in_syscall), None);
         switch.store(!value, Ordering::Relaxed);
         assert!(counter("taken") >= taken + LOOKS);
         assert_eq!(counter("lost-torn") - torn, counter("taken") - taken);
     }
 
     // Where there is no frame, or none in a stack, nothing is made up.
-    assert_eq!(sample(CONTEXT, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);
-    let cut = |reason| Marker::Cut(Ok(reason)).encode();
-    assert_eq!(sample(CONTEXT, Published::entry(stack(64))).unwrap(), [PUBLISHED_LEAF, facts, cut(CutReason::Range)]);
+    assert_eq!(sample(TASK, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);
+    let cut = |reason| Marker::Truncated(Ok(reason)).encode();
+    assert_eq!(
+        sample(TASK, Published::entry(stack(64))).unwrap(),
+        [PUBLISHED_LEAF, facts, cut(TruncationReason::Range)]
+    );
     set(41, 99);
-    assert_eq!(sample(CONTEXT, Published::entry(stack(40))).unwrap(), [PUBLISHED_LEAF, facts, cut(CutReason::NotText)]);
+    assert_eq!(
+        sample(TASK, Published::entry(stack(40))).unwrap(),
+        [PUBLISHED_LEAF, facts, cut(TruncationReason::NotText)]
+    );
 
     // Left out by default; kept by option, user code with the instruction that the entry has gone back to.
     let user = Published::user(outer);
-    assert_eq!(sample(CONTEXT, user), None);
-    let idle = Context { id: 1, idle: true };
+    assert_eq!(sample(TASK, user), None);
+    let idle = Task { id: 1, idle: true };
     assert_eq!(sample(idle, Published::THREAD), None);
     assert!(counter("user") > 0 && counter("idle") > 0);
-    PROFILER.open_control(1).write(b"keep user\nkeep idle").unwrap();
+    PROFILER.open_control(1).write(b"include user\ninclude idle").unwrap();
     frame(50, Marker::Syscall, USER);
-    assert_eq!(sample(CONTEXT, user).unwrap(), [USER_RIP, facts]);
+    assert_eq!(sample(TASK, user).unwrap(), [USER_RIP, facts]);
     // What the program has chosen to look like the kernel's own words is nowhere.
     for forged in [Marker::Syscall.encode(), PUBLISHED_LEAF, 0xffff_ffff_8020_1000] {
         frame(50, Marker::Syscall, [forged, 0x33, 0x7fff_0000, 0]);
-        assert_eq!(sample(CONTEXT, user).unwrap(), [0, facts]);
+        assert_eq!(sample(TASK, user).unwrap(), [0, facts]);
     }
     assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);
     // An interrupt on an idle core is not idle.
@@ -192,8 +198,8 @@ fn a_core_is_read_without_being_interrupted() {
     let before = control_text();
     SLOTS[1].raise_tick();
     assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Foreign);
-    assert_eq!(counter("sent"), counter("taken") + counter("merged") + 1, "the tick is still there to be looked at");
-    sample(CONTEXT, user);
+    assert_eq!(counter("sent"), counter("taken") + counter("coalesced") + 1, "the tick is still there to be looked at");
+    sample(TASK, user);
     let unchanged = |text: &str| {
         let is_other = |line: &&str| line.starts_with("cpu.1.spurious") || line.starts_with("cpu.1.foreign");
         text.lines().filter(is_other).map(str::to_owned).collect::<Vec<_>>()
@@ -201,6 +207,6 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(unchanged(&before), unchanged(&control_text()));
 
     let lost = counter("lost-torn") + counter("lost-full");
-    assert_eq!(counter("sent"), counter("taken") + counter("merged"));
+    assert_eq!(counter("sent"), counter("taken") + counter("coalesced"));
     assert_eq!(counter("taken"), counter("user") + counter("idle") + lost + counter("recorded"));
 }

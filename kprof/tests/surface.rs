@@ -7,10 +7,10 @@ use core::fmt::Write;
 use core::ops::Range;
 use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
-    BadMemory, Border, Bytes, Clock, CommandError, Config, Context, ControlDone, ControlError, ControlFile, CpuSet,
+    BadMemory, Bytes, CallerEntryFrame, Clock, CommandError, Config, ControlDone, ControlError, ControlFile, CpuSet,
     CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError, Interrupted, Kernel, Mode,
-    NmiToken, Outcome, OwnTick, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError,
-    StreamFile, StreamName, Way,
+    NmiToken, Outcome, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError,
+    StreamFile, StreamName, Task, TimerTick, Trigger,
 };
 
 struct Port;
@@ -32,8 +32,8 @@ unsafe impl Kernel for Port {
     fn is_text(&self, _: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 1, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 1, idle: false }
     }
     fn read_user(&self, _: u64) -> Option<u64> {
         None
@@ -44,7 +44,7 @@ unsafe impl Kernel for Port {
     fn entry_frame(&self, _: &Registers) -> Option<EntryFrame> {
         None
     }
-    fn border(&self, _: u64, _: u64) -> Option<Border> {
+    fn caller_entry_frame(&self, _: u64, _: u64) -> Option<CallerEntryFrame> {
         None
     }
     fn foreign_stack_range(&self, _: usize, _: u64) -> Option<Range<u64>> {
@@ -66,7 +66,7 @@ fn every_call_may_stay_with_the_feature_off() {
     let memory = |words: usize| Box::leak(vec![core::mem::MaybeUninit::uninit(); words].into_boxed_slice());
     let config = Config {
         sampler_cpu: None,
-        way: Way::Own,
+        trigger: Trigger::Timer,
         mode: Mode::Drop,
         clock: Clock::Tsc,
         tsc_hz: 1_000_000,
@@ -85,15 +85,15 @@ fn every_call_may_stay_with_the_feature_off() {
     let at = Registers::default().registers();
     let outcome: Outcome = PROFILER.on_nmi(&token, &at);
     assert_eq!(outcome, Outcome::Foreign);
-    let OwnTick { outcome, next_ns } = PROFILER.on_timer(&token, &at);
+    let TimerTick { outcome, next_ns } = PROFILER.on_timer(&token, &at);
     assert!(outcome == Outcome::Foreign && next_ns > 0);
     PROFILER.count(Event::PageFault);
-    PROFILER.context_name(1, "one");
+    PROFILER.task_name(1, "one");
     PROFILER.image(&Image { name: "kernel", load: 0, text: (1, 2), build_id: &[] });
     PROFILER.mark("here");
     let publisher: Option<&'static Publisher> = PROFILER.publisher(0);
     if let Some(publisher) = publisher {
-        publisher.publish_context(Context { id: 1, idle: false });
+        publisher.publish_task(Task { id: 1, idle: false });
         publisher.publish(Published::entry(8));
     }
     assert_eq!(publisher.is_some(), ENABLED);

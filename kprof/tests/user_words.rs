@@ -25,9 +25,9 @@ fn chosen() -> Vec<(u64, bool)> {
 
 fn set_up_and_claim() -> (MutexGuard<'static, ()>, Daemon) {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    set_up(&PROFILER, &SLOTS, Config { keep_user: true, ..Config::new() });
+    set_up(&PROFILER, &SLOTS, Config { include_user: true, ..Config::new() });
     let daemon = Daemon::claim(&PROFILER, 1);
-    daemon.ctl.write(b"keep user").unwrap();
+    daemon.ctl.write(b"include user").unwrap();
     (alone, daemon)
 }
 
@@ -55,8 +55,8 @@ fn no_instruction_of_user_mode_is_written_as_a_kernel_word() {
 #[test]
 fn no_instruction_behind_an_entry_is_written_as_a_kernel_word() {
     let (_alone, daemon) = set_up_and_claim();
-    for keep in ["keep user", "drop user"] {
-        daemon.ctl.write(keep.as_bytes()).unwrap();
+    for include in ["include user", "exclude user"] {
+        daemon.ctl.write(include.as_bytes()).unwrap();
         for (word, kept) in chosen() {
             let at = registers();
             let marker = Marker::Exception(14).encode();
@@ -68,7 +68,7 @@ fn no_instruction_behind_an_entry_is_written_as_a_kernel_word() {
             assert_eq!(
                 sampled(&daemon, &at),
                 [text(30), text(20), marker, Marker::User.encode(), written],
-                "{keep}, {word:#x}"
+                "{include}, {word:#x}"
             );
         }
     }

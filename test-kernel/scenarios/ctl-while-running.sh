@@ -39,19 +39,19 @@ echo hz 8000 > $ctl
 is_about $(rate) 8000 || exit 3
 
 # The filter.
-[ $(value cpu.1.kept-user) = 0 ] || exit 4
-echo keep user > $ctl
+[ $(value cpu.1.recorded-user) = 0 ] || exit 4
+echo include user > $ctl
 touch-pages 4
 work 2
-[ $(($(value cpu.1.kept-user) + $(value cpu.2.kept-user) + $(value cpu.3.kept-user))) -gt 0 ] || exit 5
-echo drop user > $ctl
-echo keep idle > $ctl
+[ $(($(value cpu.1.recorded-user) + $(value cpu.2.recorded-user) + $(value cpu.3.recorded-user))) -gt 0 ] || exit 5
+echo exclude user > $ctl
+echo include idle > $ctl
 usleep 20000
-[ $(value cpu.2.kept-idle) -gt 0 ] || exit 6
-echo drop idle > $ctl
-before=$(value cpu.2.kept-idle)
+[ $(value cpu.2.recorded-idle) -gt 0 ] || exit 6
+echo exclude idle > $ctl
+before=$(value cpu.2.recorded-idle)
 usleep 20000
-[ $(value cpu.2.kept-idle) = $before ] || exit 7
+[ $(value cpu.2.recorded-idle) = $before ] || exit 7
 
 # The mask.
 echo cpus 1 > $ctl
@@ -76,7 +76,7 @@ echo mode drop > $ctl || exit 12
 work 2
 
 # The backoff: handlers that walk user frames at the highest rate cost more than 5 % of the time.
-echo keep user > $ctl
+echo include user > $ctl
 echo hz 100000 force > $ctl
 echo backoff on > $ctl
 for try in $(seq 16); do

@@ -8,7 +8,7 @@ value() {
     sed -n "s/^$1 //p" $ctl
 }
 pending_is() {
-    [ "$(value cpu.2.sent)" = $(($(value cpu.2.taken) + $(value cpu.2.merged) + $(value cpu.2.pending))) ]
+    [ "$(value cpu.2.sent)" = $(($(value cpu.2.taken) + $(value cpu.2.coalesced) + $(value cpu.2.pending))) ]
 }
 work() {
     for cpu in 1 2 3; do
@@ -24,7 +24,7 @@ until_is_pending() {
     done
     return 1
 }
-echo "keep idle" > $ctl
+echo "include idle" > $ctl
 profiled_start || exit 1
 echo start > $ctl
 work

@@ -1,14 +1,14 @@
 # A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of frames:
 # none of them is in its samples, with user frames and without.
-# folds: keep.txt
-# folds: drop.txt
-# unfolded: keep.txt trap_stub_0
-# unfolded: drop.txt trap_stub_0
+# folds: include.txt
+# folds: exclude.txt
+# unfolded: include.txt trap_stub_0
+# unfolded: exclude.txt trap_stub_0
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
 echo "hz 10000" > $ctl
 kernel=$(sed -n 's/^anchor trap_stub_0=//p' $ctl)
-for who in keep drop; do
+for who in include exclude; do
     profiled_start -o /root/$who.txt || exit 1
     echo "$who user" > $ctl
     echo start > $ctl

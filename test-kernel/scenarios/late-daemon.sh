@@ -6,7 +6,7 @@ value() {
     sed -n "s/^$1 //p" $ctl
 }
 echo "hz 2000" > $ctl
-echo "keep user" > $ctl
+echo "include user" > $ctl
 echo "mark before-the-daemon" > $ctl
 sleep 10000 &
 old=$!
@@ -23,9 +23,9 @@ echo stop > $ctl
 profiled_stop || exit 3
 kill $old
 file=/root/profiling.txt
-grep -q '^# context id=[0-9a-f]* name=sleep' $file || exit 4
+grep -q '^# task id=[0-9a-f]* name=sleep' $file || exit 4
 grep -q '^# setting .*value=hz%202000$' $file || exit 5
-grep -q '^# setting .*value=keep%20user$' $file || exit 6
+grep -q '^# setting .*value=include%20user$' $file || exit 6
 grep -q '^# setting .*value=mode%20drop$' $file || exit 7
 grep -q '^# hz 2000$' $file || exit 8
 [ "$(grep -c -v '^#' $file)" -gt 10 ] || exit 9

@@ -16,7 +16,7 @@ until_is() {
 }
 echo "hz 700" > $ctl
 echo "depth 33" > $ctl
-kprof-record --quiet -o /root/killed.txt --hz 5000 --keep user --keep idle --cpus 1 --gaps fixed --depth 12 -- sleep 10000 &
+kprof-record --quiet -o /root/killed.txt --hz 5000 --include user --include idle --cpus 1 --interval fixed --depth 12 -- sleep 10000 &
 record=$!
 until_is state running || exit 1
 until_is hz 5000 || exit 2
@@ -32,7 +32,7 @@ until_is hz 700 || exit 7
 [ "$(value keep)" = - ] && [ "$(value gaps)" = "random 25" ] && [ "$(value depth)" = 50 ] || exit 8
 until_is protocol 0 || exit 9
 before=$(value cpu.2.sent)
-echo "keep idle" > $ctl
+echo "include idle" > $ctl
 echo start > $ctl
 for try in $(seq 600); do
     [ "$(value cpu.2.sent)" -gt "$before" ] && break

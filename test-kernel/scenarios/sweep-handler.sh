@@ -25,14 +25,14 @@ sweep "drain on" handler || exit 2
 [ "$(value lost-nested)" -gt 1000 ] || exit 3
 sweep "steps on" tree unknown unknown edges && thrown 1500 && user || exit 4
 sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
-echo "keep idle" > $ctl && thrown 1000 || exit 6
-echo "keep user" > $ctl && thrown 1000 && user || exit 7
-# So few frames that a plain walk takes one round at most; then, none.
+echo "include idle" > $ctl && thrown 1000 || exit 6
+echo "include user" > $ctl && thrown 1000 && user || exit 7
+# So few frames that a fast path takes one round at most; then, none.
 echo "depth 20" > $ctl && sweep stacks stacks "measure on" stacks stacks "measure off" || exit 8
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report
 cat $ctl > /root/ctl.txt
 lost=$(($(value lost-full) + $(value lost-nested) + $(value lost-torn)))
-[ "$(value sent)" = $(($(value taken) + $(value merged))) ] || exit 10
+[ "$(value sent)" = $(($(value taken) + $(value coalesced))) ] || exit 10
 [ "$(value taken)" = $(($(value user) + $(value idle) + lost + $(value recorded))) ] || exit 11
 [ "$(value recorded)" = $(($(value delivered) + $(value in-ring))) ] || exit 12

@@ -14,11 +14,11 @@ sweep() {
     for order in "$@"; do echo "$order" > /kernel/sweep || return 1; done
 }
 echo "mode overwrite" > $ctl && sweep "steps on" "dice 1000" || exit 1
-for who in idle user; do echo "keep $who" > $ctl && sweep "dice 1000" || exit 2; done
+for who in idle user; do echo "include $who" > $ctl && sweep "dice 1000" || exit 2; done
 sweep-entries spin 1500 1520 || exit 3
 [ "$(value overwritten)" -gt 1000 ] && [ "$(value lost-nested)" -gt 1000 ] || exit 4
 echo "mode drop" > $ctl && sweep "dice 1000" "registers 1000" || exit 5
 [ "$(value lost-full)" -gt 1000 ] || exit 6
-[ "$(value sent)" = $(($(value taken) + $(value merged))) ] || exit 7
+[ "$(value sent)" = $(($(value taken) + $(value coalesced))) ] || exit 7
 [ "$(value recorded)" = $(($(value overwritten) + $(value in-ring))) ] || exit 8
 sweep "drain on" "dice 1000" "registers 1000" report || exit 9

@@ -1,4 +1,4 @@
-//! The serial log: one line at a time on COM1, from any context but NMI.
+//! The serial log: one line at a time on COM1, from any task but NMI.
 //!
 //! In: formatted text. Out: bytes on the 16550. The panic path breaks the lock: a message that is mixed up is better
 //! than none.

@@ -11,7 +11,7 @@ macro_rules! nothing {
 
 nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
-    name_boot(id: u64); name_context(id: u64, name: &str); forget_context(id: u64); image(name: &str, text: (u64, u64), build_id: &[u8]); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+    name_boot(id: u64); name_task(id: u64, name: &str); forget_task(id: u64); image(name: &str, text: (u64, u64), build_id: &[u8]); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame); leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::run;
-use crate::toolchain::{self, Target, Way};
+use crate::toolchain::{self, Target, Toolchain};
 
 /// A kernel that was built.
 #[derive(Clone, Debug)]
@@ -31,26 +31,26 @@ fn cargo_build(mut command: Command, what: &str) -> Result<()> {
 ///
 /// # Errors
 /// If it does not build.
-pub fn kernel(way: Way, features: &str, flags: &[&str]) -> Result<Kernel> {
-    kernel_in(&run::root(), way, features, flags)
+pub fn kernel(toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Kernel> {
+    kernel_in(&run::root(), toolchain, features, flags)
 }
 
 /// The same from another checkout. The same source gives the same file wherever it lies: no path is in it.
 ///
 /// # Errors
 /// If it does not build.
-pub fn kernel_in(tree: &Path, way: Way, features: &str, flags: &[&str]) -> Result<Kernel> {
-    let mut command = toolchain::cargo(way, "build", toolchain::KERNEL)?;
+pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Kernel> {
+    let mut command = toolchain::cargo(toolchain, "build", toolchain::KERNEL)?;
     command.current_dir(tree).args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
     // Other flags are another kernel: kept apart, so that neither is built again and again.
-    let mut folder = toolchain::target_folder(tree, way);
+    let mut folder = toolchain::target_folder(tree, toolchain);
     if !flags.is_empty() {
         folder = tree.join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     }
     command.arg("--target-dir").arg(&folder);
     // Arithmetic that could panic in a debug build can then here too: the sweep looks for panics within reach of the NMI.
     command.args(["--config", "profile.release.package.kprof.overflow-checks=true"]);
-    let mut list = toolchain::without_paths(way, tree)?;
+    let mut list = toolchain::without_paths(toolchain, tree)?;
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));
     let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
     command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
@@ -67,11 +67,11 @@ pub fn kernel_in(tree: &Path, way: Way, features: &str, flags: &[&str]) -> Resul
 ///
 /// # Errors
 /// If it does not build.
-pub fn module(way: Way) -> Result<PathBuf> {
-    let mut command = toolchain::cargo(way, "build", toolchain::KERNEL)?;
+pub fn module(toolchain: Toolchain) -> Result<PathBuf> {
+    let mut command = toolchain::cargo(toolchain, "build", toolchain::KERNEL)?;
     command.args(["--quiet", "--release", "--package", "test-module"]);
     cargo_build(command, "the test kernel's module")?;
-    let folder = toolchain::target_folder(&run::root(), way);
+    let folder = toolchain::target_folder(&run::root(), toolchain);
     Ok(folder.join(toolchain::KERNEL.triple).join("release/test-module"))
 }
 
@@ -88,18 +88,18 @@ pub fn symbols_of(elf: &Path) -> Result<String> {
 ///
 /// # Errors
 /// If they do not build, for musl or for glibc.
-pub fn static_programs(way: Option<Way>, package: &str) -> Result<PathBuf> {
-    if let Some(way @ Way::Toolchain) = way {
-        let mut command = toolchain::cargo(way, "build", toolchain::MUSL)?;
+pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<PathBuf> {
+    if let Some(toolchain @ Toolchain::Toolchain) = toolchain {
+        let mut command = toolchain::cargo(toolchain, "build", toolchain::MUSL)?;
         command.args(["--quiet", "--release", "--bins", "--package", package]);
-        command.env("CARGO_ENCODED_RUSTFLAGS", toolchain::without_paths(way, &run::root())?.join("\x1f"));
+        command.env("CARGO_ENCODED_RUSTFLAGS", toolchain::without_paths(toolchain, &run::root())?.join("\x1f"));
         cargo_build(command, &format!("{package} (static, musl)"))?;
         return Ok(run::root().join("target").join(toolchain::MUSL.triple).join("release"));
     }
     let target = Target { triple: "x86_64-unknown-linux-gnu", build_std: "" };
-    let mut command = toolchain::cargo(Way::Toolchain, "build", target)?;
+    let mut command = toolchain::cargo(Toolchain::Toolchain, "build", target)?;
     command.args(["--quiet", "--release", "--bins", "--package", package]);
-    let mut flags = toolchain::without_paths(Way::Toolchain, &run::root())?;
+    let mut flags = toolchain::without_paths(Toolchain::Toolchain, &run::root())?;
     flags.extend(["-C".to_owned(), "target-feature=+crt-static".to_owned()]);
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     cargo_build(command, &format!("{package} (static, glibc)"))?;

@@ -95,12 +95,16 @@ pub fn changes(arguments: &Arguments) -> Result<Vec<Change>> {
     let old = if kept.join("profiling.txt").is_file() {
         kept
     } else {
-        let kernel = build::kernel_in(&checkout(arguments)?, parts.way, "profiling", &[])?;
+        let kernel = build::kernel_in(&checkout(arguments)?, parts.toolchain, "profiling", &[])?;
         profile(arguments, &parts, &kernel, &arguments.output.join("old"))?
     };
     let flags: &[&str] = if arguments.slower { &["--cfg", "kprof_slower"] } else { &[] };
-    let new =
-        profile(arguments, &parts, &build::kernel(parts.way, "profiling", flags)?, &arguments.output.join("new"))?;
+    let new = profile(
+        arguments,
+        &parts,
+        &build::kernel(parts.toolchain, "profiling", flags)?,
+        &arguments.output.join("new"),
+    )?;
     let diff = |format: &str| {
         let mut command = Command::new(&parts.fold);
         command.args([
@@ -133,7 +137,7 @@ const TABLE_LINES: usize = 15;
 fn significant(json: &str) -> Result<Vec<Change>> {
     let diff: serde_json::Value = serde_json::from_str(json).context("the comparison as JSON")?;
     let rows = diff["rows"].as_array().context("a comparison has rows")?;
-    let changed = rows.iter().filter(|row| row["kind"] == "own" && row["significant"] == true);
+    let changed = rows.iter().filter(|row| row["kind"] == "self" && row["significant"] == true);
     changed
         .map(|row| {
             let function = row["name"].as_str().context("a row has a name")?.to_owned();
@@ -148,7 +152,7 @@ fn significant(json: &str) -> Result<Vec<Change>> {
 /// If it cannot be built or profiled.
 pub fn keep(arguments: &Arguments, folder: &Path) -> Result<PathBuf> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
-    profile(arguments, &parts, &build::kernel(parts.way, "profiling", &[])?, folder)
+    profile(arguments, &parts, &build::kernel(parts.toolchain, "profiling", &[])?, folder)
 }
 
 fn profile(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path) -> Result<PathBuf> {
@@ -207,7 +211,7 @@ mod tests {
     #[test]
     fn only_own_times_that_changed_by_more_than_chance_count() {
         let row = |kind: &str, name: &str, change: f64, significant: bool| serde_json::json!({"kind": kind, "name": name, "change": change, "significant": significant});
-        let rows = [row("own", "a", 0.02, true), row("total", "b", 0.02, true), row("own", "c", 0.01, false)];
+        let rows = [row("self", "a", 0.02, true), row("total", "b", 0.02, true), row("self", "c", 0.01, false)];
         let changes = significant(&serde_json::json!({ "rows": rows }).to_string()).unwrap();
         assert_eq!(changes, [Change { function: "a".into(), change: 0.02 }]);
         assert!(significant("{}").is_err());

@@ -26,7 +26,7 @@ pub struct Parts {
     /// The test kernel's module.
     pub module: PathBuf,
     /// How the kernel is compiled.
-    pub way: toolchain::Way,
+    pub toolchain: toolchain::Toolchain,
 }
 
 impl Parts {
@@ -40,10 +40,12 @@ impl Parts {
             tools::install_packages(&["binutils"], install)?;
         }
         let busybox = tools::busybox(install)?;
-        let way = toolchain::find(toolchain::KERNEL, choice, install)?;
+        let toolchain = toolchain::find(toolchain::KERNEL, choice, install)?;
         let musl = match choice {
             Choice::Distro => None,
-            _ => toolchain::find(toolchain::MUSL, choice, install).ok().filter(|way| *way == toolchain::Way::Toolchain),
+            _ => toolchain::find(toolchain::MUSL, choice, install)
+                .ok()
+                .filter(|toolchain| *toolchain == toolchain::Toolchain::Toolchain),
         };
         if musl.is_none() {
             eprintln!("toolchain: static programs are linked with glibc");
@@ -51,8 +53,8 @@ impl Parts {
         let daemon = build::static_programs(musl, "kprof-daemon")?;
         let programs = build::static_programs(musl, "test-programs")?;
         let fold = build::host("kprof-fold")?.join("kprof-fold");
-        let module = build::module(way)?;
-        Ok(Self { module, qemu, busybox, daemon, programs, fold, way })
+        let module = build::module(toolchain)?;
+        Ok(Self { module, qemu, busybox, daemon, programs, fold, toolchain })
     }
 
     /// An initrd with all programs and the symbols of `kernel`.

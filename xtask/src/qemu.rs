@@ -19,7 +19,7 @@ pub enum Accel {
     Auto,
     /// Hardware: wall time.
     Kvm,
-    /// Counted instructions on one host thread: exact places, nothing merged.
+    /// Counted instructions on one host thread: exact places, nothing coalesced.
     Icount,
     /// A host thread per CPU: real concurrency, rough time.
     Tcg,

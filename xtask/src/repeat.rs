@@ -92,8 +92,8 @@ fn difference(one: &Path, other: &Path) -> Result<Option<String>> {
 fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
     copy_source(&run::root(), tree)?;
     let tree = tree.canonicalize()?;
-    let way = toolchain::find(toolchain::KERNEL, Choice::Auto, Install(false))?;
-    let elsewhere = build::kernel_in(&tree, way, "profiling", &[])?;
+    let trigger = toolchain::find(toolchain::KERNEL, Choice::Auto, Install(false))?;
+    let elsewhere = build::kernel_in(&tree, trigger, "profiling", &[])?;
     let same = std::fs::read(&elsewhere.elf)? == std::fs::read(kernel)?;
     if !same {
         bail!(

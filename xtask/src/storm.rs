@@ -31,7 +31,7 @@ pub struct Arguments {
     hz: u32,
     /// Asks for this part of the least numbers, in percent: for machines that are slow or busy
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
-    least_percent: u64,
+    min_percent: u64,
     /// Leaves out the run with a bounds check taken out
     #[arg(long)]
     no_broken: bool,
@@ -63,7 +63,7 @@ const BROKEN: [&str; 6] =
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
     std::fs::create_dir_all(&arguments.output)?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let verdict = boot(arguments, &parts, &kernel, &arguments.output, arguments.seconds)?;
     let serial = arguments.output.join("serial.log");
     if verdict != Verdict::Success {
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     judge(arguments, &parts, &kernel)?;
     if !arguments.no_broken {
-        let broken = build::kernel(parts.way, "profiling", &BROKEN)?;
+        let broken = build::kernel(parts.toolchain, "profiling", &BROKEN)?;
         let folder = arguments.output.join("broken");
         let verdict = boot(arguments, &parts, &broken, &folder, 10)?;
         if verdict == Verdict::Success {
@@ -122,8 +122,7 @@ fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
         .context("the account of the storm")?;
     let wrong = std::fs::read_to_string(share.join("wrong.txt")).unwrap_or_default();
 
-    let share_of_a_minute =
-        |number: u64| (number * u64::from(arguments.seconds) * arguments.least_percent / 6000).max(1);
+    let share_of_a_minute = |number: u64| (number * u64::from(arguments.seconds) * arguments.min_percent / 6000).max(1);
     let count = |key: &str| counters.get(key).copied().unwrap_or(0);
     let mut too_few = Vec::new();
     let mut row = |name: &str, value: u64, least: u64| {

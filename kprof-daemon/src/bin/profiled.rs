@@ -1,6 +1,6 @@
 //! The binary `profiled`: a session that drains until it is told to stop.
 //!
-//! In: arguments, signals. Out: the sample file; talk on standard error. Context: user process, started by init. Ends
+//! In: arguments, signals. Out: the sample file; talk on standard error. Runs in: user process, started by init. Ends
 //! with an exit code that says what went wrong, and never loses what it has acknowledged.
 
 use kprof_daemon::drain_loop::{Session, Totals};

@@ -1,6 +1,6 @@
 //! The thinking half of a round: bytes become batches.
 //!
-//! In: the pieces of a round. Out: batches in the composer, names in the table, places moved on. Context: user process.
+//! In: the pieces of a round. Out: batches in the composer, names in the table, places moved on. Runs in: user process.
 //! Records that are on disk already are passed over by their position; damage is counted and written down where it was.
 
 use super::intake::{Piece, Place};
@@ -11,7 +11,7 @@ use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Layout, Source, Stream};
 use crate::system::System;
-use kprof::format::record::{Kind, OTHER_CONTEXTS, OTHER_CONTEXTS_NAME, VERSION};
+use kprof::format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Takes one piece apart and adds its batch to the output.
@@ -46,21 +46,21 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             }
             match (item, stream) {
                 (Item::Sample(sample), Stream::Cpu(cpu)) => {
-                    let make_name = || self.source.context_name(self.system, sample.context);
+                    let make_name = || self.source.task_name(self.system, sample.task);
                     self.composer.sample(&mut self.names, cpu, &sample, make_name);
                     self.totals.samples += 1;
                 }
                 (Item::Meta(meta), Stream::Meta) if meta.kind == Kind::Events => {
-                    let make_name = || self.source.context_name(self.system, meta.values[0]);
+                    let make_name = || self.source.task_name(self.system, meta.values[0]);
                     let name = match meta.values[0] {
-                        OTHER_CONTEXTS => OTHER_CONTEXTS_NAME,
+                        OTHER_TASKS => OTHER_TASKS_NAME,
                         id => self.names.get_or_make(id, meta.tsc, make_name).text,
                     };
                     self.composer.events(&meta, name);
-                    self.by_context.add(name, meta.text);
+                    self.by_task.add(name, meta.text);
                 }
                 (Item::Meta(meta), Stream::Meta) => {
-                    if meta.kind == Kind::ContextName {
+                    if meta.kind == Kind::TaskName {
                         self.names.set(meta.values[0], meta.tsc, meta.text);
                     }
                     self.composer.meta(&meta);

@@ -5,7 +5,7 @@
 //!         └──── piece ────┘ piece   └──── piece ──┘ piece        with this read
 //! ```
 //!
-//! In: a source. Out: pieces of the buffer, one for each stream. Context: user process. Bounded: a round ends after
+//! In: a source. Out: pieces of the buffer, one for each stream. Runs in: user process. Bounded: a round ends after
 //! [`ROUND_BYTES`], whatever there is; the next one begins with another CPU.
 
 use crate::ctl::{Counters, Ctl};
@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Bytes read from one stream at once: the default size of a ring.
 const READ_BYTES: usize = 256 * 1024;
 /// Bytes read at once while little is there: a kernel that copies through a buffer of its own has less to clear.
-const LEAST_READ_BYTES: usize = 32 * 1024;
+const MIN_READ_BYTES: usize = 32 * 1024;
 /// Bytes read in one round, over all streams; what bounds the memory.
 const ROUND_BYTES: usize = 1024 * 1024;
 
@@ -66,7 +66,7 @@ pub(super) struct Intake {
     first_cpu: usize,
     read_bytes: usize,
     /// The most of it.
-    most_read_bytes: usize,
+    max_read_bytes: usize,
     /// Bytes read from CPUs after which a round ends.
     round_bytes: usize,
 }
@@ -76,10 +76,10 @@ impl Intake {
     pub fn new(max_file_bytes: Option<u64>) -> Self {
         let round_bytes = max_file_bytes.map_or(ROUND_BYTES, |max| ROUND_BYTES.min((max / 8) as usize));
         // A record of the greatest length must fit.
-        let most_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
-        let buffer = vec![0; round_bytes + 2 * most_read_bytes];
+        let max_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
+        let buffer = vec![0; round_bytes + 2 * max_read_bytes];
         let places = BTreeMap::new();
-        Self { buffer, places, first_cpu: 0, read_bytes: most_read_bytes, most_read_bytes, round_bytes }
+        Self { buffer, places, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
     }
 
     /// The place in this stream.
@@ -127,7 +127,7 @@ impl Intake {
         // Twice as much as came now, for the next time.
         let most = pieces.iter().map(new).max().unwrap_or(0);
         let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
-        self.read_bytes = (2 * most).next_power_of_two().max(LEAST_READ_BYTES).min(self.most_read_bytes);
+        self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);
         pieces.sort_by_key(|piece| piece.stream);
         Taken { pieces, brought, is_more, failed }
     }
@@ -164,7 +164,7 @@ impl Intake {
         source.read(system, stream, &mut self.buffer[start..end])
     }
 
-    /// Reads the meta stream as far as it went when the state was read: the names of all contexts in this round's samples.
+    /// Reads the meta stream as far as it went when the state was read: the names of all tasks in this round's samples.
     fn read_meta<S: System>(
         &mut self,
         system: &mut S,

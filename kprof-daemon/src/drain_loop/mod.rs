@@ -6,15 +6,15 @@
 //!   └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! In: a [`Source`]. Out: the sample file. Context: user process, one thread. Meta comes after the CPUs, so that every
-//! context in a sample has its name by then, and before them in the file. Killed at any arrow: what was not
+//! In: a [`Source`]. Out: the sample file. Runs in: user process, one thread. Meta comes after the CPUs, so that every
+//! task in a sample has its name by then, and before them in the file. Killed at any arrow: what was not
 //! acknowledged is read again, what is on disk is known by its position, so every record ends up in the file once.
 
 mod digest;
 mod files;
 mod intake;
 
-use crate::by_context::ByContext;
+use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::names::Names;
@@ -105,7 +105,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     live: Option<Live<S>>,
     composer: Composer,
     names: Names,
-    by_context: ByContext,
+    by_task: ByTask,
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
@@ -142,7 +142,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             signals,
             file,
             names: Names::default(),
-            by_context: ByContext::default(),
+            by_task: ByTask::default(),
             ctl,
             totals: Totals::default(),
             pace: Pace::default(),
@@ -171,9 +171,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         ended.map(|()| self.totals)
     }
 
-    /// What was counted by context in this session.
-    pub fn by_context(&self) -> &ByContext {
-        &self.by_context
+    /// What was counted by task in this session.
+    pub fn by_task(&self) -> &ByTask {
+        &self.by_task
     }
 
     /// The state as it was read last.

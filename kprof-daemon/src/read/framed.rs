@@ -8,7 +8,7 @@
 //! ```
 //!
 //! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got.
-//! Context: user process. Positions in one stream have no holes, so every word is either a record or counted as
+//! Runs in: user process. Positions in one stream have no holes, so every word is either a record or counted as
 //! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
@@ -137,7 +137,7 @@ impl<'a> Framed<'a> {
             return Some(Item::Sample(Sample {
                 tick: word(2),
                 tsc: word(3),
-                context: word(4),
+                task: word(4),
                 stack,
                 is_snapshot: kind == Kind::SnapshotSample,
             }));

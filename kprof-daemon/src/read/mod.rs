@@ -1,7 +1,7 @@
 //! Takes the bytes of a stream apart into samples, meta records and damage.
 //!
 //! In: bytes as a read gave them, with what the read before has left over. Out: [`Item`]s in the order of the ring.
-//! Context: user process. Never trusts a length, never loses its place: after damage it goes on at the next record that
+//! Runs in: user process. Never trusts a length, never loses its place: after damage it goes on at the next record that
 //! says itself where it lies, and what was skipped is counted.
 
 pub mod framed;
@@ -78,7 +78,7 @@ pub struct Sample<'a> {
     /// TSC.
     pub tsc: u64,
     /// Context id.
-    pub context: u64,
+    pub task: u64,
     /// First address, then callers and markers, innermost first.
     pub stack: Stack<'a>,
     /// Read from a running flight recorder: not delivered, only seen.

@@ -1,10 +1,10 @@
 //! Redox's raw words, with what its ring does wrong stepped over.
 //!
 //! ```text
-//! ┌ 0xfedfac00 + n ┬ first address ┬ TSC ┬ context id ┬ callers ... ┐  n words in all, 4 to 255
+//! ┌ 0xfedfac00 + n ┬ first address ┬ TSC ┬ task id ┬ callers ... ┐  n words in all, 4 to 255
 //! ```
 //!
-//! In: bytes and the number of words before them. Out: [`Item`]s. Context: user process. These words have no positions;
+//! In: bytes and the number of words before them. Out: [`Item`]s. Runs in: user process. These words have no positions;
 //! they are counted from the first one that this session has read. A record that its ring has cut in the middle (its
 //! length leads past the beginning of the next one) is skipped and counted, and so is a stretch without a beginning.
 
@@ -100,7 +100,7 @@ impl<'a> Iterator for RawRecords<'a> {
         let word = |at| record.get(at).unwrap_or(0);
         // The first address stands apart from the callers here.
         let stack = super::Stack { first: word(1), callers: record.range(HEADER_WORDS, length) };
-        Some(Item::Sample(Sample { tick: 0, tsc: word(2), context: word(3), stack, is_snapshot: false }))
+        Some(Item::Sample(Sample { tick: 0, tsc: word(2), task: word(3), stack, is_snapshot: false }))
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let data = bytes(&words);
         let mut records = RawRecords::new(&data, 100);
         let Some(Item::Sample(first)) = records.next() else { panic!("no first sample") };
-        assert_eq!((first.tsc, first.context, first.stack.iter().collect::<Vec<_>>()), (2, 3, vec![1, 4]));
+        assert_eq!((first.tsc, first.task, first.stack.iter().collect::<Vec<_>>()), (2, 3, vec![1, 4]));
         let Some(Item::Skipped(cut)) = records.next() else { panic!("the cut one is not noticed") };
         assert_eq!(cut, Skipped { from: 105, words: 3, why: Why::Length });
         let Some(Item::Sample(third)) = records.next() else { panic!("no third") };

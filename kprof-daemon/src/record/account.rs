@@ -1,6 +1,6 @@
 //! The account of a session: what its ticks became, and whether that adds up.
 //!
-//! In: two readings of ctl. Out: the difference by CPU and in all, as a table. Context: user process, pure but for the
+//! In: two readings of ctl. Out: the difference by CPU and in all, as a table. Runs in: user process, pure but for the
 //! writing. Nothing is computed that the kernel counts; what does not add up is said.
 
 use crate::ctl::Ctl;
@@ -52,7 +52,7 @@ impl Difference {
             let get = |name: &str| counters.get(name).copied().unwrap_or(0);
             let lost: u64 = counters.iter().filter(|(name, _)| name.starts_with("lost")).map(|(_, value)| value).sum();
             let sums = [
-                ("sent", get("sent"), "taken + merged + pending", get("taken") + get("merged") + get("pending")),
+                ("sent", get("sent"), "taken + coalesced + pending", get("taken") + get("coalesced") + get("pending")),
                 ("taken", get("taken"), "user + idle + lost + recorded", left_out(counters) + lost + get("recorded")),
             ];
             for (name, value, parts, sum) in sums.into_iter().filter(|(_, value, _, sum)| value != sum) {
@@ -82,7 +82,7 @@ impl Difference {
                 "{} samples in {seconds:.2} s to {file}, {} bytes, {lost} lost",
                 totals.samples, totals.bytes
             )?;
-            let columns = ["sent", "taken", "merged", "pending", "user", "idle", "lost", "recorded"];
+            let columns = ["sent", "taken", "coalesced", "pending", "user", "idle", "lost", "recorded"];
             writeln!(out, "{:>5}{}", "cpu", columns.map(|name| format!("{name:>10}")).concat())?;
             for (cpu, counters) in &self.cpus {
                 let value = |name: &str| match name {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn only_what_was_counted_in_between_counts() {
         let before = ctl("cpu.1.sent 100\ncpu.1.taken 100\ncpu.1.recorded 90\ncpu.1.idle 10\n");
-        let after = ctl("cpu.1.sent 160\ncpu.1.taken 155\ncpu.1.merged 5\ncpu.1.recorded 130\ncpu.1.idle 20\n\
+        let after = ctl("cpu.1.sent 160\ncpu.1.taken 155\ncpu.1.coalesced 5\ncpu.1.recorded 130\ncpu.1.idle 20\n\
                          cpu.1.lost-full 5\ncpu.2.sent 7\ncpu.2.taken 7\ncpu.2.recorded 7\n");
         let difference = Difference::new(&before, &after);
         assert_eq!((difference.sum("sent"), difference.lost()), (67, 5));
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             difference.contradictions(),
             [
-                "cpu 3: sent is 10, but taken + merged + pending is 9",
+                "cpu 3: sent is 10, but taken + coalesced + pending is 9",
                 "cpu 3: taken is 9, but user + idle + lost + recorded is 8"
             ]
         );
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn ticks_on_their_way_at_the_beginning_and_at_the_end_are_in_the_account() {
         let before = ctl("cpu.1.sent 100\ncpu.1.taken 97\ncpu.1.pending 3\ncpu.1.recorded 97\n");
-        let after = ctl("cpu.1.sent 150\ncpu.1.taken 146\ncpu.1.merged 2\ncpu.1.pending 2\ncpu.1.recorded 146\n");
+        let after = ctl("cpu.1.sent 150\ncpu.1.taken 146\ncpu.1.coalesced 2\ncpu.1.pending 2\ncpu.1.recorded 146\n");
         let difference = Difference::new(&before, &after);
         assert_eq!((difference.sum("sent"), difference.sum("pending")), (53, 2));
         assert_eq!(difference.contradictions(), Vec::<String>::new());

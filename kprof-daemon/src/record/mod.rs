@@ -1,6 +1,6 @@
 //! `kprof-record`: sampling around one command.
 //!
-//! In: options and a command. Out: its profile, the account, and the command's own exit code. Context: user process. The
+//! In: options and a command. Out: its profile, the account, and the command's own exit code. Runs in: user process. The
 //! command runs as a child; this process only drains. Without a command it goes on until a signal.
 
 pub mod account;
@@ -106,7 +106,7 @@ pub fn record<S: System>(
     let difference = Difference::new(&before, session.ctl());
     let _ = match wanted.what {
         What::Record => difference.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet),
-        What::Stat => stat::write(talk, (&difference, session.by_context()), session.ctl(), &wanted.command, elapsed),
+        What::Stat => stat::write(talk, (&difference, session.by_task()), session.ctl(), &wanted.command, elapsed),
     };
     Ok(status.map_or(0, |status| status.map_or(code::FAILED, exit_code)))
 }

@@ -1,6 +1,6 @@
 //! The command line of `kprof-record`.
 //!
-//! In: arguments. Out: what to sample and what to run. Context: user process. Everything behind the first word that is no
+//! In: arguments. Out: what to sample and what to run. Runs in: user process. Everything behind the first word that is no
 //! option, or behind `--`, is the command.
 
 use crate::drain_loop::Options;
@@ -24,10 +24,10 @@ What the options set, and sampling, is undone by the kernel when kprof-record en
 
   -o, --output FILE    the sample file [/root/profiling.txt]; `-` writes to standard output
       --hz N           samples a second on each CPU; `N force` above 20000
-      --keep WHAT      records `idle` or `user` samples too; may be given twice
+      --include WHAT      records `idle` or `user` samples too; may be given twice
       --cpus LIST      samples only these CPUs: 1,3
       --depth N        frames at most
-      --gaps WHAT      `random` or `fixed` distances
+      --interval WHAT      `random` or `fixed` distances
       --seed N         seed of the random distances
       --backoff WHAT   `on` or `off`
       --mark NAME      puts a mark into the data before the command
@@ -122,8 +122,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         }
     }
     if wanted.what == What::Stat {
-        if wanted.options.commands.iter().any(|command| command.starts_with("keep")) {
-            return Err(Error::Usage("stat counts user and idle time without --keep".into()));
+        if wanted.options.commands.iter().any(|command| command.starts_with("include")) {
+            return Err(Error::Usage("stat counts user and idle time without --include".into()));
         }
         wanted.options.output = "/dev/null".into();
     }
@@ -135,7 +135,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
 
 /// An option with a value.
 fn long(options: &mut Options, name: &str, parser: &mut lexopt::Parser) -> Result<(), Error> {
-    let known = ["hz", "keep", "cpus", "depth", "gaps", "seed", "backoff", "mark"];
+    let known = ["hz", "include", "cpus", "depth", "interval", "seed", "backoff", "mark"];
     let others = ["output", "duration", "max-size", "stream", "on-full"];
     if !known.contains(&name) && !others.contains(&name) {
         return Err(Error::Usage(format!("invalid option '--{name}'")));
@@ -182,7 +182,7 @@ mod tests {
         let record = session(&["--hz", "2000 force", "-o", "x", "cp", "-r", "--", "a"]);
         assert_eq!(record.command, ["cp", "-r", "--", "a"]);
         assert_eq!(record.options.commands, ["lease", "hz 2000 force", "start"]);
-        assert_eq!(session(&["--keep=user", "--", "-x"]).command, ["-x"]);
+        assert_eq!(session(&["--include=user", "--", "-x"]).command, ["-x"]);
         assert_eq!(session(&["stat", "--", "stat"]).command, ["stat"]);
         assert_eq!(session(&["stat", "stat"]).what, What::Stat);
         assert_eq!(session(&["stat", "stat"]).command, ["stat"]);

@@ -1,18 +1,18 @@
 //! `kprof-record stat`: counts instead of stacks.
 //!
-//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Context: user
+//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Runs in: user
 //! process. Shares are shares of ticks: what a tick became is what its CPU was doing.
 
 use super::account::Difference;
-use crate::by_context::ByContext;
+use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use kprof::format::record::EVENT_NAMES;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The most lines of the table by context.
-const MOST_CONTEXTS: usize = 20;
+/// The most lines of the table by task.
+const MAX_TASKS: usize = 20;
 
 /// What a tick can have become: the kernel's counter and the words for it.
 const KINDS: [(&str, &str); 7] = [
@@ -21,7 +21,7 @@ const KINDS: [(&str, &str); 7] = [
     ("irq-off", "kernel, interrupts off"),
     ("interrupt", "interrupt or exception"),
     ("idle", "idle"),
-    ("merged", "merged with the next tick"),
+    ("coalesced", "coalesced with the next tick"),
     ("pending", "not taken: the CPU did not answer"),
 ];
 
@@ -31,7 +31,7 @@ const KINDS: [(&str, &str); 7] = [
 /// Those of the sink.
 pub fn write(
     out: &mut impl Write,
-    (difference, by_context): (&Difference, &ByContext),
+    (difference, by_task): (&Difference, &ByTask),
     ctl: &Ctl,
     command: &[OsString],
     elapsed: Duration,
@@ -57,21 +57,21 @@ pub fn write(
         let rest = sent.abs_diff(named);
         writeln!(out, "{:>12.1} %  not accounted for ({rest} ticks): the counters do not add up", percent(rest, sent))?;
     }
-    write_contexts(out, &by_context.table())
+    write_tasks(out, &by_task.table())
 }
 
-/// The table by context; nothing where the kernel does not count so.
-fn write_contexts(out: &mut impl Write, table: &[(String, [u64; 3])]) -> io::Result<()> {
+/// The table by task; nothing where the kernel does not count so.
+fn write_tasks(out: &mut impl Write, table: &[(String, [u64; 3])]) -> io::Result<()> {
     if table.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}  context", EVENT_NAMES.map(|event| format!("{event:>18}")).concat())?;
-    for (name, counts) in table.iter().take(MOST_CONTEXTS) {
+    writeln!(out, "\n{}  task", EVENT_NAMES.map(|event| format!("{event:>18}")).concat())?;
+    for (name, counts) in table.iter().take(MAX_TASKS) {
         writeln!(out, "{}  {name}", counts.map(|count| format!("{count:>18}")).concat())?;
     }
-    match table.len().saturating_sub(MOST_CONTEXTS) {
+    match table.len().saturating_sub(MAX_TASKS) {
         0 => Ok(()),
-        more => writeln!(out, "and {more} contexts with fewer events"),
+        more => writeln!(out, "and {more} tasks with fewer events"),
     }
 }
 
@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_everything() {
-        let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.merged 6\ncpu.1.pending 4\ncpu.1.user 90\ncpu.1.idle 20\n\
+        let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.coalesced 6\ncpu.1.pending 4\ncpu.1.user 90\ncpu.1.idle 20\n\
                     cpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\ncpu.1.lost-full 2\n\
                     cpu.1.context-switches 5\ncpu.1.page-faults 7\ncpu.1.interrupts 9\n";
         let ctl = Ctl::parse(text).unwrap();
         let difference = Difference::new(&Ctl::default(), &ctl);
         let mut out = Vec::new();
-        let mut by_context = ByContext::default();
-        by_context.add(b"cp", b"context-switches=4 page-faults=7 interrupts=2");
-        let counted = (&difference, &by_context);
+        let mut by_task = ByTask::default();
+        by_task.add(b"cp", b"context-switches=4 page-faults=7 interrupts=2");
+        let counted = (&difference, &by_task);
         write(&mut out, counted, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
         let out = String::from_utf8(out).unwrap();
         let shares: Vec<f64> = out.lines().filter_map(|line| line.split_once(" %")?.0.trim().parse().ok()).collect();

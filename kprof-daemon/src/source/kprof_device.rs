@@ -1,7 +1,7 @@
 //! kprof's device files: `ctl-profiling`, `profiling-N`, `profiling-meta` in one folder.
 //!
 //! In: the folder (`/scheme/debug`). Out: framed records, read again by the next reader until they are acknowledged.
-//! Context: user process. Opening claims the streams (a second claimant is refused); closing drops the claim. While a
+//! Runs in: user process. Opening claims the streams (a second claimant is refused); closing drops the claim. While a
 //! kernel is stopped its streams are simply empty.
 
 use super::{Layout, Source, Stream, Waited};

@@ -39,7 +39,7 @@ impl fmt::Display for Stream {
 pub enum Layout {
     /// `kprof::format::record`: positions, ticks, kinds.
     Framed,
-    /// Redox's raw words: `0xfedfac00|length, rip, tsc, context id, callers`.
+    /// Redox's raw words: `0xfedfac00|length, rip, tsc, task id, callers`.
     RedoxRaw,
 }
 
@@ -90,8 +90,8 @@ pub trait Source<S: System> {
     /// When the source is gone.
     fn wait(&mut self, system: &mut S, limit: Duration) -> Result<Waited, Error>;
 
-    /// The name of a context that no meta record has named.
-    fn context_name(&mut self, _system: &mut S, _context: u64) -> Option<Vec<u8>> {
+    /// The name of a task that no meta record has named.
+    fn task_name(&mut self, _system: &mut S, _context: u64) -> Option<Vec<u8>> {
         None
     }
 

@@ -1,6 +1,6 @@
 //! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, and `contexts.txt` beside them.
 //!
-//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Context: user
+//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Runs in: user
 //! process, on any machine. Nothing is given up here, so acknowledging does nothing; the source ends where the files do.
 
 use super::{Layout, Source, Stream, Waited};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The greatest CPU number that is looked for in a folder.
-const MOST_CPUS: u32 = 1024;
+const MAX_CPUS: u32 = 1024;
 /// Bytes of each file that the id of the recording is made from.
 const ID_BYTES: usize = 64 * 1024;
 
@@ -40,7 +40,7 @@ impl<S: System> Recorded<S> {
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new(".")) };
         let mut files = BTreeMap::new();
         if is_folder {
-            for cpu in 0..MOST_CPUS {
+            for cpu in 0..MAX_CPUS {
                 if let Ok(file) = again(|| system.open(&folder.join(format!("profiling-{cpu}.bin")), Open::Read)) {
                     files.insert(cpu, file);
                 }
@@ -85,7 +85,7 @@ impl<S: System> Recorded<S> {
         Ok(first_word)
     }
 
-    /// Lines `ID NAME`, the id in decimal. Without the file contexts are `id<hex>`.
+    /// Lines `ID NAME`, the id in decimal. Without the file tasks are `id<hex>`.
     fn read_names(&mut self, system: &mut S, path: &Path) -> Result<(), Error> {
         let Ok(mut file) = again(|| system.open(path, Open::Read)) else { return Ok(()) };
         let mut bytes = Vec::new();
@@ -145,8 +145,8 @@ impl<S: System> Source<S> for Recorded<S> {
         Ok(Waited::Waited)
     }
 
-    fn context_name(&mut self, _system: &mut S, context: u64) -> Option<Vec<u8>> {
-        self.names.get(&context).cloned()
+    fn task_name(&mut self, _system: &mut S, task: u64) -> Option<Vec<u8>> {
+        self.names.get(&task).cloned()
     }
 
     fn is_finite(&self) -> bool {

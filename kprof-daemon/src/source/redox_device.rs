@@ -1,9 +1,9 @@
 //! The device files of an unmodified Redox kernel: raw words, consumed when read.
 //!
-//! In: the folder (`/scheme/debug`). Out: raw words of every CPU that has a stream. Context: user process, root. This
+//! In: the folder (`/scheme/debug`). Out: raw words of every CPU that has a stream. Runs in: user process, root. This
 //! kernel's ctl file takes one byte, `1` or `0`, and cannot be read; there are no positions, no acknowledgements and no
-//! counters, so what a killed reader had in its hands is lost. Names of contexts are asked for one by one, by a call on an
-//! open stream; a context that has none is `id<hex>`.
+//! counters, so what a killed reader had in its hands is lost. Names of tasks are asked for one by one, by a call on an
+//! open stream; a task that has none is `id<hex>`.
 //! (Redox kernel, `src/scheme/debug.rs` and `src/profiling.rs`.)
 
 use super::{Layout, Source, Stream, Waited};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The greatest CPU number that is looked for.
-const MOST_CPUS: u32 = 256;
+const MAX_CPUS: u32 = 256;
 
 /// The open device files of a Redox kernel.
 pub struct RedoxDevice<S: System> {
@@ -37,7 +37,7 @@ impl<S: System> RedoxDevice<S> {
         let missing = |cause| Error::SourceMissing { path: ctl_path.clone(), cause };
         let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(missing)?;
         let mut streams = BTreeMap::new();
-        for cpu in 0..MOST_CPUS {
+        for cpu in 0..MAX_CPUS {
             if let Ok(file) = again(|| system.open(&folder.join(format!("profiling-{cpu}")), Open::Read)) {
                 streams.insert(cpu, file);
             }
@@ -102,8 +102,8 @@ impl<S: System> Source<S> for RedoxDevice<S> {
         Ok(Waited::CannotWait)
     }
 
-    fn context_name(&mut self, system: &mut S, context: u64) -> Option<Vec<u8>> {
+    fn task_name(&mut self, system: &mut S, task: u64) -> Option<Vec<u8>> {
         let file = self.streams.values_mut().next()?;
-        system.redox_context_name(file, context)
+        system.redox_task_name(file, task)
     }
 }

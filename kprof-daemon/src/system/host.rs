@@ -1,6 +1,6 @@
 //! The real system: Linux, Redox, and the test kernel, which speaks the Linux calls.
 //!
-//! In, out: see [`System`]. Context: user process, one thread. Uses few system calls, so that a small kernel can run
+//! In, out: see [`System`]. Runs in: user process, one thread. Uses few system calls, so that a small kernel can run
 //! the static binary; a call that such a kernel lacks (`fsync` of a folder, file locks, times) is done without.
 
 use super::{Open, Regular, System};
@@ -112,12 +112,12 @@ impl System for Host {
     }
 
     #[cfg(target_os = "redox")]
-    fn redox_context_name(&mut self, stream: &mut File, context: u64) -> Option<Vec<u8>> {
+    fn redox_task_name(&mut self, stream: &mut File, task: u64) -> Option<Vec<u8>> {
         use std::os::fd::AsRawFd;
         let file = usize::try_from(stream.as_raw_fd()).ok()?;
         // A name there has at most 32 bytes.
         let mut name = [0; 64];
-        let bytes = libredox::call::call_ro(file, &mut name, syscall::CallFlags::empty(), &[context]).ok()?;
+        let bytes = libredox::call::call_ro(file, &mut name, syscall::CallFlags::empty(), &[task]).ok()?;
         Some(name.get(..bytes)?.to_vec()).filter(|name| !name.is_empty())
     }
 }

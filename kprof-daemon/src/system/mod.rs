@@ -1,6 +1,6 @@
 //! The seam to the operating system: one method, one system call.
 //!
-//! In: what the daemon wants. Out: what the system says. Context: user process. Everything that the daemon does to the
+//! In: what the daemon wants. Out: what the system says. Runs in: user process. Everything that the daemon does to the
 //! outside goes through here, so that a test can put a kernel and a disk of its own under the unchanged daemon, stop
 //! it between any two calls, and count the calls. Nothing here decides anything.
 
@@ -56,9 +56,9 @@ pub trait System {
     fn sleep(&mut self, time: Duration) -> io::Result<()>;
     /// Time since some fixed moment; never goes back.
     fn now(&mut self) -> Duration;
-    /// The name that a Redox kernel has for a context, asked for on a stream (its `call` on the open file). `None` on other
+    /// The name that a Redox kernel has for a task, asked for on a stream (its `call` on the open file). `None` on other
     /// systems, and where it has none.
-    fn redox_context_name(&mut self, _stream: &mut Self::File, _context: u64) -> Option<Vec<u8>> {
+    fn redox_task_name(&mut self, _stream: &mut Self::File, _context: u64) -> Option<Vec<u8>> {
         None
     }
 }

@@ -1,6 +1,6 @@
 //! Puts the pieces of a round together in the form of the file.
 //!
-//! In: header, meta records and samples of one round. Out: one run of bytes for one write. Context: user process. The
+//! In: header, meta records and samples of one round. Out: one run of bytes for one write. Runs in: user process. The
 //! buffers are kept from round to round; they grow to the size of the greatest round and no further.
 
 use super::lines::{self, Batch};
@@ -38,7 +38,7 @@ pub struct Composer {
     notes: Vec<u8>,
     stack: Vec<u64>,
     sample_lines: SampleLines,
-    /// What a line begins with, and for which context and upper half of the TSC.
+    /// What a line begins with, and for which task and upper half of the TSC.
     prefix: Vec<u8>,
     prefix_of: Option<(u64, u64)>,
 }
@@ -70,7 +70,7 @@ impl Composer {
         composer.header(ctl);
         composer.begin(position);
         for (id, _, name) in names.all() {
-            lines::context(&mut composer.body, id, name.iter().copied());
+            lines::task(&mut composer.body, id, name.iter().copied());
         }
         composer.end(Stream::Meta, position, None);
         composer.out
@@ -106,12 +106,12 @@ impl Composer {
         if self.form == Form::Binary {
             self.stack.clear();
             self.stack.extend(sample.stack.iter());
-            let times = Times { tick: sample.tick, tsc: sample.tsc, context: sample.context };
+            let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
             self.delta.write(times, &self.stack, |bytes| self.body.extend_from_slice(bytes));
         } else {
-            let key = (sample.context, sample.tsc >> 32);
+            let key = (sample.task, sample.tsc >> 32);
             if self.prefix_of != Some(key) {
-                let name = names.get_or_make(sample.context, sample.tsc, make_name);
+                let name = names.get_or_make(sample.task, sample.tsc, make_name);
                 self.prefix.clear();
                 sample_line::prefix(&mut self.prefix, name.text, cpu, sample.tsc);
                 self.prefix_of = name.is_the_only_one.then_some(key);
@@ -129,7 +129,7 @@ impl Composer {
         lines::meta(&mut self.body, record);
     }
 
-    /// Events of a context of this (escaped) name.
+    /// Events of a task of this (escaped) name.
     pub fn events(&mut self, record: &Meta<'_>, name: &[u8]) {
         lines::events(&mut self.body, record, name);
     }

@@ -1,6 +1,6 @@
 //! The `#` lines of the text form.
 //!
-//! In: typed facts. Out: bytes of whole lines, appended. Context: user process, a few times in a round. No `#` line has a hex number as its second word, so
+//! In: typed facts. Out: bytes of whole lines, appended. Runs in: user process, a few times in a round. No `#` line has a hex number as its second word, so
 //! that Redox's old tool takes none for a sample.
 
 use crate::ctl::{Counters, Ctl, HEADER_KEYS};
@@ -89,12 +89,12 @@ pub fn corrupt(out: &mut Vec<u8>, stream: Stream, skipped: &Skipped) {
     put!(out, "# corrupt cpu={stream} from={} words={} reason={}\n", skipped.from, skipped.words, skipped.why.name());
 }
 
-/// Events of one context on one CPU, since the last such line for them. `name` is the context's, in its escaped form.
+/// Events of one task on one CPU, since the last such line for them. `name` is the task's, in its escaped form.
 pub fn events(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
     let [_, cpu, _] = record.values;
     put!(out, "# events tsc={:x} cpu={cpu} ", record.tsc);
     out.extend(record.text.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b' ' }));
-    out.extend_from_slice(b" context=");
+    out.extend_from_slice(b" task=");
     out.extend_from_slice(name);
     out.push(b'\n');
 }
@@ -104,7 +104,7 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     let [first, second, third] = record.values;
     let tsc = record.tsc;
     match record.kind {
-        Kind::ContextName => return context(out, first, escaped(record.text)),
+        Kind::TaskName => return task(out, first, escaped(record.text)),
         Kind::Mark => put_text(out, format_args!("# mark tsc={tsc:x} name="), record.text),
         Kind::Setting => put_text(out, format_args!("# setting tsc={tsc:x} value="), record.text),
         Kind::Image => {
@@ -119,9 +119,9 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     out.push(b'\n');
 }
 
-/// The name of a context.
-pub fn context(out: &mut Vec<u8>, id: u64, name: impl Iterator<Item = u8>) {
-    put!(out, "# context id={id:x} name=");
+/// The name of a task.
+pub fn task(out: &mut Vec<u8>, id: u64, name: impl Iterator<Item = u8>) {
+    put!(out, "# task id={id:x} name=");
     out.extend(name);
     out.push(b'\n');
 }

@@ -5,7 +5,7 @@
 //!                        no room in the queue: dropped, counted; the gap in seq tells the receiver
 //! ```
 //!
-//! In: bytes that are on the disk already. Out: whole lines or chunks, as far as the device takes them. Context: user
+//! In: bytes that are on the disk already. Out: whole lines or chunks, as far as the device takes them. Runs in: user
 //! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is counted.
 
 use crate::system::{Open, System};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In: the bytes of the file. Out: where to cut, and for the last boot in it: the position up to which each
-//! stream is on disk and the names of its contexts (the kernel has given up its copy of them). Context: user process.
+//! stream is on disk and the names of its tasks (the kernel has given up its copy of them). Runs in: user process.
 //! Never cuts a file that is not ours, and never a finished batch or account.
 
 use super::lines::FIRST_LINE;
@@ -161,7 +161,7 @@ impl Scan {
             "kprof-profile" => self.open = None,
             "boot" => self.new_boot = Some(rest.into()),
             "batch" => self.open = OpenBatch::from_line(rest),
-            "context" => {
+            "task" => {
                 let id = field(rest, "id").and_then(|id| parse_hex(id.as_bytes()));
                 if let (Some(open), Some(id), Some(name)) = (&mut self.open, id, field(rest, "name")) {
                     open.names.push((id, name.as_bytes().into()));

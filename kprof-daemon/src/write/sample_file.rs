@@ -5,7 +5,7 @@
 //!   on the disk  │ being written; cut away again if a write or a sync fails
 //! ```
 //!
-//! In: bytes of whole batches. Out: a file of mode 0600. Context: user process. Full disk: nothing is acknowledged, the
+//! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. Full disk: nothing is acknowledged, the
 //! half-written piece is cut away, and either the session ends or it tries again once a second.
 
 use super::resume::{Resumed, Scan};

@@ -6,7 +6,7 @@
 //!                                                 └─ as in the line before: copied ─┘
 //! ```
 //!
-//! In: samples. Out: bytes of whole lines, appended. Context: user process, the hot path of the daemon: numbers are
+//! In: samples. Out: bytes of whole lines, appended. Runs in: user process, the hot path of the daemon: numbers are
 //! formatted by hand, and the outer callers, which seldom change from one sample of a CPU to the next, are copied as text
 //! from the line before. Nothing is allocated but buffers that stay.
 
@@ -88,7 +88,7 @@ impl SampleLines {
     }
 }
 
-/// What a line begins with, and what most lines have in common with the one before: the name of the context, the CPU,
+/// What a line begins with, and what most lines have in common with the one before: the name of the task, the CPU,
 /// and the upper half of the TSC.
 pub fn prefix(out: &mut Vec<u8>, name: &[u8], cpu: u32, tsc: u64) {
     out.extend_from_slice(name);
@@ -125,9 +125,9 @@ pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
     let mut is_candidate = false;
     stack.iter().filter(move |word| {
         let marker = Marker::decode(*word);
-        let keep = marker.is_none() && !is_candidate;
+        let is_kept = marker.is_none() && !is_candidate;
         is_candidate = marker == Some(Marker::Candidate);
-        keep
+        is_kept
     })
 }
 
@@ -179,7 +179,7 @@ mod tests {
                 let bytes: Vec<[u8; 8]> = callers.iter().map(|word| word.to_le_bytes()).collect();
                 let stack = Stack { first: 0xffff_ffff_8021_2345, callers: Words::new(bytes.as_flattened()) };
                 let tsc = [0x5fd0_a2c1, 0x12_0000_a2c1, 0xffff_ffff][(before + after) % 3];
-                let sample = Sample { tick: 0, tsc, context: 0, stack, is_snapshot: false };
+                let sample = Sample { tick: 0, tsc, task: 0, stack, is_snapshot: false };
                 prefix(&mut out, b"a name", 1, tsc);
                 lines.put(&mut out, &sample);
                 expected = expected + "a name" + &line(&sample);

@@ -15,7 +15,7 @@ use std::io;
 #[derive(Clone, Debug, Default)]
 pub struct Nasty {
     /// Reads give at most this many records (0: as many as fit).
-    pub most_records: usize,
+    pub max_records: usize,
     /// Reads end in the middle of records, at odd bytes.
     pub splits: bool,
     /// A second claim is refused with the error for everything that is refused.
@@ -38,9 +38,9 @@ pub struct Kernel {
     lease: Option<(u64, bool)>,
     pub nasty: Nasty,
     pub random: Random,
-    /// Every sample that was recorded: (cpu, tsc) and its line without the context name.
+    /// Every sample that was recorded: (cpu, tsc) and its line without the task name.
     pub ledger: BTreeMap<(u32, u64), String>,
-    /// Names by context id, as they are now.
+    /// Names by task id, as they are now.
     pub names: BTreeMap<u64, Vec<u8>>,
     pub tsc: u64,
     tick: u64,
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    /// One tick: a sample on every CPU, now and then a new context.
+    /// One tick: a sample on every CPU, now and then a new task.
     pub fn tick(&mut self) {
         if self.names.is_empty() || self.random.once_in(20) {
             let id = self.names.len() as u64 + 1;
@@ -92,10 +92,10 @@ impl Kernel {
         }
     }
 
-    /// Names a context; the meta stream says so.
+    /// Names a task; the meta stream says so.
     pub fn name(&mut self, id: u64, name: Vec<u8>) {
         let words = 8 + name.len().div_ceil(8);
-        let first = Header { kind: Kind::ContextName, words: words as u16 }.encode();
+        let first = Header { kind: Kind::TaskName, words: words as u16 }.encode();
         let tsc = self.tsc;
         let made = self.meta.put(words, |position| {
             let mut record = vec![first, position, 0, tsc, id, 0, 0, name.len() as u64];
@@ -110,7 +110,7 @@ impl Kernel {
 
     fn sample(&mut self, cpu: u32) {
         let depth = 1 + self.random.below(9) as usize;
-        let context = 1 + self.random.below(self.names.len() as u64);
+        let task = 1 + self.random.below(self.names.len() as u64);
         let mut stack = vec![0xffff_ffff_8020_0000 + self.random.below(0x8_0000)];
         if self.random.once_in(3) {
             stack.push(0xffff_ffff_ffff_f001);
@@ -123,7 +123,7 @@ impl Kernel {
             if let Some(version) = version {
                 first = first & !(0xff << 24) | u64::from(version) << 24;
             }
-            [&[first, position, tick, tsc, context], stack.as_slice()].concat()
+            [&[first, position, tick, tsc, task], stack.as_slice()].concat()
         });
         if made {
             let mut line = format!("{cpu:x} {tsc:x}");
@@ -138,8 +138,8 @@ impl Kernel {
     pub fn text(&self) -> String {
         let state = if self.running { "running" } else { "stopped" };
         let mut text = format!(
-            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\nway nmi\nhz 1000\n\
-             gaps random 25\nseed 42\nkeep -\nbackoff off\ndepth 64\nmode drop\nbuild-id 1234abcd\n\
+            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz 1000\n\
+             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode drop\nbuild-id 1234abcd\n\
              load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
             u8::from(self.claim.is_some()),
             self.boot
@@ -148,7 +148,7 @@ impl Kernel {
             let counters = [
                 ("sent", ring.taken + self.nasty.pending),
                 ("taken", ring.taken),
-                ("merged", 0),
+                ("coalesced", 0),
                 ("user", 0),
                 ("idle", 0),
                 ("lost-full", ring.lost_full),
@@ -260,10 +260,10 @@ impl Kernel {
             return Err(kind.into());
         }
         let splits = self.nasty.splits;
-        let most_records = if self.nasty.most_records == 0 { usize::MAX } else { self.nasty.most_records };
-        let most_bytes = if splits { buffer.len().min(1 + self.random.below(300) as usize) } else { buffer.len() };
+        let max_records = if self.nasty.max_records == 0 { usize::MAX } else { self.nasty.max_records };
+        let max_bytes = if splits { buffer.len().min(1 + self.random.below(300) as usize) } else { buffer.len() };
         let ring = self.ring(stream).expect("an open stream exists");
-        let bytes = ring.read(most_bytes, most_records, splits).ok_or(io::ErrorKind::InvalidInput)?;
+        let bytes = ring.read(max_bytes, max_records, splits).ok_or(io::ErrorKind::InvalidInput)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok(bytes.len())
     }

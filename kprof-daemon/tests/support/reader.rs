@@ -111,7 +111,7 @@ pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
         let mut payload = chunk.payload;
         if chunk.kind == ChunkKind::Lines {
             let lines = std::str::from_utf8(payload).expect("lines are ASCII");
-            for line in lines.lines().filter(|line| line.starts_with("# context ")) {
+            for line in lines.lines().filter(|line| line.starts_with("# task ")) {
                 names.insert(
                     u64::from_str_radix(field(line, "id").expect("an id"), 16).expect("hex"),
                     field(line, "name").expect("a name").to_owned(),
@@ -129,7 +129,7 @@ pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
         let mut count = 0;
         while let Some(times) = delta.read(&mut samples) {
             let times = times.expect("a checked chunk holds whole samples");
-            let name = names.get(&times.context).cloned().unwrap_or_else(|| format!("id{:x}", times.context));
+            let name = names.get(&times.task).cloned().unwrap_or_else(|| format!("id{:x}", times.task));
             let cpu: u32 = cpu.parse().expect("a number");
             let _ = write!(text, "{name} {cpu:x} {:x}", times.tsc);
             for word in delta.stack() {

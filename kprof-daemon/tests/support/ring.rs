@@ -46,14 +46,14 @@ impl Ring {
         (self.read, self.split) = (self.tail, 0);
     }
 
-    /// Bytes for a reader: at most `most_records`, and cut at `most_bytes` in the middle of a record if `may_split`.
-    pub fn read(&mut self, most_bytes: usize, most_records: usize, may_split: bool) -> Option<Vec<u8>> {
+    /// Bytes for a reader: at most `max_records`, and cut at `max_bytes` in the middle of a record if `may_split`.
+    pub fn read(&mut self, max_bytes: usize, max_records: usize, may_split: bool) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let first = self.records.partition_point(|(position, _)| *position < self.read);
-        for (position, words) in self.records.range(first..).take(most_records) {
+        for (position, words) in self.records.range(first..).take(max_records) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let rest = &bytes[self.split..];
-            let room = most_bytes - out.len();
+            let room = max_bytes - out.len();
             if rest.len() > room {
                 if may_split {
                     out.extend_from_slice(&rest[..room]);

@@ -386,7 +386,7 @@ impl System for Simulated {
         self.0.borrow().clock
     }
 
-    fn redox_context_name(&mut self, _stream: &mut Self::File, context: u64) -> Option<Vec<u8>> {
-        self.0.borrow().redox_names.get(&context).cloned()
+    fn redox_task_name(&mut self, _stream: &mut Self::File, task: u64) -> Option<Vec<u8>> {
+        self.0.borrow().redox_names.get(&task).cloned()
     }
 }

@@ -5,7 +5,7 @@
 
 mod shared;
 
-use kprof_fold::eras::NOWHERE;
+use kprof_fold::relocations::NOWHERE;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

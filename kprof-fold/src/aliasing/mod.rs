@@ -33,11 +33,11 @@ const ALARM: f64 = 0.0003;
 /// Stretches of the recording.
 const STRETCHES: usize = 32;
 /// Fewer samples of a CPU say nothing.
-const LEAST_SAMPLES: usize = 20 * STRETCHES;
+const MIN_SAMPLES: usize = 20 * STRETCHES;
 /// The least samples of a place that are expected in each part of each stretch.
-const LEAST_EXPECTED: f64 = 1.0;
+const MIN_EXPECTED: f64 = 1.0;
 /// The most places that are looked at.
-const MOST_PLACES: usize = 20;
+const MAX_PLACES: usize = 20;
 /// From this part of all gaps on that are multiples of the common one, gaps are fixed: of gaps that vary by a quarter 8 %
 /// are, and of fixed ones all but those that interrupts were off at.
 const FIXED: f64 = 0.5;
@@ -65,7 +65,7 @@ pub enum Verdict {
         deviations: f64,
     },
     /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
-    FixedGaps {
+    FixedInterval {
         /// The part of gaps that are multiples of the common one.
         part: f64,
     },
@@ -80,23 +80,23 @@ impl std::fmt::Display for Verdict {
             Self::InStep { parts } => write!(
                 f,
                 "FOUND: samples thinned by {parts} in {parts} ways disagree; the work goes in step with the ticks, so shares are \
-                 not those of time (gaps random helps)"
+                 not those of time (interval random helps)"
             ),
             Self::Rhythm { ticks } => write!(
                 f,
                 "FOUND: gaps are fixed and the samples repeat every {ticks:.1} ticks, or a few times that: thinned so they \
-                 see other code; the work goes in step with the ticks, and shares are not those of time (gaps random helps)"
+                 see other code; the work goes in step with the ticks, and shares are not those of time (interval random helps)"
             ),
             Self::Avoiding { deviations } => write!(
                 f,
                 "FOUND: gaps are fixed and a tick sees the place of the one before more seldom than by chance, by {deviations:.0} \
-                 standard deviations; the work goes in step with the ticks, and shares are not those of time (gaps random \
+                 standard deviations; the work goes in step with the ticks, and shares are not those of time (interval random \
                  helps)"
             ),
-            Self::FixedGaps { part } => write!(
+            Self::FixedInterval { part } => write!(
                 f,
                 "NOT RULED OUT: {:.0} % of the gaps are multiples of one length; work in step with it is seen always or never \
-                 (gaps random helps)",
+                 (interval random helps)",
                 part * 100.0
             ),
             Self::None => write!(f, "none found; gaps vary, and the same samples thinned by 2 to 8 agree"),
@@ -106,12 +106,12 @@ impl std::fmt::Display for Verdict {
 
 /// Checks the samples of each CPU: time and place, ascending by time.
 pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
-    let large: Vec<_> = cpus.iter().filter(|cpu| cpu.len() >= LEAST_SAMPLES).collect();
+    let large: Vec<_> = cpus.iter().filter(|cpu| cpu.len() >= MIN_SAMPLES).collect();
     if large.is_empty() {
         return Verdict::TooFew;
     }
-    let period = common_gap(cpus).max(1);
-    let tests = large.len() * PLACE_BITS.len() * MOST_PLACES * PARTS.sum::<u64>() as usize;
+    let period = common_interval(cpus).max(1);
+    let tests = large.len() * PLACE_BITS.len() * MAX_PLACES * PARTS.sum::<u64>() as usize;
     let limit = student(z_for(1.0 - ALARM, tests), (STRETCHES - 1) as f64);
     let mut worst = (limit, None);
     for cpu in &large {
@@ -128,7 +128,7 @@ pub fn check(cpus: &[Vec<(u64, u64)>]) -> Verdict {
         (Some(parts), _) => Verdict::InStep { parts },
         (None, part) if part >= FIXED => match strongest_rhythm(&large, period) {
             Some(rhythm) => Verdict::Rhythm { ticks: rhythm.ticks },
-            None => avoidance(&large, period).unwrap_or(Verdict::FixedGaps { part }),
+            None => avoidance(&large, period).unwrap_or(Verdict::FixedInterval { part }),
         },
         (None, _) => Verdict::None,
     }
@@ -148,7 +148,7 @@ fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rh
     let chance = ALARM / (cpus.len() * RHYTHM_BITS.len()) as f64;
     let by_bits = |ticks: &[(u64, u64)], bits: u32| {
         let places = Places::number(ticks, bits);
-        let common = places.common(LEAST_EXPECTED * STRETCHES as f64);
+        let common = places.common(MIN_EXPECTED * STRETCHES as f64);
         let common: Vec<u64> = common.into_iter().map(|number| places.counts[number as usize].1).collect();
         rhythm::find(ticks, &common, bits, chance)
     };
@@ -187,25 +187,25 @@ impl Places {
         let mut common: Vec<u32> =
             (0..).zip(&self.counts).filter(|(_, (count, _))| *count as f64 >= least).map(|one| one.0).collect();
         common.sort_unstable_by_key(|number| std::cmp::Reverse(self.counts[*number as usize]));
-        common.truncate(MOST_PLACES);
+        common.truncate(MAX_PLACES);
         common
     }
 }
 
-fn gaps(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
+fn intervals(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
     cpus.iter().flat_map(|cpu| cpu.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)))
 }
 
 /// The length that more gaps have than any other, within 4 %: where many ticks are left out, the middle one is a multiple.
-fn common_gap(cpus: &[Vec<(u64, u64)>]) -> u64 {
-    let mut gaps: Vec<u64> = gaps(cpus).filter(|gap| *gap > 0).collect();
-    gaps.sort_unstable();
+fn common_interval(cpus: &[Vec<(u64, u64)>]) -> u64 {
+    let mut intervals: Vec<u64> = intervals(cpus).filter(|gap| *gap > 0).collect();
+    intervals.sort_unstable();
     let (mut from, mut best) = (0, (0, 0));
-    for (to, gap) in gaps.iter().enumerate() {
-        while gaps[from] < gap - gap / 25 {
+    for (to, gap) in intervals.iter().enumerate() {
+        while intervals[from] < gap - gap / 25 {
             from += 1;
         }
-        best = best.max((to - from, gaps[from + (to - from) / 2]));
+        best = best.max((to - from, intervals[from + (to - from) / 2]));
     }
     best.1
 }
@@ -216,7 +216,7 @@ fn fixed_part(cpus: &[Vec<(u64, u64)>], period: u64) -> f64 {
         (*gap as f64 - times * period as f64).abs() <= NEAR * period as f64
     };
     let (all, fixed) =
-        gaps(cpus).fold((0u64, 0u64), |(all, fixed), gap| (all + 1, fixed + u64::from(is_multiple(&gap))));
+        intervals(cpus).fold((0u64, 0u64), |(all, fixed), gap| (all + 1, fixed + u64::from(is_multiple(&gap))));
     fixed as f64 / all.max(1) as f64
 }
 
@@ -234,7 +234,7 @@ fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
 
 /// The greatest t of all common places and parts: how steadily a place has another share in one part than in all.
 fn score(ticks: &[(u64, u64)], parts: u64, places: &Places) -> f64 {
-    let common = places.common(LEAST_EXPECTED * (STRETCHES as u64 * parts) as f64);
+    let common = places.common(MIN_EXPECTED * (STRETCHES as u64 * parts) as f64);
     let mut column = vec![usize::MAX; places.counts.len()];
     common.iter().enumerate().for_each(|(at, number)| column[*number as usize] = at);
     let parts = parts as usize;
@@ -299,8 +299,8 @@ mod tests {
 
     #[test]
     fn gaps_are_fixed_where_they_are_multiples_of_one() {
-        let cpu = |gaps: &[u64]| {
-            let ends = gaps.iter().scan(0, |tsc, gap| {
+        let cpu = |intervals: &[u64]| {
+            let ends = intervals.iter().scan(0, |tsc, gap| {
                 *tsc += gap;
                 Some((*tsc, 0))
             });

@@ -19,15 +19,15 @@ use std::f64::consts::TAU;
 /// Ticks of a stretch: the longer, the finer the lines; a rhythm that loses its step now and then is a broad one.
 const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
 /// The least number of stretches.
-const LEAST_STRETCHES: usize = 5;
+const MIN_STRETCHES: usize = 5;
 /// Neighbours on each side that a line is compared with, behind those that it leaks into.
 const NEIGHBOURS: usize = 12;
 const LEAK: usize = 3;
 /// The lowest lines have too few neighbours.
 const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
 /// How often a place must come, from another one: in all, and in each stretch on average.
-const LEAST_COMINGS: usize = 100;
-const LEAST_COMINGS_EACH: usize = 2;
+const MIN_COMINGS: usize = 100;
+const MIN_COMINGS_EACH: usize = 2;
 /// The middle of so few neighbours is itself by chance up to this much too small.
 const CARE: f64 = 1.8;
 
@@ -55,14 +55,14 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     let mut best: Option<Rhythm> = None;
     for (length, stretches) in LENGTHS.map(|length| (length, all / length)) {
         // A place that comes only a few times has a spectrum of its own, which is no line and not smooth.
-        let enough = LEAST_COMINGS.max(LEAST_COMINGS_EACH * stretches);
+        let enough = MIN_COMINGS.max(MIN_COMINGS_EACH * stretches);
         let places: Vec<u64> = places.iter().copied().filter(|place| comings(*place) >= enough).collect();
-        if stretches < LEAST_STRETCHES || places.is_empty() {
+        if stretches < MIN_STRETCHES || places.is_empty() {
             continue;
         }
         let lines = FIRST_LINE..length / 2 - LEAK - NEIGHBOURS / 2;
         let tests = LENGTHS.len() * lines.len() * places.len();
-        let limit = CARE * least_ratio((tests as f64 / chance).ln() / stretches as f64);
+        let limit = CARE * min_ratio((tests as f64 / chance).ln() / stretches as f64);
         for place in places {
             let spectrum = spectrum(ticks, first, place, bits, (length, stretches));
             for line in lines.clone() {
@@ -98,7 +98,7 @@ pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 
 }
 
 /// The t above 1 at which t - 1 - ln t is `value`.
-fn least_ratio(value: f64) -> f64 {
+fn min_ratio(value: f64) -> f64 {
     let (mut low, mut high) = (1.0, 2.0 * value + 4.0);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn the_limit_is_where_the_bound_says() {
-        let t = least_ratio(0.7);
+        let t = min_ratio(0.7);
         assert!((t - 1.0 - t.ln() - 0.7).abs() < 1e-9, "{t}");
-        assert!(least_ratio(20.0) > 20.0);
+        assert!(min_ratio(20.0) > 20.0);
     }
 }

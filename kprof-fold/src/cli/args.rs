@@ -91,7 +91,7 @@ pub enum Command {
     Flamegraph(Flamegraph),
     /// Every sample with its time and stack, as `perf script` prints them
     Script(Script),
-    /// Header, account, rate, gaps, contexts
+    /// Header, account, rate, gaps, tasks
     Info(Info),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     Export(Export),

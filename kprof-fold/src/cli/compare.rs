@@ -41,7 +41,7 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
     let compared = diff::compare(&old.folded, &new.folded, args.confidence, args.subtrees, args.same_work);
     if args.subtrees && [&old, &new].iter().any(|side| diff::has_longer_paths(&side.folded)) {
         let talk = talk::Talk { quiet: args.quiet };
-        talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MOST_PATH));
+        talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MAX_PATH));
     }
     let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
     let symbols = [&args.syms, &args.old_syms, &args.new_syms].into_iter().flatten();

@@ -101,7 +101,7 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
         }
     }
     // Redox's raw words bring no header: then there is nothing that could have been told.
-    if boot.header.contains_key("way")
+    if boot.header.contains_key("trigger")
         && boot.anchors.is_empty()
         && boot.header.get("build-id").is_none_or(|id| id == "-")
     {
@@ -121,8 +121,8 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     let reached = boot.cpus.values().filter_map(|cpu| cpu.ticks.rate(hz, &boot.settings)).max_by(f64::total_cmp);
     let (Some(rate), Some(reached)) = (boot.number("hz"), reached) else { return };
     if reached < 0.8 * rate as f64 {
-        let why = match boot.header.get("way").map(String::as_str) {
-            Some("self") => "the timer has to come several times as often, or to be set to when the next tick is due",
+        let why = match boot.header.get("trigger").map(String::as_str) {
+            Some("timer") => "the timer has to come several times as often, or to be set to when the next tick is due",
             _ => "is the sampler CPU alone?",
         };
         found.push(format!("the rate was not reached: {reached:.0} instead of {rate} ticks a second; {why}"));
@@ -174,8 +174,8 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     }
     // What was sent stands in the last account; a recording that was cut off has none.
     let sum = |name| opened.account.sum(name);
-    let (merged, sent) = (sum("merged"), sum("sent").max(sum("taken") + sum("merged")));
-    if merged * 5 > sent {
-        found.push(format!("{merged} of {sent} ticks merged: the rate is too high for this machine"));
+    let (coalesced, sent) = (sum("coalesced"), sum("sent").max(sum("taken") + sum("coalesced")));
+    if coalesced * 5 > sent {
+        found.push(format!("{coalesced} of {sent} ticks coalesced: the rate is too high for this machine"));
     }
 }

@@ -95,7 +95,7 @@ fn add(
     symbols.add_image(placed).map_err(|other| {
         Error::Usage(format!(
             "--image {}: the images {other} and {} of {} stand in the same place and cannot be told apart; give one of \
-             them, with --context or --between for when it ran",
+             them, with --task or --between for when it ran",
             given.name, given.name, input.file
         ))
     })

@@ -45,8 +45,8 @@ pub struct Loaded {
     pub problems: Problems,
     /// Samples lost within the choice of CPUs and times.
     pub lost: u64,
-    /// Ticks merged within it.
-    pub merged: u64,
+    /// Ticks coalesced within it.
+    pub coalesced: u64,
     /// Whether the losses are those of the chosen samples.
     pub lost_is_attributable: bool,
     /// What is asked for beside the samples.
@@ -61,7 +61,7 @@ pub struct Shows {
     /// Lost samples.
     pub lost: bool,
     /// Merged ticks.
-    pub merged: bool,
+    pub coalesced: bool,
 }
 
 /// A profile that was read, with its symbols, before folding.
@@ -173,12 +173,12 @@ pub fn open<C: Consumer>(
 /// Unusable input or arguments.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let rest = values::rest(&input.rest).map_err(Error::Usage)?;
-    // What a user address means depends on the context then.
+    // What a user address means depends on the task then.
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {
-            return Err(Error::Usage("--by cpu cannot be had with user symbols by context".to_owned()));
+            return Err(Error::Usage("--by cpu cannot be had with user symbols by task".to_owned()));
         }
-        (true, _) => By::Context,
+        (true, _) => By::Task,
         (false, by) => by,
     };
     let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), groups))?;
@@ -186,12 +186,12 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
     let lost = lost(&profile, &select);
-    let lost_is_attributable = select.contexts.is_empty();
+    let lost_is_attributable = select.tasks.is_empty();
     let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
-    let shown = Shows { lost: lost_is_shown, merged: choice.show.contains(&Beside::Merged) };
-    let merged = merged(&profile, &select);
+    let shown = Shows { lost: lost_is_shown, coalesced: choice.show.contains(&Beside::Coalesced) };
+    let coalesced = coalesced(&profile, &select);
     let loaded =
-        Loaded { merged, shown, doubt, folded, symbols, profile, account, problems, lost, lost_is_attributable };
+        Loaded { coalesced, shown, doubt, folded, symbols, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
@@ -237,7 +237,7 @@ fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: 
 fn select(choice: &Choice, rest: &Rest) -> Select {
     Select {
         cpus: choice.cpu.clone(),
-        contexts: choice.context.clone(),
+        tasks: choice.task.clone(),
         between: None,
         user: choice.user || rest.letters.contains('U'),
         irq_off: choice.irq_off.then_some(true).or(choice.irq_on.then_some(false)),
@@ -249,25 +249,25 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 
 /// Losses within the choice: those that batches report, and those that only the account has seen.
 fn lost(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
+    let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    intervals.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
 }
 
 /// Merged ticks within the choice.
-fn merged(profile: &Profile, select: &Select) -> u64 {
-    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    gaps.map(|gap| select.share(gap.merged, gap.from, gap.to)).sum()
+fn coalesced(profile: &Profile, select: &Select) -> u64 {
+    let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    intervals.map(|gap| select.share(gap.coalesced, gap.from, gap.to)).sum()
 }
 
 impl Loaded {
     /// What is drawn beside the samples: frame and width.
     pub fn beside(&self) -> [(&'static str, u64); 2] {
-        let [lost, merged] = match self.lost_is_attributable {
-            true => [folded::LOST, folded::MERGED],
-            false => [folded::LOST_ANYWHERE, folded::MERGED_ANYWHERE],
+        let [lost, coalesced] = match self.lost_is_attributable {
+            true => [folded::LOST, folded::COALESCED],
+            false => [folded::LOST_ANYWHERE, folded::COALESCED_ANYWHERE],
         };
         let width = |is_shown, width| if is_shown { width } else { 0 };
-        [(lost, width(self.shown.lost, self.lost)), (merged, width(self.shown.merged, self.merged))]
+        [(lost, width(self.shown.lost, self.lost)), (coalesced, width(self.shown.coalesced, self.coalesced))]
     }
 
     fn say_losses(&self, talk: Talk) {
@@ -281,7 +281,7 @@ impl Loaded {
             let hint = match (self.shown.lost, self.lost_is_attributable) {
                 (false, _) => "not shown; a larger ring or a lower rate helps",
                 (true, true) => "shown as [lost]; a larger ring or a lower rate helps",
-                (true, false) => "not attributable to a context, and shown so; a larger ring or a lower rate helps",
+                (true, false) => "not attributable to a task, and shown so; a larger ring or a lower rate helps",
             };
             talk.say(format_args!("{} samples were lost ({hint})", self.lost));
         }

@@ -3,9 +3,9 @@
 //! In: the name as given, and all names that there are. Out: the few most like it, or none where none is like it.
 
 /// Names given at most.
-const MOST: usize = 3;
+const MAX: usize = 3;
 /// Names less like it than this are no help (Jaro-Winkler, 0 to 1).
-const LEAST: f64 = 0.75;
+const MIN: f64 = 0.75;
 
 /// The names most like `wanted`; stars and question marks of a pattern are passed over.
 pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
@@ -20,10 +20,10 @@ pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Ve
         if holds { 1.0 } else { f64::max(whole, part) }
     };
     let mut found: Vec<(f64, &str)> = names.into_iter().map(|name| (likeness(name), name)).collect();
-    found.retain(|(likeness, _)| *likeness >= LEAST);
+    found.retain(|(likeness, _)| *likeness >= MIN);
     found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
     found.dedup_by_key(|(_, name)| *name);
-    found.into_iter().take(MOST).map(|(_, name)| name).collect()
+    found.into_iter().take(MAX).map(|(_, name)| name).collect()
 }
 
 /// A sentence with the nearest names, empty where there are none.

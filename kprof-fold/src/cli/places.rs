@@ -3,13 +3,13 @@
 //! In: headers and `# image` lines of all boots. Out: moves for the stacks of later boots, so that the symbols stand where
 //! the first boot had the kernel and each image.
 
-use crate::eras::Move;
 use crate::profile::{Boot, Image, Profile};
 use crate::read::hex::hex64;
+use crate::relocations::Move;
 use crate::stacks::Stacks;
 
 /// Kernels are linked into the last two GiB; where the header does not say how long one is, it is at most half of that.
-const MOST_KERNEL_BYTES: u64 = 1 << 30;
+const MAX_KERNEL_BYTES: u64 = 1 << 30;
 
 /// Where the kernel's image lies, if the header says so.
 pub fn load(boot: &Boot) -> Option<u64> {
@@ -27,7 +27,7 @@ pub fn settle(profile: &Profile, stacks: &mut Stacks) {
     let first = profile.boots.iter().find_map(load);
     for (number, boot) in profile.boots.iter().enumerate() {
         if let (Some(first), Some(here)) = (first, load(boot)) {
-            let range = text(boot).unwrap_or((here, here.saturating_add(MOST_KERNEL_BYTES)));
+            let range = text(boot).unwrap_or((here, here.saturating_add(MAX_KERNEL_BYTES)));
             moved(stacks, number, range, first, here);
         }
         for image in &boot.images {

@@ -164,12 +164,12 @@ fn refuse_folding(choice: &Choice) -> Result<(), Error> {
     Err(Error::Usage(format!("{option} shapes folded stacks, which are not made here; {todo}")))
 }
 
-/// Here a stack is the same whatever its context is.
+/// Here a stack is the same whatever its task is.
 fn refuse_users(input: &Input) -> Result<(), Error> {
     let rest = values::rest(&input.rest).map_err(Error::Usage)?;
     if users::are_given(input, &rest) {
         let todo = "they work with folded, flamegraph, report, top and script";
-        return Err(Error::Usage(format!("user symbols by context are not looked at here; {todo}")));
+        return Err(Error::Usage(format!("user symbols by task are not looked at here; {todo}")));
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub struct Screen {
 pub fn run(args: &Top) -> Result<u8, Error> {
     if args.once {
         let screen = fold(args, None)?;
-        let mut text = format!("{}\n\n   own %  total %       own  function\n", screen.title);
+        let mut text = format!("{}\n\n  self %  total %      self  function\n", screen.title);
         for [own, total, samples, name] in screen.rows.iter().take(args.top) {
             text.push_str(&format!("{own:>8} {total:>8} {samples:>9}  {name}\n"));
         }
@@ -148,7 +148,7 @@ pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen) {
     let rows = screen.rows.iter().map(|row| Row::new(row.iter().map(String::as_str)));
     let widths = [Constraint::Length(8), Constraint::Length(8), Constraint::Length(10), Constraint::Min(10)];
     let header =
-        Row::new(["own %", "total %", "samples", "function"]).style(Style::new().add_modifier(Modifier::REVERSED));
+        Row::new(["self %", "total %", "samples", "function"]).style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_widget(Table::new(rows, widths).header(header).block(Block::new()), body);
     frame.render_widget(Paragraph::new("q: quit"), foot);
 }
@@ -223,7 +223,7 @@ mod tests {
         let text: Vec<String> =
             terminal.backend().to_string().lines().map(|line| line.trim_matches(['"', ' ']).to_owned()).collect();
         assert_eq!(text[0], "profiling.txt: 40 samples, 0 lost");
-        assert_eq!(text[1].split_whitespace().collect::<Vec<_>>(), ["own", "%", "total", "%", "samples", "function"]);
+        assert_eq!(text[1].split_whitespace().collect::<Vec<_>>(), ["self", "%", "total", "%", "samples", "function"]);
         assert_eq!(text[2].split_whitespace().collect::<Vec<_>>(), ["12.50", "50.00", "5", "mm::map"]);
         assert_eq!(text[4], "q: quit");
     }

@@ -1,6 +1,6 @@
-//! `--user-syms CONTEXT=FILE`, and redox-kprofiling's fifth argument, a file with such lines. Stage: command line.
+//! `--user-syms TASK=FILE`, and redox-kprofiling's fifth argument, a file with such lines. Stage: command line.
 //!
-//! In: contexts and symbol files. Out: their programs within the symbols, told apart by context.
+//! In: tasks and symbol files. Out: their programs within the symbols, told apart by task.
 
 use super::args::{ImageFile, Input};
 use super::values::{self, Rest};
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::problems::Problems;
 use crate::symbols::Symbols;
 use crate::symbols::image::Placed;
-use crate::symbols::users::MOST;
+use crate::symbols::users::MAX;
 use std::io::Read;
 
 /// Whether any are given.
@@ -28,7 +28,7 @@ pub fn open(input: &Input, rest: &Rest, symbols: &mut Symbols, problems: &mut Pr
     for ImageFile { name, file } in given {
         let mut own = Symbols::open(&file, problems)?;
         let text = symbols.users.add(&name);
-        let text = text.ok_or_else(|| Error::Usage(format!("more than {MOST} contexts with user symbols")))?;
+        let text = text.ok_or_else(|| Error::Usage(format!("more than {MAX} tasks with user symbols")))?;
         own.slide = text.0;
         let placed = Placed { name: name.clone(), text, symbols: own };
         symbols.add_image(placed).map_err(|_| Error::Usage(format!("two files with the user symbols of {name}")))?;

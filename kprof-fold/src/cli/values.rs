@@ -51,7 +51,7 @@ pub struct Rest {
     pub tsc_hz: Option<f64>,
     /// The letters of redox-kprofiling, if they were given.
     pub letters: String,
-    /// Its fifth argument: a file with lines `CONTEXT=SYMBOL-FILE`.
+    /// Its fifth argument: a file with lines `TASK=SYMBOL-FILE`.
     pub user_list: Option<String>,
 }
 

@@ -22,7 +22,7 @@ impl std::str::FromStr for Claim {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not a claim such as 'mm::* > +2%', 'own memcpy > +0.5%' or 'idle < -3%'");
+        let bad = || format!("`{text}` is not a claim such as 'mm::* > +2%', 'self memcpy > +0.5%' or 'idle < -3%'");
         let (left, sign, right) = text
             .rsplit_once('>')
             .map(|(left, right)| (left, '>', right))
@@ -36,7 +36,7 @@ impl std::str::FromStr for Claim {
         }
         let left = left.trim();
         let (kind, pattern) = match left.split_once(char::is_whitespace) {
-            Some(("own", pattern)) => (Kind::Own, pattern.trim_start()),
+            Some(("self", pattern)) => (Kind::Own, pattern.trim_start()),
             Some(("total", pattern)) => (Kind::Total, pattern.trim_start()),
             _ => (Kind::Total, left),
         };
@@ -83,7 +83,7 @@ mod tests {
         let holds = |text: &str| !text.parse::<Claim>().expect("is a claim").holds(&diff).is_empty();
         assert!(holds("total  mm::map > +2%") && holds(" mm::map  >  +2%") && holds("total\tmm::* > +2%"));
         assert!(holds("mm::*>+2%") && holds("mm::* > +2%") && holds("total mm::map > +0%"));
-        assert!(!holds("mm::* > +5%") && !holds("own mm::* > +2%") && !holds("mm::* < -2%") && !holds("fs::* > +2%"));
+        assert!(!holds("mm::* > +5%") && !holds("self mm::* > +2%") && !holds("mm::* < -2%") && !holds("fs::* > +2%"));
     }
 
     #[test]

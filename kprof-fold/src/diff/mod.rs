@@ -30,7 +30,7 @@ impl Kind {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Own => "own",
+            Self::Own => "self",
             Self::Total => "total",
             Self::Subtree => "subtree",
         }
@@ -91,11 +91,11 @@ impl Diff {
 }
 
 /// Frames of the longest path that is compared: what is compared of a longer one is its beginning.
-pub const MOST_PATH: usize = 256;
+pub const MAX_PATH: usize = 256;
 
 /// Whether a stack is longer than the longest path.
 pub fn has_longer_paths(folded: &Folded) -> bool {
-    folded.stacks.iter().any(|stack| folded.frames_of(stack).len() > MOST_PATH)
+    folded.stacks.iter().any(|stack| folded.frames_of(stack).len() > MAX_PATH)
 }
 
 /// Samples per name and kind.
@@ -111,7 +111,7 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     if subtrees {
         for stack in &folded.stacks {
             let mut path = String::new();
-            for frame in folded.frames_of(stack).iter().take(MOST_PATH) {
+            for frame in folded.frames_of(stack).iter().take(MAX_PATH) {
                 if !path.is_empty() {
                     path.push(';');
                 }
@@ -166,7 +166,7 @@ pub fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples:
 }
 
 /// A name without what differs from build to build or run to run: hashes of manglings, numbers of LLVM's copies, ids of
-/// nameless contexts.
+/// nameless tasks.
 pub fn unify(name: &str) -> String {
     let name = name.split(".llvm.").next().unwrap_or(name);
     let is_hash =

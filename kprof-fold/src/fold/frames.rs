@@ -17,7 +17,7 @@ pub const UNKNOWN: &str = "[unknown]";
 /// Addresses that only one stack has, or few, as a rule.
 const ADDRESSES_PER_STACK: usize = 1;
 /// Addresses that room is made for at most before they are seen: one MiB.
-const MOST_RESERVED: usize = 1 << 16;
+const MAX_RESERVED: usize = 1 << 16;
 
 /// Set in a frame's place of the map where an address has several frames.
 const MANY: u32 = 1 << 31;
@@ -79,7 +79,7 @@ impl Default for Frames {
 impl Frames {
     /// Makes room for the addresses of this many stacks.
     pub fn reserve(&mut self, stacks: usize) {
-        self.by_address.reserve((ADDRESSES_PER_STACK * stacks).min(MOST_RESERVED));
+        self.by_address.reserve((ADDRESSES_PER_STACK * stacks).min(MAX_RESERVED));
     }
 
     /// The number of the frame with this name.

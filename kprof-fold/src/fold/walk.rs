@@ -77,7 +77,7 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
 fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
     match Marker::decode(word) {
         Some(Marker::Facts(_)) => at == 1,
-        Some(Marker::Cut(_)) => true,
+        Some(Marker::Truncated(_)) => true,
         _ => false,
     }
 }
@@ -88,7 +88,7 @@ pub fn marker_name(marker: Marker) -> String {
         Marker::Interrupt(vector) => format!("[interrupt {vector}]"),
         Marker::Exception(vector) => format!("[exception {vector}]"),
         Marker::Syscall => "[syscall]".to_owned(),
-        Marker::Cut(_) => "[cut]".to_owned(),
+        Marker::Truncated(_) => "[truncated]".to_owned(),
         Marker::Unknown { .. } | Marker::Facts(_) | Marker::User | Marker::Candidate => "[unknown]".to_owned(),
     }
 }
@@ -96,7 +96,7 @@ pub fn marker_name(marker: Marker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kprof::format::marker::{CutReason, Facts};
+    use kprof::format::marker::{Facts, TruncationReason};
 
     fn steps(words: &[u64], user: bool) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(steps(&words, true), [Step::Address(0x1000), Step::Address(CLAIMED)], "{word:x}");
         }
         // The kernel itself says where it gave up.
-        let cut = Marker::Cut(Ok(CutReason::Depth));
+        let cut = Marker::Truncated(Ok(TruncationReason::Depth));
         let words = [A, Marker::User.encode(), 0x1000, cut.encode()];
         assert_eq!(steps(&words, true), [Step::Address(A), Step::Address(0xfff), Step::Marker(cut)]);
     }
@@ -172,8 +172,8 @@ mod tests {
             (Marker::Interrupt(33), "[interrupt 33]"),
             (Marker::Exception(14), "[exception 14]"),
             (Marker::Syscall, "[syscall]"),
-            (Marker::Cut(Ok(CutReason::Loop)), "[cut]"),
-            (Marker::Cut(Err(99)), "[cut]"),
+            (Marker::Truncated(Ok(TruncationReason::Loop)), "[truncated]"),
+            (Marker::Truncated(Err(99)), "[truncated]"),
             (Marker::Unknown { kind: 9, low: 1 }, "[unknown]"),
         ] {
             assert_eq!(marker_name(marker), name);

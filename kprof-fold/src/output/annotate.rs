@@ -84,7 +84,7 @@ pub fn text(found: &Lines, profile: &Profile) -> String {
     let _ = writeln!(text, "{} samples innermost, {} anywhere in the stack", found.own, found.total);
     let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();
     for file in files {
-        let _ = writeln!(text, "\n{file}\n   own %  total %  line");
+        let _ = writeln!(text, "\n{file}\n  self %  total %  line");
         let lines: BTreeMap<u32, (u64, u64)> = found
             .lines
             .iter()
@@ -129,10 +129,10 @@ fn roughness(profile: &Profile) -> Vec<&'static str> {
             "time is counted in instructions: a slow instruction weighs no more than a fast one",
         ),
         (
-            says("way", "ipi"),
+            says("trigger", "ipi"),
             "places are rough: time with interrupts off appears at the instruction that turns them on",
         ),
-        (says("way", "published"), "places are entries into the kernel, not instructions"),
+        (says("trigger", "published"), "places are entries into the kernel, not instructions"),
     ];
     notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
 }

@@ -8,12 +8,12 @@ use std::io::{self, Write};
 
 /// The frame that stands for lost samples.
 pub const LOST: &str = "[lost]";
-/// The same where only some contexts are shown: whose the lost ones were is not known.
-pub const LOST_ANYWHERE: &str = "[lost, of any context]";
-/// The frame that stands for merged ticks.
-pub const MERGED: &str = "[merged]";
-/// The same where only some contexts are shown.
-pub const MERGED_ANYWHERE: &str = "[merged, of any context]";
+/// The same where only some tasks are shown: whose the lost ones were is not known.
+pub const LOST_ANYWHERE: &str = "[lost, of any task]";
+/// The frame that stands for coalesced ticks.
+pub const COALESCED: &str = "[coalesced]";
+/// The same where only some tasks are shown.
+pub const COALESCED_ANYWHERE: &str = "[coalesced, of any task]";
 
 /// Writes all stacks.
 ///

@@ -12,13 +12,13 @@ const CELL: usize = 9;
 const LEFT: usize = 60;
 const TOP: usize = 50;
 /// Columns drawn at most; longer profiles get wider columns.
-const MOST_COLUMNS: usize = 1800;
+const MAX_COLUMNS: usize = 1800;
 
 /// The SVG.
 pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
     let clock = timeline.clock(tsc_hz);
     let last = timeline.events.iter().map(|event| clock.seconds(event)).fold(0.0, f64::max);
-    let per_column = (last as usize / MOST_COLUMNS) + 1;
+    let per_column = (last as usize / MAX_COLUMNS) + 1;
     let columns = last as usize / per_column + 1;
     let mut cells = vec![[0u64; ROWS]; columns];
     for event in &timeline.events {

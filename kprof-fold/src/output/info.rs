@@ -1,4 +1,4 @@
-//! What a profile is: header, account, rate reached, gaps, contexts, losses. Stage: output.
+//! What a profile is: header, account, rate reached, gaps, tasks, losses. Stage: output.
 //!
 //! In: a profile, its timeline, the verdict on aliasing. Out: text. The gap histogram shows how ticks fall: random gaps
 //! spread around the period, fixed ones are a single bar.
@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 /// Bars of the histogram, from nothing to twice the middle gap.
 const BARS: usize = 20;
-/// The most lines of a table of contexts.
-const MOST_CONTEXTS: usize = 20;
+/// The most lines of a table of tasks.
+const MAX_TASKS: usize = 20;
 /// Characters of the longest bar.
 const WIDTH: u64 = 50;
 
@@ -72,8 +72,8 @@ pub fn text(
             );
         }
     }
-    contexts(timeline, &mut text);
-    gaps(timeline, tsc_hz, &mut text);
+    tasks(timeline, &mut text);
+    intervals(timeline, tsc_hz, &mut text);
     let _ = writeln!(text, "aliasing: {aliasing}");
     let lost = profile.lost();
     let _ = writeln!(text, "lost: {lost}");
@@ -81,51 +81,49 @@ pub fn text(
     text
 }
 
-/// What the kernel counted by context, most first.
+/// What the kernel counted by task, most first.
 fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
     let names: BTreeSet<&String> = events.values().flat_map(Counters::keys).collect();
     let mut rows: Vec<_> = events.iter().collect();
     rows.sort_by_key(|(_, counts)| Reverse(counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count))));
     if !rows.is_empty() {
-        let _ =
-            writeln!(text, "  events{}  context", names.iter().map(|name| format!("{name:>18}")).collect::<String>());
+        let _ = writeln!(text, "  events{}  task", names.iter().map(|name| format!("{name:>18}")).collect::<String>());
     }
-    for (context, counts) in rows.iter().take(MOST_CONTEXTS) {
+    for (task, counts) in rows.iter().take(MAX_TASKS) {
         let counts = names.iter().map(|name| format!("{:>18}", counts.get(*name).unwrap_or(&0)));
-        let _ =
-            writeln!(text, "        {}  {}", counts.collect::<String>(), visible(&String::from_utf8_lossy(context)));
+        let _ = writeln!(text, "        {}  {}", counts.collect::<String>(), visible(&String::from_utf8_lossy(task)));
     }
-    if rows.len() > MOST_CONTEXTS {
-        let _ = writeln!(text, "        and {} contexts with fewer", rows.len() - MOST_CONTEXTS);
+    if rows.len() > MAX_TASKS {
+        let _ = writeln!(text, "        and {} tasks with fewer", rows.len() - MAX_TASKS);
     }
 }
 
-fn contexts(timeline: &Timeline, text: &mut String) {
-    let mut counts = vec![0u64; timeline.contexts.len()];
-    timeline.events.iter().for_each(|event| counts[event.context as usize] += 1);
+fn tasks(timeline: &Timeline, text: &mut String) {
+    let mut counts = vec![0u64; timeline.tasks.len()];
+    timeline.events.iter().for_each(|event| counts[event.task as usize] += 1);
     let mut order: Vec<usize> = (0..counts.len()).collect();
-    order.sort_by(|a, b| counts[*b].cmp(&counts[*a]).then(timeline.contexts[*a].cmp(&timeline.contexts[*b])));
-    let _ = writeln!(text, "contexts: {}", counts.len());
-    for context in order.into_iter().take(MOST_CONTEXTS) {
-        let _ = writeln!(text, "  {:>9} {}", counts[context], timeline.contexts[context]);
+    order.sort_by(|a, b| counts[*b].cmp(&counts[*a]).then(timeline.tasks[*a].cmp(&timeline.tasks[*b])));
+    let _ = writeln!(text, "tasks: {}", counts.len());
+    for task in order.into_iter().take(MAX_TASKS) {
+        let _ = writeln!(text, "  {:>9} {}", counts[task], timeline.tasks[task]);
     }
 }
 
 /// Times between two samples of the same CPU, in TSC ticks.
-pub fn all_gaps(timeline: &Timeline) -> Vec<u64> {
+pub fn all_intervals(timeline: &Timeline) -> Vec<u64> {
     let mut order: Vec<_> = timeline.events.iter().map(|event| (event.boot, event.cpu, event.tsc)).collect();
     order.sort_unstable();
     let pairs = order.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
     pairs.map(|pair| pair[1].2 - pair[0].2).collect()
 }
 
-fn gaps(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
-    let mut gaps = all_gaps(timeline);
-    if gaps.len() < 10 {
+fn intervals(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
+    let mut intervals = all_intervals(timeline);
+    if intervals.len() < 10 {
         return;
     }
-    gaps.sort_unstable();
-    let middle = gaps[gaps.len() / 2].max(1);
+    intervals.sort_unstable();
+    let middle = intervals[intervals.len() / 2].max(1);
     let shown = |ticks: f64| match tsc_hz {
         Some(hz) => format!("{:.1} us", ticks * 1e6 / hz),
         None => format!("{ticks:.0} ticks"),
@@ -133,11 +131,11 @@ fn gaps(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
     let _ = writeln!(
         text,
         "gaps between samples of one CPU: {} of them, the middle one {}",
-        gaps.len(),
+        intervals.len(),
         shown(middle as f64)
     );
     let mut bars = [0u64; BARS + 1];
-    for gap in &gaps {
+    for gap in &intervals {
         let bar = u128::from(*gap) * (BARS as u128) / (2 * u128::from(middle));
         bars[bar.min(BARS as u128) as usize] += 1;
     }

@@ -68,7 +68,7 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
     let note = notes(input.profile);
     let _ = writeln!(text, "{samples} samples in {count} functions, {} lost{note}", input.lost);
     if style.sort == Sort::Both {
-        let _ = write!(text, "\nBy own time");
+        let _ = write!(text, "\nBy self time");
         table(input, style, &mut rows.clone(), text);
         let _ = write!(text, "\nBy total time");
         sort(input, &mut rows, Sort::Total);
@@ -96,7 +96,7 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
     if style.top > 0 {
         rows.truncate(style.top);
     }
-    let _ = writeln!(text, "\n    own %  total %       own     total  function");
+    let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
     for row in rows.iter() {
         let (own, total, name) = (percent(row.own), percent(row.total), input.folded.frames.name(row.frame));
@@ -144,7 +144,7 @@ fn cpus(input: Input<'_>, text: &mut String) {
         let _ = writeln!(text, "\n{account}");
         return;
     }
-    let columns = ["sent", "taken", "merged", "user", "idle", "recorded", "delivered"];
+    let columns = ["sent", "taken", "coalesced", "user", "idle", "recorded", "delivered"];
     let _ = write!(text, "\nCPU ");
     for column in columns {
         let _ = write!(text, " {column:>10}");

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 pub struct Style {
     /// TSC ticks in a second.
     pub tsc_hz: f64,
-    /// User samples and the user part of stacks too; then each sample has its context's name, else `kernel`.
+    /// User samples and the user part of stacks too; then each sample has its task's name, else `kernel`.
     pub user: bool,
     /// Offsets behind names.
     pub offsets: bool,
@@ -40,10 +40,10 @@ pub fn write(
     let mut text = String::new();
     for event in &timeline.events {
         text.clear();
-        let context = if style.user { &timeline.contexts[event.context as usize][..] } else { "kernel" };
-        text.push_str(&format!("{} {} {}:\n", context.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz)));
+        let task = if style.user { &timeline.tasks[event.task as usize][..] } else { "kernel" };
+        text.push_str(&format!("{} {} {}:\n", task.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz)));
         stacks.words(event.stack, &mut words);
-        symbols.users.settle(&timeline.contexts[event.context as usize], &mut words);
+        symbols.users.settle(&timeline.tasks[event.task as usize], &mut words);
         let mut ended = false;
         walk(&words, style.user, |step| {
             if !ended {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn microseconds_have_six_digits() {
-        let event = |tsc| Event { tsc, boot: 0, cpu: 0, context: 0, stack: 0 };
+        let event = |tsc| Event { tsc, boot: 0, cpu: 0, task: 0, stack: 0 };
         assert_eq!(seconds(&event(2_200_011_000), 2.2e9), "1.000005");
         assert_eq!(seconds(&event(0), 2.2e9), "0.000000");
         assert_eq!(seconds(&event(u64::MAX), 1e9), "18446744073.709551");

@@ -1,7 +1,7 @@
 //! Where all the time went, in percent, from the account. Stage: output.
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
-//! interrupts off, in interrupts, user, idle, lost, merged, pending, and the profiler's own cost. A tick stands for one
+//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's own cost. A tick stands for one
 //! part of the time that the handler did not use itself.
 
 use crate::account::Account;
@@ -28,25 +28,25 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     let (kinds, recorded) = (sum("irq-on") + sum("irq-off") + sum("interrupt"), sum("recorded"));
     // Kept user and idle samples are recorded and of none of the three kinds.
     let other = recorded.saturating_sub(kinds);
-    let kept_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
-    let kept_idle = (other - kept_user).min(seen().map(|seen| seen.idle()).sum());
-    let pending = sum("sent").saturating_sub(sum("taken") + sum("merged"));
+    let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
+    let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
+    let pending = sum("sent").saturating_sub(sum("taken") + sum("coalesced"));
     let ticks = [
         ("kernel, interrupts on", sum("irq-on")),
         ("kernel, interrupts off", sum("irq-off")),
         ("interrupt or exception", sum("interrupt")),
-        ("kernel, kind not told", other - kept_user - kept_idle),
-        ("user", sum("user") + kept_user),
-        ("idle", sum("idle") + kept_idle),
+        ("kernel, kind not told", other - recorded_user - recorded_idle),
+        ("user", sum("user") + recorded_user),
+        ("idle", sum("idle") + recorded_idle),
         ("lost", account.lost()),
-        ("merged", sum("merged")),
+        ("coalesced", sum("coalesced")),
         ("pending", pending),
     ];
     let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
     let own = own_share(profile, account);
     let share = |ticks: u64| ticks as f64 / whole.max(1) as f64 * (1.0 - own);
     let mut shares: Vec<(&str, u64, f64)> = ticks.iter().map(|(what, ticks)| (*what, *ticks, share(*ticks))).collect();
-    shares.push(("own cost of the profiler", 0, own));
+    shares.push(("self cost of the profiler", 0, own));
     let always = ["kernel, kind not told", "pending"];
     shares.retain(|(what, ticks, _)| *ticks > 0 || !always.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
@@ -65,7 +65,7 @@ pub fn own_share(profile: &Profile, account: &Account) -> f64 {
         let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
         let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
         let span = from.zip(to).map_or(0, |(from, to)| to - from) as f64;
-        own += cpu.get("own-tsc") as f64;
+        own += cpu.get("self-tsc") as f64;
         elapsed += f64::max(ticks, span);
     }
     if elapsed > 0.0 { (own / elapsed).clamp(0.0, 1.0) } else { 0.0 }

@@ -18,7 +18,7 @@ pub enum Direction {
 }
 
 /// Levels that are told apart by their indentation; further in, a line says how deep it is.
-const MOST_INDENTED: usize = 64;
+const MAX_INDENTED: usize = 64;
 
 /// A place in the tree; its parent is before it in the list, so that nothing here calls itself however deep a stack is.
 #[derive(Default)]
@@ -72,8 +72,8 @@ pub fn text(folded: &Folded, direction: Direction, limit: f64) -> String {
         let percent = samples as f64 * 100.0 / whole.max(1) as f64;
         let _ = write!(text, "{percent:7.2} % {samples:>9}  ");
         indents.truncate(depth);
-        indents.iter().take(MOST_INDENTED).for_each(|indent| text += indent);
-        if depth > MOST_INDENTED {
+        indents.iter().take(MAX_INDENTED).for_each(|indent| text += indent);
+        if depth > MAX_INDENTED {
             let _ = write!(text, "({depth}) ");
         }
         match line {

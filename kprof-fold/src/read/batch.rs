@@ -112,28 +112,28 @@ pub fn gap(
     missing: u64,
 ) -> Option<Gap> {
     let lost = profile::LOST.iter().map(|name| grown(known, newer, name)).sum();
-    let merged = grown(known, newer, "merged");
-    (lost > 0 || merged > 0 || missing > 0).then_some(Gap {
+    let coalesced = grown(known, newer, "coalesced");
+    (lost > 0 || coalesced > 0 || missing > 0).then_some(Gap {
         boot,
         cpu,
         from: known.batch_tsc,
         to: to.or(known.batch_tsc),
         lost,
         missing,
-        merged,
+        coalesced,
     })
 }
 
 /// The hole before a batch that begins after the end of the newest one.
 ///
-/// Each tick between the last ones of the two batches is one of these: counted as merged, left out or lost, a sample of this
+/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample of this
 /// batch, or a sample in the hole.
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
     let ticks = grown(known, &open.counters, "last-tick");
     let counted: u64 =
-        ["merged", "user", "idle"].iter().chain(&profile::LOST).map(|n| grown(known, &open.counters, n)).sum();
+        ["coalesced", "user", "idle"].iter().chain(&profile::LOST).map(|n| grown(known, &open.counters, n)).sum();
     let here = open.seen.samples() + missing;
     let samples = ticks.saturating_sub(counted).saturating_sub(here);
     let tsc = (known.batch_tsc, open.seen.tsc_max());
@@ -162,9 +162,9 @@ pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) 
     let holes: Vec<&Hole> = cpu.holes.iter().filter(is_hole).collect();
     let exact = not_here(boot, cpu).map(|exact| exact.saturating_sub(cpu.missing));
     let guessed: u64 = holes.iter().fold(0, |sum, hole| sum.saturating_add(hole.samples));
-    let gap = |missing, (from, to)| Gap { boot: boot_index, cpu: number, from, to, lost: 0, missing, merged: 0 };
+    let gap = |missing, (from, to)| Gap { boot: boot_index, cpu: number, from, to, lost: 0, missing, coalesced: 0 };
     let mut rest = exact.unwrap_or(guessed);
-    let mut gaps = Vec::new();
+    let mut intervals = Vec::new();
     for (at, hole) in holes.iter().enumerate() {
         let part = match exact {
             None => hole.samples,
@@ -174,14 +174,14 @@ pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) 
         let part = part.min(rest);
         rest -= part;
         if part > 0 {
-            gaps.push((gap(part, hole.tsc), Some(hole.positions)));
+            intervals.push((gap(part, hole.tsc), Some(hole.positions)));
         }
     }
     if rest > 0 {
         // What is missing at the end has no batch after it.
-        gaps.push((gap(rest, (cpu.batch_tsc, cpu.batch_tsc)), None));
+        intervals.push((gap(rest, (cpu.batch_tsc, cpu.batch_tsc)), None));
     }
-    gaps
+    intervals
 }
 
 fn grown(known: &profile::Cpu, newer: &Counters, name: &str) -> u64 {
@@ -215,12 +215,12 @@ mod tests {
             place: 1,
             cpu: Some(1),
             positions: (from, from + 10),
-            counters: Counters::from([("lost-full".to_owned(), lost), ("merged".to_owned(), 2)]),
+            counters: Counters::from([("lost-full".to_owned(), lost), ("coalesced".to_owned(), 2)]),
             ..Open::default()
         };
         let mut boot = Boot::default();
-        let first = commit(&mut boot, 0, &open(5, 0), 0).map(|gap| (gap.lost, gap.merged));
-        let third = commit(&mut boot, 0, &open(12, 20), 0).map(|gap| (gap.lost, gap.merged));
+        let first = commit(&mut boot, 0, &open(5, 0), 0).map(|gap| (gap.lost, gap.coalesced));
+        let third = commit(&mut boot, 0, &open(12, 20), 0).map(|gap| (gap.lost, gap.coalesced));
         assert_eq!((first, third), (Some((5, 2)), Some((7, 0))));
         assert_eq!(commit(&mut boot, 0, &open(12, 30), 0), None);
         // A counter that falls is not believed.
@@ -248,8 +248,8 @@ mod tests {
         commit(&mut boot, 0, &open(30, 40, 9, 8), 0);
         let of = |boot: &Boot| missing(boot, 1, &boot.cpus[&1], 0);
         // Ticks 11 to 40: five idle, eight here.
-        let gaps = of(&boot);
-        assert_eq!((gaps.len(), gaps[0].0.missing, gaps[0].1), (1, 17, Some((10, 30))));
+        let intervals = of(&boot);
+        assert_eq!((intervals.len(), intervals[0].0.missing, intervals[0].1), (1, 17, Some((10, 30))));
         // The account knows better.
         let delivered = |samples| Some(Counters::from([("delivered".to_owned(), samples)]));
         boot.cpus.get_mut(&1).unwrap().account = delivered(29);

@@ -115,8 +115,8 @@ fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, 
     let mut known: Option<(u64, Vec<u8>)> = None;
     while let Some(sample) = delta.read(&mut body) {
         let Ok(times) = sample else { return damaged(ingest, place, "a sample cannot be read") };
-        if known.as_ref().is_none_or(|(id, _)| *id != times.context) {
-            known = Some((times.context, context_name(ingest, times.context)));
+        if known.as_ref().is_none_or(|(id, _)| *id != times.task) {
+            known = Some((times.task, task_name(ingest, times.task)));
         }
         let name = known.as_ref().map_or(&b"-"[..], |(_, name)| name);
         ingest.binary(name, cpu, times.tsc, delta.stack());
@@ -129,8 +129,8 @@ fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, 
     }
 }
 
-fn context_name<C: Consumer>(ingest: &Ingest<C>, id: u64) -> Vec<u8> {
-    let known = ingest.profile.boots.get(ingest.boot).and_then(|boot| boot.contexts.get(&id));
+fn task_name<C: Consumer>(ingest: &Ingest<C>, id: u64) -> Vec<u8> {
+    let known = ingest.profile.boots.get(ingest.boot).and_then(|boot| boot.tasks.get(&id));
     match known {
         Some(name) => escaped(name).collect(),
         None => [b"id", Hex::new(id).as_bytes()].concat(),

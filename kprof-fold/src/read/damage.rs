@@ -133,7 +133,7 @@ impl<C: Consumer> Ingest<C> {
             // Where a damaged end names too many, the account knows better.
             for (number, cpu) in &boot.cpus {
                 let mut excess = batch::not_here(boot, cpu).map_or(0, |exact| cpu.missing.saturating_sub(exact));
-                for gap in self.profile.gaps.iter_mut().filter(|gap| (gap.boot, gap.cpu) == (index, *number)) {
+                for gap in self.profile.intervals.iter_mut().filter(|gap| (gap.boot, gap.cpu) == (index, *number)) {
                     let part = gap.missing.min(excess);
                     gap.missing -= part;
                     excess -= part;
@@ -150,7 +150,7 @@ impl<C: Consumer> Ingest<C> {
                         });
                         format!("{file}: CPU {number}: {missing} samples are missing{place}; they count as lost")
                     });
-                    self.profile.gaps.push(gap);
+                    self.profile.intervals.push(gap);
                 }
             }
         }

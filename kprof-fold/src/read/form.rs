@@ -14,7 +14,7 @@ const HEADER: &[u8] = b"# kprof-profile ";
 /// Lines looked at to tell Redox's old texts apart.
 const LINES: usize = 1000;
 /// Bytes looked at, at most.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// The forms that a profile can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -25,9 +25,9 @@ pub enum Form {
     Binary,
     /// A serial log with `~kprof` lines in it.
     Serial,
-    /// Redox since 0.2: `<context> <cpu> <tsc> <rip> ...`
+    /// Redox since 0.2: `<task> <cpu> <tsc> <rip> ...`
     #[value(name = "redox")]
-    RedoxContextFirst,
+    RedoxTaskFirst,
     /// Redox 0.1.0: `<cpu> <rip> <tsc> ...`
     #[value(name = "redox-0.1")]
     RedoxCpuFirst,
@@ -52,7 +52,7 @@ pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u
         lines += memchr::memchr_iter(b'\n', &head[end..end + got]).count();
         end += got;
         let header = head[..end].starts_with(HEADER) || head[..end].starts_with(&MAGIC);
-        if got == 0 || lines >= LINES || end >= MOST_BYTES || header || (forced.is_some() && end > 0) {
+        if got == 0 || lines >= LINES || end >= MAX_BYTES || header || (forced.is_some() && end > 0) {
             head.truncate(end);
             let form = forced.unwrap_or_else(|| of(&head));
             return Ok((head, form));
@@ -69,7 +69,7 @@ pub fn of(head: &[u8]) -> Form {
         () if memchr::memmem::find(head, serial::MARK).is_some() => return Form::Serial,
         () => {}
     }
-    let (mut context_first, mut cpu_first) = (0, 0);
+    let (mut task_first, mut cpu_first) = (0, 0);
     let mut from = 0;
     for end in memchr::memchr_iter(b'\n', head).chain([head.len()]).take(LINES) {
         let line = &head[from..end];
@@ -82,15 +82,15 @@ pub fn of(head: &[u8]) -> Form {
         let fields = &fields[..count];
         let numbers = |from: usize| fields[from..].iter().all(|field| hex64(field).is_ok());
         // A kernel address where the CPU would stand is what tells them apart.
-        let is_context_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);
+        let is_task_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);
         let is_cpu_first = fields.len() >= 3
             && hex32(fields[0]).is_ok()
             && hex64(fields[1]).is_ok_and(|address| address >> 63 == 1)
             && numbers(2);
-        context_first += usize::from(is_context_first);
+        task_first += usize::from(is_task_first);
         cpu_first += usize::from(is_cpu_first);
     }
-    if cpu_first > context_first { Form::RedoxCpuFirst } else { Form::RedoxContextFirst }
+    if cpu_first > task_first { Form::RedoxCpuFirst } else { Form::RedoxTaskFirst }
 }
 
 #[cfg(test)]
@@ -101,12 +101,12 @@ mod tests {
     fn the_two_old_texts_are_told_apart_by_what_fits_only_one_of_them() {
         let newer = b"kmain 0 123456 ffffffff80000000 ffffffff80000100\n".repeat(3);
         let older = b"0 ffffffff80000000 123456 ffffffff80000100\n".repeat(3);
-        // A context whose name is a number is no CPU: what follows it is too small for an address.
+        // A task whose name is a number is no CPU: what follows it is too small for an address.
         let both = b"fd 0 123456 ffffffff80000000\n";
-        assert_eq!(of(&newer), Form::RedoxContextFirst);
+        assert_eq!(of(&newer), Form::RedoxTaskFirst);
         assert_eq!(of(&older), Form::RedoxCpuFirst);
-        assert_eq!(of(both), Form::RedoxContextFirst);
-        assert_eq!(of(b"a 0 1\na 0 1\n"), Form::RedoxContextFirst);
+        assert_eq!(of(both), Form::RedoxTaskFirst);
+        assert_eq!(of(b"a 0 1\na 0 1\n"), Form::RedoxTaskFirst);
         assert_eq!(of(b"# kprof-profile 1\n"), Form::Kprof);
         assert_eq!(of(b"\x89kprof\r\n\x01"), Form::Binary);
         assert_eq!(of(b"[0.1] boot ~kprof 0 85f1a8ec # kprof-profile 1\n"), Form::Serial);

@@ -23,7 +23,7 @@ impl<C: Consumer> Ingest<C> {
             Ok(Line::Account { cpu, counters }) => self.account(cpu, counters),
             Ok(Line::Header(key, value)) => self.header(key, value),
             Ok(Line::Anchor(name, address)) => self.present_boot().anchors.push((name, address)),
-            Ok(Line::Context(id, name)) => drop(self.present_boot().contexts.insert(id, name)),
+            Ok(Line::Task(id, name)) => drop(self.present_boot().tasks.insert(id, name)),
             Ok(other) if matches!(self.region, Region::Repeated | Region::Damaged) => drop(other),
             Ok(Line::Corrupt(words)) => {
                 let (file, number) = (&self.file, self.line);
@@ -31,7 +31,7 @@ impl<C: Consumer> Ingest<C> {
             }
             Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark),
             Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
-            Ok(Line::Events(context, counts)) => self.present_boot().add_events(context, &counts),
+            Ok(Line::Events(task, counts)) => self.present_boot().add_events(task, &counts),
             Ok(Line::Image(image)) => {
                 // Told again to each new reader.
                 let images = &mut self.present_boot().images;
@@ -70,7 +70,7 @@ impl<C: Consumer> Ingest<C> {
             let late = boot.cpus.iter().filter_map(|(number, cpu)| {
                 cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None, 0))
             });
-            self.profile.gaps.extend(late);
+            self.profile.intervals.extend(late);
         }
         self.count_missing();
         self.profile.lines = self.line;
@@ -166,7 +166,7 @@ impl<C: Consumer> Ingest<C> {
         }
         self.began(open);
         let boot = self.boot;
-        self.profile.gaps.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
+        self.profile.intervals.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
         self.consumer.commit();
     }
 

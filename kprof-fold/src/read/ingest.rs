@@ -22,7 +22,7 @@ pub struct Sample<'a> {
     /// Index of its boot in the profile.
     pub boot: usize,
     /// Context as it stands in the file (escaped).
-    pub context: &'a [u8],
+    pub task: &'a [u8],
     /// CPU number.
     pub cpu: u32,
     /// Time stamp counter.
@@ -48,8 +48,8 @@ pub trait Consumer {
 /// Which fields a sample line has, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// `<context> <cpu> <tsc> <rip> <caller>...`: kprof, and Redox since 0.2.
-    ContextFirst,
+    /// `<task> <cpu> <tsc> <rip> <caller>...`: kprof, and Redox since 0.2.
+    TaskFirst,
     /// `<cpu> <rip> <tsc> <caller>...`: Redox 0.1.0.
     CpuFirst,
 }
@@ -76,7 +76,7 @@ pub struct Ingest<C> {
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
     /// The boot whose code the stacks speak of.
-    era: usize,
+    relocation: usize,
     pub(super) region: Region,
     pub(super) line: u64,
     /// Samples outside any batch, by CPU, not yet in the profile.
@@ -98,7 +98,7 @@ impl<C: Consumer> Ingest<C> {
             problems: Problems::default(),
             stacks: Stacks::new(encoding),
             boot: 0,
-            era: 0,
+            relocation: 0,
             region: Region::Free,
             line: 0,
             free: Vec::new(),
@@ -124,7 +124,7 @@ impl<C: Consumer> Ingest<C> {
             return;
         }
         let result = match self.fields {
-            Fields::ContextFirst => self.sample(line),
+            Fields::TaskFirst => self.sample(line),
             Fields::CpuFirst => self.cpu_first(line),
         };
         if let Err((field, bad)) = result {
@@ -133,7 +133,7 @@ impl<C: Consumer> Ingest<C> {
     }
 
     /// Takes one sample of a binary chunk. Its stack is innermost first.
-    pub(super) fn binary(&mut self, context: &[u8], cpu: u32, tsc: u64, words: &[u64]) {
+    pub(super) fn binary(&mut self, task: &[u8], cpu: u32, tsc: u64, words: &[u64]) {
         if matches!(self.region, Region::Repeated | Region::Damaged) {
             return;
         }
@@ -146,7 +146,7 @@ impl<C: Consumer> Ingest<C> {
             let traits = Traits::of(words);
             (self.stacks.insert(&bytes, hash, traits), traits)
         });
-        self.book(Parts { context, cpu, tsc, stack: &bytes, hash }, stack, traits);
+        self.book(Parts { task, cpu, tsc, stack: &bytes, hash }, stack, traits);
         self.joined = bytes;
     }
 
@@ -161,7 +161,7 @@ impl<C: Consumer> Ingest<C> {
             .add(Kind::LongLine, || format!("{file}:{line}: line of {bytes} bytes skipped (at most 4 MiB count)"));
     }
 
-    /// In Redox's old texts, a context may begin with `#`: such a line is a sample if it is well-formed.
+    /// In Redox's old texts, a task may begin with `#`: such a line is a sample if it is well-formed.
     fn is_metadata(&self, line: &[u8]) -> bool {
         if self.fields == Fields::CpuFirst
             || self.profile.boots.get(self.boot).is_some_and(|boot| boot.version.is_some())
@@ -180,7 +180,7 @@ impl<C: Consumer> Ingest<C> {
         let mut lines = Lines::of(block);
         loop {
             let samples_count = matches!(self.region, Region::Free | Region::Batch(_));
-            if self.fields == Fields::ContextFirst && samples_count {
+            if self.fields == Fields::TaskFirst && samples_count {
                 let filled = group.fill(&mut lines);
                 self.group(&group);
                 match filled {
@@ -249,7 +249,7 @@ impl<C: Consumer> Ingest<C> {
             joined.push(b' ');
             joined.extend_from_slice(callers);
         }
-        let parts = Parts { context: b"-", cpu, tsc, stack: &joined, hash: stacks::hash(&joined) };
+        let parts = Parts { task: b"-", cpu, tsc, stack: &joined, hash: stacks::hash(&joined) };
         let result = self.parts(parts);
         self.joined = joined;
         result
@@ -258,7 +258,7 @@ impl<C: Consumer> Ingest<C> {
     /// A boot with its code elsewhere has stacks of its own.
     #[inline]
     fn check_era(&mut self) {
-        if self.boot != self.era {
+        if self.boot != self.relocation {
             self.change_era();
         }
     }
@@ -267,10 +267,10 @@ impl<C: Consumer> Ingest<C> {
     fn change_era(&mut self) {
         let boots = &self.profile.boots;
         let place = |boot: usize| boots.get(boot).map(|boot| (boot.header.get("load"), &boot.images));
-        if place(self.boot) != place(self.era) {
+        if place(self.boot) != place(self.relocation) {
             self.stacks.begin_era(self.boot);
         }
-        self.era = self.boot;
+        self.relocation = self.boot;
     }
 
     #[cold]
@@ -284,7 +284,7 @@ impl<C: Consumer> Ingest<C> {
 
     #[inline(always)]
     fn book(&mut self, parts: Parts<'_>, stack: StackId, traits: Traits) {
-        let Parts { context, cpu, tsc, .. } = parts;
+        let Parts { task, cpu, tsc, .. } = parts;
         match &mut self.region {
             Region::Batch(open) => {
                 open.lines += 1;
@@ -301,7 +301,7 @@ impl<C: Consumer> Ingest<C> {
                 None => self.first_on_cpu(cpu, tsc, traits),
             },
         }
-        self.consumer.sample(&Sample { boot: self.boot, context, cpu, tsc, stack, traits });
+        self.consumer.sample(&Sample { boot: self.boot, task, cpu, tsc, stack, traits });
     }
 
     /// A batch of names and marks has no CPU that it could be counted for, and may come again.

@@ -39,13 +39,13 @@ pub enum Line {
     },
     /// `# anchor NAME=HEX`
     Anchor(String, u64),
-    /// `# context id=HEX name=ESCAPED`
-    Context(u64, Vec<u8>),
+    /// `# task id=HEX name=ESCAPED`
+    Task(u64, Vec<u8>),
     /// `# mark tsc=HEX name=ESCAPED`
     Mark(Mark),
     /// `# setting tsc=HEX value=ESCAPED`
     Setting(Mark),
-    /// `# events ... NAME=COUNT ... context=ESCAPED`: events of a context on one CPU.
+    /// `# events ... NAME=COUNT ... task=ESCAPED`: events of a task on one CPU.
     Events(Vec<u8>, Counters),
     /// `# image ...`
     Image(Image),
@@ -86,10 +86,10 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
             let (name, address) = value.rsplit_once('=').ok_or("NAME=ADDRESS expected")?;
             Line::Anchor(name.to_owned(), hex(address)?)
         }
-        "context" => Line::Context(fields.hex("id")?, fields.name("name")?),
+        "task" => Line::Task(fields.hex("id")?, fields.name("name")?),
         "mark" => Line::Mark(Mark { tsc: fields.hex("tsc")?, name: fields.name("name")? }),
         "setting" => Line::Setting(Mark { tsc: fields.hex("tsc")?, name: fields.name("value")? }),
-        "events" => Line::Events(fields.name("context")?, fields.counters(&["tsc", "cpu", "context"])?),
+        "events" => Line::Events(fields.name("task")?, fields.counters(&["tsc", "cpu", "task"])?),
         "image" => Line::Image(Image {
             load: fields.hex("load")?,
             text: range(fields.get("text").ok_or("text= is missing")?)?,
@@ -204,10 +204,10 @@ mod tests {
         );
         assert_eq!(parse(b"# end cpu=meta to=20"), Ok(Line::End { cpu: None, to: 20, samples: None }));
         assert_eq!(parse(b"# anchor a=b=ff"), Ok(Line::Anchor("a=b".to_owned(), 255)));
-        assert_eq!(parse(b"# context id=1f name=a%20b"), Ok(Line::Context(31, b"a b".to_vec())));
+        assert_eq!(parse(b"# task id=1f name=a%20b"), Ok(Line::Task(31, b"a b".to_vec())));
         let counts = Counters::from([("interrupts".to_owned(), 2), ("page-faults".to_owned(), 0)]);
         assert_eq!(
-            parse(b"# events tsc=1f cpu=2 page-faults=0 interrupts=2 context=a%20b"),
+            parse(b"# events tsc=1f cpu=2 page-faults=0 interrupts=2 task=a%20b"),
             Ok(Line::Events(b"a b".to_vec(), counts))
         );
         assert_eq!(parse(b"# tsc-hz 2200000000"), Ok(Line::Header("tsc-hz".to_owned(), "2200000000".to_owned())));
@@ -225,8 +225,8 @@ mod tests {
             (b"# anchor kmain=0x5", "not a plain hexadecimal"),
             (b"# image load=0 text=5 name=x", "not a range"),
             (b"# kprof-profile one", "not a number"),
-            (b"# events tsc=1 cpu=1 interrupts=-2 context=a", "not a decimal number"),
-            (b"# events tsc=1 cpu=1 interrupts=2", "context= is missing"),
+            (b"# events tsc=1 cpu=1 interrupts=-2 task=a", "not a decimal number"),
+            (b"# events tsc=1 cpu=1 interrupts=2", "task= is missing"),
         ] {
             let error = parse(line).expect_err("must be refused");
             assert!(error.contains(part), "{error}");

@@ -85,7 +85,7 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     if head.is_empty() {
         return Err(Error::unusable(source.file, "is empty: no header, no samples. Did the recording run?"));
     }
-    let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::ContextFirst };
+    let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::TaskFirst };
     let encoding = if form == Form::Binary { Encoding::Words } else { Encoding::Hex };
     let mut ingest = Ingest::new(source.file, fields, encoding, consumer);
     let bytes = match form {

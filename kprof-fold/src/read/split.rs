@@ -1,6 +1,6 @@
 //! A sample line, cut into its parts, and lines in groups. Stage: read, the inner loop.
 //!
-//! In: a line `<context> <cpu> <tsc> <rip> <caller>...`. Out: its fields; the stack stays text, with its hash. Whether
+//! In: a line `<task> <cpu> <tsc> <rip> <caller>...`. Out: its fields; the stack stays text, with its hash. Whether
 //! the addresses are well-formed is decided where the stack is new.
 
 use super::blocks::MAX_LINE_BYTES;
@@ -15,7 +15,7 @@ pub type BadField = (&'static str, BadNumber);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
     /// Context as it stands there.
-    pub context: &'a [u8],
+    pub task: &'a [u8],
     /// CPU number.
     pub cpu: u32,
     /// Time stamp counter.
@@ -29,7 +29,7 @@ pub struct Parts<'a> {
 /// Cuts a line.
 ///
 /// # Errors
-/// The first of context, cpu and tsc that is missing or malformed.
+/// The first of task, cpu and tsc that is missing or malformed.
 pub fn split(line: &[u8]) -> Result<Parts<'_>, BadField> {
     quick(line).map_or_else(|| thorough(line), Ok)
 }
@@ -41,8 +41,8 @@ fn quick(line: &[u8]) -> Option<Parts<'_>> {
     if line.first() == Some(&b'#') || line.last() == Some(&b'\r') || line.len() > MAX_LINE_BYTES {
         return None;
     }
-    let space = short_context(line)?;
-    let (context, rest) = (&line[..space], &line[space + 1..]);
+    let space = short_task(line)?;
+    let (task, rest) = (&line[..space], &line[space + 1..]);
     let (cpu, rest) = match rest {
         // CPUs are below 16 on most machines.
         [one, b' ', rest @ ..] if digit(*one) < 16 => (u32::from(digit(*one)), rest),
@@ -52,7 +52,7 @@ fn quick(line: &[u8]) -> Option<Parts<'_>> {
         }
     };
     let (tsc, stack) = number_and_space(rest)?;
-    Some(Parts { context, cpu, tsc, stack, hash: stacks::hash(stack) })
+    Some(Parts { task, cpu, tsc, stack, hash: stacks::hash(stack) })
 }
 
 /// Cuts any line.
@@ -60,9 +60,9 @@ fn quick(line: &[u8]) -> Option<Parts<'_>> {
 fn thorough(line: &[u8]) -> Result<Parts<'_>, BadField> {
     let missing = |field| (field, BadNumber::Empty);
     let space = memchr::memchr(b' ', line).ok_or(missing("cpu"))?;
-    let (context, rest) = (&line[..space], &line[space + 1..]);
-    if context.is_empty() {
-        return Err(missing("context"));
+    let (task, rest) = (&line[..space], &line[space + 1..]);
+    if task.is_empty() {
+        return Err(missing("task"));
     }
     let number = |text, name, next| -> Result<_, BadField> {
         let space = memchr::memchr(b' ', text);
@@ -73,19 +73,19 @@ fn thorough(line: &[u8]) -> Result<Parts<'_>, BadField> {
     let (cpu, rest) = number(rest, "cpu", "tsc")?;
     let cpu = u32::try_from(cpu).map_err(|_| ("cpu", BadNumber::TooLarge))?;
     let (tsc, stack) = number(rest, "tsc", "first address")?;
-    Ok(Parts { context, cpu, tsc, stack, hash: stacks::hash(stack) })
+    Ok(Parts { task, cpu, tsc, stack, hash: stacks::hash(stack) })
 }
 
 /// Place of the first space, eight bytes at a time, if it is among the first 64 bytes and not the first of them.
 #[inline(always)]
-fn short_context(line: &[u8]) -> Option<usize> {
+fn short_task(line: &[u8]) -> Option<usize> {
     match first_space(line.first_chunk::<8>()?) {
-        None => longer_context(line),
+        None => longer_task(line),
         space => space.filter(|space| *space > 0),
     }
 }
 
-fn longer_context(line: &[u8]) -> Option<usize> {
+fn longer_task(line: &[u8]) -> Option<usize> {
     let eights = line.as_chunks::<8>().0.iter().take(8).enumerate();
     eights.skip(1).find_map(|(number, eight)| first_space(eight).map(|space| 8 * number + space))
 }
@@ -112,7 +112,7 @@ pub enum Filled<'a> {
 #[derive(Default)]
 pub struct Group<'a> {
     lines: [&'a [u8]; TOUCHED],
-    context_bytes: [usize; TOUCHED],
+    task_bytes: [usize; TOUCHED],
     cpus: [u32; TOUCHED],
     tscs: [u64; TOUCHED],
     stacks: [&'a [u8]; TOUCHED],
@@ -133,11 +133,11 @@ impl<'a> Group<'a> {
                 filled = Filled::End;
                 break;
             };
-            let Some(Parts { context, cpu, tsc, stack, hash }) = quick(line) else {
+            let Some(Parts { task, cpu, tsc, stack, hash }) = quick(line) else {
                 filled = Filled::Odd(line);
                 break;
             };
-            (self.lines[len], self.context_bytes[len]) = (line, context.len());
+            (self.lines[len], self.task_bytes[len]) = (line, task.len());
             self.cpus[len] = cpu;
             self.tscs[len] = tsc;
             self.stacks[len] = stack;
@@ -173,8 +173,8 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub fn parts(&self, at: usize) -> Parts<'a> {
         let at = at % TOUCHED;
-        let (context, cpu, tsc) = (&self.lines[at][..self.context_bytes[at]], self.cpus[at], self.tscs[at]);
-        Parts { context, cpu, tsc, stack: self.stacks[at], hash: self.hashes[at] }
+        let (task, cpu, tsc) = (&self.lines[at][..self.task_bytes[at]], self.cpus[at], self.tscs[at]);
+        Parts { task, cpu, tsc, stack: self.stacks[at], hash: self.hashes[at] }
     }
 }
 
@@ -194,18 +194,18 @@ mod tests {
         assert_eq!(cut(b"c 1 2"), Err(("first address", BadNumber::Empty)));
         assert_eq!(cut(b"c 1"), Err(("tsc", BadNumber::Empty)));
         assert_eq!(cut(b"c"), Err(("cpu", BadNumber::Empty)));
-        assert_eq!(cut(b" 1 2 3"), Err(("context", BadNumber::Empty)));
+        assert_eq!(cut(b" 1 2 3"), Err(("task", BadNumber::Empty)));
     }
 
     #[test]
     fn the_quick_way_finds_what_the_thorough_way_finds() {
-        let parts = |parts: Parts<'_>| (parts.context.to_vec(), parts.cpu, parts.tsc, parts.stack.to_vec(), parts.hash);
+        let parts = |parts: Parts<'_>| (parts.task.to_vec(), parts.cpu, parts.tsc, parts.stack.to_vec(), parts.hash);
         let (mut quick_ones, fields) =
             (0, ["", "c", "12345678", "a b", "\x1f", "fedcba9876543210", "10000000000000000", "g"]);
-        for context in [&fields[..], &["123456789012345678901234567890", "\u{a0}!"]].concat() {
+        for task in [&fields[..], &["123456789012345678901234567890", "\u{a0}!"]].concat() {
             for (cpu, tsc) in fields.iter().flat_map(|cpu| fields.iter().map(move |tsc| (cpu, tsc))) {
                 for stack in ["", "1", "ffffffff80201000 ffffffff80202000", " ", "no number at all"] {
-                    let line = format!("{context} {cpu} {tsc} {stack}");
+                    let line = format!("{task} {cpu} {tsc} {stack}");
                     for line in [&line[..], line.trim_end(), &line[..line.len() / 2]] {
                         let Some(quick) = quick(line.as_bytes()) else { continue };
                         quick_ones += 1;

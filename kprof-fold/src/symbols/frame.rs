@@ -21,7 +21,7 @@ pub enum Frame {
 }
 
 /// Instructions that are followed at most.
-const MOST: usize = 20_000;
+const MAX: usize = 20_000;
 
 /// No depth is greater that is one.
 const UNKNOWN: i64 = i64::MAX / 4;
@@ -120,7 +120,7 @@ pub fn follow(code: &[u8], start: u64, address: u64) -> Option<Frame> {
             Some(Some(before)) if before == state => continue,
             // Reached in two states: neither is sure, here and in what follows.
             Some(Some(_)) => drop(states.insert(at, None)),
-            None if states.len() == MOST => return None,
+            None if states.len() == MAX => return None,
             None => drop(states.insert(at, Some(state))),
         }
         let Some(after) = state.after(&instruction) else { continue };

@@ -14,9 +14,9 @@ pub mod plausible;
 pub mod table;
 pub mod users;
 
-use crate::eras::NOWHERE;
 use crate::error::Error;
 use crate::problems::Problems;
+use crate::relocations::NOWHERE;
 use elf::{Elf, Inlined};
 use frame::Frame;
 use image::{Images, Placed};
@@ -30,7 +30,7 @@ pub const INLINED: &str = " (inlined)";
 /// From the start of a function up to here its frame pointer is not set: `push rbp` (1 byte), `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
 /// What is followed of a function whose size nobody says.
-const MOST_CODE_BYTES: u64 = 4096;
+const MAX_CODE_BYTES: u64 = 4096;
 
 /// Where names come from.
 pub struct Symbols {
@@ -50,7 +50,7 @@ pub struct Symbols {
     pub user_is_foreign: bool,
     /// The range of the kernel's code, where the profile says it.
     pub kernel_text: Option<(u64, u64)>,
-    /// Programs by context, where the profile names no images.
+    /// Programs by task, where the profile names no images.
     pub users: users::Users,
     /// Programs and modules.
     images: Images,
@@ -250,7 +250,7 @@ impl Symbols {
         let offset = place - symbol.start;
         match own.elf.as_ref().and_then(|elf| elf.code(symbol.start).map(|code| (elf, code))) {
             Some((elf, code)) => {
-                let size = if symbol.size > 0 { symbol.size } else { MOST_CODE_BYTES };
+                let size = if symbol.size > 0 { symbol.size } else { MAX_CODE_BYTES };
                 let code = &code[..code.len().min(size as usize)];
                 let frame = elf.cfi.frame(place).or_else(|| frame::follow(code, symbol.start, place));
                 matches!(frame, Some(Frame::CallerOnTop | Frame::CallerAboveRbp))

@@ -57,10 +57,10 @@ fn is_unseen(letter: char) -> bool {
 /// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances of
 /// a function have one name. Names of types in front, such as `<A as B>::f`, stay.
 pub fn merge_generics(name: &str) -> String {
-    let mut merged = String::with_capacity(name.len());
+    let mut coalesced = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(at) = rest.find("::<") {
-        merged.push_str(&rest[..at]);
+        coalesced.push_str(&rest[..at]);
         let inside = &rest[at + 2..];
         let mut depth = 0usize;
         let mut before = ' ';
@@ -75,13 +75,13 @@ pub fn merge_generics(name: &str) -> String {
             depth == 0
         });
         let Some((end, _)) = end else {
-            merged.push_str(&rest[at..]);
-            return merged;
+            coalesced.push_str(&rest[at..]);
+            return coalesced;
         };
         rest = &inside[end + 1..];
     }
-    merged.push_str(rest);
-    merged
+    coalesced.push_str(rest);
+    coalesced
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn all_instances_of_a_generic_function_have_one_name() {
-        for (name, merged) in [
+        for (name, coalesced) in [
             ("kernel::f::<u8>", "kernel::f"),
             ("kernel::f::<alloc::vec::Vec<u8>, fn(u8) -> u16>::{closure#0}", "kernel::f::{closure#0}"),
             ("<A<u8> as B>::f::<C>", "<A<u8> as B>::f"),
@@ -98,7 +98,7 @@ mod tests {
             ("kernel::f", "kernel::f"),
             ("broken::<u8", "broken::<u8"),
         ] {
-            assert_eq!(merge_generics(name), merged);
+            assert_eq!(merge_generics(name), coalesced);
         }
     }
 

@@ -13,11 +13,11 @@ use kprof::format::marker::{Marker, PUBLISHED_LEAF};
 use std::collections::BTreeSet;
 
 /// Stacks that are looked at, spread over all.
-const MOST_STACKS: usize = 2048;
+const MAX_STACKS: usize = 2048;
 /// Fewer different addresses than this prove nothing.
-const LEAST: usize = 30;
+const MIN: usize = 30;
 /// Addresses where no code can be: so many at least, and this part of all.
-const LEAST_NOWHERE: usize = 5;
+const MIN_NOWHERE: usize = 5;
 const NOWHERE_PERCENT: usize = 1;
 /// Return addresses without a call before them, of those that an ELF file has code for. Assembly may push one.
 const UNCALLED_PERCENT: usize = 10;
@@ -60,16 +60,16 @@ pub fn doubt(stacks: &Stacks, symbols: &Symbols) -> Option<String> {
 impl Found {
     fn verdict(&self) -> Option<String> {
         let Self { all, nowhere, far, checked, uncalled } = *self;
-        if checked >= LEAST && uncalled * 100 > checked * UNCALLED_PERCENT {
+        if checked >= MIN && uncalled * 100 > checked * UNCALLED_PERCENT {
             return Some(format!("{uncalled} of {checked} return addresses do not follow a call instruction"));
         }
-        if all < LEAST {
+        if all < MIN {
             return None;
         }
         if far * 100 > all * FAR_PERCENT {
             return Some(format!("{far} of {all} addresses are further than 64 KiB from the symbol before them"));
         }
-        (nowhere >= LEAST_NOWHERE && nowhere * 100 > all * NOWHERE_PERCENT)
+        (nowhere >= MIN_NOWHERE && nowhere * 100 > all * NOWHERE_PERCENT)
             .then(|| format!("{nowhere} of {all} addresses lie where these symbols have no code"))
     }
 }
@@ -88,7 +88,7 @@ fn place(address: u64, least: u64, symbols: &Symbols, found: &mut Found) {
 /// Instructions and return addresses of the kernel itself, each once.
 fn addresses(stacks: &Stacks, symbols: &Symbols) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let (mut instructions, mut returns, mut words) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-    for stack in (0..stacks.len()).step_by(stacks.len().div_ceil(MOST_STACKS).max(1)) {
+    for stack in (0..stacks.len()).step_by(stacks.len().div_ceil(MAX_STACKS).max(1)) {
         stacks.words(stack as u32, &mut words);
         let (mut exact, mut doubtful) = (true, false);
         for word in &words {

@@ -1,7 +1,7 @@
-//! Programs by the context that ran them, for profiles that name no images. Stage: symbolize.
+//! Programs by the task that ran them, for profiles that name no images. Stage: symbolize.
 //!
-//! Programs run at the same addresses, so an address alone says nothing. Each context with symbols has a number, which
-//! goes into the upper byte of its user addresses; bit 63 stays clear. In: a context and the words of a stack. Out: the
+//! Programs run at the same addresses, so an address alone says nothing. Each task with symbols has a number, which
+//! goes into the upper byte of its user addresses; bit 63 stays clear. In: a task and the words of a stack. Out: the
 //! same words, with user addresses that are told apart.
 
 use std::collections::HashMap;
@@ -9,20 +9,20 @@ use std::collections::HashMap;
 /// User addresses end below this bit (SDM volume 1, canonical addressing with five levels).
 const ADDRESS_BITS: u32 = 56;
 /// Contexts with symbols, at most.
-pub const MOST: usize = 127;
+pub const MAX: usize = 127;
 
-/// The contexts with symbols.
+/// The tasks with symbols.
 #[derive(Debug, Default)]
 pub struct Users(HashMap<String, u64>);
 
 impl Users {
-    /// The range of addresses of a context's program; `None` if there are too many.
-    pub fn add(&mut self, context: &str) -> Option<(u64, u64)> {
+    /// The range of addresses of a task's program; `None` if there are too many.
+    pub fn add(&mut self, task: &str) -> Option<(u64, u64)> {
         let next = self.0.len() as u64 + 1;
-        if next > MOST as u64 {
+        if next > MAX as u64 {
             return None;
         }
-        let number = *self.0.entry(context.to_owned()).or_insert(next);
+        let number = *self.0.entry(task.to_owned()).or_insert(next);
         Some((number << ADDRESS_BITS, (number + 1) << ADDRESS_BITS))
     }
 
@@ -31,9 +31,9 @@ impl Users {
         self.0.is_empty()
     }
 
-    /// Tells the user addresses of a stack apart from those of other contexts.
-    pub fn settle(&self, context: &str, words: &mut [u64]) {
-        let Some(number) = self.0.get(context) else { return };
+    /// Tells the user addresses of a stack apart from those of other tasks.
+    pub fn settle(&self, task: &str, words: &mut [u64]) {
+        let Some(number) = self.0.get(task) else { return };
         let is_user = |word: &&mut u64| **word >> ADDRESS_BITS == 0;
         words.iter_mut().filter(is_user).for_each(|word| *word |= number << ADDRESS_BITS);
     }
@@ -61,7 +61,7 @@ mod tests {
         users.settle("init", &mut words);
         assert_eq!((words[0], plain(words[0]), plain(words[1])), (kernel, kernel, 0x401000));
         assert!((from..to).contains(&words[1]) && words[1] >> 63 == 0);
-        (2..MOST).for_each(|number| assert!(users.add(&number.to_string()).is_some()));
+        (2..MAX).for_each(|number| assert!(users.add(&number.to_string()).is_some()));
         assert_eq!(users.add("one too many"), None);
     }
 }

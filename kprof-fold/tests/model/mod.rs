@@ -71,7 +71,7 @@ fn frames(symbols: &[Symbol], words: &[u64]) -> String {
                 (1, vector) => frames.push(format!("[interrupt {vector}]")),
                 (2, vector) => frames.push(format!("[exception {vector}]")),
                 (3, 0) => frames.push("[syscall]".to_owned()),
-                (4, _) => frames.push("[cut]".to_owned()),
+                (4, _) => frames.push("[truncated]".to_owned()),
                 _ => frames.push("[unknown]".to_owned()),
             }
             if kind == 1 || kind == 2 {

@@ -8,7 +8,9 @@ use core::arch::asm;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup, StreamFile, Way};
+use kprof::{
+    Config, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup, StreamFile, Task, Trigger,
+};
 use std::hint::black_box;
 
 /// Words of each ring: two for all handlers.
@@ -38,7 +40,7 @@ pub fn text() -> (u64, u64) {
 
 /// Where the stack in use lies, and what runs, for the hooks.
 static STACK: AtomicU64 = AtomicU64::new(0);
-static CONTEXT: AtomicU64 = AtomicU64::new(7);
+static TASK: AtomicU64 = AtomicU64::new(7);
 
 impl World {
     /// A stack of `frames` return addresses below the root.
@@ -61,7 +63,7 @@ impl World {
             }
         }
         STACK.store(base, Ordering::Relaxed);
-        CONTEXT.store(black_box(7), Ordering::Relaxed);
+        TASK.store(black_box(7), Ordering::Relaxed);
         let registers = |number| {
             let rbp = base + 8 * chain(number) as u64;
             Registers { rip: text().0 + 50, cs: 8, rflags: 1 << 9, rsp: rbp - 48, rbp, rcx: 0 }
@@ -108,9 +110,9 @@ unsafe impl Kernel for BenchKernel {
         false
     }
     #[inline]
-    fn context(&self) -> Context {
-        let id = CONTEXT.load(Ordering::Relaxed);
-        Context { id, idle: id == 0 }
+    fn task(&self) -> Task {
+        let id = TASK.load(Ordering::Relaxed);
+        Task { id, idle: id == 0 }
     }
     fn sleep_ns(&self, _ns: u64) {}
 }
@@ -136,7 +138,7 @@ impl Ours {
                 slots: &SLOTS,
                 meta: memory(1024),
                 config: Config {
-                    way: Way::Own,
+                    trigger: Trigger::Timer,
                     sampler_cpu: None,
                     tsc_hz: 2_000_000_000,
                     text: text(),

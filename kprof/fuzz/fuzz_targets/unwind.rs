@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup};
+use kprof::{Config, Task, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +35,8 @@ unsafe impl Kernel for Machine {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 0, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 0, idle: false }
     }
     fn sleep_ns(&self, _ns: u64) {}
 }

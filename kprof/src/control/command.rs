@@ -11,10 +11,10 @@ pub(crate) enum Command<'a> {
     Start,
     Stop,
     Hz(u32),
-    RandomGaps(bool),
+    RandomInterval(bool),
     Seed(u64),
     /// Bits: 1 idle, 2 user; kept or dropped.
-    Keep(bool, Who),
+    Include(bool, Who),
     Backoff(bool),
     Depth(u16),
     Cpus(CpuList<'a>),
@@ -49,13 +49,13 @@ impl CpuList<'_> {
 }
 
 /// The rate above which `force` is needed.
-const MOST_HZ: u32 = 20_000;
+const MAX_HZ: u32 = 20_000;
 /// The rate that nothing goes above.
-const MOST_HZ_BY_FORCE: u32 = 100_000;
+const MAX_HZ_BY_FORCE: u32 = 100_000;
 /// A longer `wait` is shortened to this.
 const MAX_WAIT_MS: u64 = 60_000;
 /// Longest name of a mark.
-const MOST_NAME: usize = crate::state::meta::MAX_TEXT;
+const MAX_NAME: usize = crate::state::meta::MAX_TEXT;
 
 /// Takes a line without its end apart.
 pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {
@@ -72,17 +72,17 @@ pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {
         ("protocol", "1") => Ok(Command::Protocol(true)),
         ("protocol", _) => Err(CommandError::Value("protocol 0 or 1")),
         ("hz", _) => hz(rest),
-        ("gaps", "random") => Ok(Command::RandomGaps(true)),
-        ("gaps", "fixed") => Ok(Command::RandomGaps(false)),
-        ("gaps", _) => Err(CommandError::Value("gaps random or fixed")),
+        ("interval", "random") => Ok(Command::RandomInterval(true)),
+        ("interval", "fixed") => Ok(Command::RandomInterval(false)),
+        ("interval", _) => Err(CommandError::Value("interval random or fixed")),
         ("seed", _) => rest.parse().map(Command::Seed).map_err(|_| CommandError::Value("seed 0 to 2^64-1")),
-        ("keep" | "drop", _) => {
+        ("include" | "exclude", _) => {
             let who = match rest {
                 "idle" => Who::Idle,
                 "user" => Who::User,
                 _ => return Err(CommandError::Value("idle or user")),
             };
-            Ok(Command::Keep(verb == "keep", who))
+            Ok(Command::Include(verb == "include", who))
         }
         ("backoff", "on") => Ok(Command::Backoff(true)),
         ("backoff", "off") => Ok(Command::Backoff(false)),
@@ -95,7 +95,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {
         ("mode", "drop") => Ok(Command::Mode(Mode::Drop)),
         ("mode", "overwrite") => Ok(Command::Mode(Mode::Overwrite)),
         ("mode", _) => Err(CommandError::Value("mode drop or overwrite")),
-        ("mark", name) if !name.is_empty() && name.len() <= MOST_NAME => Ok(Command::Mark(name)),
+        ("mark", name) if !name.is_empty() && name.len() <= MAX_NAME => Ok(Command::Mark(name)),
         ("mark", _) => Err(CommandError::Value("mark NAME, 1 to 1024 bytes")),
         ("ack", _) => ack(rest),
         ("wait", _) => rest
@@ -108,8 +108,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Command<'_>, CommandError> {
 
 fn hz(rest: &str) -> Result<Command<'static>, CommandError> {
     let (number, most) = match rest.strip_suffix(" force") {
-        Some(number) => (number.trim_end(), MOST_HZ_BY_FORCE),
-        None => (rest, MOST_HZ),
+        Some(number) => (number.trim_end(), MAX_HZ_BY_FORCE),
+        None => (rest, MAX_HZ),
     };
     match number.parse() {
         Ok(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
@@ -142,10 +142,10 @@ mod tests {
             ("0", Command::Stop),
             ("hz 20000", Command::Hz(20_000)),
             ("hz 100000 force", Command::Hz(100_000)),
-            ("gaps fixed", Command::RandomGaps(false)),
+            ("interval fixed", Command::RandomInterval(false)),
             ("seed 18446744073709551615", Command::Seed(u64::MAX)),
-            ("keep idle", Command::Keep(true, Who::Idle)),
-            ("drop user", Command::Keep(false, Who::User)),
+            ("include idle", Command::Include(true, Who::Idle)),
+            ("exclude user", Command::Include(false, Who::User)),
             ("depth 250", Command::Depth(250)),
             ("mark two words", Command::Mark("two words")),
             ("ack 3 1024", Command::Ack(StreamName::Cpu(3), 1024)),
@@ -181,8 +181,8 @@ mod tests {
             "ack 1 -5",
             "wait",
             "protocol 2",
-            "gaps",
-            "keep all",
+            "interval",
+            "include all",
         ] {
             assert!(parse(line.as_bytes()).is_err(), "{line}");
         }

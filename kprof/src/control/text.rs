@@ -1,6 +1,6 @@
 //! ctl's read: state and all counters as `key value` lines.
 //!
-//! In: the profiler. Out: text, into any sink. Context: ordinary code, also while running. The counters of a CPU are
+//! In: the profiler. Out: text, into any sink. Runs in: ordinary code, also while running. The counters of a CPU are
 //! read between two looks at its handler, so that they belong together.
 
 use crate::config::Clock;
@@ -47,7 +47,7 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
 pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(&str, Arguments<'_>) -> Result) -> Result {
     let choices = shared.live.choices();
     let Some(config) = shared.config() else { return Ok(()) };
-    let keep = match (choices.keep_idle, choices.keep_user) {
+    let included = match (choices.include_idle, choices.include_user) {
         (false, false) => "-",
         (true, false) => "idle",
         (false, true) => "user",
@@ -63,14 +63,14 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(&str, Arguments
         Some(cpu) => each("sampler", format_args!("{cpu}"))?,
         None => each("sampler", format_args!("-"))?,
     }
-    each("way", format_args!("{}", shared.trigger().name()))?;
+    each("trigger", format_args!("{}", shared.trigger().name()))?;
     each("hz", format_args!("{}", choices.hz))?;
     if shared.live.halvings.load(Ordering::Relaxed) > 0 {
         each("hz-now", format_args!("{}", shared.live.hz_now()))?;
     }
-    each("gaps", format_args!("{}", if choices.random_interval { "random 25" } else { "fixed" }))?;
+    each("interval", format_args!("{}", if choices.random_interval { "random 25" } else { "fixed" }))?;
     each("seed", format_args!("{}", choices.seed))?;
-    each("keep", format_args!("{keep}"))?;
+    each("include", format_args!("{included}"))?;
     each("backoff", format_args!("{}", if choices.backoff { "on" } else { "off" }))?;
     each("depth", format_args!("{}", choices.depth))?;
     each("mode", format_args!("{}", choices.mode.name()))?;

@@ -175,10 +175,10 @@ impl Plan {
             }
             Command::Mode(mode) => self.choices.mode = mode,
             Command::Hz(hz) => self.choices.hz = hz,
-            Command::RandomGaps(random) => self.choices.random_interval = random,
+            Command::RandomInterval(random) => self.choices.random_interval = random,
             Command::Seed(seed) => self.choices.seed = seed,
-            Command::Keep(keep, Who::Idle) => self.choices.keep_idle = keep,
-            Command::Keep(keep, Who::User) => self.choices.keep_user = keep,
+            Command::Include(yes, Who::Idle) => self.choices.include_idle = yes,
+            Command::Include(yes, Who::User) => self.choices.include_user = yes,
             Command::Backoff(on) => self.choices.backoff = on,
             Command::Depth(depth) => self.choices.depth = depth,
             Command::Cpus(list) if list.greatest() >= Some(shared.slots().len()) => {
@@ -337,10 +337,10 @@ impl Command<'_> {
     fn key(&self) -> Key {
         match self {
             Self::Hz(_) => Key::HZ,
-            Self::RandomGaps(_) => Key::INTERVAL,
+            Self::RandomInterval(_) => Key::INTERVAL,
             Self::Seed(_) => Key::SEED,
-            Self::Keep(_, Who::Idle) => Key::IDLE,
-            Self::Keep(_, Who::User) => Key::USER,
+            Self::Include(_, Who::Idle) => Key::IDLE,
+            Self::Include(_, Who::User) => Key::USER,
             Self::Backoff(_) => Key::BACKOFF,
             Self::Depth(_) => Key::DEPTH,
             Self::Mode(_) => Key::MODE,

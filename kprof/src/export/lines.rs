@@ -1,13 +1,11 @@
 //! Lines of the text form, written into the serial form: first their checksum, then their bytes.
 //!
-//! In: copies of records. Out: checked and numbered lines. Context: any, a panic handler too; no allocation. What can
+//! In: copies of records. Out: checked and numbered lines. Runs in: any, a panic handler too; no allocation. What can
 //! change between the two passes over a line (counters) goes through a small buffer first.
 
 use crate::format::checksum::Crc32;
-use crate::format::marker::{CutReason, Marker};
-use crate::format::record::{
-    Header, Kind, META_HEADER_WORDS, OTHER_CONTEXTS, OTHER_CONTEXTS_NAME, SAMPLE_HEADER_WORDS,
-};
+use crate::format::marker::{Marker, TruncationReason};
+use crate::format::record::{Header, Kind, META_HEADER_WORDS, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS};
 use crate::format::text::{BATCH_COUNTERS, escaped};
 use crate::ring::Ring;
 use crate::state::slot::CpuSlot;
@@ -15,9 +13,9 @@ use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest record that is written whole, in words; a longer one is cut, and marked so.
-const MOST_WORDS: usize = 256;
-/// The longest context name.
-const MOST_NAME: usize = 64;
+const MAX_WORDS: usize = 256;
+/// The longest task name.
+const MAX_NAME: usize = 64;
 
 /// Where lines go.
 pub(super) struct Lines<'a> {
@@ -63,13 +61,13 @@ impl Lines<'_> {
             let ([first, second, third], tsc) = ([4, 5, 6].map(|word| ring.word(at + word)), ring.word(at + 3));
             let name = Escaped(text.bytes());
             match Header::decode(ring.word(at)).map(|header| header.kind) {
-                Ok(Kind::ContextName) => self.put(format_args!("# context id={first:x} name={name}"))?,
+                Ok(Kind::TaskName) => self.put(format_args!("# task id={first:x} name={name}"))?,
                 Ok(Kind::Mark) => self.put(format_args!("# mark tsc={tsc:x} name={name}"))?,
                 Ok(Kind::Setting) => self.put(format_args!("# setting tsc={tsc:x} value={name}"))?,
                 Ok(Kind::Events) => {
                     self.names.find(first);
                     let (counts, name) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
-                    self.put(format_args!("# events tsc={tsc:x} cpu={second} {counts} context={}", Escaped(&name)))?;
+                    self.put(format_args!("# events tsc={tsc:x} cpu={second} {counts} task={}", Escaped(&name)))?;
                 }
                 Ok(Kind::Image) => {
                     let space = text.bytes().iter().rposition(|byte| *byte == b' ').unwrap_or(0);
@@ -111,7 +109,7 @@ impl Display for Batch<'_> {
 
 /// A sample, copied.
 pub(super) struct Record {
-    words: [u64; MOST_WORDS],
+    words: [u64; MAX_WORDS],
     length: usize,
 }
 
@@ -119,12 +117,12 @@ impl Record {
     /// The sample at `at`, if it was still there when the copy was made.
     pub(super) fn copy(ring: &Ring, at: u64) -> Option<Self> {
         let words = ring.record_at(at).ok()?? as usize;
-        let mut record = Self { words: [0; MOST_WORDS], length: words.min(MOST_WORDS) };
+        let mut record = Self { words: [0; MAX_WORDS], length: words.min(MAX_WORDS) };
         for (word, position) in record.words[..record.length].iter_mut().zip(at..) {
             *word = ring.word(position);
         }
-        if words > MOST_WORDS {
-            record.words[MOST_WORDS - 1] = Marker::Cut(Ok(CutReason::Depth)).encode();
+        if words > MAX_WORDS {
+            record.words[MAX_WORDS - 1] = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
         }
         ring.record_at(at).ok()?.map(|_| record)
     }
@@ -171,11 +169,11 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// The names of contexts, looked up in the meta stream; the last one found is kept.
+/// The names of tasks, looked up in the meta stream; the last one found is kept.
 pub(super) struct Names<'a> {
     meta: Option<&'a Ring>,
     id: Option<u64>,
-    name: heapless::Vec<u8, MOST_NAME>,
+    name: heapless::Vec<u8, MAX_NAME>,
 }
 
 impl<'a> Names<'a> {
@@ -183,25 +181,25 @@ impl<'a> Names<'a> {
         Self { meta, id: None, name: heapless::Vec::new() }
     }
 
-    /// Makes `name` that of context `id`: the newest one told, or `context-ID` when none is left in the stream.
+    /// Makes `name` that of task `id`: the newest one told, or `task-ID` when none is left in the stream.
     fn find(&mut self, id: u64) {
         if self.id == Some(id) {
             return;
         }
         (self.id, self.name) = (Some(id), heapless::Vec::new());
         // All fit: 7 bytes, 16 hex digits and a cut copy.
-        if id == OTHER_CONTEXTS {
-            let _ = self.name.extend_from_slice(OTHER_CONTEXTS_NAME);
+        if id == OTHER_TASKS {
+            let _ = self.name.extend_from_slice(OTHER_TASKS_NAME);
             return;
         }
-        let _ = write!(self.name, "context-{id:x}");
+        let _ = write!(self.name, "task-{id:x}");
         let Some(ring) = self.meta else { return };
         let mut at = ring.tail();
         while let Ok(Some(words)) = ring.record_at(at) {
             let kind = Header::decode(ring.word(at)).map(|header| header.kind);
-            if kind == Ok(Kind::ContextName) && ring.word(at + 4) == id {
+            if kind == Ok(Kind::TaskName) && ring.word(at + 4) == id {
                 self.name.clear();
-                let _ = self.name.extend_from_slice(Text::<MOST_NAME>::copy(ring, at).bytes());
+                let _ = self.name.extend_from_slice(Text::<MAX_NAME>::copy(ring, at).bytes());
             }
             at += words;
         }

@@ -1,6 +1,6 @@
 //! CRC-32/ISO-HDLC, the checksum of chunks and of the serial form.
 //!
-//! In: bytes, in as many pieces as they come in. Out: 32 bits. Context: any, a panic hook too.
+//! In: bytes, in as many pieces as they come in. Out: 32 bits. Runs in: any, a panic hook too.
 
 use crc::{CRC_32_ISO_HDLC, Crc, Digest, Table};
 

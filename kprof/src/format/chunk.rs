@@ -14,7 +14,7 @@
 //!              kind 2: varint bytes of lines, lines (the batch line first), then the samples (see `samples`)
 //! ```
 //!
-//! In: bytes. Out: chunks, or the place and kind of the damage. Context: any; no allocation. A chunk that does not match
+//! In: bytes. Out: chunks, or the place and kind of the damage. Runs in: any; no allocation. A chunk that does not match
 //! its checksum is void as a whole; the next one is found by its magic.
 
 use super::checksum::Crc32;

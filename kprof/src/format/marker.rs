@@ -1,7 +1,7 @@
 //! Markers: facts and borders that travel between the addresses of a stack.
 //!
 //! A marker is an address in the last page, `0xfffffffffffff000 | kind << 8 | low`, where no code can be.
-//! In: a word of a sample. Out: the marker that it is, or none. Context: any. Never guesses: an unknown kind stays
+//! In: a word of a sample. Out: the marker that it is, or none. Runs in: any. Never guesses: an unknown kind stays
 //! visible as [`Marker::Unknown`].
 
 /// The first address of the page that markers live in.
@@ -11,10 +11,10 @@ pub const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 /// `[running]`. No code can be there.
 pub const PUBLISHED_LEAF: u64 = MARKER_PAGE - 2;
 
-/// Why a stack was cut (low byte of [`Marker::Cut`]).
+/// Why a stack was cut (low byte of [`Marker::Truncated`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum CutReason {
+pub enum TruncationReason {
     /// The frame limit was reached.
     Depth = 1,
     /// The next frame pointer lies outside the stacks in use by this CPU.
@@ -29,7 +29,7 @@ pub enum CutReason {
     Entry = 6,
 }
 
-impl CutReason {
+impl TruncationReason {
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 6] = [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText, Self::Entry];
 
@@ -48,7 +48,7 @@ impl Facts {
     pub const NONE: Self = Self(0);
     /// Interrupts were off in the sampled code.
     pub const INTERRUPTS_OFF: u8 = 1 << 0;
-    /// The running context was the idle one of its CPU.
+    /// The running task was the idle one of its CPU.
     pub const IDLE: u8 = 1 << 1;
     /// Read from published registers, not by interrupting the CPU.
     pub const PUBLISHED: u8 = 1 << 2;
@@ -71,7 +71,7 @@ pub enum Marker {
     /// Kind 3: a system call entered here.
     Syscall,
     /// Kind 4: the stack is cut here. `Err` holds a reason this version does not know.
-    Cut(Result<CutReason, u8>),
+    Truncated(Result<TruncationReason, u8>),
     /// Kind 5: user code begins.
     User,
     /// Kind 6: the next address is a candidate caller, for the host to decide.
@@ -103,7 +103,7 @@ impl Marker {
             (1, vector) => Self::Interrupt(vector),
             (2, vector) => Self::Exception(vector),
             (3, 0) => Self::Syscall,
-            (4, low) => Self::Cut(CutReason::from_low(low).ok_or(low)),
+            (4, low) => Self::Truncated(TruncationReason::from_low(low).ok_or(low)),
             (5, 0) => Self::User,
             (6, 0) => Self::Candidate,
             (kind, low) => Self::Unknown { kind, low },
@@ -117,8 +117,8 @@ impl Marker {
             Self::Interrupt(vector) => (1, vector),
             Self::Exception(vector) => (2, vector),
             Self::Syscall => (3, 0),
-            Self::Cut(Ok(reason)) => (4, reason as u8),
-            Self::Cut(Err(low)) => (4, low),
+            Self::Truncated(Ok(reason)) => (4, reason as u8),
+            Self::Truncated(Err(low)) => (4, low),
             Self::User => (5, 0),
             Self::Candidate => (6, 0),
             Self::Unknown { kind, low } => (kind & 0xf, low),

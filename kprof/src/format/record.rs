@@ -5,11 +5,11 @@
 //! word 1   position: the ring's cursor, in words since boot, at which this record begins
 //! word 2   tick number of the CPU (0 in the meta stream)
 //! word 3   TSC
-//! sample:  word 4 context id, word 5 first address, then callers and markers, innermost first
+//! sample:  word 4 task id, word 5 first address, then callers and markers, innermost first
 //! others:  words 4, 5, 6 three values, word 7 length of the text in bytes, then the text, zero padded to words
 //! ```
 //!
-//! In: words. Out: a header or the reason why it is none. Context: any, NMI included. Never trusts a length.
+//! In: words. Out: a header or the reason why it is none. Runs in: any, NMI included. Never trusts a length.
 
 /// The upper half of the first word of every record: "kpro".
 pub const MAGIC: u32 = 0x6b70_726f;
@@ -30,30 +30,30 @@ pub enum Kind {
     Sample = 1,
     /// The same, read from a running flight recorder: it was there at that moment, and does not count as delivered.
     SnapshotSample = 2,
-    /// Meta: the name of context `value[0]`; the text is the name.
-    ContextName = 16,
+    /// Meta: the name of task `value[0]`; the text is the name.
+    TaskName = 16,
     /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
     Image = 17,
     /// Meta: `mark NAME`; the text is the name.
     Mark = 18,
     /// Meta: a setting changed; the text is the ctl command that did it.
     Setting = 19,
-    /// Meta: events since the last such record, in context `value[0]` ([`OTHER_CONTEXTS`]: in several) on CPU `value[1]`; the
+    /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU `value[1]`; the
     /// text is `context-switches=N page-faults=N interrupts=N`.
     Events = 20,
 }
 
 /// How events are called, in the text of a record of [`Kind::Events`] and in ctl.
 pub const EVENT_NAMES: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
-/// The context id of events that are counted for several contexts together.
-pub const OTHER_CONTEXTS: u64 = u64::MAX;
+/// The task id of events that are counted for several tasks together.
+pub const OTHER_TASKS: u64 = u64::MAX;
 /// What they are called together.
-pub const OTHER_CONTEXTS_NAME: &[u8] = b"[other]";
+pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
 
 impl Kind {
     /// All kinds of this version.
     pub const ALL: [Self; 7] =
-        [Self::Sample, Self::SnapshotSample, Self::ContextName, Self::Image, Self::Mark, Self::Setting, Self::Events];
+        [Self::Sample, Self::SnapshotSample, Self::TaskName, Self::Image, Self::Mark, Self::Setting, Self::Events];
 
     /// The kind with this number. Nearly all records are samples, so these are asked for first.
     #[inline]

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! sample:  varint zigzag(tick    - tick of the sample before)      the one before the first has tick, TSC and
-//!          varint zigzag(TSC     - TSC of the sample before)       context 0 and an empty stack; differences
-//!          varint zigzag(context - context of the sample before)   wrap at 64 bits
+//!          varint zigzag(TSC     - TSC of the sample before)       task 0 and an empty stack; differences
+//!          varint zigzag(task - task of the sample before)   wrap at 64 bits
 //!          varint words of the stack
 //!          varint how many of them, at the outer end, are the same as in the sample before
 //!          the others, innermost first, each one varint v:
@@ -14,7 +14,7 @@
 //! zigzag:  0, -1, 1, -2, ... as 0, 1, 2, 3, ...
 //! ```
 //!
-//! In: samples or bytes. Out: the other. Context: any; no allocation, 8 KiB of state. Never trusts a count.
+//! In: samples or bytes. Out: the other. Runs in: any; no allocation, 8 KiB of state. Never trusts a count.
 
 use super::marker::MARKER_PAGE;
 use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
@@ -29,7 +29,7 @@ const LITERAL: u64 = 4096;
 pub struct Delta {
     tick: u64,
     tsc: u64,
-    context: u64,
+    task: u64,
     first: u64,
     /// The stack, ending at the end of the array, so that what two stacks have in common need not move.
     words: [u64; MAX_STACK_WORDS],
@@ -44,7 +44,7 @@ pub struct Times {
     /// TSC.
     pub tsc: u64,
     /// Context id.
-    pub context: u64,
+    pub task: u64,
 }
 
 /// Why bytes are no sample.
@@ -60,14 +60,14 @@ pub enum BadSample {
 
 impl Default for Delta {
     fn default() -> Self {
-        Self { tick: 0, tsc: 0, context: 0, first: 0, words: [0; MAX_STACK_WORDS], start: MAX_STACK_WORDS }
+        Self { tick: 0, tsc: 0, task: 0, first: 0, words: [0; MAX_STACK_WORDS], start: MAX_STACK_WORDS }
     }
 }
 
 impl Delta {
     /// Back to the beginning of a chunk.
     pub fn reset(&mut self) {
-        (self.tick, self.tsc, self.context, self.first, self.start) = (0, 0, 0, 0, MAX_STACK_WORDS);
+        (self.tick, self.tsc, self.task, self.first, self.start) = (0, 0, 0, 0, MAX_STACK_WORDS);
     }
 
     /// The stack of the sample read last, innermost first.
@@ -82,7 +82,7 @@ impl Delta {
     pub fn write(&mut self, times: Times, stack: &[u64], mut put: impl FnMut(&[u8])) {
         assert!((1..=MAX_STACK_WORDS).contains(&stack.len()), "a stack of {} words", stack.len());
         let common = stack.iter().rev().zip(self.stack().iter().rev()).take_while(|(new, old)| new == old).count();
-        for (new, old) in [(times.tick, self.tick), (times.tsc, self.tsc), (times.context, self.context)] {
+        for (new, old) in [(times.tick, self.tick), (times.tsc, self.tsc), (times.task, self.task)] {
             put_varint(zigzag(new.wrapping_sub(old)), &mut put);
         }
         put_varint(stack.len() as u64, &mut put);
@@ -117,7 +117,7 @@ impl Delta {
 
     fn read_one(&mut self, bytes: &mut &[u8]) -> Result<Times, BadSample> {
         let mut next = |old: u64| Ok(old.wrapping_add(unzigzag(take_varint(bytes)?)));
-        let times = Times { tick: next(self.tick)?, tsc: next(self.tsc)?, context: next(self.context)? };
+        let times = Times { tick: next(self.tick)?, tsc: next(self.tsc)?, task: next(self.task)? };
         let count = usize::try_from(take_varint(bytes)?).map_err(|_| BadSample::Words)?;
         let common = usize::try_from(take_varint(bytes)?).map_err(|_| BadSample::Words)?;
         if count == 0 || count > MAX_STACK_WORDS || common > count || common > self.stack().len() {
@@ -146,7 +146,7 @@ impl Delta {
     }
 
     fn follow(&mut self, times: Times) {
-        (self.tick, self.tsc, self.context) = (times.tick, times.tsc, times.context);
+        (self.tick, self.tsc, self.task) = (times.tick, times.tsc, times.task);
         self.first = self.stack().iter().copied().find(|word| *word < MARKER_PAGE).unwrap_or(0);
     }
 }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn samples_of_every_shape_survive() {
-        let times = |tick, tsc, context| Times { tick, tsc, context };
+        let times = |tick, tsc, task| Times { tick, tsc, task };
         let long = [K; MAX_STACK_WORDS];
         survive(&[
             (times(1, 100, 7), &[K, MARKER_PAGE + 1, K + 5, K + 900]),
@@ -243,10 +243,10 @@ mod tests {
     #[test]
     fn a_repeated_stack_costs_a_few_bytes() {
         let stack = [K + 0x1234, MARKER_PAGE + 1, K + 0x88, K + 0x4000, MARKER_PAGE + 0x300, K + 0x9999];
-        let first = survive(&[(Times { tick: 1, tsc: 1 << 40, context: 3 }, &stack)]);
+        let first = survive(&[(Times { tick: 1, tsc: 1 << 40, task: 3 }, &stack)]);
         let both = survive(&[
-            (Times { tick: 1, tsc: 1 << 40, context: 3 }, &stack),
-            (Times { tick: 2, tsc: (1 << 40) + 2_200_000, context: 3 }, &stack),
+            (Times { tick: 1, tsc: 1 << 40, task: 3 }, &stack),
+            (Times { tick: 2, tsc: (1 << 40) + 2_200_000, task: 3 }, &stack),
         ]);
         assert!(both - first <= 8, "{} bytes", both - first);
     }

@@ -1,6 +1,6 @@
 //! One tick on one sampled CPU: count it, filter it, walk straight into the ring, publish.
 //!
-//! In: the interrupted registers. Out: a record in this CPU's ring, or a counted reason why not. Context: NMI on the
+//! In: the interrupted registers. Out: a record in this CPU's ring, or a counted reason why not. Runs in: NMI on the
 //! sampled CPU. No lock, no allocation, no page fault, no print, no unbounded loop.
 //!
 //! An NMI that comes while this CPU's handler is at work (after an `int3` or a page fault in it has let NMIs in again)
@@ -35,7 +35,7 @@ use sample::Tick;
 /// One tick in this many has its cost measured.
 const MEASURED: u64 = 64;
 
-/// The handler. With [`crate::Way::Published`] every NMI comes from somebody else.
+/// The handler. With [`crate::Trigger::Published`] every NMI comes from somebody else.
 #[inline(always)]
 pub(crate) fn on_nmi<K: Kernel>(profiler: &Instance<K>, at: &impl Interrupted) -> Outcome {
     // Before `init`, a CPU that it did not hear of, or none of the profiler's NMIs.
@@ -45,7 +45,7 @@ pub(crate) fn on_nmi<K: Kernel>(profiler: &Instance<K>, at: &impl Interrupted) -
 
 impl<K: Kernel> Instance<K> {
     /// A tick that the CPU gives itself: numbered inside the handler, where `stop` waits for it.
-    pub(crate) fn own_tick_on<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
+    pub(crate) fn timer_tick<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
         if !progress::enter(slot) {
             return inside(slot);
         }
@@ -82,8 +82,8 @@ fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl I
         let counters = &slot.handler.counters;
         // A clock that has jumped backwards (resume from sleep) says nothing about this tick. The product cannot wrap:
         // 2^58 TSC ticks are more than a year at 8 GHz.
-        counters.own_tsc.add(tsc::read().saturating_sub(start).wrapping_mul(MEASURED));
-        counters.own_samples.add(1);
+        counters.self_tsc.add(tsc::read().saturating_sub(start).wrapping_mul(MEASURED));
+        counters.self_samples.add(1);
         leave(slot, outcome)
     })
 }
@@ -122,7 +122,7 @@ fn without_tick(slot: &CpuSlot) -> Outcome {
     let counters = &slot.handler.counters;
     loop {
         let before = counters.spurious.get();
-        if before >= counters.merged.get().wrapping_add(slot.sampler.resent.get()) {
+        if before >= counters.coalesced.get().wrapping_add(slot.sampler.resent.get()) {
             counters.foreign.fetch_add(1);
             return Outcome::Foreign;
         }

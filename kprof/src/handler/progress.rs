@@ -1,7 +1,7 @@
 //! The steps of a handler on its word: entering, taking a tick, leaving.
 //!
-//! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Context: NMI on the CPU
-//! itself (with the way `published`: the sampler CPU, which then is the only one to enter). Others read.
+//! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Runs in: NMI on the CPU
+//! itself (with the trigger `published`: the sampler CPU, which then is the only one to enter). Others read.
 //!
 //! ```text
 //!   bits 63..2: the newest tick taken      bits 1..0: 0 nobody is at work
@@ -70,7 +70,7 @@ pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
         let ticks = newest.wrapping_sub(taken);
         // Another round only after an NMI inside has taken ticks between the look and this: fewer than were sent.
         if progress.replace(word, word.wrapping_add(ticks.wrapping_mul(TICK))) {
-            slot.handler.counters.merged.fetch_add(ticks.wrapping_sub(1));
+            slot.handler.counters.coalesced.fetch_add(ticks.wrapping_sub(1));
             add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
             return Some(newest);
         }

@@ -1,6 +1,6 @@
 //! From a tick to a record: filter, walk straight into the ring, publish.
 //!
-//! In: the interrupted registers. Out: a record, or a counted reason why not. Context: NMI. The usual sample (kernel
+//! In: the interrupted registers. Out: a record, or a counted reason why not. Runs in: NMI. The usual sample (kernel
 //! code, a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both
 //! come to the same words: the unwinder's tests walk each stack both ways.
 
@@ -10,7 +10,7 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{self, Heights, MOST_SCANNED, Memory, ROUND, Stacks, Stand, Walk, is_user, user_word};
+use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, StackBounds, Stacks, Walk, is_user, user_word};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -31,23 +31,23 @@ pub(super) struct Tick<'a, K: Kernel, M> {
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes, leaves. What is rare goes to `careful`; both come to the same record. Each way out
+    /// Filters, walks, publishes, leaves. What is rare goes to `slow_path`; both come to the same record. Each way out
     /// ends with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // Asked for each by itself: what is kept over the walk would cost it its registers.
         if is_user(interrupted.registers().cs) {
-            return Self::user_out(interrupted, self, number, leave);
+            return Self::leave_by_user(interrupted, self, number, leave);
         }
         // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
         // mode there is none.
-        let more = self.profiler.shared.live.plain_places.load(Ordering::Relaxed);
+        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
-            return Self::careful_out(interrupted, self, number, leave);
+            return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
-        let context = self.profiler.kernel.context();
-        if context.idle {
-            return Self::careful_out(interrupted, self, number, leave);
+        let task = self.profiler.kernel.task();
+        if task.idle {
+            return Self::leave_by_slow_path(interrupted, self, number, leave);
         }
         let facts = interrupts_off(&interrupted.registers());
         let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
@@ -55,7 +55,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
         header[3].store(tsc::read(), Ordering::Relaxed);
-        header[4].store(context.id, Ordering::Relaxed);
+        header[4].store(task.id, Ordering::Relaxed);
         header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller takes that place.
@@ -68,10 +68,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let Some(run) = plain else {
             // Read again: to keep it over the walk would take a register.
             let number = header[2].load(Ordering::Relaxed);
-            return Self::careful_out(interrupted, self, number, leave);
+            return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         if !run.at_root() {
-            return Self::finish_out(interrupted, self, places.before(run.end), (run.stand, run.heights), leave);
+            return Self::leave_by_finish(interrupted, self, places.before(run.end), (run.cursor, run.bounds), leave);
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
         let counters = &self.slot.handler.counters;
@@ -81,33 +81,33 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     #[inline(never)]
-    fn user_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+    fn leave_by_user(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
         leave(tick.slot, tick.user(number, &interrupted.registers()))
     }
 
     #[inline(never)]
-    fn careful_out(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.careful(number, &interrupted.registers()))
+    fn leave_by_slow_path(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        leave(tick.slot, tick.slow_path(number, &interrupted.registers()))
     }
 
     #[inline(never)]
-    fn finish_out(
+    fn leave_by_finish(
         interrupted: &impl Interrupted,
         tick: Self,
         words: usize,
-        stand: (Stand, Heights),
+        cursor: (Cursor, StackBounds),
         leave: impl Leave,
     ) -> Outcome {
-        leave(tick.slot, tick.finish(&interrupted.registers(), words, stand))
+        leave(tick.slot, tick.finish(&interrupted.registers(), words, cursor))
     }
 
     /// A walk that began plainly and met a border or something special.
-    fn finish(&self, at: &Registers, words: usize, (stand, heights): (Stand, Heights)) -> Outcome {
+    fn finish(&self, at: &Registers, words: usize, (cursor, bounds): (Cursor, StackBounds)) -> Outcome {
         let (ring, settings) = (&self.slot.ring, self.profiler.shared.settings());
         let frames = frames_of(words, at);
-        if !settings.keep_user()
+        if !settings.include_user()
             && frames < settings.depth()
-            && let Some((marker, rip, is_interrupt)) = stand.entry_from_user(self.memory, heights)
+            && let Some((marker, rip, is_interrupt)) = cursor.entry_from_user(self.memory, bounds)
             && let Some((_, places)) = ring.places::<3, 1>(words as u32)
         {
             let [marker_place, user_place, rip_place] = places.further(words);
@@ -121,51 +121,51 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             kind.add(1);
             return Outcome::Sampled;
         }
-        self.finish_walk(at, words, stand)
+        self.finish_walk(at, words, cursor)
     }
 
     /// The same, step by step.
     #[inline(never)]
-    fn finish_walk(&self, at: &Registers, words: usize, stand: Stand) -> Outcome {
+    fn finish_walk(&self, at: &Registers, words: usize, cursor: Cursor) -> Outcome {
         let frames = frames_of(words, at);
         let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
         walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
-        walk.finish(stand, at.rsp);
+        walk.finish(cursor, at.rsp);
         self.publish(at, &walk, false)
     }
 
     fn user(&self, number: u64, at: &Registers) -> Outcome {
-        if !self.profiler.shared.settings().keep_user() {
+        if !self.profiler.shared.settings().include_user() {
             self.slot.handler.counters.user.add(1);
             return Outcome::Filtered;
         }
-        self.careful(number, at)
+        self.slow_path(number, at)
     }
 
     /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
     #[inline(never)]
-    fn careful(&self, number: u64, at: &Registers) -> Outcome {
+    fn slow_path(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
-        let (context, user) = (self.profiler.kernel.context(), is_user(at.cs));
-        let (idle, rip) = (context.idle && !user, if user { user_word(at.rip) } else { at.rip });
+        let (task, user) = (self.profiler.kernel.task(), is_user(at.cs));
+        let (idle, rip) = (task.idle && !user, if user { user_word(at.rip) } else { at.rip });
         // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a
         // loss.
-        if idle && !settings.keep_idle() && !self.in_interrupt(at) {
+        if idle && !settings.include_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
             return Outcome::Filtered;
         }
         let ring = &self.slot.ring;
         let sink = if settings.overwrites() {
-            let (sink, overwritten) = ring.room_by_force(settings.most_words());
+            let (sink, overwritten) = ring.reserve_overwriting(settings.max_words());
             counters.overwritten.add(overwritten);
             sink
         } else {
             ring.room()
         };
         let mut walk = self.walk(sink);
-        let facts = Facts(interrupts_off(at) as u8 | (if context.idle { Facts::IDLE } else { 0 }));
-        walk.sink.begin(&[0, ring.head(), number, tsc::read(), context.id, rip]);
+        let facts = Facts(interrupts_off(at) as u8 | (if task.idle { Facts::IDLE } else { 0 }));
+        walk.sink.begin(&[0, ring.head(), number, tsc::read(), task.id, rip]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
@@ -196,16 +196,16 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
         let kind = match (is_user(at.cs), in_interrupt, idle, interrupts_off(at)) {
-            (true, ..) => &counters.kept_user,
+            (true, ..) => &counters.recorded_user,
             (_, true, ..) => &counters.interrupt,
-            (_, _, true, _) => &counters.kept_idle,
+            (_, _, true, _) => &counters.recorded_idle,
             (.., off) => counters.irq(off),
         };
         kind.add(1);
         Outcome::Sampled
     }
 
-    /// Whether the stack of an idle context passes an interrupt entry.
+    /// Whether the stack of an idle task passes an interrupt entry.
     fn in_interrupt(&self, at: &Registers) -> bool {
         let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
         walk.run(at);
@@ -221,9 +221,9 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             sink,
             // The interrupted instruction is the first frame.
             frames_left: settings.depth().saturating_sub(1),
-            scan_left: MOST_SCANNED,
+            scan_left: MAX_SCANNED,
             stacks: Stacks::new(),
-            user_frames: settings.keep_user(),
+            user_frames: settings.include_user(),
             in_interrupt: false,
         }
     }

@@ -1,9 +1,9 @@
-//! What one core says of itself: a place and a context, behind a sequence number.
+//! What one core says of itself: a place and a task, behind a sequence number.
 //!
-//! In: from that core, interrupts off, a word at each entry and exit, a context at each switch. Out: to the sampler
-//! core, both as they stood together, and whether anything has changed since. Context: see [`super`]. One writer; the
+//! In: from that core, interrupts off, a word at each entry and exit, a task at each switch. Out: to the sampler
+//! core, both as they stood together, and whether anything has changed since. Runs in: see [`super`]. One writer; the
 //! reader never waits. A place is one word, so a core that enters or leaves only raises the number behind it; it is odd
-//! while place and context change together. The number guards more than these words: while it stands, the frame that
+//! while place and task change together. The number guards more than these words: while it stands, the frame that
 //! the place points to has not been left, so whatever was read there belongs to it.
 
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 pub(crate) struct PublishedCell {
     sequence: AtomicU64,
     place: AtomicU64,
-    context: AtomicU64,
+    task: AtomicU64,
     idle: AtomicU64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct PublishedCell {
 pub(crate) struct Seen {
     /// A [`crate::Published`], as its word.
     pub(crate) place: u64,
-    pub(crate) context: u64,
+    pub(crate) task: u64,
     pub(crate) is_idle: bool,
     /// To be asked about later.
     pub(crate) sequence: u64,
@@ -30,17 +30,12 @@ pub(crate) struct Seen {
 
 macro_rules! empty {
     () => {
-        Self {
-            sequence: AtomicU64::new(0),
-            place: AtomicU64::new(0),
-            context: AtomicU64::new(0),
-            idle: AtomicU64::new(0),
-        }
+        Self { sequence: AtomicU64::new(0), place: AtomicU64::new(0), task: AtomicU64::new(0), idle: AtomicU64::new(0) }
     };
 }
 
 impl PublishedCell {
-    /// In the kernel, by no entry, in no context.
+    /// In the kernel, by no entry, in no task.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn new() -> Self {
         empty!()
@@ -62,12 +57,12 @@ impl PublishedCell {
         before
     }
 
-    /// Changes place and context; gives the place before.
-    pub(crate) fn switch(&self, place: u64, context: u64, is_idle: bool) -> u64 {
+    /// Changes place and task; gives the place before.
+    pub(crate) fn switch(&self, place: u64, task: u64, is_idle: bool) -> u64 {
         self.advance(1);
         let before = self.place.load(Ordering::Relaxed);
         self.place.store(place, Ordering::Relaxed);
-        self.context.store(context, Ordering::Relaxed);
+        self.task.store(task, Ordering::Relaxed);
         self.idle.store(is_idle.into(), Ordering::Relaxed);
         self.advance(1);
         before
@@ -84,8 +79,8 @@ impl PublishedCell {
     /// What stands there; `None` while it changes.
     pub(crate) fn read(&self) -> Option<Seen> {
         let sequence = self.sequence.load(Ordering::Acquire);
-        let [place, context, idle] = [&self.place, &self.context, &self.idle].map(|word| word.load(Ordering::Relaxed));
-        let seen = Seen { place, context, is_idle: idle != 0, sequence };
+        let [place, task, idle] = [&self.place, &self.task, &self.idle].map(|word| word.load(Ordering::Relaxed));
+        let seen = Seen { place, task, is_idle: idle != 0, sequence };
         (sequence & 1 == 0 && self.still(sequence)).then_some(seen)
     }
 

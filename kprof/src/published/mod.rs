@@ -1,8 +1,8 @@
-//! The way `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
+//! The trigger `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
 //!
 //! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
-//! anyway, and a context at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
-//! made by the sampler core, which is the producer of every ring then. Context: [`Publisher`] on the core concerned,
+//! anyway, and a task at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
+//! made by the sampler core, which is the producer of every ring then. Runs in: [`Publisher`] on the core concerned,
 //! interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that
 //! survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a
 //! sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
@@ -23,10 +23,10 @@ pub(crate) mod cell;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
 use crate::handler;
-use crate::kernel::{Context, Kernel, Outcome, Published};
+use crate::kernel::{Kernel, Outcome, Published, Task};
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{MOST_SCANNED, Memory, Stacks, Walk};
+use crate::unwind::{MAX_SCANNED, Memory, Stacks, Walk};
 use crate::x86_64::tsc;
 use core::cell::Cell;
 use core::ops::Range;
@@ -55,8 +55,8 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
         self.kernel.is_entry_code(address)
     }
     const MARKED_ENTRIES: bool = K::MARKED_ENTRIES;
-    fn context(&self) -> Context {
-        self.kernel.context()
+    fn task(&self) -> Task {
+        self.kernel.task()
     }
     fn sleep_ns(&self, _ns: u64) {}
 }
@@ -96,7 +96,7 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
 }
 
 impl<K: Kernel> Instance<K> {
-    /// Looks at one core, whose tick has been numbered. Context: the sampler core.
+    /// Looks at one core, whose tick has been numbered. Runs in: the sampler core.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
         handler::look(slot, |number| self.look_inside(cpu, slot, number))
     }
@@ -111,14 +111,14 @@ impl<K: Kernel> Instance<K> {
         let settings = self.shared.settings();
         let place = Published::from_word(seen.place);
         let (user, idle) = (place.is_user(), seen.is_idle && place == Published::THREAD);
-        if user && !settings.keep_user() || idle && !settings.keep_idle() {
+        if user && !settings.include_user() || idle && !settings.include_idle() {
             let left_out = if user { &counters.user } else { &counters.idle };
             left_out.add(1);
             return Outcome::Filtered;
         }
         let Some(ring) = slot.ring.get() else { return torn() };
         let (sink, overwritten) =
-            if settings.overwrites() { ring.room_by_force(settings.most_words()) } else { (ring.room(), 0) };
+            if settings.overwrites() { ring.reserve_overwriting(settings.max_words()) } else { (ring.room(), 0) };
         counters.overwritten.add(overwritten);
         let (foreign, is_torn) = (Foreign { kernel: &self.kernel, cpu }, Cell::new(false));
         let mut walk = Walk {
@@ -127,7 +127,7 @@ impl<K: Kernel> Instance<K> {
             text: self.shared.ready.text.get(),
             sink,
             frames_left: settings.depth().saturating_sub(1),
-            scan_left: MOST_SCANNED,
+            scan_left: MAX_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,
@@ -135,7 +135,7 @@ impl<K: Kernel> Instance<K> {
         let left = place.frame().filter(|_| user);
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
-        let words = [0, ring.head(), number, tsc::read(), seen.context, leaf, Marker::Facts(facts).encode()];
+        let words = [0, ring.head(), number, tsc::read(), seen.task, leaf, Marker::Facts(facts).encode()];
         // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry,
         // its marker and what it interrupted.
         walk.sink.begin(&words);
@@ -152,9 +152,9 @@ impl<K: Kernel> Instance<K> {
         ring.publish(Kind::Sample, walk.sink.words());
         counters.recorded.add(1);
         let kind = match (user, walk.in_interrupt, idle) {
-            (true, ..) => &counters.kept_user,
+            (true, ..) => &counters.recorded_user,
             (_, true, _) => &counters.interrupt,
-            (.., true) => &counters.kept_idle,
+            (.., true) => &counters.recorded_idle,
             _ => counters.irq(0),
         };
         kind.add(1);

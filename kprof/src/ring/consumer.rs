@@ -1,6 +1,6 @@
 //! The reading end: copies whole records, gives up nothing until told.
 //!
-//! In: a position at which a record begins. Out: copies, lengths, counts. Context: ordinary code, one reader at a time
+//! In: a position at which a record begins. Out: copies, lengths, counts. Runs in: ordinary code, one reader at a time
 //! (the owner word sees to that); in overwrite mode, and after a panic, beside a running producer. Empty: no record. A
 //! record that was overwritten while it was copied is [`Torn`] and no word of it may be used.
 
@@ -53,7 +53,7 @@ impl Ring {
     /// Whether nothing from `at` on has been given up to the producer before now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
-        // Pairs with the fence in `room_by_force`: if one of the words read above was a new one, the tail that was
+        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was a new one, the tail that was
         // moved before it was written is visible now.
         fence(Ordering::Acquire);
         if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }

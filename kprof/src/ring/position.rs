@@ -1,4 +1,4 @@
-//! Arithmetic on positions, pure. In: cursors. Out: room and distances. Context: any.
+//! Arithmetic on positions, pure. In: cursors. Out: room and distances. Runs in: any.
 //!
 //! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, at the rates of a
 //! profiler for ever, so nothing here wraps.

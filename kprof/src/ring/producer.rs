@@ -1,6 +1,6 @@
 //! The writing end: straight into the ring's free space, published by one store.
 //!
-//! In: words of one record. Out: a record in the ring, or nothing. Context: NMI on the ring's CPU (or the one other
+//! In: words of one record. Out: a record in the ring, or nothing. Runs in: NMI on the ring's CPU (or the one other
 //! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free
 //! space still. Nested: cannot happen, the handler lets only one level in.
 #![cfg_attr(
@@ -33,11 +33,11 @@ pub(crate) struct Sink<'r> {
 }
 
 /// So many places there are at least from just before the limit on.
-const LEAST_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
+const MIN_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
 
 /// Free places from the ring's head on, side by side: a header, then rounds.
 #[derive(Clone, Copy)]
-pub(crate) struct Places<'r, const H: usize, const R: usize> {
+pub(crate) struct Reservation<'r, const H: usize, const R: usize> {
     first: *const AtomicU64,
     rounds: NonZero<usize>,
     ring: PhantomData<&'r Ring>,
@@ -59,8 +59,8 @@ impl Ring {
     /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words'
     /// worth of further rounds behind it, side by side, if it is known that there are as many.
     #[inline(always)]
-    pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Places<'_, H, R>)> {
-        const { assert!(H + R <= LEAST_ROOM) };
+    pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
+        const { assert!(H + R <= MIN_ROOM) };
         let head = self.producer.head.load(Ordering::Relaxed);
         if head.wrapping_add(u64::from(more)) >= self.producer.limit.load(Ordering::Relaxed) {
             return None;
@@ -72,7 +72,7 @@ impl Ring {
         unsafe { hint::assert_unchecked(!first.is_null()) };
         Some((
             head,
-            Places {
+            Reservation {
                 first,
                 ring: PhantomData,
                 rounds: NonZero::<usize>::MIN.saturating_add(per_round::<R>(more as usize)),
@@ -98,7 +98,7 @@ impl Ring {
         let physical_end = (head | self.capacity().wrapping_sub(1)).wrapping_add(1);
         self.producer
             .limit
-            .store(free.min(physical_end).wrapping_add(1).saturating_sub(LEAST_ROOM as u64), Ordering::Relaxed);
+            .store(free.min(physical_end).wrapping_add(1).saturating_sub(MIN_ROOM as u64), Ordering::Relaxed);
         self.producer.origin.store(self.words.before(head), Ordering::Relaxed);
     }
 
@@ -108,7 +108,7 @@ impl Ring {
     }
 
     /// Room for a record of up to `words`, made by giving up the oldest ones; returns how many those were.
-    pub(crate) fn room_by_force(&self, words: u64) -> (Sink<'_>, u64) {
+    pub(crate) fn reserve_overwriting(&self, words: u64) -> (Sink<'_>, u64) {
         let (head, mut tail) = (self.producer.head.load(Ordering::Relaxed), self.tail.position.load(Ordering::Relaxed));
         let words = words.min(self.capacity());
         if position::room(self.capacity(), head, tail) >= words {
@@ -156,7 +156,7 @@ impl Ring {
     }
 }
 
-impl<'r, const H: usize, const R: usize> Places<'r, H, R> {
+impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
     /// As many places as the header has, `skip` further on; as far as the rounds reach.
     #[inline(always)]
     pub(crate) fn further(&self, skip: usize) -> &'r [AtomicU64; H] {

@@ -1,6 +1,6 @@
 //! The only raw memory of the ring: the words that the kernel handed in.
 //!
-//! In: memory for ever, a power of two of words. Out: atomic words by position. Context: any. Words are atomics because
+//! In: memory for ever, a power of two of words. Out: atomic words by position. Runs in: any. Words are atomics because
 //! a reader of a running recorder may look at a word while it is overwritten; it throws such a copy away, but the look
 //! itself must be defined. On x86_64 a relaxed atomic store is a plain `mov`.
 #![cfg_attr(

@@ -80,7 +80,7 @@ fn overwriting_gives_up_whole_old_records_and_counts_them() {
     let ring = ring_of(MAX_WORDS);
     let (mut recorded, mut overwritten) = (0, 0);
     for length in (6..40).cycle().take(if cfg!(miri) { 120 } else { 5000 }) {
-        let (mut sink, gone) = ring.room_by_force(64);
+        let (mut sink, gone) = ring.reserve_overwriting(64);
         overwritten += gone;
         assert_eq!(ring.removed(), overwritten);
         for word in 0..length {

@@ -1,12 +1,12 @@
 //! The counters that must balance, one set per CPU.
 //!
-//! In: one call at the place where a thing happens. Out: [`Account`], a copy that belongs together. Context: each
+//! In: one call at the place where a thing happens. Out: [`Account`], a copy that belongs together. Runs in: each
 //! counter has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. What an NMI
 //! may count inside a handler that counts the same is added by one instruction (`x86_64/add.rs`, or a locked one). No
 //! counter is computed from the others.
 //!
 //! ```text
-//! sent     = taken + merged + pending
+//! sent     = taken + coalesced + pending
 //! taken    = user + idle + lost-* + recorded
 //! recorded = delivered + overwritten + in the ring
 //! ```
@@ -89,14 +89,14 @@ handler_counters! {
     /// New ticks seen.
     taken "taken",
     /// Ticks that came while an earlier one was not seen yet.
-    merged "merged",
+    coalesced "coalesced",
     /// NMIs of the profiler's without a tick: it was coalesced with one before, or signalled twice.
     spurious "spurious",
     /// NMIs that were not the profiler's.
     foreign "foreign",
     /// Left out: user code.
     user "user",
-    /// Left out: the idle context, not in an interrupt.
+    /// Left out: the idle task, not in an interrupt.
     idle "idle",
     /// Lost: the ring was full.
     lost_full "lost-full",
@@ -111,11 +111,11 @@ handler_counters! {
     /// Recorded kernel samples inside an interrupt or exception.
     interrupt "interrupt",
     /// Recorded samples of user code.
-    kept_user "kept-user",
-    /// Recorded samples of the idle context.
-    kept_idle "kept-idle",
+    recorded_user "recorded-user",
+    /// Recorded samples of the idle task.
+    recorded_idle "recorded-idle",
     /// TSC ticks spent in the handler, measured on one tick of 64, scaled.
-    own_tsc "own-tsc",
+    self_tsc "self-tsc",
     /// How many were measured.
-    own_samples "own-samples",
+    self_samples "self-samples",
 }

@@ -29,8 +29,8 @@ pub(crate) struct Choices {
     pub(crate) hz: u32,
     pub(crate) random_interval: bool,
     pub(crate) seed: u64,
-    pub(crate) keep_idle: bool,
-    pub(crate) keep_user: bool,
+    pub(crate) include_idle: bool,
+    pub(crate) include_user: bool,
     pub(crate) backoff: bool,
     pub(crate) depth: u16,
     pub(crate) mode: Mode,
@@ -41,10 +41,10 @@ impl Choices {
     pub(crate) const fn of(config: &Config) -> Self {
         Self {
             hz: config.hz,
-            random_interval: config.random_gaps,
+            random_interval: config.random_interval,
             seed: config.seed,
-            keep_idle: config.keep_idle,
-            keep_user: config.keep_user,
+            include_idle: config.include_idle,
+            include_user: config.include_user,
             backoff: config.backoff,
             depth: config.depth,
             mode: config.mode,
@@ -61,8 +61,8 @@ impl Choices {
         keys.set(Key::HZ, self.hz != other.hz);
         keys.set(Key::INTERVAL, self.random_interval != other.random_interval);
         keys.set(Key::SEED, self.seed != other.seed);
-        keys.set(Key::IDLE, self.keep_idle != other.keep_idle);
-        keys.set(Key::USER, self.keep_user != other.keep_user);
+        keys.set(Key::IDLE, self.include_idle != other.include_idle);
+        keys.set(Key::USER, self.include_user != other.include_user);
         keys.set(Key::BACKOFF, self.backoff != other.backoff);
         keys.set(Key::DEPTH, self.depth != other.depth);
         keys.set(Key::MODE, self.mode != other.mode);
@@ -75,8 +75,8 @@ impl Choices {
         self.hz = if take(Key::HZ) { from.hz } else { self.hz };
         self.random_interval = if take(Key::INTERVAL) { from.random_interval } else { self.random_interval };
         self.seed = if take(Key::SEED) { from.seed } else { self.seed };
-        self.keep_idle = if take(Key::IDLE) { from.keep_idle } else { self.keep_idle };
-        self.keep_user = if take(Key::USER) { from.keep_user } else { self.keep_user };
+        self.include_idle = if take(Key::IDLE) { from.include_idle } else { self.include_idle };
+        self.include_user = if take(Key::USER) { from.include_user } else { self.include_user };
         self.backoff = if take(Key::BACKOFF) { from.backoff } else { self.backoff };
         self.depth = if take(Key::DEPTH) { from.depth } else { self.depth };
         self.mode = if take(Key::MODE) { from.mode } else { self.mode };
@@ -87,7 +87,7 @@ impl Choices {
 pub(crate) struct Live {
     settings: AtomicU64,
     /// What follows from them for the fast path of the walk.
-    pub(crate) plain_places: AtomicU32,
+    pub(crate) fast_path_words: AtomicU32,
     hz: AtomicU32,
     seed: AtomicU64,
     random_interval: AtomicBool,
@@ -101,7 +101,7 @@ impl Live {
     pub(crate) const fn new() -> Self {
         Self {
             settings: AtomicU64::new(1 << 16),
-            plain_places: AtomicU32::new(u32::MAX),
+            fast_path_words: AtomicU32::new(u32::MAX),
             hz: AtomicU32::new(1000),
             seed: AtomicU64::new(0),
             random_interval: AtomicBool::new(true),
@@ -123,8 +123,8 @@ impl Live {
             hz: self.hz.load(Ordering::Relaxed),
             random_interval: self.random_interval.load(Ordering::Relaxed),
             seed: self.seed.load(Ordering::Relaxed),
-            keep_idle: settings.keep_idle(),
-            keep_user: settings.keep_user(),
+            include_idle: settings.include_idle(),
+            include_user: settings.include_user(),
             backoff: self.backoff.load(Ordering::Relaxed),
             depth: settings.depth() as u16,
             mode: if settings.overwrites() { Mode::Overwrite } else { Mode::Drop },
@@ -134,11 +134,11 @@ impl Live {
     /// Puts choices in force.
     pub(crate) fn store(&self, choices: &Choices) {
         let mut settings = Settings::empty().with_depth(choices.depth);
-        settings.set(Settings::KEEP_IDLE, choices.keep_idle);
-        settings.set(Settings::KEEP_USER, choices.keep_user);
+        settings.set(Settings::INCLUDE_IDLE, choices.include_idle);
+        settings.set(Settings::INCLUDE_USER, choices.include_user);
         settings.set(Settings::OVERWRITE, choices.overwrites());
         self.settings.store(settings.bits(), Ordering::Relaxed);
-        self.plain_places.store(settings.plain_places(), Ordering::Relaxed);
+        self.fast_path_words.store(settings.fast_path_words(), Ordering::Relaxed);
         self.hz.store(choices.hz, Ordering::Relaxed);
         self.seed.store(choices.seed, Ordering::Relaxed);
         self.random_interval.store(choices.random_interval, Ordering::Relaxed);

@@ -68,7 +68,7 @@ mod tests {
     fn what_the_holder_has_set_is_put_back_and_what_others_have_set_stays() {
         let before = Choices::of(&Config::new());
         let mut lease = Lease::new(7, before);
-        let set = Choices { hz: 5000, keep_user: true, depth: 8, ..before };
+        let set = Choices { hz: 5000, include_user: true, depth: 8, ..before };
         lease.note(Key::HZ | Key::USER | Key::DEPTH, &set);
         lease.note_state(State::Stopped, State::Running);
         // Meanwhile somebody else has changed the depth again, and the seed.

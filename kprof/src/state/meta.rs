@@ -73,7 +73,7 @@ impl Meta {
         let stored = interrupts::without(|| {
             let _only_producer = self.lock.lock();
             let ring = self.ring.get()?;
-            let reserve = if kind == Kind::ContextName { ring.capacity() / 8 } else { 0 };
+            let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
             let mut sink = self.room(ring, words + reserve)?;
             let header = [0, ring.head(), 0, tsc, values[0], values[1], values[2], text.len() as u64];
             header.into_iter().chain(words_of(text)).for_each(|word| sink.push(word));
@@ -107,7 +107,7 @@ impl Meta {
             while free() < words {
                 // What an export has written out already is not missed.
                 let missed = ring.tail() >= unread;
-                let (_, replaced) = ring.room_by_force(free() + 1);
+                let (_, replaced) = ring.reserve_overwriting(free() + 1);
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
             }
             Some(ring.room())

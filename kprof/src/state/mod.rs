@@ -15,7 +15,7 @@ pub(crate) mod slot;
 pub(crate) mod stream;
 pub(crate) mod transition;
 
-use crate::config::{Config, Way};
+use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
 use crate::patience::Patience;
 use crate::x86_64::interrupts;
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
-    /// Held by who takes the counts of events by context.
+    /// Held by who takes the counts of events by task.
     pub(crate) events_taker: spin::Mutex<()>,
 }
 
@@ -79,7 +79,7 @@ impl Shared {
             recorder: AtomicBool::new(false),
             sending: AtomicBool::new(false),
             has_sampler: AtomicBool::new(false),
-            trigger: AtomicU8::new(Way::Own as u8),
+            trigger: AtomicU8::new(Trigger::Timer as u8),
             meta: Meta::new(),
             writer: AtomicBool::new(false),
             wants_all: AtomicBool::new(false),
@@ -138,17 +138,17 @@ impl Shared {
         self.recorder.load(Ordering::Acquire)
     }
 
-    /// The trigger in use now: [`Way::Own`] until the sampler runs.
-    pub(crate) fn trigger(&self) -> Way {
+    /// The trigger in use now: [`Trigger::Timer`] until the sampler runs.
+    pub(crate) fn trigger(&self) -> Trigger {
         match self.trigger.load(Ordering::Relaxed) {
-            0 => Way::Nmi,
-            1 => Way::Ipi,
-            2 => Way::Published,
-            _ => Way::Own,
+            0 => Trigger::Nmi,
+            1 => Trigger::Ipi,
+            2 => Trigger::Published,
+            _ => Trigger::Timer,
         }
     }
 
-    pub(crate) fn set_trigger(&self, trigger: Way) {
+    pub(crate) fn set_trigger(&self, trigger: Trigger) {
         self.trigger.store(trigger as u8, Ordering::Relaxed);
     }
 

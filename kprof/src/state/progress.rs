@@ -1,7 +1,7 @@
 //! How far a CPU's handler is, in one word: the newest tick taken, and whether a handler is at work.
 //!
 //! In: the handler's steps (`handler/progress.rs`). Out: to whoever looks, both at one moment. Runs in: written in NMIs
-//! on the CPU itself (with the way `published`: on the sampler CPU); read anywhere.
+//! on the CPU itself (with the trigger `published`: on the sampler CPU); read anywhere.
 
 use super::account::Counter;
 

@@ -1,9 +1,9 @@
 //! What `init` has set up, found by the handler with one comparison.
 //!
-//! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Context: set in ordinary code on
+//! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Runs in: set in ordinary code on
 //! the boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
 
-use crate::config::{Config, Way};
+use crate::config::{Config, Trigger};
 use crate::state::slot::CpuSlot;
 use crate::unwind::{Text, TextCell};
 use core::ptr;
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
-    /// How many of them take NMIs: none where the sampler fills the rings ([`Way::Published`]), so that no NMI becomes
+    /// How many of them take NMIs: none where the sampler fills the rings ([`Trigger::Published`]), so that no NMI becomes
     /// a second producer.
     nmi_count: AtomicUsize,
     /// The main text range; empty before `once`.
@@ -39,7 +39,7 @@ impl Ready {
             self.text.set(Text::new(config.text));
             self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
             // Release: who sees the number sees all of the above, and what `set_up` has done.
-            self.nmi_count.store(if config.way == Way::Published { 0 } else { slots.len() }, Ordering::Release);
+            self.nmi_count.store(if config.trigger == Trigger::Published { 0 } else { slots.len() }, Ordering::Release);
             self.count.store(slots.len(), Ordering::Release);
             config
         });

@@ -1,6 +1,6 @@
 //! What the handler must know of the settings, in one word; and whether ticks are sent.
 //!
-//! In: ctl's commands. Out: bits and numbers. Context: written by ordinary code, read in NMI with one load.
+//! In: ctl's commands. Out: bits and numbers. Runs in: written by ordinary code, read in NMI with one load.
 
 use crate::unwind::ROUND;
 
@@ -19,19 +19,19 @@ bitflags::bitflags! {
     /// What the handler needs to know, in one load. Bits 16 to 31: the depth.
     #[derive(Clone, Copy)]
     pub(crate) struct Settings: u64 {
-        const KEEP_IDLE = 1 << 0;
-        const KEEP_USER = 1 << 1;
+        const INCLUDE_IDLE = 1 << 0;
+        const INCLUDE_USER = 1 << 1;
         const OVERWRITE = 1 << 2;
     }
 }
 
 impl Settings {
-    pub(crate) fn keep_idle(self) -> bool {
-        self.contains(Self::KEEP_IDLE)
+    pub(crate) fn include_idle(self) -> bool {
+        self.contains(Self::INCLUDE_IDLE)
     }
 
-    pub(crate) fn keep_user(self) -> bool {
-        self.contains(Self::KEEP_USER)
+    pub(crate) fn include_user(self) -> bool {
+        self.contains(Self::INCLUDE_USER)
     }
 
     pub(crate) fn overwrites(self) -> bool {
@@ -46,15 +46,15 @@ impl Settings {
         Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// Places for the rounds of the plain walk that stay below the depth, less one round; where there is none
+    /// Places for the rounds of the fast path that stay below the depth, less one round; where there is none
     /// (overwrite mode, a small depth), more than there are anywhere.
-    pub(crate) fn plain_places(self) -> u32 {
+    pub(crate) fn fast_path_words(self) -> u32 {
         let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
         rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)
     }
 
     /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
-    pub(crate) fn most_words(self) -> u64 {
+    pub(crate) fn max_words(self) -> u64 {
         (self.depth() as u64).wrapping_mul(3).wrapping_add(16)
     }
 }

@@ -1,6 +1,6 @@
 //! Everything one CPU has: its tick, its account, its ring, its reader's place.
 //!
-//! In and out: the stages, each writing only its own part. Context: see the parts. The parts are 128 bytes apart, so
+//! In and out: the stages, each writing only its own part. Runs in: see the parts. The parts are 128 bytes apart, so
 //! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
 
 use super::account::{Counter, HandlerCounters};
@@ -11,7 +11,7 @@ use crate::events::Events;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
-use crate::unwind::Before;
+use crate::unwind::FrameCache;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
@@ -51,7 +51,7 @@ pub(crate) struct SamplerPart {
     pub(crate) woken: AtomicBool,
     /// Where this CPU is its own sampler: the TSC of its next tick, and the state of its gaps.
     pub(crate) own_next: AtomicU64,
-    pub(crate) own_gaps: AtomicU64,
+    pub(crate) own_intervals: AtomicU64,
 }
 
 /// Written by this CPU's handler.
@@ -61,7 +61,7 @@ pub(crate) struct HandlerPart {
     pub(crate) progress: Progress,
     pub(crate) counters: HandlerCounters,
     /// Of the walk before.
-    pub(crate) before: Before,
+    pub(crate) before: FrameCache,
     /// Words of an idle walk, which nobody reads.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
 }
@@ -84,12 +84,12 @@ impl CpuSlot {
                 offline: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),
-                own_gaps: AtomicU64::new(0),
+                own_intervals: AtomicU64::new(0),
             },
             handler: HandlerPart {
                 progress: Progress::new(),
                 counters: HandlerCounters::new(),
-                before: Before::new(),
+                before: FrameCache::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
             },
             reader: Reader::new(),

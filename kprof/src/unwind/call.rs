@@ -1,6 +1,6 @@
 //! Does a call instruction end here? Pure; in: the bytes before an address; out: what kind of call, and its target.
 //!
-//! Encodings: Intel SDM volume 2, CALL, and table 2-2 (ModR/M with a base register; 64-bit forms). Context: NMI.
+//! Encodings: Intel SDM volume 2, CALL, and table 2-2 (ModR/M with a base register; 64-bit forms). Runs in: NMI.
 
 /// A call that ends at the address looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,16 +9,16 @@
 //!   lower    │ locals          │
 //! ```
 //!
-//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Context: NMI. A step
+//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Runs in: NMI. A step
 //! reads two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack
 //! in use.
 
-use super::border::is_unmarked_entry;
-use super::plain::{self, SHORT_ROUND};
+use super::entry_frame::is_unmarked_entry;
+use super::fast_path::{self, SHORT_ROUND};
 use super::stacks::bound;
 use super::words::{not_text, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
-use crate::format::marker::CutReason;
+use crate::format::marker::TruncationReason;
 use crate::kernel::Kernel;
 use crate::ring::WORD_SHIFT;
 use core::ops::Range;
@@ -33,7 +33,7 @@ pub(crate) enum Next {
     /// There is none, by its own word.
     Root,
     /// It breaks a rule.
-    Cut(CutReason),
+    Truncated(TruncationReason),
 }
 
 /// Judges the next frame pointer: pure, no memory is read. `above` is the lowest address it may have.
@@ -42,11 +42,11 @@ pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
     if next == 0 {
         Next::Root
     } else if next & 7 != 0 {
-        Next::Cut(CutReason::Alignment)
+        Next::Truncated(TruncationReason::Alignment)
     } else if next < range.start || next > bound(range) {
         Next::Elsewhere
     } else if next < above {
-        Next::Cut(CutReason::Loop)
+        Next::Truncated(TruncationReason::Loop)
     } else {
         Next::Here
     }
@@ -70,11 +70,11 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                     let places = self.sink.contiguous(self.frames_left);
                     // SAFETY: `judge` said `Here`, and every range of a walk is one that `stack_of` gave, so a straight
                     // one.
-                    let run = unsafe { plain::run(self.kernel, self.memory, self.text, frame, &range, places) };
+                    let run = unsafe { fast_path::run(self.kernel, self.memory, self.text, frame, &range, places) };
                     let taken = run.end.wrapping_sub(places.as_ptr().addr()) >> WORD_SHIFT;
                     self.sink.advance(taken);
                     self.frames_left = self.frames_left.saturating_sub(taken);
-                    (frame, above) = run.stand.next(self.memory);
+                    (frame, above) = run.cursor.next(self.memory);
                     fresh = false;
                 }
                 Next::Here => {
@@ -87,15 +87,15 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                     (above, frame, fresh) = (frame.wrapping_add(8), next, true);
                 }
                 Next::Root => return Stop::Root,
-                Next::Cut(reason) => return Stop::Cut(reason),
+                Next::Truncated(reason) => return Stop::Truncated(reason),
                 Next::Elsewhere => {
                     let other = self.stack_of(frame);
                     // A frame in the last words of its own range is elsewhere and yet here.
                     if other == NOWHERE || other.start == range.start {
-                        return Stop::Cut(CutReason::Range);
+                        return Stop::Truncated(TruncationReason::Range);
                     }
                     if let Err(reason) = self.stacks.change(&range, &other) {
-                        return Stop::Cut(reason);
+                        return Stop::Truncated(reason);
                     }
                     (above, range, fresh) = (other.start, other, true);
                 }
@@ -110,7 +110,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             return Some(not_text(address, frame, next));
         }
         if !self.push_frame(address) {
-            return Some(Stop::Cut(CutReason::Depth));
+            return Some(Stop::Truncated(TruncationReason::Depth));
         }
         is_unmarked_entry(self.kernel, address).then(|| self.unmarked_entry(address, frame))
     }
@@ -118,11 +118,11 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// The end of a run at a stub that leaves no marker word.
     #[inline(never)]
     fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
-        match self.kernel.border(address, frame) {
+        match self.kernel.caller_entry_frame(address, frame) {
             Some(border) => {
-                Stop::Border { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp }
+                Stop::Entry { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp }
             }
-            None => Stop::Cut(CutReason::Entry),
+            None => Stop::Truncated(TruncationReason::Entry),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From the interrupted registers to a stack, innermost first, across every border.
 //!
-//! In: registers, the kernel's facts, memory. Out: addresses and markers, pushed into a sink. Context: NMI. Reads only
+//! In: registers, the kernel's facts, memory. Out: addresses and markers, pushed into a sink. Runs in: NMI. Reads only
 //! inside ranges that the kernel declared, aligned, strictly upward in each, at most `depth` frames; whatever does not
 //! fit ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
 //!
@@ -20,11 +20,11 @@
     )
 )]
 
-mod border;
 mod call;
-mod edge;
+mod entry_frame;
+mod fast_path;
 mod frame_pointer;
-mod plain;
+mod innermost_caller;
 mod stacks;
 mod stop;
 #[cfg(test)]
@@ -33,11 +33,11 @@ mod text;
 mod user;
 mod words;
 
-use crate::format::marker::{CutReason, Marker};
+use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
-pub(crate) use plain::{Before, Heights, ROUND, Stand, innermost};
+pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
@@ -72,7 +72,7 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) text: Text,
     pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
-    /// Bytes of code that may still be looked through for a prologue ([`MOST_SCANNED`] in all).
+    /// Bytes of code that may still be looked through for a prologue ([`MAX_SCANNED`] in all).
     pub(crate) scan_left: u64,
     /// The stacks left behind.
     pub(crate) stacks: Stacks,
@@ -84,7 +84,7 @@ pub(crate) struct Walk<'a, 'r, K, M> {
 
 /// So many bytes of code are looked through in one walk, at most, to see whether a function has made a frame. What a
 /// walk decodes beside that is a few bytes at each border. Each byte costs some tens of instructions.
-pub(crate) const MOST_SCANNED: u64 = 512;
+pub(crate) const MAX_SCANNED: u64 = 512;
 
 /// The range that no address is in: where the kernel declared none.
 const NOWHERE: Range<u64> = !7..!7;
@@ -110,7 +110,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     /// A walk that begins at the frame of an entry stub: its marker, then what was interrupted.
     pub(crate) fn behind(&mut self, frame: u64) {
-        let mut stop = Stop::Cut(CutReason::Range);
+        let mut stop = Stop::Truncated(TruncationReason::Range);
         if self.holds(&self.stack_of(frame), frame, 16) {
             // SAFETY: aligned words of a declared stack.
             let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(u64::wrapping_add(frame, offset)) });
@@ -127,8 +127,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     }
 
     /// The rest of a walk whose plain beginning, on the stack around `rsp`, is in the sink already.
-    pub(crate) fn finish(&mut self, stand: Stand, rsp: u64) {
-        let stop = self.frames(stand.next(self.memory), self.stack_of(rsp), false);
+    pub(crate) fn finish(&mut self, cursor: Cursor, rsp: u64) {
+        let stop = self.frames(cursor.next(self.memory), self.stack_of(rsp), false);
         self.go_on(stop, 0);
     }
 
@@ -136,26 +136,26 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
         if self.kernel.is_entry_code(at.rip)
-            && let Some(stop) = border::of_entry_frame(self.kernel.entry_frame(at), at.rbp)
+            && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.rbp)
         {
             return stop;
         }
         let range = self.stack_of(at.rsp);
         if range == NOWHERE {
-            return Stop::Cut(CutReason::Range);
+            return Stop::Truncated(TruncationReason::Range);
         }
-        self.edge(at, &range);
+        self.innermost_caller(at, &range);
         self.frames((at.rbp, at.rsp), range, true)
     }
 
     /// From border to border, to the end. `rcx` is the user's RIP where the innermost stub still has it there.
     fn go_on(&mut self, mut stop: Stop, mut rcx: u64) {
-        while let Stop::Border { marker, rip_at, rbp } = stop {
+        while let Stop::Entry { marker, rip_at, rbp } = stop {
             stop = self.cross(marker, rip_at, rbp, rcx);
             rcx = 0;
         }
-        if let Stop::Cut(reason) = stop {
-            self.sink.push(Marker::Cut(Ok(reason)).encode());
+        if let Stop::Truncated(reason) = stop {
+            self.sink.push(Marker::Truncated(Ok(reason)).encode());
         }
     }
 

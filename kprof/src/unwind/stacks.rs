@@ -1,8 +1,8 @@
 //! The stacks that one walk has left behind: a chain that comes back to one of them is a loop.
 //!
-//! In: each change of stack. Out: whether it may be made. Context: NMI. Few words, no search beyond them.
+//! In: each change of stack. Out: whether it may be made. Runs in: NMI. Few words, no search beyond them.
 
-use crate::format::marker::CutReason;
+use crate::format::marker::TruncationReason;
 use core::ops::Range;
 
 /// The greatest address at which a frame's two words still lie in the range.
@@ -20,27 +20,27 @@ pub(super) fn bound(_range: &Range<u64>) -> u64 {
 }
 
 /// How many times one walk may go from one stack to another.
-const MOST: usize = 8;
+const MAX: usize = 8;
 
 /// Where the stacks left behind begin.
 #[derive(Debug)]
 pub(crate) struct Stacks {
-    left: [u64; MOST],
+    left: [u64; MAX],
     count: usize,
 }
 
 impl Stacks {
     /// None yet.
     pub(crate) const fn new() -> Self {
-        Self { left: [0; MOST], count: 0 }
+        Self { left: [0; MAX], count: 0 }
     }
 
     /// Goes from one stack to another.
-    pub(super) fn change(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), CutReason> {
+    pub(super) fn change(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), TruncationReason> {
         if from.start == to.start || self.left.iter().take(self.count).any(|left| *left == to.start) {
-            return Err(CutReason::Loop);
+            return Err(TruncationReason::Loop);
         }
-        let place = self.left.get_mut(self.count).ok_or(CutReason::Range)?;
+        let place = self.left.get_mut(self.count).ok_or(TruncationReason::Range)?;
         *place = from.start;
         self.count = self.count.wrapping_add(1);
         Ok(())

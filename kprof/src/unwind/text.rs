@@ -1,4 +1,4 @@
-//! Where kernel code lies. In: the kernel's choice. Out: one comparison. Context: any, NMI included.
+//! Where kernel code lies. In: the kernel's choice. Out: one comparison. Runs in: any, NMI included.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

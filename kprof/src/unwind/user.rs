@@ -1,7 +1,7 @@
 //! What comes from user mode: its instruction and its frames. Stage: unwind.
 //!
 //! In: words that a program has chosen, so they may be anything. Out: addresses of the user half, or 0, which is
-//! nowhere. Context: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
+//! nowhere. Runs in: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
 //! jumps to an address that looks like a marker, or like kernel code, must not be able to write either into a stack.
 //!
 //! The chain of frames is read by the kernel's hook that never faults. It must be aligned and rise; the depth limit
@@ -9,7 +9,7 @@
 //! the rule.
 
 use super::{Memory, Stop, Walk};
-use crate::format::marker::CutReason;
+use crate::format::marker::TruncationReason;
 use crate::kernel::Kernel;
 
 /// No user address is at or above this: user addresses have 47 bits, with five-level paging 56 (Intel SDM volume 3,
@@ -45,7 +45,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 break;
             }
             if !self.push_frame(address) {
-                return Stop::Cut(CutReason::Depth);
+                return Stop::Truncated(TruncationReason::Depth);
             }
             (above, frame) = (frame.wrapping_add(16), next);
         }

@@ -3,7 +3,7 @@
 //! In: a word of a stack. Out: what it means for a walk. Runs in: NMI. Pure: nothing is read here.
 
 use super::Stop;
-use crate::format::marker::{CutReason, MARKER_PAGE, Marker};
+use crate::format::marker::{MARKER_PAGE, Marker, TruncationReason};
 
 /// The markers of entries lie side by side: interrupts, exceptions, syscall.
 pub(super) const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
@@ -24,9 +24,9 @@ pub(super) fn word_of(marker: Marker) -> u64 {
 #[cold]
 pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
     match word {
-        FIRST_ENTRY..=SYSCALL => Stop::Border { marker: word, rip_at: Some(frame.wrapping_add(16)), rbp: next },
+        FIRST_ENTRY..=SYSCALL => Stop::Entry { marker: word, rip_at: Some(frame.wrapping_add(16)), rbp: next },
         0 => Stop::Root,
-        _ => Stop::Cut(CutReason::NotText),
+        _ => Stop::Truncated(TruncationReason::NotText),
     }
 }
 

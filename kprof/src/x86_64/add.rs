@@ -1,7 +1,7 @@
 //! Addition to a word by one instruction, so that an NMI on the same CPU comes before it or after it, never between its
 //! load and its store.
 //!
-//! In: a structure, the path to one of its words, a number. Out: the sum in its place. Context: any, NMI included. Not
+//! In: a structure, the path to one of its words, a number. Out: the sum in its place. Runs in: any, NMI included. Not
 //! locked, so it costs what a plain addition does; only one CPU may write to the word, others may read it. A compiler
 //! may make one instruction of a load and a store as well, but nothing obliges it to.
 

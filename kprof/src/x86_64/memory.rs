@@ -1,6 +1,6 @@
 //! Reads of the sampled CPU's stacks and text, as they lie in memory.
 //!
-//! In: addresses that the kernel declared. Out: words. Context: NMI. Nothing here checks an address: the unwinder does.
+//! In: addresses that the kernel declared. Out: words. Runs in: NMI. Nothing here checks an address: the unwinder does.
 
 use crate::unwind::Memory;
 

@@ -1,4 +1,4 @@
-//! The time stamp counter (Intel SDM volume 3, 18.17). In: nothing. Out: ticks. Context: any, NMI included.
+//! The time stamp counter (Intel SDM volume 3, 18.17). In: nothing. Out: ticks. Runs in: any, NMI included.
 
 /// The time stamp counter of this CPU. Not serialising: a neighbouring instruction more or less does not matter here.
 #[inline(always)]

@@ -3,12 +3,12 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, Task};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The CPU that "runs" now, and whether its context is idle.
+/// The CPU that "runs" now, and whether its task is idle.
 pub static CPU: AtomicUsize = AtomicUsize::new(1);
 pub static IDLE: AtomicBool = AtomicBool::new(false);
 static TEXT: [u8; 256] = [0x90; 256];
@@ -54,8 +54,8 @@ unsafe impl Kernel for ArrayKernel {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 7, idle: IDLE.load(Ordering::Relaxed) }
+    fn task(&self) -> Task {
+        Task { id: 7, idle: IDLE.load(Ordering::Relaxed) }
     }
     fn sleep_ns(&self, ns: u64) {
         std::thread::sleep(std::time::Duration::from_nanos(ns.min(1_000_000)));

@@ -154,7 +154,7 @@ fn mask_pic() {
 
 static NINEP_DEVICE: spin::Once<virtio::Device> = spin::Once::new();
 
-/// A device interrupt. Interrupt context.
+/// A device interrupt. Interrupt task.
 pub fn on_device_interrupt() {
     if let Some(device) = NINEP_DEVICE.get() {
         device.on_interrupt();

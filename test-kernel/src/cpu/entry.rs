@@ -282,7 +282,7 @@ impl TrapFrame {
 
     /// Where the profiler finds the border: at the saved rbp, with the marker above.
     #[inline(always)]
-    pub fn border(&self) -> u64 {
+    pub fn caller_entry_frame(&self) -> u64 {
         &raw const self.rbp as u64
     }
 

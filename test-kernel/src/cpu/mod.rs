@@ -59,19 +59,19 @@ pub struct Cpu {
     /// Bases of the kernel stacks in use: the running thread's, during a switch also the other one's, those for NMI, double
     /// fault, and machine check, and what a workload adds.
     pub stacks: [AtomicU64; STACKS],
-    /// Where this CPU publishes what it is at, if it does (the way `published`).
+    /// Where this CPU publishes what it is at, if it does (the trigger `published`).
     #[cfg(feature = "profiling")]
     pub publisher: AtomicPtr<kprof::Publisher>,
-    /// Id of the running context, for the profiler.
-    pub context: AtomicU64,
-    /// Whether the running context is the idle one.
+    /// Id of the running task, for the profiler.
+    pub task: AtomicU64,
+    /// Whether the running task is the idle one.
     pub idle: AtomicBool,
     /// Whether the CPU runs the scheduler: its timer means the end of a slice.
     pub schedules: AtomicBool,
     /// When its time slice ends, in nanoseconds since boot.
     pub slice_end_ns: AtomicU64,
     /// When it is to sample itself next, in nanoseconds since boot; [`u64::MAX`] = never.
-    pub own_tick_ns: AtomicU64,
+    pub timer_interval_ns: AtomicU64,
     /// What the next NMI is to do besides being a tick, if that is not [`trap::NOTHING`].
     pub nmi_order: AtomicU8,
     /// Whether an NMI was sent that it has not served yet.
@@ -108,11 +108,11 @@ impl Cpu {
             stacks: [const { AtomicU64::new(NO_STACK) }; STACKS],
             #[cfg(feature = "profiling")]
             publisher: AtomicPtr::new(core::ptr::null_mut()),
-            context: AtomicU64::new(0),
+            task: AtomicU64::new(0),
             idle: AtomicBool::new(true),
             schedules: AtomicBool::new(false),
             slice_end_ns: AtomicU64::new(u64::MAX),
-            own_tick_ns: AtomicU64::new(u64::MAX),
+            timer_interval_ns: AtomicU64::new(u64::MAX),
             nmi_order: AtomicU8::new(trap::NOTHING),
             nmi_pending: AtomicBool::new(false),
             idle_ns: AtomicU64::new(0),
@@ -132,7 +132,7 @@ static COUNT: AtomicU32 = AtomicU32::new(1);
 /// Whether a CPU is set apart for sampling.
 static HAS_SAMPLER: AtomicBool = AtomicBool::new(false);
 
-/// The number of this CPU (0 before it has a task register). Right in any context; may be stale at once where preemption
+/// The number of this CPU (0 before it has a task register). Right in any task; may be stale at once where preemption
 /// is on.
 #[inline(always)]
 pub fn id() -> usize {

@@ -30,8 +30,8 @@ static MISSES: AtomicU32 = AtomicU32::new(0);
 /// The NMI on its way is the last: its target was the handler's last instruction.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 /// Ticks of the timer from its start in the exception to the first instruction behind it: found out by trying, downwards.
-static DELAY: AtomicU32 = AtomicU32::new(MOST_DELAY);
-const MOST_DELAY: u32 = 100;
+static DELAY: AtomicU32 = AtomicU32::new(MAX_DELAY);
+const MAX_DELAY: u32 = 100;
 /// So many misses are QEMU's: its NMIs now and then come late.
 const FEW_MISSES: u32 = 3;
 /// Of so many steps one has an NMI although there was one already: the end of a handler depends on it.
@@ -141,7 +141,7 @@ pub fn on_nmi(frame: &TrapFrame) {
     MISSES.store(misses, Ordering::Relaxed);
     if misses > FEW_MISSES {
         let delay = DELAY.load(Ordering::Relaxed);
-        DELAY.store(if delay > 1 { delay - 1 } else { MOST_DELAY }, Ordering::Relaxed);
+        DELAY.store(if delay > 1 { delay - 1 } else { MAX_DELAY }, Ordering::Relaxed);
     }
     if IS_ENDING.load(Ordering::Relaxed) {
         alarm::end();

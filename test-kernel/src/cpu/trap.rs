@@ -45,7 +45,7 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
 
 #[inline(never)]
 fn interrupt(vector: u8, frame: &TrapFrame) {
-    // What counting takes depends on how many contexts there are: work whose instructions are counted does without.
+    // What counting takes depends on how many tasks there are: work whose instructions are counted does without.
     if vector != truth::VECTOR {
         profiling::count_interrupt();
     }

@@ -10,7 +10,7 @@
 //! two ticks, divided by the number of busy CPUs, and its samples are as far apart, and as random, as the gaps are.
 //!
 //! A tick waits until all CPUs have served the NMI of the one before. Where the gap is so short that a CPU had no turn long
-//! enough for that (another timer ended it early, or the stack took long to walk), the tick is late, and none is merged.
+//! enough for that (another timer ended it early, or the stack took long to walk), the tick is late, and none is coalesced.
 //!
 //! Only for that mode; on real hardware and with a thread per CPU nothing here is called.
 
@@ -31,8 +31,8 @@ const LATE_TURN_NS: u64 = 2_300;
 /// CPU would do nothing but handle it.
 const SHORTEST_TURN_NS: u64 = 1_000;
 const LONGEST_TURN_NS: u64 = 200_000;
-/// A CPU that does not serve its NMI in so many rounds never will; its tick is merged then, or pending for ever.
-const MOST_ROUNDS_LATE: usize = 64;
+/// A CPU that does not serve its NMI in so many rounds never will; its tick is coalesced then, or pending for ever.
+const MAX_ROUNDS_LATE: usize = 64;
 
 static COUNTED: AtomicBool = AtomicBool::new(false);
 /// Whether the sampler's timer is in periodic mode.
@@ -59,7 +59,7 @@ pub fn sleep_ns(left_ns: u64) {
     round(turn(left_ns, GAP_NS.load(Ordering::Relaxed), busy(), random::next()));
     let mut late = 0;
     // The end may also come on the way from here to the tick.
-    while clock::now_ns() + SHORTEST_TURN_NS >= end_ns && is_any_nmi_pending() && late < MOST_ROUNDS_LATE {
+    while clock::now_ns() + SHORTEST_TURN_NS >= end_ns && is_any_nmi_pending() && late < MAX_ROUNDS_LATE {
         round(LATE_TURN_NS);
         late += 1;
     }

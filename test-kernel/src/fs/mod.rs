@@ -1,7 +1,7 @@
 //! Files: a tree of nodes with mounts, paths that follow links, and what can be opened.
 //!
 //! `/` is the RAM file system from the initrd, `/root` the shared folder of the host (9p), `/scheme` and `/dev` devices.
-//! System call context; nothing here is called from interrupts.
+//! System call task; nothing here is called from interrupts.
 
 pub mod device;
 pub mod file;

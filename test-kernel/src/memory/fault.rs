@@ -9,7 +9,7 @@ use crate::task::{process, signal};
 const WRITE: u64 = 1 << 1;
 const EXECUTE: u64 = 1 << 4;
 
-/// Serves a page fault. Exception context; interrupts are turned on where the interrupted code had them on.
+/// Serves a page fault. Exception task; interrupts are turned on where the interrupted code had them on.
 #[inline(never)]
 pub fn page_fault(frame: &mut TrapFrame) {
     let address = Cr2::read_raw();

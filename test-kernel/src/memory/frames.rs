@@ -1,7 +1,7 @@
 //! Page frames: 4 KiB pieces of the largest stretch of RAM, with a use count each (copy on write shares them).
 //!
 //! Free frames are chained through their own first word; what was never used is taken from the front. Callable in any
-//! context but NMI.
+//! task but NMI.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicUsize, Ordering};

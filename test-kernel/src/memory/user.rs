@@ -1,7 +1,7 @@
 //! Copies between kernel and user memory: the only code that touches user addresses.
 //!
 //! A fault inside the copy is served like any page fault; where there is nothing to serve it with, the copy ends early
-//! and says how much is left. Addresses are checked before. System call context.
+//! and says how much is left. Addresses are checked before. System call task.
 
 use core::arch::global_asm;
 

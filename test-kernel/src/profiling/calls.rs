@@ -9,7 +9,7 @@ use alloc::string::String;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use kprof::{Context, ENABLED, Event, Image, Interrupted, NmiToken, Published, Way};
+use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigger};
 
 #[cfg(feature = "profiling")]
 use super::places;
@@ -18,20 +18,20 @@ use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::lock::IrqLock;
 
-/// How this kernel's CPUs are reached: `way=` on the command line.
-pub fn way() -> Way {
-    static WAY: spin::Once<Way> = spin::Once::new();
-    *WAY.call_once(|| match crate::boot::info().option("way") {
-        Some("ipi") => Way::Ipi,
-        Some("published") => Way::Published,
-        Some("self") => Way::Own,
-        _ => Way::Nmi,
+/// How this kernel's CPUs are reached: `trigger=` on the command line.
+pub fn trigger() -> Trigger {
+    static TRIGGER: spin::Once<Trigger> = spin::Once::new();
+    *TRIGGER.call_once(|| match crate::boot::info().option("trigger") {
+        Some("ipi") => Trigger::Ipi,
+        Some("published") => Trigger::Published,
+        Some("timer") => Trigger::Timer,
+        _ => Trigger::Nmi,
     })
 }
 
 /// Whether a CPU is to be set apart: not where each samples itself.
 pub fn wants_sampler() -> bool {
-    ENABLED && way() != Way::Own
+    ENABLED && trigger() != Trigger::Timer
 }
 
 /// On the sampler's CPU; does not return there.
@@ -43,11 +43,11 @@ pub fn run_sampler(cpu: usize) {
 pub fn register(cpu: usize) {
     port::register(cpu);
     #[cfg(feature = "profiling")]
-    if let Some(publisher) = PROFILER.publisher(cpu).filter(|_| way() == Way::Published) {
+    if let Some(publisher) = PROFILER.publisher(cpu).filter(|_| trigger() == Trigger::Published) {
         CPUS[cpu].publisher.store(ptr::from_ref(publisher).cast_mut(), Ordering::Relaxed);
     }
-    if ENABLED && way() == Way::Own {
-        CPUS[cpu].own_tick_ns.store(0, Ordering::Relaxed);
+    if ENABLED && trigger() == Trigger::Timer {
+        CPUS[cpu].timer_interval_ns.store(0, Ordering::Relaxed);
     }
 }
 
@@ -70,11 +70,11 @@ pub fn raise_tick(cpu: usize) {
 
 /// In the timer's handler: a CPU that samples itself does so here, and says when it will next.
 pub fn on_timer(frame: &TrapFrame) {
-    if ENABLED && way() == Way::Own {
+    if ENABLED && trigger() == Trigger::Timer {
         let at = frame.registers();
         // SAFETY: the timer's stub calls this with the registers it interrupted, interrupts off.
         let next_ns = PROFILER.on_timer(&unsafe { NmiToken::new() }, &at).next_ns;
-        cpu::this().own_tick_ns.store(clock::now_ns() + next_ns, Ordering::Relaxed);
+        cpu::this().timer_interval_ns.store(clock::now_ns() + next_ns, Ordering::Relaxed);
     }
 }
 
@@ -89,32 +89,32 @@ pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
     PROFILER.image(&Image { name, load: text.0, text, build_id });
 }
 
-/// The contexts that live now, and their names.
-static CONTEXTS: IrqLock<BTreeMap<u64, String>> = IrqLock::new(BTreeMap::new());
+/// The tasks that live now, and their names.
+static TASKS: IrqLock<BTreeMap<u64, String>> = IrqLock::new(BTreeMap::new());
 
 /// While the boot itself is sampled: before there is a heap to keep a name in.
 pub fn name_boot(id: u64) {
-    PROFILER.context_name(id, "boot");
+    PROFILER.task_name(id, "boot");
 }
 
-/// When a context is made.
-pub fn name_context(id: u64, name: &str) {
+/// When a task is made.
+pub fn name_task(id: u64, name: &str) {
     if ENABLED {
-        CONTEXTS.lock().insert(id, name.to_owned());
-        PROFILER.context_name(id, name);
+        TASKS.lock().insert(id, name.to_owned());
+        PROFILER.task_name(id, name);
     }
 }
 
-/// When a context ends, or becomes another one.
-pub fn forget_context(id: u64) {
+/// When a task ends, or becomes another one.
+pub fn forget_task(id: u64) {
     if ENABLED {
-        CONTEXTS.lock().remove(&id);
+        TASKS.lock().remove(&id);
     }
 }
 
 /// When a reader claims the streams: it may never have heard of what was told before it came.
 pub fn tell_again() {
-    CONTEXTS.lock().iter().for_each(|(id, name)| PROFILER.context_name(*id, name));
+    TASKS.lock().iter().for_each(|(id, name)| PROFILER.task_name(*id, name));
     crate::memory::module::tell();
 }
 
@@ -142,46 +142,46 @@ pub fn on_panic() {
 /// How many samples of each CPU the panic hook writes.
 const SAMPLES_AFTER_PANIC: usize = 20;
 
-/// Publishes a place, or with a context that one, and gives the place before. Interrupts are off.
+/// Publishes a place, or with a task that one, and gives the place before. Interrupts are off.
 #[inline(always)]
-pub(super) fn publish(place: Published, context: Option<Context>) -> Published {
+pub(super) fn publish(place: Published, task: Option<Task>) -> Published {
     #[cfg(feature = "profiling")]
     // SAFETY: null, or what `register` has put there, which lives for ever. (The CPU is asked for each time: it is another one
     // where an entry is left, or a switch comes back.)
     if let Some(publisher) = unsafe { cpu::this().publisher.load(Ordering::Relaxed).as_ref() } {
-        let before = match context {
+        let before = match task {
             None => publisher.publish(place),
-            Some(context) => publisher.publish_context(context),
+            Some(task) => publisher.publish_task(task),
         };
         if places::COUNTING.load(Ordering::Relaxed) {
             // Here, and not in there: everywhere as many instructions behind the publication.
-            places::count(clock::tsc(), place, context);
+            places::count(clock::tsc(), place, task);
         }
         return before;
     }
-    let _ = (place, context);
+    let _ = (place, task);
     Published::THREAD
 }
 
 /// At every entry from user code or by an interrupt, first thing, interrupts off. Gives what the CPU published before.
 #[inline(always)]
 pub fn enter(frame: &TrapFrame) -> Published {
-    publish(Published::entry(frame.border()), None)
+    publish(Published::entry(frame.caller_entry_frame()), None)
 }
 
 /// When the entry is left, last thing, interrupts off.
 #[inline(always)]
 pub fn leave(frame: &TrapFrame, before: Published) {
-    publish(if frame.is_user() { Published::user(frame.border()) } else { before }, None);
+    publish(if frame.is_user() { Published::user(frame.caller_entry_frame()) } else { before }, None);
 }
 
-/// Before the scheduler switches to another context, or where a program becomes another one, interrupts off.
+/// Before the scheduler switches to another task, or where a program becomes another one, interrupts off.
 #[inline]
-pub fn switch_to(context: u64, idle: bool) -> Published {
-    publish(Published::THREAD, Some(Context { id: context, idle }))
+pub fn switch_to(task: u64, idle: bool) -> Published {
+    publish(Published::THREAD, Some(Task { id: task, idle }))
 }
 
-/// When a context runs again, interrupts off.
+/// When a task runs again, interrupts off.
 #[inline]
 pub fn publish_again(place: Published) {
     publish(place, None);

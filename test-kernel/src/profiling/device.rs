@@ -1,6 +1,6 @@
 //! The profiler's device files: `/scheme/debug/{ctl-profiling, profiling-meta, profiling-N}`.
 //!
-//! In: reads and writes of a daemon. Out: commands to the profiler, records from it. System call context. Without the
+//! In: reads and writes of a daemon. Out: commands to the profiler, records from it. System call task. Without the
 //! feature `profiling` the folder is empty.
 
 use alloc::format;

@@ -2,7 +2,7 @@
 //! `published` with. No sample has a part in these figures.
 //!
 //! In: each publication of a CPU, from `calls`, right behind it, interrupts off. Out: the text of `/kernel/places`. Nothing
-//! is counted until somebody writes to that file, and then for the context of the writer (idle time: for each CPU). The
+//! is counted until somebody writes to that file, and then for the task of the writer (idle time: for each CPU). The
 //! clock is read the same number of instructions behind every publication, so the time from one to the next is exact.
 //! Counting takes instructions itself: the run that is sampled counts too, so that both do the same; and how many they are
 //! is counted as well, so that they can be taken off.
@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use kprof::{Context, Published};
+use kprof::{Published, Task};
 use x86_64::instructions::interrupts::without_interrupts;
 
 use super::calls::publish;
@@ -26,9 +26,9 @@ const THREAD: usize = 1;
 struct Last {
     since: AtomicU64,
     kind: AtomicU64,
-    context: AtomicU64,
+    task: AtomicU64,
     is_idle: AtomicBool,
-    /// In the idle context, and by no entry.
+    /// In the idle task, and by no entry.
     idle_ticks: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ static LAST: [Last; MAX_CPUS] = [const {
     Last {
         since: AtomicU64::new(0),
         kind: AtomicU64::new(0),
-        context: AtomicU64::new(0),
+        task: AtomicU64::new(0),
         is_idle: AtomicBool::new(false),
         idle_ticks: AtomicU64::new(0),
     }
@@ -44,8 +44,8 @@ static LAST: [Last; MAX_CPUS] = [const {
 
 /// Whether publications are counted.
 pub(super) static COUNTING: AtomicBool = AtomicBool::new(false);
-/// The context whose places are counted, and by kind: ticks, and how often it was published.
-static CONTEXT: AtomicU64 = AtomicU64::new(0);
+/// The task whose places are counted, and by kind: ticks, and how often it was published.
+static TASK: AtomicU64 = AtomicU64::new(0);
 static PLACES: [[AtomicU64; 2]; KINDS] = [const { [const { AtomicU64::new(0) }; 2] }; KINDS];
 /// Instructions that counting takes at each publication.
 static COST: AtomicU64 = AtomicU64::new(0);
@@ -54,25 +54,25 @@ const TRIES: u64 = 16;
 /// Adds the time since the last publication of this CPU to what stood there. In: the clock. Interrupts are off.
 #[cold]
 #[inline(never)]
-pub(super) fn count(now: u64, place: Published, context: Option<Context>) {
+pub(super) fn count(now: u64, place: Published, task: Option<Task>) {
     let last = &LAST[cpu::id()];
     let (kind, ticks) = (last.kind.load(Relaxed) as usize, now - last.since.load(Relaxed));
-    if last.context.load(Relaxed) == CONTEXT.load(Relaxed) {
+    if last.task.load(Relaxed) == TASK.load(Relaxed) {
         add(&PLACES[kind][0], ticks);
         add(&PLACES[kind][1], 1);
     }
     if last.is_idle.load(Relaxed) && kind == THREAD {
         add(&last.idle_ticks, ticks);
     }
-    if let Some(context) = context {
-        last.context.store(context.id, Relaxed);
-        last.is_idle.store(context.idle, Relaxed);
+    if let Some(task) = task {
+        last.task.store(task.id, Relaxed);
+        last.is_idle.store(task.idle, Relaxed);
     }
     last.since.store(now, Relaxed);
     last.kind.store(kind_of(place) as u64, Relaxed);
 }
 
-/// The counted context runs on one CPU at a time.
+/// The counted task runs on one CPU at a time.
 fn add(counter: &AtomicU64, ticks: u64) {
     counter.store(counter.load(Relaxed) + ticks, Relaxed);
 }
@@ -87,7 +87,7 @@ fn kind_of(place: Published) -> usize {
     }
 }
 
-/// Counts from here on, for the context that calls this; false where nothing is published, or somebody is
+/// Counts from here on, for the task that calls this; false where nothing is published, or somebody is
 /// counted already.
 pub fn start() -> bool {
     if cpu::this().publisher.load(Relaxed).is_null() || COUNTING.load(Relaxed) {
@@ -98,10 +98,10 @@ pub fn start() -> bool {
         for (last, cpu) in LAST.iter().zip(&CPUS) {
             last.since.store(now, Relaxed);
             last.kind.store(THREAD as u64, Relaxed);
-            last.context.store(cpu.context.load(Relaxed), Relaxed);
+            last.task.store(cpu.task.load(Relaxed), Relaxed);
             last.is_idle.store(cpu.idle.load(Relaxed), Relaxed);
         }
-        CONTEXT.store(cpu::this().context.load(Relaxed), Relaxed);
+        TASK.store(cpu::this().task.load(Relaxed), Relaxed);
         let publishing = round();
         COUNTING.store(true, Relaxed);
         COST.store((round() - publishing) / TRIES, Relaxed);
@@ -122,7 +122,7 @@ fn round() -> u64 {
 }
 
 /// What was counted: `places: cpu CPU idle TICKS at TSC` for each CPU that runs threads, `places: counting takes
-/// INSTRUCTIONS`, and for each place of the context `places: PLACE TICKS in TIMES`.
+/// INSTRUCTIONS`, and for each place of the task `places: PLACE TICKS in TIMES`.
 pub fn text() -> String {
     if !COUNTING.load(Relaxed) {
         return String::new();

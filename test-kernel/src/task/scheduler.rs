@@ -98,15 +98,15 @@ impl Scheduler {
     fn set_timer(&self) {
         let cpu = cpu::this();
         let sleeper = self.sleepers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        let own_tick = cpu.own_tick_ns.load(Ordering::Relaxed);
-        match cpu.slice_end_ns.load(Ordering::Relaxed).min(sleeper).min(own_tick) {
+        let self_tick = cpu.timer_interval_ns.load(Ordering::Relaxed);
+        match cpu.slice_end_ns.load(Ordering::Relaxed).min(sleeper).min(self_tick) {
             u64::MAX => apic::start_timer(0),
             at => clock::start_timer_ns(at.saturating_sub(clock::now_ns())),
         }
     }
 }
 
-/// The timer of this CPU fired. Interrupt context.
+/// The timer of this CPU fired. Interrupt task.
 #[inline(never)]
 pub fn on_timer() {
     let mut scheduler = SCHEDULER.lock();

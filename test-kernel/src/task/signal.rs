@@ -199,8 +199,8 @@ pub fn deliver(frame: &mut TrapFrame, interrupted_call: Option<u64>) {
 
 /// Offsets in the frame that the handler sees, from its lowest address.
 mod layout {
-    pub const CONTEXT: usize = 8;
-    pub const REGISTERS: usize = CONTEXT + 40;
+    pub const TASK: usize = 8;
+    pub const REGISTERS: usize = TASK + 40;
     pub const MASK: usize = REGISTERS + 256;
     pub const INFO: usize = MASK + 8;
     pub const TOTAL: usize = INFO + 128;
@@ -250,8 +250,8 @@ fn deliver_one(process: &Arc<Process>, frame: &mut TrapFrame, signal: u32, addre
     let mut image = [0u8; layout::TOTAL];
     let mut put = |offset: usize, value: u64| image[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
     put(0, action.restorer);
-    put(layout::CONTEXT + 16, base);
-    put(layout::CONTEXT + 32, bytes);
+    put(layout::TASK + 16, base);
+    put(layout::TASK + 32, bytes);
     for (index, value) in registers(frame).into_iter().enumerate() {
         put(layout::REGISTERS + 8 * index, value);
     }
@@ -282,7 +282,7 @@ fn deliver_one(process: &Arc<Process>, frame: &mut TrapFrame, signal: u32, addre
     frame.rsp = start;
     frame.rdi = signal as u64;
     frame.rsi = start + layout::INFO as u64;
-    frame.rdx = start + layout::CONTEXT as u64;
+    frame.rdx = start + layout::TASK as u64;
     frame.rax = 0;
     frame.rflags &= !0x400;
 }

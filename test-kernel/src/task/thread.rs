@@ -1,6 +1,6 @@
 //! A thread: a kernel stack, saved registers, and the process it runs for, if any.
 //!
-//! The head of each stack holds the pointer to its thread. Thread and context ids (for the profiler) are
+//! The head of each stack holds the pointer to its thread. Thread and task ids (for the profiler) are
 //! never used twice. The switch itself is here; who runs next is the scheduler's business.
 
 use alloc::boxed::Box;
@@ -52,8 +52,8 @@ impl FxState {
 pub struct Thread {
     /// Its number; never used twice.
     pub id: u64,
-    /// The context it is for the profiler. A new program is a new context.
-    context: AtomicU64,
+    /// The task it is for the profiler. A new program is a new task.
+    task: AtomicU64,
     /// The process it runs for; none for kernel threads.
     pub process: Option<Arc<Process>>,
     /// Whether it is the idle thread of its CPU.
@@ -100,7 +100,7 @@ impl Thread {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
             id,
-            context: AtomicU64::new(id),
+            task: AtomicU64::new(id),
             has_user: AtomicBool::new(process.is_some()),
             process,
             is_idle,
@@ -135,7 +135,7 @@ impl Thread {
         *thread.saved_rsp.get_mut() = frame as u64;
         let thread = Arc::new(thread);
         thread.put_in_head();
-        profiling::name_context(thread.id, name);
+        profiling::name_task(thread.id, name);
         thread
     }
 
@@ -143,11 +143,11 @@ impl Thread {
     pub fn adopt_idle(stack: u64, name: &str) -> Arc<Self> {
         let thread = Arc::new(Self::new(None, stack, true));
         thread.put_in_head();
-        profiling::name_context(thread.id, name);
+        profiling::name_task(thread.id, name);
         let cpu = cpu::this();
         cpu.stacks[0].store(stack, Ordering::Relaxed);
         cpu.stacks[1].store(stack, Ordering::Relaxed);
-        cpu.context.store(thread.id, Ordering::Relaxed);
+        cpu.task.store(thread.id, Ordering::Relaxed);
         thread
     }
 
@@ -182,7 +182,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        profiling::forget_context(self.context.load(Ordering::Relaxed));
+        profiling::forget_task(self.task.load(Ordering::Relaxed));
         // SAFETY: the head of the stack; nobody runs on it any more.
         unsafe { ((self.stack + stacks::STACK_BYTES - 8) as *mut u64).write_volatile(0) };
         if self.stack != stacks::boot_stack() {
@@ -236,15 +236,10 @@ pub fn switch(from: &Thread, to: &Thread) {
         None => {}
     }
     this.idle.store(to.is_idle, Ordering::Relaxed);
-    let before = profiling::switch_to(to.context.load(Ordering::Relaxed), to.is_idle);
+    let before = profiling::switch_to(to.task.load(Ordering::Relaxed), to.is_idle);
     // SAFETY: both stack pointers are those of `switch_stacks` or of a new thread's frame.
     unsafe {
-        switch_stacks(
-            from.saved_rsp.get(),
-            *to.saved_rsp.get(),
-            this.context.as_ptr(),
-            to.context.load(Ordering::Relaxed),
-        )
+        switch_stacks(from.saved_rsp.get(), *to.saved_rsp.get(), this.task.as_ptr(), to.task.load(Ordering::Relaxed))
     };
     // On `from`'s stack again, perhaps much later and on another CPU.
     profiling::publish_again(before);
@@ -254,7 +249,7 @@ pub fn switch(from: &Thread, to: &Thread) {
 
 /// Saves the registers that a call keeps, changes stacks, and says who runs in the instruction after that.
 #[unsafe(naked)]
-unsafe extern "C" fn switch_stacks(save: *mut u64, rsp: u64, context: *mut u64, id: u64) {
+unsafe extern "C" fn switch_stacks(save: *mut u64, rsp: u64, task: *mut u64, id: u64) {
     naked_asm!(
         "push rbp",
         "mov rbp, rsp",
@@ -305,15 +300,15 @@ pub fn spawn_kernel(name: &str, body: impl FnOnce() + Send + 'static) {
     scheduler::make_ready(Thread::spawn(name, None, Box::new(body)));
 }
 
-/// Makes the running thread a new context with this name: it runs another program from here on.
+/// Makes the running thread a new task with this name: it runs another program from here on.
 pub fn rename_current(name: &str) {
     let Some(thread) = current() else { return };
-    let context = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    profiling::name_context(context, name);
-    profiling::forget_context(thread.context.swap(context, Ordering::Relaxed));
+    let task = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    profiling::name_task(task, name);
+    profiling::forget_task(thread.task.swap(task, Ordering::Relaxed));
     interrupts::without_interrupts(|| {
-        let before = profiling::switch_to(context, false);
+        let before = profiling::switch_to(task, false);
         profiling::publish_again(before);
-        cpu::this().context.store(context, Ordering::Relaxed);
+        cpu::this().task.store(task, Ordering::Relaxed);
     });
 }

@@ -75,7 +75,7 @@ impl WaitQueue {
         }
     }
 
-    /// Lets all who wait here look at their conditions again. Interrupt or thread context.
+    /// Lets all who wait here look at their conditions again. Interrupt or thread task.
     pub fn wake(&self) {
         let mut scheduler = SCHEDULER.lock();
         while let Some(thread) = scheduler.waiting.get(&self.key()).and_then(|threads| threads.first().cloned()) {

@@ -123,7 +123,7 @@ const IN_STUBS: (Range<u32>, usize) = (10..230, 40);
 const IN_THROW: u32 = 150;
 const HANDLER: u64 = 1000;
 /// QEMU's NMIs are not always where they were ordered.
-const MOST_TRIES: usize = 4;
+const MAX_TRIES: usize = 4;
 /// Plain frames of the longest chain that is built.
 const LONGEST: usize = 18;
 
@@ -151,7 +151,7 @@ fn stacks() {
 
 /// An NMI on a CPU that the profiler was not told of.
 fn unknown() {
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         preempt::disable();
         without_interrupts(|| {
             gdt::as_cpu(MAX_CPUS - 1, || {
@@ -177,7 +177,7 @@ fn registers(rounds: u64) {
     thrown(rounds, |_| registers::throw(|| alarm::after(IN_THROW)));
 }
 
-/// So many rounds of work, some in the idle context, some with a tick that is measured. With steps: until so many in a
+/// So many rounds of work, some in the idle task, some with a tick that is measured. With steps: until so many in a
 /// row have brought nothing new.
 fn thrown(rounds: u64, work: impl Fn(u64)) {
     let (mut round, mut end) = (0, rounds);
@@ -192,10 +192,10 @@ fn thrown(rounds: u64, work: impl Fn(u64)) {
     alarm::set_measured(false);
 }
 
-/// Work in which one or several NMIs come, in the idle context or not; again, if one of them has missed its place.
+/// Work in which one or several NMIs come, in the idle task or not; again, if one of them has missed its place.
 fn once(idle: bool, work: impl Fn()) {
     let state = random::state();
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         random::repeat(state);
         once_only(idle, &work);
         if !steps::has_missed() {

@@ -1,6 +1,6 @@
 //! Interrupts by an instruction: one function for each vector that has nothing behind it.
 //!
-//! In: a vector. Out: its stub has been gone through. Context: any; the interrupts do nothing.
+//! In: a vector. Out: its stub has been gone through. Runs in: any; the interrupts do nothing.
 
 use core::arch::{asm, global_asm};
 

@@ -1,6 +1,6 @@
 //! `cargo xtask bench daemon`: what draining costs, as the profile itself shows it.
 //!
-//! In: three CPUs busy with system calls, every tick recorded (`--keep user`), on counted instructions. Out: the share of one
+//! In: three CPUs busy with system calls, every tick recorded (`--include user`), on counted instructions. Out: the share of one
 //! CPU's ticks that found `profiled` running, at 1 and 10 kHz; bytes a sample in both forms; lost samples.
 
 use std::process::{Command, ExitCode};
@@ -24,9 +24,9 @@ pub struct Arguments {
 }
 
 /// Most of one CPU at 1 kHz on three, in percent.
-const MOST_PERCENT: f64 = 1.0;
+const MAX_PERCENT: f64 = 1.0;
 /// Most bytes of the binary form, in percent of the text.
-const MOST_BINARY_PERCENT: f64 = 40.0;
+const MAX_BINARY_PERCENT: f64 = 40.0;
 
 /// What a run showed.
 struct Figures {
@@ -42,7 +42,7 @@ struct Figures {
 /// If a run fails.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let measure = |hz, binary| {
         let seconds = if hz > 1000 { arguments.seconds / 3 } else { arguments.seconds };
         figures(&parts, &kernel, hz, seconds, binary)
@@ -54,9 +54,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     println!(" 10 kHz  text {:6.2} %   binary {:6.2} %", fast.percent, fast_binary.percent);
     println!("bytes a sample: text {:.1}, binary {:.1}", slow.bytes_a_sample, binary.bytes_a_sample);
     let mut goals = Goals::default();
-    goals.at_most("percent of one CPU at 1 kHz on three", slow.percent, MOST_PERCENT);
+    goals.at_most("percent of one CPU at 1 kHz on three", slow.percent, MAX_PERCENT);
     let part = binary.bytes_a_sample / slow.bytes_a_sample * 100.0;
-    goals.at_most("binary form in percent of the text", part, MOST_BINARY_PERCENT);
+    goals.at_most("binary form in percent of the text", part, MAX_BINARY_PERCENT);
     goals.at_most("samples lost at 1 and 10 kHz", slow.lost + fast.lost + binary.lost + fast_binary.lost, 0.0);
     Ok(goals.end())
 }
@@ -65,7 +65,7 @@ fn figures(parts: &Parts, kernel: &Kernel, hz: u32, seconds: u32, binary: bool) 
     let folder =
         run::root().join("target/bench-daemon").join(format!("{hz}-{}", if binary { "binary" } else { "text" }));
     let (to, hz, seconds) = (folder.display().to_string(), hz.to_string(), seconds.max(1).to_string());
-    let mut line = vec!["bench", "--accel", "icount", "--keep", "user", "--workload", "busy", "--hz", &hz];
+    let mut line = vec!["bench", "--accel", "icount", "--include", "user", "--workload", "busy", "--hz", &hz];
     line.extend(["--seconds", &seconds, "-o", &to]);
     if binary {
         line.push("--binary");
@@ -80,7 +80,7 @@ fn figures(parts: &Parts, kernel: &Kernel, hz: u32, seconds: u32, binary: bool) 
     };
     let all = info(&[])?;
     let (samples, lost) = headline(&all)?;
-    let (found, _) = headline(&info(&["--context", "profiled"])?)?;
+    let (found, _) = headline(&info(&["--task", "profiled"])?)?;
     let ticks = busiest(&all)?;
     Ok(Figures { percent: found / ticks * 100.0, bytes_a_sample: bytes as f64 / samples, lost })
 }

@@ -165,16 +165,16 @@ impl Bench {
         Ok(())
     }
 
-    fn alone(&mut self, name: &str, file: &Path, syms: &Path, most_s: f64) -> Result<()> {
+    fn alone(&mut self, name: &str, file: &Path, syms: &Path, max_s: f64) -> Result<()> {
         if self.is_wanted(name) {
             let fold = self.fold(file, syms);
             let runs = (0..self.pairs).map(|_| measure::run(&fold)).collect::<Result<Vec<Run>>>()?;
-            self.judge(&format!("{name}: CPU s"), median(runs.iter().map(|run| run.cpu_s)), Goal::AtMost(most_s));
+            self.judge(&format!("{name}: CPU s"), median(runs.iter().map(|run| run.cpu_s)), Goal::AtMost(max_s));
         }
         Ok(())
     }
 
-    fn instructions(&mut self, name: &str, file: &Path, syms: &Path, most_m: f64, arguments: &Arguments) -> Result<()> {
+    fn instructions(&mut self, name: &str, file: &Path, syms: &Path, max_m: f64, arguments: &Arguments) -> Result<()> {
         let name = format!("{name}: millions of instructions (callgrind)");
         if !self.is_wanted(&name) {
             return Ok(());
@@ -185,7 +185,7 @@ impl Bench {
         }
         let [file, syms] = [file, syms].map(|path| path.display().to_string());
         let count = measure::instructions(&self.ours, &["-q", &file, &syms, "2.2"], &self.folder)?;
-        self.judge(&name, count as f64 / 1e6, Goal::AtMost(most_m));
+        self.judge(&name, count as f64 / 1e6, Goal::AtMost(max_m));
         Ok(())
     }
 

@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if ["handler", "boot", "dd", "lost"].into_iter().any(wanted) {
         let parts = Parts::prepare(Choice::Auto, install)?;
-        let on = build::kernel(parts.way, "profiling", &[])?;
+        let on = build::kernel(parts.toolchain, "profiling", &[])?;
         if wanted("handler") {
             handler(&mut goals, &parts, &on)?;
         }
@@ -137,7 +137,7 @@ fn handler(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
 /// Until init starts, with and without the profiler, on counted instructions.
 fn boot(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let on_us = machine::run(parts, on, "must-fail", Accel::Icount, 4, "")?.boot_us()?;
-    let off = build::kernel(parts.way, "", &[])?;
+    let off = build::kernel(parts.toolchain, "", &[])?;
     let off_us = machine::run(parts, &off, "must-fail", Accel::Icount, 4, "")?.boot_us()?;
     println!("boot: {on_us} us with the profiler, {off_us} us without");
     goals.at_most("boot with the profiler beside boot without", on_us / off_us, 1.05);

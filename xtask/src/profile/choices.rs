@@ -2,7 +2,7 @@
 
 /// How a core is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Way {
+pub enum Trigger {
     /// NMI: sees everything; shares per function
     Nmi,
     /// A fixed interrupt: time with interrupts off appears where they are turned on
@@ -10,13 +10,13 @@ pub enum Way {
     /// Each core says where it is and nobody is interrupted; shares per entry, not per function
     Published,
     /// Each core's own timer, no core is set apart; blind with interrupts off
-    #[value(name = "self")]
-    Own,
+    #[value(name = "timer")]
+    Timer,
 }
 
 /// How far apart ticks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Gaps {
+pub enum Intervals {
     /// A quarter more or less than the period.
     Random,
     /// The period.
@@ -25,14 +25,14 @@ pub enum Gaps {
 
 /// What is kept by option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Keep {
+pub enum Include {
     /// Samples of idle CPUs.
     Idle,
     /// Samples of user code.
     User,
 }
 
-impl Keep {
+impl Include {
     /// Its name on the kernel's command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,14 +42,14 @@ impl Keep {
     }
 }
 
-impl Way {
+impl Trigger {
     /// Its name on the kernel's command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nmi => "nmi",
             Self::Ipi => "ipi",
             Self::Published => "published",
-            Self::Own => "self",
+            Self::Timer => "timer",
         }
     }
 }

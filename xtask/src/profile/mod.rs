@@ -17,7 +17,7 @@ use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::Install;
 use crate::workloads;
-pub use choices::{Gaps, Keep, Way};
+pub use choices::{Include, Intervals, Trigger};
 
 /// How many functions the closing table shows.
 const TOP: &str = "15";
@@ -50,8 +50,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
     /// How the sampler reaches the other CPUs, and with it what the profile can claim
-    #[arg(long, value_enum, default_value_t = Way::Nmi)]
-    way: Way,
+    #[arg(long, value_enum, default_value_t = Trigger::Nmi)]
+    trigger: Trigger,
     /// Writes profiling.txt without markers, for Redox's own tools
     #[arg(long)]
     plain: bool,
@@ -60,10 +60,10 @@ pub struct Arguments {
     binary: bool,
     /// Samples that are left out otherwise: while a CPU is idle, while it runs user code
     #[arg(long, value_enum, value_delimiter = ',')]
-    keep: Vec<Keep>,
+    include: Vec<Include>,
     /// Random gaps between ticks, or fixed ones, which may go in step with the work
-    #[arg(long, value_enum, default_value_t = Gaps::Random)]
-    gaps: Gaps,
+    #[arg(long, value_enum, default_value_t = Intervals::Random)]
+    interval: Intervals,
     /// Words of each CPU's ring, a power of two
     #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1024..=16_777_216))]
     ring_words: u32,
@@ -98,7 +98,7 @@ pub struct Arguments {
 }
 
 /// What the test kernel keeps in its image for the first ring of a boot that is sampled.
-const MOST_EARLY_RING_WORDS: u32 = 65536;
+const MAX_EARLY_RING_WORDS: u32 = 65536;
 
 /// The command line of a run, for the other verbs: `Line::try_parse_from(["name", "--hz", "1000"])`.
 #[derive(Parser)]
@@ -156,16 +156,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     workloads::check(&arguments.workload)?;
-    if arguments.boot && arguments.ring_words > MOST_EARLY_RING_WORDS {
+    if arguments.boot && arguments.ring_words > MAX_EARLY_RING_WORDS {
         bail!(
-            "--boot: the rings can have {MOST_EARLY_RING_WORDS} words at most: the first one is part of the kernel image"
+            "--boot: the rings can have {MAX_EARLY_RING_WORDS} words at most: the first one is part of the kernel image"
         );
     }
-    if arguments.cpus == 1 && arguments.way != Way::Own {
-        bail!("a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more, or --way self");
+    if arguments.cpus == 1 && arguments.trigger != Trigger::Timer {
+        bail!(
+            "a sampler needs a second CPU: one samples, the others are sampled. Use --cpus 2 or more, or --trigger timer"
+        );
     }
     let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     of_kernel(arguments, &parts, &kernel)
 }
 
@@ -209,17 +211,17 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     let serial = folder.join("serial.log");
     let profile = folder.join(arguments.profile_name());
     let append = format!(
-        "accel={} way={} hz={} seconds={} workload={} daemon={} keep={} ring-words={} drain={} gaps={} {} {}",
+        "accel={} trigger={} hz={} seconds={} workload={} daemon={} include={} ring-words={} drain={} interval={} {} {}",
         accel.name(),
-        arguments.way.name(),
+        arguments.trigger.name(),
         arguments.hz,
         arguments.seconds,
         arguments.workload,
         arguments.daemon_options(),
-        arguments.keep.iter().map(|keep| keep.name()).collect::<Vec<_>>().join(","),
+        arguments.include.iter().map(|who| who.name()).collect::<Vec<_>>().join(","),
         arguments.ring_words,
         if arguments.drain_after { "after" } else { "on" },
-        if arguments.gaps == Gaps::Fixed { "fixed" } else { "random" },
+        if arguments.interval == Intervals::Fixed { "fixed" } else { "random" },
         arguments.origin()?,
         if arguments.boot { format!("boot-profile=1 cpus={}", arguments.cpus) } else { String::new() },
     );

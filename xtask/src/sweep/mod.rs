@@ -50,7 +50,7 @@ const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 const SYSCALL: u64 = MARKER_PAGE | 0x300;
 
 /// QEMU's NMIs are not always where they were ordered: what was not hit in one run is hit in another.
-const MOST_RUNS: usize = 3;
+const MAX_RUNS: usize = 3;
 /// What the dice of the first run begin with.
 const FIRST_SEED: u64 = 7;
 
@@ -60,7 +60,7 @@ const FIRST_SEED: u64 = 7;
 /// If an instruction was never hit, a stack is wrong, or the machine did not come back.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let mut failures = Vec::new();
     if arguments.only != Some(Part::Handler) {
         failures.extend(entries(&parts, &kernel, &arguments.output)?);
@@ -91,7 +91,7 @@ pub fn entries(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<Stri
         let mut failures = tree::judge(&code, &stacks)?;
         let found = stubs::judge(&code, &samples)?;
         failures.extend(found.wrong);
-        if !failures.is_empty() || found.never.is_empty() || runs == MOST_RUNS {
+        if !failures.is_empty() || found.never.is_empty() || runs == MAX_RUNS {
             failures.extend(found.never.into_iter().map(|text| format!("{text}: never hit")));
             return Ok(failures);
         }
@@ -108,7 +108,7 @@ pub fn handler(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<Stri
     let mut hits = BTreeMap::new();
     let code = Code::of(&kernel.elf)?;
     let mut found = Vec::new();
-    for seed in FIRST_SEED..FIRST_SEED + MOST_RUNS as u64 {
+    for seed in FIRST_SEED..FIRST_SEED + MAX_RUNS as u64 {
         if seed > FIRST_SEED {
             println!("not every instruction of the handler was hit yet: once more, with other dice");
         }

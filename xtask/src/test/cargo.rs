@@ -52,18 +52,18 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
     oldest_rust(&mut outcome, context.install);
-    let way = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
-    if way == toolchain::Way::Distro {
+    let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
+    if toolchain == toolchain::Toolchain::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());
         return Ok(outcome);
     }
     for features in ["", "profiling"] {
-        let mut command = toolchain::cargo(way, "clippy", toolchain::KERNEL)?;
+        let mut command = toolchain::cargo(toolchain, "clippy", toolchain::KERNEL)?;
         command.args(["--quiet", "--package", "test-kernel", "--features", features]).args(deny);
         outcome.check(&format!("test kernel, features: {features:?}"), must_succeed(&mut command).map(drop));
     }
     for package in ["bare", "test-module"] {
-        let mut command = toolchain::cargo(way, "clippy", toolchain::KERNEL)?;
+        let mut command = toolchain::cargo(toolchain, "clippy", toolchain::KERNEL)?;
         command.args(["--quiet", "--package", package]).args(deny);
         outcome.check(package, must_succeed(&mut command).map(drop));
     }
@@ -175,8 +175,8 @@ pub fn ring_models(_: &mut Context) -> Result<Outcome> {
 pub fn redox(context: &mut Context) -> Result<Outcome> {
     const REDOX: Target = toolchain::REDOX;
     let mut outcome = Outcome::default();
-    let way = toolchain::find(REDOX, context.toolchain, context.install)?;
-    let mut command = toolchain::cargo(way, "check", REDOX)?;
+    let toolchain = toolchain::find(REDOX, context.toolchain, context.install)?;
+    let mut command = toolchain::cargo(toolchain, "check", REDOX)?;
     command.args(["--quiet", "--package", "kprof-daemon"]);
     outcome.check("type check of kprof-daemon", must_succeed(&mut command).map(drop));
     Ok(outcome)

@@ -12,9 +12,9 @@ const FLAGS: [&str; 6] =
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
-    let way = context.parts()?.way;
+    let toolchain = context.parts()?.toolchain;
     let mut outcome = Outcome::default();
-    let kernel = |features, more: &[&str]| build::kernel(way, features, &[&FLAGS, more].concat());
+    let kernel = |features, more: &[&str]| build::kernel(toolchain, features, &[&FLAGS, more].concat());
     let on = kernel("profiling", &[])?;
     let has_symbols = if kprof_symbols(&on).is_empty() { bail_no_symbols() } else { Ok(()) };
     outcome.check("on: the kernel has symbols of kprof", has_symbols);

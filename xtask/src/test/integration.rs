@@ -32,21 +32,21 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("the template is small", at_most(template, TEMPLATE_LINES));
     outcome.check("the bare kernel is small", at_most(lines(&folder.join("examples/bare"))?, BARE_LINES));
 
-    let (qemu, fold, way) = {
+    let (qemu, fold, trigger) = {
         let parts = context.parts()?;
-        (parts.qemu.clone(), parts.fold.clone(), parts.way)
+        (parts.qemu.clone(), parts.fold.clone(), parts.toolchain)
     };
     let output = run::root().join("target/bare");
     std::fs::create_dir_all(&output)?;
-    let elf = bare(toolchain::cargo(way, "build", KERNEL)?, toolchain::target_folder(&run::root(), way))?;
+    let elf = bare(toolchain::cargo(trigger, "build", KERNEL)?, toolchain::target_folder(&run::root(), trigger))?;
     let symbols = output.join("syms.txt");
     std::fs::write(&symbols, build::symbols_of(&elf)?)?;
-    let mut off = toolchain::cargo(way, "check", KERNEL)?;
+    let mut off = toolchain::cargo(trigger, "check", KERNEL)?;
     off.arg("--no-default-features");
     let compiled = bare(off, PathBuf::new()).map(drop);
     outcome.check("every call of the bare kernel may stay with the profiler off", compiled);
     let machines = [
-        ("one CPU samples itself", "1", ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"], "self"),
+        ("one CPU samples itself", "1", ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"], "timer"),
         ("two CPUs", "2", ["-accel", "tcg,thread=multi", "-rtc", "base=utc"], "nmi"),
     ];
     for (name, cpus, accel, sampled_by) in machines {
@@ -112,9 +112,9 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
     if !log.lines().any(is_in_mid_line) {
         bail!("no line of the profile is in the middle of one of the log: then this shows nothing");
     }
-    let way = format!("way {sampled_by}");
-    if !log.contains(&way) {
-        bail!("the samples are not from {way}");
+    let trigger = format!("trigger {sampled_by}");
+    if !log.contains(&trigger) {
+        bail!("the samples are not from {trigger}");
     }
     // --strict: a damaged line or an account that does not balance is an error.
     let folded = run::output(Command::new(fold).arg("--strict").arg(serial).arg(symbols))?;
@@ -132,7 +132,7 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
     }
     // With interrupts off only an NMI sees what runs.
     let blind = count_of("bare::checksum") == 0;
-    if blind != (sampled_by == "self") {
+    if blind != (sampled_by == "timer") {
         bail!("checksum (interrupts off) has {} samples, by {sampled_by}", count_of("bare::checksum"));
     }
     Ok(())

@@ -56,7 +56,7 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
 pub fn sweep(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let parts = context.parts()?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let folder = run::root().join("target/path/sweep");
     let found = sweep::entries(parts, &kernel, &folder);
     outcome.check("call tree and entry stubs", found.and_then(|failures| sweep::done(&failures)));

@@ -65,8 +65,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let folder = run::root().join("target/scenarios");
     std::fs::create_dir_all(&folder)?;
     // The second kernel takes the first one's place in cargo's folder: keep a copy of each.
-    let off = keep(&build::kernel(parts.way, "", &[])?, &folder.join("kernel-off"))?;
-    let on = keep(&build::kernel(parts.way, "profiling", &[])?, &folder.join("kernel-on"))?;
+    let off = keep(&build::kernel(parts.toolchain, "", &[])?, &folder.join("kernel-off"))?;
+    let on = keep(&build::kernel(parts.toolchain, "profiling", &[])?, &folder.join("kernel-on"))?;
     let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
     for scenario in all()?.into_iter().filter(is_wanted) {
         let result = run_one(&scenario, parts, [&on, &off], &folder.join(&scenario.name), "");
@@ -83,16 +83,16 @@ pub fn toolchains(context: &mut Context) -> Result<Outcome> {
     let parts = context.parts()?;
     for choice in [Choice::Installed, Choice::Rustup, Choice::Distro] {
         let name = choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let way = match toolchain::find(toolchain::KERNEL, choice, install) {
-            Ok(way) => way,
+        let trigger = match toolchain::find(toolchain::KERNEL, choice, install) {
+            Ok(trigger) => trigger,
             Err(error) => {
                 outcome.skipped.push(format!("{name}: {error:#}"));
                 continue;
             }
         };
         let folder = run::root().join("target/scenarios").join(format!("toolchain-{name}"));
-        let result =
-            build::kernel(way, "profiling", &[]).and_then(|kernel| run_one(&boot, parts, [&kernel; 2], &folder, ""));
+        let result = build::kernel(trigger, "profiling", &[])
+            .and_then(|kernel| run_one(&boot, parts, [&kernel; 2], &folder, ""));
         outcome.check(&name, result);
     }
     Ok(outcome)

@@ -44,7 +44,7 @@ pub const REDOX: Target = Target { triple: "x86_64-unknown-redox", build_std: "s
 
 /// The way that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Toolchain {
     /// The toolchain in use has the target.
     Toolchain,
     /// Debian's cargo and rustc build the library.
@@ -73,7 +73,7 @@ fn add_by_rustup(target: Target, install: Install) -> Result<()> {
 ///
 /// # Errors
 /// If none works; the message says what each lacked.
-pub fn find(target: Target, choice: Choice, install: Install) -> Result<Way> {
+pub fn find(target: Target, choice: Choice, install: Install) -> Result<Toolchain> {
     let say = |text: &str| eprintln!("toolchain: {}: {text}", target.triple);
     let has = installed(target);
     match choice {
@@ -82,37 +82,37 @@ pub fn find(target: Target, choice: Choice, install: Install) -> Result<Way> {
         }
         Choice::Auto | Choice::Installed if has => {
             say("installed in the toolchain in use");
-            Ok(Way::Toolchain)
+            Ok(Toolchain::Toolchain)
         }
         Choice::Rustup => {
             add_by_rustup(target, install).context("--toolchain rustup")?;
             say("added by rustup");
-            Ok(Way::Toolchain)
+            Ok(Toolchain::Toolchain)
         }
         Choice::Distro => {
             prepare_distro(install)?;
             say("Debian's rustc builds the library from source, as asked for");
-            Ok(Way::Distro)
+            Ok(Toolchain::Distro)
         }
         _ => match add_by_rustup(target, install) {
             Ok(()) => {
                 say("was not installed, added by rustup");
-                Ok(Way::Toolchain)
+                Ok(Toolchain::Toolchain)
             }
             Err(rustup) => {
                 prepare_distro(install).with_context(|| format!("rustup cannot add {}: {rustup:#}", target.triple))?;
                 say("not installed and rustup cannot add it: Debian's rustc builds the library from source");
-                Ok(Way::Distro)
+                Ok(Toolchain::Distro)
             }
         },
     }
 }
 
 /// A cargo command that compiles for `target` in this way; the verb's arguments are to be added.
-pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
-    let mut command = match way {
-        Way::Toolchain => Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
-        Way::Distro => {
+pub fn cargo(toolchain: Toolchain, verb: &str, target: Target) -> Result<Command> {
+    let mut command = match toolchain {
+        Toolchain::Toolchain => Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
+        Toolchain::Distro => {
             let mut command = Command::new("/usr/bin/cargo");
             command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTUP_TOOLCHAIN");
             if target.triple == KERNEL.triple {
@@ -122,12 +122,12 @@ pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
         }
     };
     command.arg(verb).args(["--target", target.triple]).current_dir(run::root());
-    if way == Way::Distro {
+    if toolchain == Toolchain::Distro {
         command.args(["-Z", &format!("build-std={}", target.build_std)]);
         if target.triple == KERNEL.triple {
             command.arg("-Zbuild-std-features=compiler-builtins-mem");
         }
-        command.env("CARGO_TARGET_DIR", target_folder(&run::root(), way));
+        command.env("CARGO_TARGET_DIR", target_folder(&run::root(), toolchain));
     }
     // Set by `cargo xtask` for its own build; it must not leak into others.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
@@ -135,10 +135,10 @@ pub fn cargo(way: Way, verb: &str, target: Target) -> Result<Command> {
 }
 
 /// Where cargo puts what it compiles in this way, in a checkout: two compilers do not share a folder.
-pub fn target_folder(tree: &Path, way: Way) -> PathBuf {
-    match way {
-        Way::Toolchain => tree.join("target"),
-        Way::Distro => tree.join("target/distro"),
+pub fn target_folder(tree: &Path, toolchain: Toolchain) -> PathBuf {
+    match toolchain {
+        Toolchain::Toolchain => tree.join("target"),
+        Toolchain::Distro => tree.join("target/distro"),
     }
 }
 
@@ -146,8 +146,8 @@ pub fn target_folder(tree: &Path, way: Way) -> PathBuf {
 ///
 /// # Errors
 /// If rustc does not say where it lives.
-pub fn without_paths(way: Way, tree: &Path) -> Result<Vec<String>> {
-    let rustc = if way == Way::Distro { "/usr/bin/rustc" } else { "rustc" };
+pub fn without_paths(toolchain: Toolchain, tree: &Path) -> Result<Vec<String>> {
+    let rustc = if toolchain == Toolchain::Distro { "/usr/bin/rustc" } else { "rustc" };
     let sysroot = run::output(Command::new(rustc).args(["--print", "sysroot"]))?;
     let version = run::output(Command::new(rustc).arg("-vV"))?;
     let hash = version.lines().find_map(|line| line.strip_prefix("commit-hash: ")).unwrap_or("unknown");

@@ -22,17 +22,29 @@ pub fn aliasing(parts: &Parts, folder: &Path) -> Result<(bool, String)> {
 /// Fixed gaps (of a CPU's own timer: the turns that CPUs take make all others vary a little), and the same with random ones.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
-    for (gaps, begins) in [("random", "none found"), ("fixed", "FOUND")] {
-        let folder = output.join(format!("gaps-{gaps}"));
+    for (interval, begins) in [("random", "none found"), ("fixed", "FOUND")] {
+        let folder = output.join(format!("interval-{interval}"));
         let (hz, to) = (HZ.to_string(), folder.display().to_string());
-        let line =
-            ["truth", "--repeatable", "--hz", &hz, "--way", "self", "--gaps", gaps, "--workload", "truth", "-o", &to];
+        let line = [
+            "truth",
+            "--repeatable",
+            "--hz",
+            &hz,
+            "--trigger",
+            "timer",
+            "--interval",
+            interval,
+            "--workload",
+            "truth",
+            "-o",
+            &to,
+        ];
         let line = [&line[..], &["--ring-words", "4194304", "--drain-after"]].concat();
         profile::of_kernel(&profile::Line::try_parse_from(line)?.profile, parts, kernel)?;
         let (passed, said) = aliasing(parts, &folder)?;
-        println!("\n{gaps} gaps: {said}");
-        if passed != (gaps == "random") || !said.starts_with(begins) {
-            wrong.push(format!("{gaps} gaps: kprof-fold info --strict said: {said}"));
+        println!("\n{interval} intervals: {said}");
+        if passed != (interval == "random") || !said.starts_with(begins) {
+            wrong.push(format!("{interval} intervals: kprof-fold info --strict said: {said}"));
         }
     }
     Ok(wrong)

@@ -37,14 +37,14 @@ pub fn of_file(case: &Case, folder: &Path) -> Result<Vec<String>> {
             wrong.push(format!("{}: {rate:.1} ticks/s instead of {HZ}", case.title));
         }
     }
-    let merged: u64 = text
+    let coalesced: u64 = text
         .lines()
         .filter(|line| line.starts_with("# account "))
-        .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("merged=")?.parse::<u64>().ok()))
+        .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("coalesced=")?.parse::<u64>().ok()))
         .sum();
-    println!("merged: {merged}");
-    if case.accel == "icount" && merged > 0 {
-        wrong.push(format!("{}: {merged} ticks merged", case.title));
+    println!("coalesced: {coalesced}");
+    if case.accel == "icount" && coalesced > 0 {
+        wrong.push(format!("{}: {coalesced} ticks coalesced", case.title));
     }
     Ok(wrong)
 }

@@ -1,4 +1,4 @@
-//! System calls, page faults, interrupts and idle time against a count, by the way `nmi`.
+//! System calls, page faults, interrupts and idle time against a count, by the trigger `nmi`.
 //!
 //! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round by the instruction clock where
 //! nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Entries begin with the first
@@ -16,7 +16,7 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::{profile, run};
 
-const CONTEXT: &str = "truth-entries";
+const TASK: &str = "truth-entries";
 const TITLE: &str = "nmi, entries";
 /// The places whose shares are claimed.
 pub const PLACES: [&str; 4] = ["user", "[syscall]", "[exception-14]", "[interrupt-240]"];
@@ -30,7 +30,7 @@ const IDLE_SLACK: f64 = 0.01;
 /// Samples by place.
 pub type Samples = BTreeMap<&'static str, u64>;
 
-/// Runs the way `nmi` and prints its table.
+/// Runs the trigger `nmi` and prints its table.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<String, Counted>) -> Result<Vec<String>> {
     let counted = counted.get("e").context("mix e was not counted")?;
     let whole = counted.values().sum::<u64>() as f64;
@@ -63,17 +63,17 @@ pub fn hz_of(round: f64) -> u64 {
 
 /// A profile of the program.
 pub fn profile_of(
-    way: &str,
-    keep: &str,
+    trigger: &str,
+    include: &str,
     hz: u64,
     seed: u64,
     parts: &Parts,
     kernel: &Kernel,
     output: &Path,
 ) -> Result<PathBuf> {
-    let folder = output.join(format!("entries-{way}-{seed}"));
+    let folder = output.join(format!("entries-{trigger}-{seed}"));
     let (hz, seed, to) = (hz.to_string(), seed.to_string(), folder.display().to_string());
-    let line = ["truth", "--repeatable", "--hz", &hz, "--way", way, "--seed", &seed, "--keep", keep];
+    let line = ["truth", "--repeatable", "--hz", &hz, "--trigger", trigger, "--seed", &seed, "--include", include];
     let more = ["--workload", "truth-entries", "--ring-words", "4194304", "--drain-after", "-o", &to];
     profile::of_kernel(&profile::Line::try_parse_from([&line[..], &more].concat())?.profile, parts, kernel)?;
     Ok(folder)
@@ -111,7 +111,7 @@ pub fn bound(truth: f64, all: u64, z: f64) -> f64 {
 /// The program's samples by the innermost entry; those of other places, the timer's above all, are left out.
 pub fn samples(parts: &Parts, folder: &Path) -> Result<Samples> {
     let mut fold = Command::new(&parts.fold);
-    fold.args(["folded", "--quiet", "--user", "--context", CONTEXT]);
+    fold.args(["folded", "--quiet", "--user", "--task", TASK]);
     let folded = run::output(fold.arg(folder.join("profiling.txt")).arg(folder.join("syms.txt")))?;
     let mut samples = Samples::new();
     for line in folded.lines() {

@@ -96,7 +96,7 @@ pub fn judge(
         }
     }
     wrong.extend(clock::of_file(case, folder)?);
-    if case.way == "ipi" || case.way == "self" {
+    if case.trigger == "ipi" || case.trigger == "timer" {
         wrong.extend(off_time_at_one_place(case, folder)?);
     }
     Ok(wrong)

@@ -31,10 +31,10 @@ use crate::tools::Install;
 
 /// Compares profiles with work whose true distribution was counted.
 #[derive(Args)]
-#[command(after_help = "Example: a short look, one seed for each way
+#[command(after_help = "Example: a short look, one seed for each trigger
   cargo xtask truth --seeds 1")]
 pub struct Arguments {
-    /// Seeds 1 to this for the way nmi; of these up to five for published; the other ways are run with one
+    /// Seeds 1 to this for the trigger nmi; of these up to five for published; the other ways are run with one
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
     /// The output folder
@@ -51,7 +51,7 @@ const TCG_HZ: u64 = 5_000;
 /// One profile to be judged.
 struct Case {
     title: String,
-    way: &'static str,
+    trigger: &'static str,
     accel: &'static str,
     seed: u64,
     workload: &'static str,
@@ -78,25 +78,31 @@ const PARTS: [(&str, &str); 6] = [
 /// If a share is outside of its bound, or anything on the way fails.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
-    let kernel = build::kernel(parts.way, "profiling", &[])?;
+    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let counted = count(&parts, &kernel, &arguments.output, "")?;
     let everything: fn(&str) -> bool = |_| true;
     let mut cases: Vec<Case> = (1..=arguments.seeds)
         .map(|seed| Case {
             title: format!("nmi, instructions, seed {seed}"),
-            way: "nmi",
+            trigger: "nmi",
             accel: "icount",
             seed,
             workload: "truth",
             claims: everything,
         })
         .collect();
-    let one =
-        |title: &str, way, accel, workload, claims| Case { title: title.into(), way, accel, seed: 1, workload, claims };
+    let one = |title: &str, trigger, accel, workload, claims| Case {
+        title: title.into(),
+        trigger,
+        accel,
+        seed: 1,
+        workload,
+        claims,
+    };
     cases.push(one("nmi, instructions, two CPUs with a mix each", "nmi", "icount", "truth-two", everything));
     // Interrupts are off in the handler of an interrupt: its time appears where it returns to.
     cases.push(one("ipi, instructions", "ipi", "icount", "truth", |name| !name.starts_with('[')));
-    cases.push(one("self, instructions", "self", "icount", "truth", |name| !name.starts_with('[')));
+    cases.push(one("timer, instructions", "timer", "icount", "truth", |name| !name.starts_with('[')));
     // Samples land on the first instruction of a translation block, and time is not instructions: a function of one block
     // gets its caller's time or none, and what QEMU emulates slowly gets more. Loops of many like blocks come out.
     cases.push(one("nmi, a thread per CPU", "nmi", "tcg", "truth-loops", |name| name.starts_with("blocks_of_20")));
@@ -167,7 +173,7 @@ fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Res
     // More than the host can take would only merge.
     let hz = if case.accel == "tcg" { TCG_HZ } else { HZ };
     let (seed, hz, to) = (case.seed.to_string(), hz.to_string(), folder.display().to_string());
-    let mut line = vec!["truth", "--way", case.way, "--accel", case.accel, "--seed", &seed, "--hz", &hz];
+    let mut line = vec!["truth", "--trigger", case.trigger, "--accel", case.accel, "--seed", &seed, "--hz", &hz];
     line.extend(["--workload", case.workload, "--ring-words", "4194304", "--drain-after", "-o", &to]);
     if case.accel == "icount" {
         line.push("--repeatable");

@@ -1,4 +1,4 @@
-//! The way `published`: shares per entry, an entry being from where it is published to where the next place is.
+//! The trigger `published`: shares per entry, an entry being from where it is published to where the next place is.
 //!
 //! In: the kernel's count of just that (`test-kernel/src/profiling/places.rs`) in a run in which nobody samples, then
 //! profiles of the same work. The runs that are sampled count too: both do the same, instruction by instruction. Idle time:
@@ -18,12 +18,12 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 
 /// Profiles of the way, at most.
-const MOST_SEEDS: u64 = 5;
+const MAX_SEEDS: u64 = 5;
 /// Instructions of one entry and exit that stand at what was there before: the stub, up to where it is published, and from
 /// where the next place is to the end of the stub.
-const MOST_BEFORE_AND_AFTER: f64 = 80.0;
+const MAX_BEFORE_AND_AFTER: f64 = 80.0;
 /// Instructions that publishing takes, at one entry and its exit together.
-const MOST_COST: f64 = 60.0;
+const MAX_COST: f64 = 60.0;
 /// Interrupts in a round of the program.
 const INTERRUPTS: f64 = 5.0;
 /// What is published in a round: five system calls, a page fault, the interrupts.
@@ -90,12 +90,13 @@ pub fn run(
     unpublished: &BTreeMap<String, Counted>,
     seeds: u64,
 ) -> Result<Vec<String>> {
-    let truth = Places::read(&log_of(parts, kernel, &output.join("places"), "scenario=truth-places way=published")?)?;
-    let from_stub = count(parts, kernel, output, "way=published")?;
+    let truth =
+        Places::read(&log_of(parts, kernel, &output.join("places"), "scenario=truth-places trigger=published")?)?;
+    let from_stub = count(parts, kernel, output, "trigger=published")?;
     let (Some(from_stub), Some(unpublished)) = (from_stub.get("e"), unpublished.get("e")) else {
         bail!("mix e was not counted")
     };
-    let seeds = seeds.min(MOST_SEEDS);
+    let seeds = seeds.min(MAX_SEEDS);
     let tables = if seeds > 1 { seeds as usize + 1 } else { 1 };
     let z = z(tables * PLACES.len() + seeds as usize * IDLE_CPUS);
     let hz = entries::hz_of(truth.whole()? / truth.rounds()?);
@@ -165,9 +166,9 @@ fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Resu
     let of_interrupts = stub(from_stub, "[interrupt-240]") - places.without_counting("[interrupt-240]")? / rounds;
     let cost = (whole - unpublished.values().sum::<u64>() as f64) / ENTRIES;
     let limits = [
-        ("of an entry from user code stand at user code", user, MOST_BEFORE_AND_AFTER),
-        ("of an interrupt stand at what it interrupted", of_interrupts / INTERRUPTS, MOST_BEFORE_AND_AFTER),
-        ("are what publishing takes", cost, MOST_COST),
+        ("of an entry from user code stand at user code", user, MAX_BEFORE_AND_AFTER),
+        ("of an interrupt stand at what it interrupted", of_interrupts / INTERRUPTS, MAX_BEFORE_AND_AFTER),
+        ("are what publishing takes", cost, MAX_COST),
     ];
     println!("\ninstructions  at most  verdict    of one entry and its exit together");
     let judged = limits.map(|(what, instructions, most)| {

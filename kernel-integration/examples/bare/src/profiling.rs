@@ -3,7 +3,7 @@
 use crate::{Log, kmain, machine};
 use core::fmt::Write;
 use core::{mem::MaybeUninit, ops::Range};
-use kprof::{Config, Context, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profiler, Setup, Way};
+use kprof::{Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profiler, Setup, Task, Trigger};
 use spin::Once;
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
@@ -30,8 +30,8 @@ unsafe impl Kernel for Port {
         machine::entry_code().contains(&address)
     }
 
-    fn context(&self) -> Context {
-        Context { id: 1, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 1, idle: false }
     }
 
     fn sleep_ns(&self, ns: u64) {
@@ -44,11 +44,11 @@ pub fn init(has_second: bool) {
     static SLOTS: [CpuSlot; machine::MAX_CPUS] = [const { CpuSlot::new() }; machine::MAX_CPUS];
     static mut META: [MaybeUninit<u64>; 1024] = [MaybeUninit::uninit(); 1024];
     static ANCHOR: Once<[(&str, u64); 1]> = Once::new();
-    let (way, sampler_cpu) = if has_second { (Way::Nmi, Some(0)) } else { (Way::Own, None) };
+    let (trigger, sampler_cpu) = if has_second { (Trigger::Nmi, Some(0)) } else { (Trigger::Timer, None) };
     let text = (&raw const machine::text_start as u64, &raw const machine::text_end as u64);
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
     let tsc_hz = machine::CLOCK.wait().tsc_hz;
-    let config = Config { way, sampler_cpu, tsc_hz, text, load: text.0, anchors, running: true, ..Config::new() };
+    let config = Config { trigger, sampler_cpu, tsc_hz, text, load: text.0, anchors, running: true, ..Config::new() };
     // SAFETY: this function runs once; nobody else names it.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
     if let Err(error) = PROFILER.init(|| Setup { slots: &SLOTS[..1 + usize::from(has_second)], meta, config }) {
@@ -67,5 +67,5 @@ pub fn register(cpu: usize) {
     if let Err(error) = PROFILER.register(cpu, || unsafe { (&raw mut RING).as_mut_unchecked() }) {
         let _ = writeln!(Log, "bare: {error}");
     }
-    PROFILER.context_name(1, "kmain");
+    PROFILER.task_name(1, "kmain");
 }

@@ -25,7 +25,7 @@ use redox_check::{context, dtables};
 
 const USER_CS: usize = 0x2b;
 const INTERRUPTS_ON: usize = 1 << 9;
-const CONTEXT: u32 = 77;
+const TASK: u32 = 77;
 
 /// A sample: context, first address, callers.
 type Sample = (u64, u64, Vec<u64>);
@@ -49,7 +49,7 @@ fn samples(bytes: &[u8]) -> Vec<Sample> {
         .map(|item| match item {
             Item::Sample(sample) => {
                 let mut addresses = sample.stack.iter();
-                (sample.context, addresses.next().unwrap(), addresses.collect())
+                (sample.task, addresses.next().unwrap(), addresses.collect())
             }
             other => panic!("{other:?}"),
         })
@@ -75,7 +75,7 @@ fn sampled(cpu: u32, state: &InterruptStack) -> Vec<Sample> {
     all
 }
 
-fn set_context(cpu: usize, id: u32) {
+fn set_task(cpu: usize, id: u32) {
     machine::on(cpu, || PercpuBlock::current().switch_internals.current_dbg_id.store(id, Ordering::SeqCst));
 }
 
@@ -109,7 +109,7 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
         "the sampler has no stream"
     );
 
-    set_context(0, CONTEXT);
+    set_task(0, TASK);
     IS_PROFILING.store(true, Ordering::SeqCst);
     // Stack of two frames: 0x600 in the text was called from 0x500, that from 0x400.
     let stack = aligned(64 * 1024);
@@ -124,12 +124,12 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     kernel.iret.rflags = INTERRUPTS_ON;
     kernel.iret.rsp = inner - 0x40;
     kernel.preserved.rbp = inner;
-    let expected = (u64::from(CONTEXT), (text + 0x600) as u64, vec![(text + 0x500) as u64, (text + 0x400) as u64]);
+    let expected = (u64::from(TASK), (text + 0x600) as u64, vec![(text + 0x500) as u64, (text + 0x400) as u64]);
     for sample in sampled(0, &kernel) {
         assert_eq!(sample, expected, "kernel code with interrupts on is a sample");
     }
     // CPU 1 comes later. Each is signalled by its APIC id.
-    set_context(1, CONTEXT);
+    set_task(1, TASK);
     machine::on(1, profiling::ready_for_profiling);
     assert_eq!(sampled(1, &kernel)[0], expected);
 
@@ -146,15 +146,15 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     check_idle(&kernel);
 
     // With CPU 2 ready too there are two pauses at each tick.
-    set_context(0, CONTEXT);
+    set_task(0, TASK);
     machine::on(2, profiling::ready_for_profiling);
     sampled(0, &kernel);
 
-    machine::until("200 gaps", || gaps().len() > 200);
+    machine::until("200 gaps", || intervals().len() > 200);
     IS_PROFILING.store(false, Ordering::SeqCst);
     machine::wait_for("cpu.2.interrupts");
     check_account();
-    check_gaps();
+    check_intervals();
     check_instants();
 }
 
@@ -210,11 +210,11 @@ fn check_user() {
     user.iret.rsp = inner - 16;
     user.preserved.rbp = inner;
     for sample in sampled(0, &user) {
-        assert_eq!(sample, (u64::from(CONTEXT), 0x11b3, vec![0x1304, 0x1030]));
+        assert_eq!(sample, (u64::from(TASK), 0x11b3, vec![0x1304, 0x1030]));
     }
     // Nothing mapped there: the sample stays, without callers.
     user.preserved.rbp = 0x9000;
-    assert_eq!(sampled(0, &user)[0], (u64::from(CONTEXT), 0x11b3, vec![]));
+    assert_eq!(sampled(0, &user)[0], (u64::from(TASK), 0x11b3, vec![]));
 }
 
 /// The five words that the processor pushes.
@@ -296,7 +296,7 @@ fn check_idle(kernel: &InterruptStack) {
     states().lock().unwrap().remove(&0);
     drain(0);
     for id in [context::idle_id(0), u32::MAX] {
-        set_context(0, id);
+        set_task(0, id);
         let before = machine::counter(0, "idle");
         states().lock().unwrap().insert(0, kernel.clone());
         machine::until("10 idle ticks", || machine::counter(0, "idle") >= before + 10);
@@ -314,7 +314,7 @@ fn check_account() {
             line.rsplit(' ').next().unwrap().parse().unwrap()
         };
         assert!(count("sent") > 10);
-        assert_eq!(count("sent"), count("taken") + count("merged"));
+        assert_eq!(count("sent"), count("taken") + count("coalesced"));
         let lost = count("lost-full") + count("lost-nested") + count("lost-torn");
         assert_eq!(count("taken"), count("user") + count("idle") + lost + count("recorded"));
         assert_eq!(count("recorded"), count("delivered") + count("in-ring"));
@@ -326,15 +326,15 @@ fn check_account() {
 }
 
 /// What the timer was started with for a gap between two ticks, and not for what was left of one.
-fn gaps() -> Vec<u32> {
+fn intervals() -> Vec<u32> {
     let mut counts = machine::TIMER_COUNTS.lock().unwrap().clone();
     counts.retain(|count| (100_000..1_400_000).contains(count) && *count != 1_200_000);
     counts
 }
 
 /// They vary around a millisecond and are never far above it.
-fn check_gaps() {
-    let mut counts = gaps();
+fn check_intervals() {
+    let mut counts = intervals();
     counts.sort_unstable();
     let spread = |part: usize| f64::from(counts[counts.len() * part / 100]);
     assert!(spread(90) > 1.2 * spread(10), "random: {} to {}", spread(10), spread(90));

@@ -58,7 +58,7 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     profiling::ready_for_profiling();
     let id = &PercpuBlock::current().switch_internals.current_dbg_id;
     id.store(4, Ordering::SeqCst);
-    control::context_is_current();
+    control::task_is_current();
     assert_eq!(id.load(Ordering::SeqCst), 1000, "the stand-in's current context");
     id.store(5, Ordering::SeqCst);
     let mut kernel = InterruptStack::default();
@@ -68,7 +68,7 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     states().lock().unwrap().insert(0, kernel);
     std::thread::spawn(|| machine::on(1, || profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))));
     machine::wait_for("timer");
-    control::name_context(5, "shell");
+    control::name_task(5, "shell");
 
     assert_eq!(write(1, "hz 0\n"), Err(Error::new(EINVAL)));
     assert!(state(1).lines().last().unwrap().starts_with("error line 1"), "{}", state(1));

@@ -11,9 +11,9 @@ pub struct Choice {
     /// Only these CPUs, such as 1,3
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpu: Vec<u32>,
-    /// Only contexts of this name (`*` for anything); may be repeated
+    /// Only tasks of this name (`*` for anything); may be repeated
     #[arg(long, value_name = "NAME")]
-    pub context: Vec<Pattern>,
+    pub task: Vec<Pattern>,
     /// Only from one time to another: seconds since the first sample, @seconds of the TSC clock, 0xTSC, a mark, start, end
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], allow_hyphen_values = true)]
     pub between: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Choice {
     /// File and line behind each name (they need an ELF file with DWARF)
     #[arg(long)]
     pub lines: bool,
-    /// A root frame for each context or CPU
+    /// A root frame for each task or CPU
     #[arg(long, value_enum, default_value = "none")]
     pub by: By,
 }
@@ -58,7 +58,7 @@ pub enum Beside {
     /// Lost samples
     Lost,
     /// Merged ticks
-    Merged,
+    Coalesced,
     /// Nothing
     None,
 }

@@ -41,8 +41,8 @@ pub struct Input {
     /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = crate::cli::values::image)]
     pub image: Vec<ImageFile>,
-    /// Symbols of the program that a context runs, for profiles that name no images (with --user); may be repeated
-    #[arg(long, value_name = "CONTEXT=FILE", value_parser = crate::cli::values::image)]
+    /// Symbols of the program that a task runs, for profiles that name no images (with --user); may be repeated
+    #[arg(long, value_name = "TASK=FILE", value_parser = crate::cli::values::image)]
     pub user_syms: Vec<ImageFile>,
     /// Fold although the symbols do not belong to the profile
     #[arg(long)]

@@ -50,14 +50,14 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             let (sample, from) = (events[*number], times[place]);
             let to = times.get(place + 1).map_or(f64::INFINITY, |next| next - GAP).min(from + period);
             let frames = &input.stacks[&sample.stack];
-            let context = &input.timeline.contexts[sample.context as usize];
-            // Some readers match an end to its begin by name. The context is the category: an argument would make every
-            // context's function one of its own to them.
+            let task = &input.timeline.tasks[sample.task as usize];
+            // Some readers match an end to its begin by name. The task is the category: an argument would make every
+            // task's function one of its own to them.
             let edges =
                 frames.iter().map(|frame| ("B", from, frame)).chain(frames.iter().rev().map(|frame| ("E", to, frame)));
             for (phase, ts, frame) in edges {
                 let name = input.frames.name(*frame);
-                event(json!({ "ph": phase, "pid": pid, "tid": tid, "ts": ts, "name": name, "cat": context }))?;
+                event(json!({ "ph": phase, "pid": pid, "tid": tid, "ts": ts, "name": name, "cat": task }))?;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! pprof's protocol buffer, gzipped, for `go tool pprof` and whatever reads the same. Stage: output.
 //!
 //! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping with
-//! its build id for the kernel and for each image; a sample for each stack, CPU and context, with its count.
+//! its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count.
 
 pub mod proto;
 
@@ -33,9 +33,9 @@ pub struct About<'a> {
     pub comment: Option<String>,
 }
 
-/// The order in which samples are to come: the same stack, CPU and context is one sample with its count.
+/// The order in which samples are to come: the same stack, CPU and task is one sample with its count.
 pub fn order(event: &Event) -> (u32, u32, u32) {
-    (event.stack, event.cpu, event.context)
+    (event.stack, event.cpu, event.task)
 }
 
 /// Writes the profile of samples that come in [`order`], piece by piece: messages one after the other are one message.
@@ -50,19 +50,19 @@ pub fn write(
 ) -> io::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
     let mut made = Made::new(symbols, about);
-    let (cpu_key, context_key) = (made.text("cpu"), made.text("context"));
+    let (cpu_key, task_key) = (made.text("cpu"), made.text("task"));
     let (mut words, mut bytes, mut location_id, mut known) = (Vec::new(), Vec::new(), Vec::new(), None);
     for same in timeline.events.chunk_by(|a, b| order(a) == order(b)) {
-        let (stack, cpu, context) = order(&same[0]);
+        let (stack, cpu, task) = order(&same[0]);
         if known.replace(stack) != Some(stack) {
             stacks.words(stack, &mut words);
             location_id = made.stack(&words, select.user);
         }
-        let context = made.text(&timeline.contexts[context as usize]);
+        let task = made.text(&timeline.tasks[task as usize]);
         let by_cpu = Label { key: cpu_key, num: i64::from(cpu), ..Label::default() };
-        let by_context = Label { key: context_key, str: context, ..Label::default() };
+        let by_task = Label { key: task_key, str: task, ..Label::default() };
         let value = vec![same.len() as i64];
-        let sample = Sample { location_id: location_id.clone(), value, label: vec![by_cpu, by_context] };
+        let sample = Sample { location_id: location_id.clone(), value, label: vec![by_cpu, by_task] };
         bytes.clear();
         Profile { sample: vec![sample], ..Profile::default() }.encode(&mut bytes).map_err(io::Error::other)?;
         gzip.write_all(&bytes)?;

@@ -1,14 +1,14 @@
 //! The unwinder on arrays: a machine of a few stacks and a piece of text, whose memory panics at every read outside.
 
-mod borders;
-mod edges;
+mod entry_frames;
+mod innermost_callers;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod single_step;
 mod wild;
 
-use super::{Before, MOST_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost};
-use crate::format::marker::{CutReason, Marker};
-use crate::kernel::{Border, Context, EntryFrame, Kernel, Registers};
+use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost};
+use crate::format::marker::{Marker, TruncationReason};
+use crate::kernel::{CallerEntryFrame, EntryFrame, Kernel, Registers, Task};
 use crate::ring::Sink;
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -29,7 +29,7 @@ pub(super) struct Machine {
     pub(super) text: Vec<u8>,
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
-    pub(super) border: Option<(u64, Border)>,
+    pub(super) border: Option<(u64, CallerEntryFrame)>,
     /// What it declares in place of its stacks.
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
@@ -84,17 +84,17 @@ impl Machine {
             text: Text::new((TEXT, TEXT + TEXT_BYTES as u64)),
             sink: Sink::over(&places),
             frames_left: self.depth - 1,
-            scan_left: MOST_SCANNED,
+            scan_left: MAX_SCANNED,
             stacks: Stacks::new(),
             user_frames: self.user_frames,
             in_interrupt: false,
         };
-        // The careful walk alone, then the plain beginning with the careful end: the same must come out.
+        // The slow path alone, then the plain beginning with the careful end: the same must come out.
         walk.run(at);
         assert!(!walk.sink.is_full(), "room for every walk");
-        let careful = (words(&places, walk.sink.words()), walk.in_interrupt);
+        let slow_path = (words(&places, walk.sink.words()), walk.in_interrupt);
         // Without guesses, with the right ones, which that has left, and with those of other rounds.
-        let before = Before::new();
+        let before = FrameCache::new();
         for turn in 0..if at.cs & 3 == 0 { 3 } else { 0 } {
             if turn == 2 {
                 let guesses = before.frames.each_ref().map(|frame| frame.load(Ordering::Relaxed));
@@ -104,23 +104,23 @@ impl Machine {
             }
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
-            walk.scan_left = MOST_SCANNED;
+            walk.scan_left = MAX_SCANNED;
             if self.plain_walk(&mut walk, at, &before) {
                 let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
-                assert_eq!(plain, careful, "plain and careful differ, turn {turn}");
+                assert_eq!(plain, slow_path, "plain and careful differ, turn {turn}");
             }
         }
-        careful
+        slow_path
     }
 
     /// The plain beginning with its end, as the handler has them; whether there is a plain beginning.
-    fn plain_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &Before) -> bool {
+    fn plain_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &FrameCache) -> bool {
         let room = walk.sink.contiguous(walk.frames_left);
         let text = TextCell::new();
         text.set(walk.text);
         let guess = |end: usize| before.after(end - room.as_ptr().addr());
         let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, guess) else { return false };
-        let from_user = run.stand.entry_from_user(self, run.heights);
+        let from_user = run.cursor.entry_from_user(self, run.bounds);
         let taken = (run.end - room.as_ptr().addr()) / 8;
         walk.sink.advance(taken);
         walk.frames_left -= taken;
@@ -133,7 +133,7 @@ impl Machine {
             }
             walk.in_interrupt = is_interrupt;
         } else {
-            walk.finish(run.stand, at.rsp);
+            walk.finish(run.cursor, at.rsp);
         }
         true
     }
@@ -157,8 +157,8 @@ unsafe impl Kernel for Machine {
         let ranges = self.stacks.iter().map(|(base, words)| *base..base + 8 * words.len() as u64);
         ranges.into_iter().find(|range| range.contains(&address))
     }
-    fn context(&self) -> Context {
-        Context { id: 0, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 0, idle: false }
     }
     fn read_user(&self, address: u64) -> Option<u64> {
         self.user.get(&address).copied()
@@ -169,7 +169,7 @@ unsafe impl Kernel for Machine {
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)
     }
-    fn border(&self, return_address: u64, _frame_pointer: u64) -> Option<Border> {
+    fn caller_entry_frame(&self, return_address: u64, _frame_pointer: u64) -> Option<CallerEntryFrame> {
         self.border.filter(|(address, _)| *address == return_address).map(|(_, border)| border)
     }
     fn sleep_ns(&self, _ns: u64) {}
@@ -201,8 +201,8 @@ pub(super) fn registers(rsp: u64, rbp: u64) -> Registers {
     Registers { rip: TEXT + 0x100, cs: 8, rflags: 0x202, rsp, rbp, rcx: 0 }
 }
 
-pub(super) fn cut(reason: CutReason) -> u64 {
-    Marker::Cut(Ok(reason)).encode()
+pub(super) fn cut(reason: TruncationReason) -> u64 {
+    Marker::Truncated(Ok(reason)).encode()
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
         let kept = 100.min(depth - 1);
         let mut expected: Vec<u64> = (0..kept as u64).map(|frame| TEXT + 8 * frame).collect();
         if kept < 100 {
-            expected.push(cut(CutReason::Depth));
+            expected.push(cut(TruncationReason::Depth));
         }
         assert_eq!(stack, expected, "depth {depth}");
     }
@@ -239,16 +239,16 @@ fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
 fn every_way_to_break_a_chain_is_told_apart() {
     let end = STACK + 64 * 8;
     let cases = [
-        (STACK + 160 + 4, CutReason::Alignment),
-        (STACK + 80, CutReason::Loop),
-        (STACK + 72, CutReason::Loop),
-        (STACK + 0x10_0000, CutReason::Range),
-        (end - 8, CutReason::Range),
-        (end, CutReason::Range),
-        (STACK - 8, CutReason::Range),
-        (0x8000_0000_0000_0000, CutReason::Range),
-        (u64::MAX - 7, CutReason::Range),
-        (0x1000, CutReason::Range),
+        (STACK + 160 + 4, TruncationReason::Alignment),
+        (STACK + 80, TruncationReason::Loop),
+        (STACK + 72, TruncationReason::Loop),
+        (STACK + 0x10_0000, TruncationReason::Range),
+        (end - 8, TruncationReason::Range),
+        (end, TruncationReason::Range),
+        (STACK - 8, TruncationReason::Range),
+        (0x8000_0000_0000_0000, TruncationReason::Range),
+        (u64::MAX - 7, TruncationReason::Range),
+        (0x1000, TruncationReason::Range),
     ];
     for (next, reason) in cases {
         let mut machine = Machine::new(64);
@@ -258,20 +258,20 @@ fn every_way_to_break_a_chain_is_told_apart() {
     }
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, 0xdead_beef);
-    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [cut(CutReason::NotText)]);
+    assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [cut(TruncationReason::NotText)]);
 }
 
 #[test]
 fn a_frame_pointer_below_the_stack_pointer_is_not_followed() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 16, 0, TEXT + 0x200);
-    assert_eq!(machine.walk(&registers(STACK + 80, STACK + 16)).0, [cut(CutReason::Loop)]);
+    assert_eq!(machine.walk(&registers(STACK + 80, STACK + 16)).0, [cut(TruncationReason::Loop)]);
 }
 
 #[test]
 fn a_stack_pointer_outside_of_all_stacks_is_not_followed() {
     let machine = Machine::new(64);
-    assert_eq!(machine.walk(&registers(0x1000, STACK + 16)).0, [cut(CutReason::Range)]);
+    assert_eq!(machine.walk(&registers(0x1000, STACK + 16)).0, [cut(TruncationReason::Range)]);
 }
 
 #[test]
@@ -284,5 +284,5 @@ fn the_chain_may_go_to_another_stack_but_not_round_and_round() {
     assert_eq!(machine.walk(&registers(STACK + 16, STACK + 80)).0, [TEXT + 0x200, TEXT + 0x300]);
     machine.frame(other + 80, STACK + 80, TEXT + 0x300);
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, cut(CutReason::Loop)]);
+    assert_eq!(stack, [TEXT + 0x200, TEXT + 0x300, cut(TruncationReason::Loop)]);
 }

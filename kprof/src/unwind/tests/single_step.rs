@@ -142,8 +142,8 @@ unsafe impl Kernel for Host {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 0, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 0, idle: false }
     }
     fn sleep_ns(&self, _ns: u64) {}
 }
@@ -152,9 +152,9 @@ fn text() -> (u64, u64) {
     (&raw const kprof_step_start as u64, &raw const kprof_step_end as u64)
 }
 
-extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc::c_void) {
     // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO.
-    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let registers = unsafe { &(*task.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |index: i32| registers[index as usize] as u64;
     let at = Registers {
         rip: register(libc::REG_RIP),
@@ -195,7 +195,7 @@ impl Steps {
             text: Text::new(text()),
             sink: Sink::over(&places),
             frames_left: 63,
-            scan_left: MOST_SCANNED,
+            scan_left: MAX_SCANNED,
             stacks: Stacks::new(),
             user_frames: false,
             in_interrupt: false,

@@ -6,12 +6,12 @@
 
 use super::*;
 use crate::format::marker::MARKER_PAGE;
-use crate::gaps::Gaps;
+use crate::intervals::Intervals;
 use proptest::prelude::*;
 
 const OTHER: u64 = STACK + 0x10_0000;
 
-struct Dice(Gaps);
+struct Dice(Intervals);
 
 impl Dice {
     /// A number below `limit`.
@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn a_wild_chain_ends_inside_its_bounds(seed in any::<u64>()) {
-        let mut dice = Dice(Gaps::new(seed));
+        let mut dice = Dice(Intervals::new(seed));
         let machine = dice.machine();
         for _ in 0..8 {
             let at = dice.registers();
@@ -70,7 +70,7 @@ proptest! {
             // Two words for each frame, a few to look at edges and borders, all twice: nothing is read without end.
             prop_assert!(core::mem::take(&mut *machine.read.lock().unwrap()).len() <= 30 * (machine.depth + 10));
             // A cut is the last word.
-            let cut = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Cut(_))));
+            let cut = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Truncated(_))));
             prop_assert!(cut.is_none_or(|at| at + 1 == stack.len()));
             // Every address in front of user code is text.
             let kernel = stack.iter().take_while(|word| **word != Marker::User.encode());
@@ -85,7 +85,7 @@ proptest! {
 #[cfg_attr(miri, ignore = "needs thousands of walks; the ones above are enough for Miri")]
 fn the_dice_reach_every_stop_reason_and_every_border() {
     let mut seen = HashMap::new();
-    let mut dice = Dice(Gaps::new(1));
+    let mut dice = Dice(Intervals::new(1));
     for _ in 0..3_000 {
         let (machine, at) = (dice.machine(), dice.registers());
         let (stack, _) = machine.walk(&Registers { rsp: STACK, rbp: STACK + 8 * dice.below(60), cs: 8, ..at });
@@ -93,7 +93,7 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
             *seen.entry(*word & !0xff | *word & if *word >> 8 & 15 == 4 { 0xff } else { 0 }).or_insert(0) += 1;
         }
     }
-    let mut expected: Vec<u64> = CutReason::ALL.into_iter().map(cut).collect();
+    let mut expected: Vec<u64> = TruncationReason::ALL.into_iter().map(cut).collect();
     expected.extend([Marker::Interrupt(0), Marker::Exception(0), Marker::Syscall, Marker::User].map(Marker::encode));
     expected.push(Marker::Candidate.encode());
     for marker in expected {
@@ -121,7 +121,7 @@ fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
             machine.frame(STACK + 80, 0, TEXT + 0x200);
             machine.lie = Some(lie.clone());
             let (stack, _) = machine.walk(&registers(STACK + 16, rbp));
-            assert_eq!(stack, [cut(CutReason::Range)], "{lie:x?}, {rbp:#x}");
+            assert_eq!(stack, [cut(TruncationReason::Range)], "{lie:x?}, {rbp:#x}");
             assert!(machine.read.lock().unwrap().is_empty());
         }
     }

@@ -16,7 +16,7 @@ use crate::run;
 /// Where the profile says that the image runs.
 const LOAD: u64 = 0xffff_ffff_8000_0000;
 /// The least size of the image.
-pub const LEAST_BYTES: u64 = 20_000_000;
+pub const MIN_BYTES: u64 = 20_000_000;
 /// Samples in the profile.
 pub const SAMPLES: u64 = 100_000;
 /// Generated functions.
@@ -48,7 +48,7 @@ pub fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
         std::fs::write(&profile, samples(&image)?)?;
     }
     let bytes = std::fs::metadata(&image)?.len();
-    ensure!(bytes >= LEAST_BYTES, "{} has {bytes} bytes only", image.display());
+    ensure!(bytes >= MIN_BYTES, "{} has {bytes} bytes only", image.display());
     Ok((image, profile))
 }
 

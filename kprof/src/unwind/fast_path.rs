@@ -2,10 +2,10 @@
 //! instructions.
 //!
 //! In: registers or a judged frame pointer, and places in the ring. Out: return addresses in these places, and where
-//! the plain part ended. Context: NMI. Everything that is not plain is left to the careful walk, which starts where
+//! the plain part ended. Runs in: NMI. Everything that is not plain is left to the slow path, which starts where
 //! this stopped and finds the reason: nothing here decides anything but "go on".
 
-use super::border::is_unmarked_entry;
+use super::entry_frame::is_unmarked_entry;
 use super::stacks::bound;
 use super::user::{is_user, user_word};
 use super::words::{FIRST_ENTRY, SYSCALL};
@@ -26,11 +26,11 @@ pub(crate) struct Run {
     /// The address behind the last place that was filled.
     pub(crate) end: usize,
     /// Where it ended.
-    pub(crate) stand: Stand,
+    pub(crate) cursor: Cursor,
     /// The word that ended it: a saved rbp, or one in the place of a return address.
     last: u64,
     /// Its stack.
-    pub(crate) heights: Heights,
+    pub(crate) bounds: StackBounds,
 }
 
 impl Run {
@@ -44,9 +44,9 @@ impl Run {
 /// Where a run ended: the address of its last good frame; bit 0 is set if that one's return address was taken, so that
 /// only its saved rbp is left to judge.
 #[derive(Clone, Copy)]
-pub(crate) struct Stand(u64);
+pub(crate) struct Cursor(u64);
 
-impl Stand {
+impl Cursor {
     /// The frame to go on with and what it must not lie below.
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
@@ -59,13 +59,13 @@ impl Stand {
     /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
     /// instruction, and whether it was an interrupt or exception. Most samples end so.
     #[inline(always)]
-    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, heights: Heights) -> Option<(u64, u64, bool)> {
+    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, bounds: StackBounds) -> Option<(u64, u64, bool)> {
         let frame = self.0;
         // The two words of the frame, the five of the hardware's above.
-        if frame & 1 == 1 || heights.end().wrapping_sub(frame) < 8 * 7 {
+        if frame & 1 == 1 || bounds.end().wrapping_sub(frame) < 8 * 7 {
             return None;
         }
-        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `heights` knows, which has
+        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `bounds` knows, which has
         // five more words above the frame's two.
         let [marker, rip, cs] = [8, 16, 24].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
@@ -79,14 +79,14 @@ impl Stand {
 /// range, or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the
 /// next frame is good if and only if it is higher than the one before.
 #[derive(Clone, Copy)]
-pub(crate) struct Heights {
+pub(crate) struct StackBounds {
     origin: u64,
 }
 
 /// No frame of a stack of up to 16 GiB is lower.
 const LOWEST: u64 = !0 << 31;
 
-impl Heights {
+impl StackBounds {
     #[inline(always)]
     fn of(range: &Range<u64>) -> Self {
         Self { origin: !bound(range) }
@@ -119,7 +119,7 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
         return None;
     }
     let range = kernel.stack_range(at.rsp)?;
-    let heights = Heights::of(&range);
+    let bounds = StackBounds::of(&range);
     // rbp must be good, and not below rsp. Loads between the conditions keep them apart, so that each is one branch.
     if at.rbp < at.rsp {
         return None;
@@ -129,12 +129,12 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
         return None;
     }
     let bytes = text.bytes();
-    if heights.height(at.rbp) < LOWEST {
+    if bounds.height(at.rbp) < LOWEST {
         return None;
     }
     // SAFETY: rsp is not below the range and not above rbp, which is at least 16 bytes below its end.
     let word = unsafe { memory.stack_unaligned(at.rsp) };
-    // In a prologue or epilogue, perhaps: the careful walk looks closer.
+    // In a prologue or epilogue, perhaps: the slow path looks closer.
     if word == at.rbp {
         return None;
     }
@@ -143,7 +143,7 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
         return None;
     }
     // SAFETY: rbp is aligned, not below the range, and at least 16 bytes below its end.
-    Some(unsafe { run_from(kernel, memory, at.rbp, heights, text, places, |end| Some(guess(end))) })
+    Some(unsafe { run_from(kernel, memory, at.rbp, bounds, text, places, |end| Some(guess(end))) })
 }
 
 /// Goes on from a frame.
@@ -161,7 +161,9 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
 ) -> Run {
     // SAFETY: the caller's promise: so both words of the frame are aligned words of the range.
     unsafe {
-        run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, Heights::of(range), text, places.as_chunks().0, |_| None)
+        run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, StackBounds::of(range), text, places.as_chunks().0, |_| {
+            None
+        })
     }
 }
 
@@ -170,14 +172,14 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
 /// Each frame is found in the one before, so the processor waits for one load after the other. Outer frames are mostly
 /// those of the walk before. Where one is, its address is taken from here, which is the same number, but known at once:
 /// by the processor's own guess of the comparison, the next round's loads begin beside this one's.
-pub(crate) struct Before {
+pub(crate) struct FrameCache {
     pub(super) frames: [AtomicU64; GUESSES],
 }
 
 const GUESSES: usize = 4;
 const ROUND_BYTES_SHIFT: u32 = (8 * ROUND).ilog2();
 
-impl Before {
+impl FrameCache {
     pub(crate) const fn new() -> Self {
         Self { frames: [const { AtomicU64::new(0) }; GUESSES] }
     }
@@ -194,18 +196,18 @@ impl Before {
 /// The loop: ten instructions a frame, and some ten a round.
 ///
 /// # Safety
-/// Both words of `frame` are aligned words of the declared stack range that `heights` are of.
+/// Both words of `frame` are aligned words of the declared stack range that `bounds` are of.
 #[inline(always)]
 unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
     kernel: &K,
     memory: M,
     mut frame: u64,
-    heights: Heights,
+    bounds: StackBounds,
     text: Text,
     rounds: &[[AtomicU64; R]],
     guess: impl Fn(usize) -> Option<&'g AtomicU64>,
 ) -> Run {
-    let mut height = heights.height(frame);
+    let mut height = bounds.height(frame);
     // The end is said by its address: a count would take another register.
     let address_of = |place: &AtomicU64| ptr::from_ref(place).addr();
     let mut end = rounds.as_ptr().addr();
@@ -219,12 +221,12 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             if !text.contains(address) || is_unmarked_entry(kernel, address) {
                 // SAFETY: as above. Read again: to keep it would take another register.
                 let last = unsafe { memory.stack(frame.wrapping_add(8)) };
-                return Run { end: address_of(place), stand: Stand(frame), last, heights };
+                return Run { end: address_of(place), cursor: Cursor(frame), last, bounds };
             }
-            let next_height = heights.height(next);
+            let next_height = bounds.height(next);
             if next_height <= height {
                 let end = address_of(place).wrapping_add(size_of_val(place));
-                return Run { end, stand: Stand(frame | 1), last: next, heights };
+                return Run { end, cursor: Cursor(frame | 1), last: next, bounds };
             }
             (frame, height) = (next, next_height);
         }
@@ -233,11 +235,11 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             if guess.load(Ordering::Relaxed) == frame {
                 // Only this CPU's handler writes it: still the same number.
                 frame = guess.load(Ordering::Relaxed);
-                height = heights.height(frame);
+                height = bounds.height(frame);
             } else {
                 guess.store(frame, Ordering::Relaxed);
             }
         }
     }
-    Run { end, stand: Stand(frame), last: frame, heights }
+    Run { end, cursor: Cursor(frame), last: frame, bounds }
 }

@@ -79,7 +79,7 @@ fn a_hardware_frame_that_leaves_its_stack_is_not_read() {
         machine.frame(STACK + 80, frame, TEXT + 0x200);
         machine.frame(frame, 0, INTERRUPT);
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, cut(CutReason::Range)]);
+        assert_eq!(stack, [TEXT + 0x200, INTERRUPT, cut(TruncationReason::Range)]);
     }
 }
 
@@ -110,7 +110,7 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
     machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
-    let border = Border { marker: Marker::Syscall, rip_at: STACK + 240, rbp: 5 };
+    let border = CallerEntryFrame { marker: Marker::Syscall, rip_at: STACK + 240, rbp: 5 };
     machine.border = Some((TEXT + 0x520, border));
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
     assert_eq!(stack, [TEXT + 0x520, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
@@ -134,7 +134,7 @@ fn user_chains_of_every_badness_end_quietly() {
 const FORGED: [u64; 8] = [
     Marker::Syscall.encode(),
     Marker::Candidate.encode(),
-    Marker::Cut(Ok(CutReason::Loop)).encode(),
+    Marker::Truncated(Ok(TruncationReason::Loop)).encode(),
     Marker::User.encode(),
     crate::format::marker::PUBLISHED_LEAF,
     TEXT + 0x100,
@@ -154,8 +154,10 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
         assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
         // The same by a kernel that shows its borders by hook.
         machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
-        machine.border =
-            Some((TEXT + 0x520, Border { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 }));
+        machine.border = Some((
+            TEXT + 0x520,
+            CallerEntryFrame { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 },
+        ));
         assert_eq!(machine.walk(&at).0, [TEXT + 0x520, fault, user, 0], "{forged:#x}");
         // And inside a stub, where the kernel says where the frame is.
         let at_stub = Registers { rip: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
@@ -205,10 +207,10 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
     machine.frame(STACK + 304, 0, TEXT + 0x480);
     machine.hardware_frame(STACK + 80, TEXT + 0x150, 8, STACK + 120);
     let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
-    assert_eq!(machine.walk(&at).0, [cut(CutReason::Entry)], "not A, whose callee B would be missing");
+    assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)], "not A, whose callee B would be missing");
     // A system call's first instruction: RSP and rbp are the user's choice, here of stale words on this stack.
     let at = Registers { rip: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
-    assert_eq!(machine.walk(&at).0, [cut(CutReason::Entry)]);
+    assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)]);
     // Where the stub has built its frame, the chain is good.
     machine.entry = Some((TEXT + 0x500, EntryFrame::Built));
     let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
@@ -230,6 +232,6 @@ fn behind_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_t
         machine.frame(STACK + 2000, 0, TEXT + 0x400);
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
         let before = core::iter::repeat_n(TEXT + 0x200, frames_before);
-        assert_eq!(stack, before.chain([TEXT + 0x540, cut(CutReason::Entry)]).collect::<Vec<_>>());
+        assert_eq!(stack, before.chain([TEXT + 0x540, cut(TruncationReason::Entry)]).collect::<Vec<_>>());
     }
 }

@@ -1,5 +1,5 @@
-# The way self, on a machine with one CPU: no CPU is set apart, its own timer samples it.
-# append: way=self
+# The trigger timer, on a machine with one CPU: no CPU is set apart, its own timer samples it.
+# append: trigger=timer
 # cpus: 1
 # balanced: profiling.txt
 . /etc/profiled.sh
@@ -14,5 +14,5 @@ for try in $(seq 100); do
 done
 echo stop > $ctl
 profiled_stop || exit 2
-grep -q '^way self' $ctl || exit 3
+grep -q '^trigger timer' $ctl || exit 3
 [ "$(grep '^cpu.0.recorded' $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4

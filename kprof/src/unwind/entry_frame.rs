@@ -11,25 +11,25 @@
 //! ```
 //!
 //! In: a marker and the address of the hardware frame. Out: the marker, then the interrupted instruction, then either
-//! its registers to go on with, or the end. Context: NMI. The five words are read only where a declared stack holds
+//! its registers to go on with, or the end. Runs in: NMI. The five words are read only where a declared stack holds
 //! them all.
 
 use super::user::{is_user, user_word};
 use super::words::{SYSCALL, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
-use crate::format::marker::{CutReason, Marker};
+use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
 /// What follows a stub's instruction; `None`: the chain from rbp, as anywhere.
 pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop> {
     let (marker, rip_at) = match frame {
-        None => return Some(Stop::Cut(CutReason::Entry)),
+        None => return Some(Stop::Truncated(TruncationReason::Entry)),
         Some(EntryFrame::Built) => return None,
         Some(EntryFrame::OnStack { marker, rip_at }) => (marker, Some(rip_at)),
         Some(EntryFrame::InRegisters { marker }) => (marker, None),
     };
-    Some(Stop::Border { marker: word_of(marker), rip_at, rbp })
+    Some(Stop::Entry { marker: word_of(marker), rip_at, rbp })
 }
 
 /// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on
@@ -46,25 +46,25 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     pub(super) fn cross(&mut self, marker: u64, rip_at: Option<u64>, rbp: u64, rcx: u64) -> Stop {
         self.enter(marker);
         let Some(rip_at) = rip_at else {
-            return self.user_behind_border(&Registers { rip: rcx, rbp, ..Registers::default() });
+            return self.user_code_after_entry(&Registers { rip: rcx, rbp, ..Registers::default() });
         };
         let range = self.stack_of(rip_at);
         if !self.holds(&range, rip_at, 8 * 5) {
-            return Stop::Cut(CutReason::Range);
+            return Stop::Truncated(TruncationReason::Range);
         }
         let word = |offset| rip_at.wrapping_add(offset);
         // SAFETY: `holds` has said that these are aligned words of a range that `stack_of` gave.
         let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(word(offset)) });
         let interrupted = Registers { rip, cs, rflags, rsp, rbp, rcx: 0 };
         if is_user(cs) {
-            return self.user_behind_border(&interrupted);
+            return self.user_code_after_entry(&interrupted);
         }
-        if let Some(stop) = self.code_behind_border(&interrupted) {
+        if let Some(stop) = self.kernel_code_after_entry(&interrupted) {
             return stop;
         }
         match self.out_of(&range, rip_at, rsp) {
             Ok(()) => self.innermost(&interrupted),
-            Err(reason) => Stop::Cut(reason),
+            Err(reason) => Stop::Truncated(reason),
         }
     }
 
@@ -75,32 +75,32 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     }
 
     /// Kernel code begins: its instruction; the reason why nothing can follow.
-    pub(super) fn code_behind_border(&mut self, interrupted: &Registers) -> Option<Stop> {
+    pub(super) fn kernel_code_after_entry(&mut self, interrupted: &Registers) -> Option<Stop> {
         if !self.is_code(interrupted.rip) {
-            return Some(Stop::Cut(CutReason::NotText));
+            return Some(Stop::Truncated(TruncationReason::NotText));
         }
-        if self.push_frame(interrupted.rip) { None } else { Some(Stop::Cut(CutReason::Depth)) }
+        if self.push_frame(interrupted.rip) { None } else { Some(Stop::Truncated(TruncationReason::Depth)) }
     }
 
     /// From the stack of a hardware frame to that of the interrupted code: the same, above the frame, or another.
-    fn out_of(&mut self, from: &Range<u64>, rip_at: u64, rsp: u64) -> Result<(), CutReason> {
+    fn out_of(&mut self, from: &Range<u64>, rip_at: u64, rsp: u64) -> Result<(), TruncationReason> {
         let to = self.stack_of(rsp);
         if to == NOWHERE {
-            return Err(CutReason::Range);
+            return Err(TruncationReason::Range);
         }
         if from.start != to.start {
             return self.stacks.change(from, &to);
         }
-        if rsp > rip_at { Ok(()) } else { Err(CutReason::Loop) }
+        if rsp > rip_at { Ok(()) } else { Err(TruncationReason::Loop) }
     }
 
     /// User code begins: its marker, its instruction (0: nowhere, or unknown), and its frames where they are asked for.
-    pub(super) fn user_behind_border(&mut self, interrupted: &Registers) -> Stop {
+    pub(super) fn user_code_after_entry(&mut self, interrupted: &Registers) -> Stop {
         self.sink.push(Marker::User.encode());
         if self.push_frame(user_word(interrupted.rip)) {
             self.user(interrupted.rbp)
         } else {
-            Stop::Cut(CutReason::Depth)
+            Stop::Truncated(TruncationReason::Depth)
         }
     }
 }

@@ -136,7 +136,7 @@ fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
         "two were looked through, the rest is for the host"
     );
     // Eight reads at each border: the instruction, what stands before it, the call.
-    let most = MOST_SCANNED as usize + 8 * LEVELS as usize;
+    let most = MAX_SCANNED as usize + 8 * LEVELS as usize;
     let walks = 1 + 3;
     assert!(machine.decoded.load(Ordering::Relaxed) <= walks * most, "{:?} for {most}", machine.decoded);
 }

@@ -19,7 +19,7 @@ pub struct Move {
 pub const NOWHERE: u64 = 1 << 63;
 
 #[derive(Clone, Debug)]
-struct Era {
+struct Relocation {
     first: StackId,
     boot: usize,
     moves: Vec<Move>,
@@ -27,18 +27,18 @@ struct Era {
 
 /// All eras but the first, which needs no moves.
 #[derive(Clone, Debug, Default)]
-pub struct Eras(Vec<Era>);
+pub struct Relocations(Vec<Relocation>);
 
-impl Eras {
+impl Relocations {
     /// The next stack is `first`, and was seen in this boot.
     pub fn begin(&mut self, first: StackId, boot: usize) {
-        self.0.push(Era { first, boot, moves: Vec::new() });
+        self.0.push(Relocation { first, boot, moves: Vec::new() });
     }
 
     /// Code of this boot lay elsewhere.
     pub fn moved(&mut self, boot: usize, change: Move) {
-        let eras = self.0.iter_mut().filter(|era| era.boot == boot);
-        eras.for_each(|era| era.moves.push(change));
+        let relocations = self.0.iter_mut().filter(|relocation| relocation.boot == boot);
+        relocations.for_each(|relocation| relocation.moves.push(change));
     }
 
     /// Moves the addresses of a stack.
@@ -47,16 +47,16 @@ impl Eras {
         if self.0.is_empty() {
             return;
         }
-        let before = self.0.partition_point(|era| era.first <= stack);
-        let Some(era) = self.0[..before].last() else { return };
+        let before = self.0.partition_point(|relocation| relocation.first <= stack);
+        let Some(relocation) = self.0[..before].last() else { return };
         for word in words {
             // A return address may lie just behind its code.
             let inside = |one: &&Move| one.range.0 <= *word && *word <= one.range.1;
             let taken =
                 |one: &&Move| (one.range.0.wrapping_add(one.by)..=one.range.1.wrapping_add(one.by)).contains(word);
-            if let Some(found) = era.moves.iter().find(inside) {
+            if let Some(found) = relocation.moves.iter().find(inside) {
                 *word = word.wrapping_add(found.by);
-            } else if era.moves.iter().any(|one| taken(&one)) {
+            } else if relocation.moves.iter().any(|one| taken(&one)) {
                 // The first boot had code here; this one had none.
                 *word = NOWHERE + 1;
             }
@@ -70,15 +70,15 @@ mod tests {
 
     #[test]
     fn each_era_moves_its_own_code_and_nothing_else() {
-        let mut eras = Eras::default();
-        eras.begin(10, 1);
-        eras.begin(20, 2);
-        eras.begin(30, 1);
-        eras.moved(1, Move { range: (0x100, 0x200), by: 0x1000 });
-        eras.moved(2, Move { range: (0x300, 0x400), by: 0u64.wrapping_sub(0x100) });
+        let mut relocations = Relocations::default();
+        relocations.begin(10, 1);
+        relocations.begin(20, 2);
+        relocations.begin(30, 1);
+        relocations.moved(1, Move { range: (0x100, 0x200), by: 0x1000 });
+        relocations.moved(2, Move { range: (0x300, 0x400), by: 0u64.wrapping_sub(0x100) });
         let settled = |stack| {
             let mut words = [0xff, 0x100, 0x200, 0x201, 0x300];
-            eras.settle(stack, &mut words);
+            relocations.settle(stack, &mut words);
             words
         };
         assert_eq!(settled(9), [0xff, 0x100, 0x200, 0x201, 0x300]);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In: registers, the words at [rsp], the code around RIP. Out: a caller, or a candidate behind marker 6, or nothing.
-//! Context: NMI, once per sample and border. A word is a caller only if RSP lies in a stack of this CPU, the word is
+//! Runs in: NMI, once per sample and border. A word is a caller only if RSP lies in a stack of this CPU, the word is
 //! text, a call ends there, and the instruction at RIP leaves no other reading. A stale word on the stack can pass the
 //! first three, so whatever the instruction does not settle goes along as a candidate, for the host to decide.
 
@@ -19,7 +19,7 @@ use core::ops::Range;
 
 /// What the edge of a stack holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
+pub(crate) enum Innermost {
     /// The frame pointer is right, as far as can be seen.
     None,
     /// This is the caller.
@@ -33,13 +33,13 @@ const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0x
 /// What `code` says of an address that has none.
 const NO_CODE: [u8; 8] = [0; 8];
 /// How far behind the target of a call RIP may be for its code to be looked through for a prologue. All of these
-/// together are bounded by [`super::MOST_SCANNED`].
+/// together are bounded by [`super::MAX_SCANNED`].
 const SCAN_BYTES: u64 = 256;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Pushes the caller or candidate at the edge, if there is one.
     #[inline(always)]
-    pub(super) fn edge(&mut self, at: &Registers, range: &Range<u64>) {
+    pub(super) fn innermost_caller(&mut self, at: &Registers, range: &Range<u64>) {
         if !self.holds(range, at.rsp, 8) {
             return;
         }
@@ -47,16 +47,16 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let top = unsafe { self.memory.stack(at.rsp) };
         // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
         if top == at.rbp || self.is_text(top) {
-            self.push_edge(at, range, top);
+            self.push_innermost_caller(at, range, top);
         }
     }
 
     #[cold]
-    fn push_edge(&mut self, at: &Registers, range: &Range<u64>, top: u64) {
-        let (caller, is_sure) = match self.edge_of(at, range, top) {
-            Edge::None => return,
-            Edge::Caller(caller) => (caller, true),
-            Edge::Candidate(candidate) => (candidate, false),
+    fn push_innermost_caller(&mut self, at: &Registers, range: &Range<u64>, top: u64) {
+        let (caller, is_sure) = match self.find_innermost_caller(at, range, top) {
+            Innermost::None => return,
+            Innermost::Caller(caller) => (caller, true),
+            Innermost::Candidate(candidate) => (candidate, false),
         };
         // A frame over the limit is reported by the walk that follows.
         if !is_sure && self.frames_left > 0 {
@@ -65,25 +65,25 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.push_frame(caller);
     }
 
-    fn edge_of(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Edge {
+    fn find_innermost_caller(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Innermost {
         let (here, before) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))[7]);
         // After a push of rbp the caller is one word higher.
         let pushed = top == at.rbp;
         if here == NO_CODE || pushed && !self.holds(range, at.rsp.wrapping_add(8), 8) {
-            return Edge::None;
+            return Innermost::None;
         }
-        // SAFETY: an aligned word of a declared stack, as `edge` has found; or the next one, as `holds` has said here.
+        // SAFETY: an aligned word of a declared stack, as `innermost_caller` has found; or the next one, as `holds` has said here.
         let word = unsafe { self.memory.stack(at.rsp.wrapping_add(if pushed { 8 } else { 0 })) };
-        let Some(call) = self.call_before(word) else { return Edge::None };
+        let Some(call) = self.call_before(word) else { return Innermost::None };
         let is_certain = if pushed {
             before == 0x55 && moves_rsp_to_rbp(&here)
         } else {
             begins_with_prologue(&here) || begins_with_return(&here) || before == 0x5d && begins_with_jump(&here)
         };
         if is_certain || self.is_without_frame(call, at.rip, pushed) {
-            Edge::Caller(word)
+            Innermost::Caller(word)
         } else {
-            Edge::Candidate(word)
+            Innermost::Candidate(word)
         }
     }
 

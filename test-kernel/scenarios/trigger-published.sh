@@ -1,5 +1,5 @@
-# The way published: nobody is interrupted, entries are known, idle is known, the account balances.
-# append: way=published
+# The trigger published: nobody is interrupted, entries are known, idle is known, the account balances.
+# append: trigger=published
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
@@ -13,5 +13,5 @@ for try in $(seq 100); do
 done
 echo stop > $ctl
 profiled_stop || exit 2
-grep -q '^way published' $ctl || exit 3
+grep -q '^trigger published' $ctl || exit 3
 [ "$(grep '^cpu.1.idle' $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4

@@ -1,26 +1,26 @@
-//! Events by context: what `kprof-record stat` prints below its sums.
+//! Events by task: what `kprof-record stat` prints below its sums.
 //!
-//! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the context's name. Out: sums by name. Context: user
-//! process. Bounded: past [`ByContext::LIMIT`] names, new ones share one row.
+//! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the task's name. Out: sums by name. Runs in: user
+//! process. Bounded: past [`ByTask::LIMIT`] names, new ones share one row.
 
-use kprof::format::record::{EVENT_NAMES, OTHER_CONTEXTS_NAME};
+use kprof::format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
 use kprof::format::text::unescaped;
 use std::collections::BTreeMap;
 
-/// Sums of events by the (escaped) name of the context.
+/// Sums of events by the (escaped) name of the task.
 #[derive(Debug, Default)]
-pub struct ByContext {
+pub struct ByTask {
     rows: BTreeMap<Vec<u8>, [u64; EVENT_NAMES.len()]>,
 }
 
-impl ByContext {
+impl ByTask {
     /// The number of names that have a row of their own.
     pub const LIMIT: usize = 4096;
 
     /// Adds the counts in `text`; what is no `NAME=COUNT` of a known event says nothing.
-    pub fn add(&mut self, context: &[u8], text: &[u8]) {
-        let has_room = self.rows.len() < Self::LIMIT || self.rows.contains_key(context);
-        let row = self.rows.entry(if has_room { context } else { OTHER_CONTEXTS_NAME }.to_vec()).or_default();
+    pub fn add(&mut self, task: &[u8], text: &[u8]) {
+        let has_room = self.rows.len() < Self::LIMIT || self.rows.contains_key(task);
+        let row = self.rows.entry(if has_room { task } else { OTHER_TASKS_NAME }.to_vec()).or_default();
         let text = String::from_utf8_lossy(text);
         for (name, count) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
             let sum = row.iter_mut().zip(EVENT_NAMES).find(|(_, event)| *event == name);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn counts_of_a_context_add_up_over_records_and_cpus() {
-        let mut events = ByContext::default();
+        let mut events = ByTask::default();
         events.add(b"sh", b"context-switches=2 page-faults=5 interrupts=0");
         events.add(b"idle%201", b"context-switches=1 page-faults=1 interrupts=1");
         events.add(b"sh", b"context-switches=1 page-faults=x new-event=7");
@@ -55,11 +55,11 @@ mod tests {
 
     #[test]
     fn a_flood_of_names_stays_bounded_and_loses_nothing() {
-        let mut events = ByContext::default();
+        let mut events = ByTask::default();
         (0..10_000).for_each(|name: u32| events.add(name.to_string().as_bytes(), b"interrupts=1"));
         let table = events.table();
-        assert!(table.len() <= ByContext::LIMIT + 1);
+        assert!(table.len() <= ByTask::LIMIT + 1);
         assert_eq!(table.iter().map(|(_, counts)| counts[2]).sum::<u64>(), 10_000);
-        assert_eq!(table[0].0.as_bytes(), OTHER_CONTEXTS_NAME);
+        assert_eq!(table[0].0.as_bytes(), OTHER_TASKS_NAME);
     }
 }

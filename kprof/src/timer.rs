@@ -1,13 +1,13 @@
-//! The way `self`: a CPU samples itself, by its own timer.
+//! The trigger `self`: a CPU samples itself, by its own timer.
 //!
-//! In: its timer interrupts. Out: ticks that it gives itself, and when it wants the next interrupt. Context: the
+//! In: its timer interrupts. Out: ticks that it gives itself, and when it wants the next interrupt. Runs in: the
 //! timer's interrupt handler. Blind where interrupts are off. For a kernel with one CPU, and for every CPU until the
 //! sampler core runs; when that takes over, a setting in the meta stream says so.
 
 use crate::clock;
-use crate::config::Way;
-use crate::gaps::Gaps;
-use crate::kernel::{Kernel, Outcome, OwnTick, Registers};
+use crate::config::Trigger;
+use crate::intervals::Intervals;
+use crate::kernel::{Kernel, Outcome, Registers, TimerTick};
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
 use crate::state::Instance;
 use crate::state::settings::State;
@@ -15,12 +15,12 @@ use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::Ordering;
 
 /// One timer interrupt of a CPU that samples itself.
-pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers) -> OwnTick {
+pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers) -> TimerTick {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
-    let nothing = OwnTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
+    let nothing = TimerTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
     let (Some(config), cpu) = (shared.config(), kernel.cpu()) else { return nothing };
     let Some(slot) = shared.slots().get(cpu) else { return nothing };
-    if shared.trigger() != Way::Own || shared.state() != State::Running || !slot.takes_ticks() {
+    if shared.trigger() != Trigger::Timer || shared.state() != State::Running || !slot.takes_ticks() {
         return nothing;
     }
     let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
@@ -28,22 +28,22 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
     let is_first = due == 0 || !sampler::is_plausible(due, now, config.tsc_hz);
     let (mut outcome, mut next) = (Outcome::Foreign, due);
     if is_first || now >= due {
-        let mut gaps = Gaps::new(slot.sampler.own_gaps.load(Ordering::Relaxed));
+        let mut intervals = Intervals::new(slot.sampler.own_intervals.load(Ordering::Relaxed));
         if is_first {
-            gaps = Gaps::new(shared.live.seed().wrapping_add(cpu as u64));
+            intervals = Intervals::new(shared.live.seed().wrapping_add(cpu as u64));
         } else {
-            outcome = instance.own_tick_on(slot, at, Direct);
+            outcome = instance.timer_tick(slot, at, Direct);
             // The sampler's CPU before it samples: the others are reached as soon as they register.
-            if config.sampler_cpu == Some(cpu) && config.way == Way::Nmi {
+            if config.sampler_cpu == Some(cpu) && config.trigger == Trigger::Nmi {
                 sampler::send_tick(instance, cpu);
             }
         }
-        next = after(if is_first { now } else { due }, sampler::gap(shared, &mut gaps, config.tsc_hz), now);
-        slot.sampler.own_gaps.store(gaps.state(), Ordering::Relaxed);
+        next = after(if is_first { now } else { due }, sampler::gap(shared, &mut intervals, config.tsc_hz), now);
+        slot.sampler.own_intervals.store(intervals.state(), Ordering::Relaxed);
         slot.sampler.own_next.store(next, Ordering::Relaxed);
         if outcome == Outcome::Sampled {
             sampler::wake_if_due(kernel, shared, now);
         }
     }
-    OwnTick { outcome, next_ns: clock::ticks_to_ns(next.saturating_sub(now), config.tsc_hz) }
+    TimerTick { outcome, next_ns: clock::ticks_to_ns(next.saturating_sub(now), config.tsc_hz) }
 }

@@ -1,16 +1,16 @@
 //! The gap to the next tick: uniform within ±25 % of the period, from a seed that is stored with the data.
 //!
-//! In: the period. Out: the next gap. Context: the sampler CPU. The generator is SplitMix64 (Steele, Lea, Flood 2014):
+//! In: the period. Out: the next gap. Runs in: the sampler CPU. The generator is SplitMix64 (Steele, Lea, Flood 2014):
 //! 64 bits of state, every seed is good, and the same seed gives the same gaps on every machine, which is why it is
 //! written out here and not taken from a crate that may change its stream.
 
 /// A stream of gaps.
 #[derive(Clone, Debug)]
-pub(crate) struct Gaps {
+pub(crate) struct Intervals {
     state: u64,
 }
 
-impl Gaps {
+impl Intervals {
     pub(crate) const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -51,19 +51,19 @@ mod tests {
     #[test]
     fn the_generator_is_splitmix64() {
         // The first outputs for seed 1234567, as published with the reference implementation.
-        let mut gaps = Gaps::new(1_234_567);
-        assert_eq!(gaps.word(), 6_457_827_717_110_365_317);
-        assert_eq!(gaps.word(), 3_203_168_211_198_807_973);
+        let mut intervals = Intervals::new(1_234_567);
+        assert_eq!(intervals.word(), 6_457_827_717_110_365_317);
+        assert_eq!(intervals.word(), 3_203_168_211_198_807_973);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "pure arithmetic, 100 000 times")]
     fn gaps_stay_within_a_quarter_and_average_to_the_period() {
-        let (mut gaps, period, count) = (Gaps::new(42), 1_000_000, 100_000);
+        let (mut intervals, period, count) = (Intervals::new(42), 1_000_000, 100_000);
         let mut eighths = [0_u32; 8];
         let mut sum = 0;
         for _ in 0..count {
-            let gap = gaps.next(period, true);
+            let gap = intervals.next(period, true);
             assert!((750_000..=1_250_000).contains(&gap));
             sum += gap;
             eighths[((gap - 750_000) * 8 / 500_001) as usize] += 1;
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn fixed_gaps_are_the_period_and_short_periods_do_not_reach_zero() {
-        let mut gaps = Gaps::new(1);
-        assert_eq!(gaps.next(17, false), 17);
-        assert!((0..1000).all(|_| gaps.next(1, true) == 1));
+        let mut intervals = Intervals::new(1);
+        assert_eq!(intervals.next(17, false), 17);
+        assert!((0..1000).all(|_| intervals.next(1, true) == 1));
     }
 }
