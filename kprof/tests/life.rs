@@ -102,6 +102,19 @@ fn every_choice_that_changes_leaves_a_record() {
 }
 
 #[test]
+fn names_find_room_until_a_late_daemon_has_acknowledged_its_first_batch() {
+    let (profiler, _) = fresh(Config::new());
+    (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
+    let daemon = Daemon::claim(profiler, 2);
+    let first = meta(&daemon);
+    assert!(!first.is_empty());
+    // Read and not acknowledged: nothing can be replaced.
+    (6000..6020).for_each(|id| profiler.task_name(id, "born meanwhile"));
+    let born = meta(&daemon).iter().filter(|record| record.2 == "born meanwhile").count();
+    assert_eq!((born, control(profiler)["meta.lost"].as_str()), (20, "0"));
+}
+
+#[test]
 fn a_lease_is_undone_when_its_file_is_closed() {
     let (profiler, _) = fresh(Config::new());
     let keys = ["hz", "include", "depth", "seed", "mode", "state", "backoff"];

@@ -323,6 +323,7 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
         shared.note_cpus();
     }
     if plan.done.is_claim {
+        shared.meta.make_room_for_claim();
         shared.note_all();
     }
 }

@@ -86,6 +86,22 @@ impl Meta {
         stored.is_some()
     }
 
+    /// A reader has claimed the streams: replaces the oldest records until half of the ring is free, so that new names
+    /// find room until the reader has acknowledged its first batch. The lock is held for some 32 records at once.
+    pub(crate) fn make_room_for_claim(&self) {
+        let Some(ring) = self.ring.get() else { return };
+        let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
+        let mut has_grown = true;
+        while has_grown && free() < ring.capacity() / 2 {
+            let before = free();
+            interrupts::without(|| {
+                let _only_producer = self.lock.lock();
+                self.room(ring, (before + 256).min(ring.capacity() / 2));
+            });
+            has_grown = free() > before;
+        }
+    }
+
     /// Room for a record, `words` with what is to stay free. Replaces the oldest records where nobody can miss them.
     fn room<'r>(&self, ring: &'r Ring, words: u64) -> Option<Sink<'r>> {
         if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
@@ -143,7 +159,5 @@ fn words_of(text: &str) -> impl Iterator<Item = u64> {
 }
 
 const _: () = assert!(META_HEADER_WORDS == 8, "`put` writes eight words before the text");
-
-const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
 
 const _: () = assert!(MAX_RECORD_WORDS == 136, "the head of this file says so");
