@@ -107,9 +107,11 @@ fn native_instructions(goals: &mut Goals, install: Install) -> Result<()> {
 fn native_time(goals: &mut Goals) -> Result<()> {
     let text = bench("paired")?;
     print!("{text}");
-    for frames in ["16", "28"] {
-        let [.., ratio] = numbers(&text, frames)?[..] else { bail!("no numbers in:\n{text}") };
-        goals.at_most(&format!("handler, native, {frames} frames: time beside the peer's"), ratio, 0.5);
+    // With another stack at each tick the bare minimum (follow the chain, store the addresses) takes half of the peer's
+    // time itself.
+    for (line, limit) in [("16", 0.5), ("28", 0.5), ("16-changing", 0.55), ("28-changing", 0.68)] {
+        let [.., ratio] = numbers(&text, line)?[..] else { bail!("no numbers in:\n{text}") };
+        goals.at_most(&format!("handler, native, {line} frames: time beside the peer's"), ratio, limit);
     }
     Ok(())
 }
