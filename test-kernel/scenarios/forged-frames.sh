@@ -1,5 +1,5 @@
-# A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of frames:
-# none of them is in its samples, with user frames and without.
+# A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of
+# frames: none of them is in its samples, with user frames and without.
 # folds: include.txt
 # folds: exclude.txt
 # unfolded: include.txt trap_stub_0

@@ -26,7 +26,7 @@ fn stack() -> Range<u64> {
 // SAFETY: one thread is the only CPU, number 0; the declared stack and the text are statics; nothing else is read.
 unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
-        1
+        0
     }
     fn signal(&self, _cpus: &CpuSet<'_>) {}
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
@@ -42,7 +42,8 @@ unsafe impl Kernel for Machine {
 }
 
 static PROFILER: Profiler<Machine> = Profiler::new(Machine);
-static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }];
+/// The fuzzed CPU and the sampler's, which does nothing here.
+static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
 fn memory() -> &'static mut [MaybeUninit<u64>] {
     Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
@@ -65,22 +66,23 @@ fuzz_target!(|bytes: &[u8]| {
     static SET_UP: Once = Once::new();
     SET_UP.call_once(|| {
         let text = TEXT.as_ptr() as u64;
-        let config = Config { tsc_hz: 1_000_000_000, text: (text, text + TEXT.len() as u64), ..Config::new() };
+        let text = (text, text + TEXT.len() as u64);
+        let config = Config { tsc_hz: 1_000_000_000, text, sampler_cpu: Some(1), ..Config::new() };
         PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(), config }).expect("a good setup");
-        PROFILER.register(1, memory).expect("memory for a ring");
+        PROFILER.register(0, memory).expect("memory for a ring");
     });
     let mut words = bytes.chunks_exact(3).map(word);
     let mut next = || words.next().unwrap_or(0);
     let at = Registers { rip: next(), cs: 8, rflags: next(), rsp: next(), rbp: next(), rcx: 0 };
     STACK.iter().for_each(|place| place.store(next(), Ordering::Relaxed));
-    SLOTS[1].raise_tick();
+    SLOTS[0].raise_tick();
     // SAFETY: nothing runs on the array.
     let outcome = PROFILER.on_nmi(&unsafe { NmiToken::new() }, &at);
     assert_eq!(outcome, Outcome::Sampled);
     let file = PROFILER.open_control(1);
     file.write(b"protocol 1").expect("nobody else claims");
     let mut buffer = [0; 8192];
-    let length = PROFILER.open_stream(1, 1).expect("cpu 1 has a slot").read(&mut buffer).expect("a record");
+    let length = PROFILER.open_stream(0, 1).expect("cpu 0 has a slot").read(&mut buffer).expect("a record");
     let first = u64::from_le_bytes(buffer[..8].try_into().expect("eight bytes"));
     let header = Header::decode(first).expect("a whole record");
     assert_eq!((header.kind, usize::from(header.words) * 8), (Kind::Sample, length));

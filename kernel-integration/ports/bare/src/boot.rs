@@ -1,0 +1,65 @@
+//! From QEMU's 32-bit entry (PVH), and from the second CPU's real mode, to `kmain(cpu)` in 64-bit mode: the first 4 GiB
+//! mapped at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A, 9.4.4
+//! (start of CPUs).
+
+use core::arch::global_asm;
+
+use crate::machine;
+
+global_asm!(
+    r#"
+.section .note.Xen, "a", @note
+    .long 4, 4, 18                              // sizes of name and value; XEN_ELFNOTE_PHYS32_ENTRY
+    .asciz "Xen"
+    .long pvh_start
+.section .boot, "awx", @progbits
+.global trampoline, trampoline_end, second_runs, pvh_start, stacks
+.set copied_gdt_pointer, 0x8000 + boot_gdt_pointer - trampoline
+.code16;  trampoline: cli;  xor ax, ax;  mov ds, ax
+    lgdt [copied_gdt_pointer];  mov eax, cr0;  or al, 1;  mov cr0, eax
+    .byte 0x66, 0xea;  .long secondary;  .word 0x18    // far jump, 32-bit offset
+boot_gdt_pointer: .word 31;  .long boot_gdt, 0
+trampoline_end:
+.code32;  secondary: mov ax, 0x10;  mov ds, ax;  mov edi, 1;  mov byte ptr [second_runs], 1;  jmp 1f
+pvh_start: xor edi, edi
+1:  mov eax, offset boot_pml4;  mov cr3, eax
+    mov eax, cr4;  or eax, 0x620;  mov cr4, eax        // PAE, OSFXSR, OSXMMEXCPT
+    mov ecx, 0xc0000080;  rdmsr;  or eax, 0x100;  wrmsr // EFER: LME
+    mov eax, cr0;  or eax, 0x80010001;  mov cr0, eax   // PG, WP, PE
+    lgdt [boot_gdt_pointer];  .byte 0xea;  .long long_mode;  .word 8   // far jump
+.code64;  long_mode: mov eax, 0x10;  mov ss, eax;  mov ds, eax;  mov es, eax
+    lea eax, [edi + 1];  imul eax, eax, {stack_bytes};  movabs rsp, offset stacks;  add rsp, rax
+    xor ebp, ebp;  push 0                              // where the chain of frame pointers ends
+    movabs rax, offset kmain;  jmp rax
+.align 8;  boot_gdt: // null, 64-bit code, data, 32-bit code
+    .quad 0, 0x00af9a000000ffff, 0x00cf92000000ffff, 0x00cf9a000000ffff
+.align 4096;  boot_pml4:  .quad low + 3;  .skip 510 * 8;  .quad high + 3
+low:        .quad 0x83, 0x40000083, 0x80000083, 0xc0000083;  .skip 508 * 8     // pages of 1 GiB
+high:       .skip 510 * 8;  .quad 0x83, 0
+second_runs: .byte 0
+.bss;  .align 4096
+stacks: .skip {stack_bytes} * 4                        // CPU 0, CPU 1, then the NMIs' in the same order
+"#,
+    stack_bytes = const machine::STACK_BYTES,
+);
+
+unsafe extern "C" {
+    static trampoline: u8;
+    static trampoline_end: u8;
+    static second_runs: u8;
+}
+
+/// Starts the CPU with APIC id 1; whether there is one.
+pub fn start_second() -> bool {
+    let (start, end) = (&raw const trampoline, &raw const trampoline_end);
+    // SAFETY: low memory is mapped one to one, and the page at 0x8000 is RAM that nobody uses.
+    unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
+    // INIT, then SIPI twice: the first may get lost. What comes after the CPU has started does nothing.
+    for (command, wait_ns) in [(0x4500, 10_000_000), (0x4608, 1_000_000), (0x4608, 1_000_000)] {
+        machine::signal(1, command);
+        machine::sleep_ns(wait_ns);
+    }
+    // SAFETY: a byte that the second CPU sets.
+    let runs = || unsafe { (&raw const second_runs).read_volatile() != 0 };
+    (0..100).any(|_| runs() || (machine::sleep_ns(1_000_000), false).1)
+}
