@@ -1,18 +1,23 @@
 //! Does QEMU count instructions (`-icount`)? Then time is what the TSC says, and the TSC is the number of instructions.
 //!
-//! In: nothing. Out: yes or no, for `Config::clock`, `Config::accel` and [`crate::timer::Sleep`]. Runs in: ordinary code,
+//! In: nothing. Out: what the TSC counts, for `Config::clock` and [`crate::timer::Sleep`]. Runs in: ordinary code,
 //! interrupts off. Counted, a loop that reads the TSC finds the same number of ticks between any two reads; no other machine
 //! does that: emulation with a thread per CPU takes the host's TSC, which varies from read to read.
 
 use core::arch::asm;
+use kprof::Clock;
 use raw_cpuid::{CpuId, Hypervisor};
 
 const READS: usize = 32;
 /// A turn may end between two reads: then the next try is whole.
 const TRIES: usize = 8;
 
-/// Whether the machine is QEMU's emulation, counting instructions.
-pub fn counts_instructions() -> bool {
+/// What the TSC of this machine counts: instructions only under QEMU's emulation with `-icount`.
+pub fn clock() -> Clock {
+    if is_counted() { Clock::Instructions } else { Clock::Tsc }
+}
+
+fn is_counted() -> bool {
     let hypervisor = CpuId::new().get_hypervisor_info().map(|info| info.identify());
     matches!(hypervisor, Some(Hypervisor::QEMU)) && (0..TRIES).any(|_| is_even(&reads()))
 }

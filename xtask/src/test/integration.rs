@@ -126,6 +126,9 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
     if !log.lines().any(is_in_mid_line) {
         bail!("no line of the profile is in the middle of one of the log: then this shows nothing");
     }
+    if let Some(wrong) = log.lines().find(|line| line.contains("bare: kprof: ")) {
+        bail!("the port is not right: {wrong}");
+    }
     let way = format!("way {sampled_by}");
     if !log.contains(&way) {
         bail!("the samples are not from {way}");

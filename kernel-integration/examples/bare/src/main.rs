@@ -33,10 +33,11 @@ impl Write for Log {
 #[unsafe(no_mangle)]
 extern "C" fn kmain(cpu: usize) -> ! {
     machine::set_up(cpu);
-    if cpu == 0 {
-        profiling::init(boot::start_others());
+    let cpus = if cpu == 0 { boot::start_others() } else { 0 };
+    // Without the profiler nothing of its port is left: this is a constant.
+    if kprof::ENABLED {
+        profiling::begin(cpu, cpus);
     }
-    profiling::begin(cpu);
     interrupts::enable();
     while cpu > 1 {
         work(cpu as u64);
