@@ -185,7 +185,7 @@ mod tests {
             if is_first {
                 started_us = now_us;
             }
-            let moment = Moment { tsc: now_us * 2000, reference: now_us * 10 & u64::from(u32::MAX) };
+            let moment = Moment { tsc: now_us * 2000, reference: (now_us * 10) & u64::from(u32::MAX) };
             Counts { moment, timer: u32::MAX - ((now_us - started_us) * 25) as u32 }
         }
     }

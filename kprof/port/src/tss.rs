@@ -120,8 +120,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_the_base_is_put_together() {
-        let (low, high) = (0x81 << 56 | 0x0089_2345_67 << 16 & 0xffff_ffff_ffff | 0x67, 0xffff_ffff);
-        assert_eq!(base(low | 1 << 47, high), Some(0xffff_ffff_8123_4567 & !0xff_ffff | low >> 16 & 0xff_ffff));
+        assert_eq!(base(0x8100_8923_4567_0067, 0xffff_ffff), Some(0xffff_ffff_8123_4567));
     }
 
     #[test]

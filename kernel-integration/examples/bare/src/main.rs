@@ -39,8 +39,10 @@ extern "C" fn kmain(cpu: usize) -> ! {
         profiling::begin(cpu, cpus);
     }
     interrupts::enable();
-    while cpu > 1 {
-        work(cpu as u64);
+    if cpu > 1 {
+        loop {
+            work(cpu as u64);
+        }
     }
     for round in 0..40 {
         work(round);
