@@ -29,6 +29,8 @@ pub struct CpuAccount {
     pub in_file: u64,
     /// Whether earlier samples of this boot are in no batch of the file: it begins later.
     pub begins_later: bool,
+    /// Of these, those that lie in the ring still: a panic has written them out (`export_last`).
+    pub dumped: u64,
     /// Whether the counters are from an `# account` line, so that the identities must hold.
     pub is_final: bool,
     /// Identities that do not hold, in words.
@@ -67,9 +69,10 @@ impl Account {
                     continue;
                 }
                 let in_file = cpu.seen.samples();
-                let begins_later = boot.begins_later(cpu);
+                let (begins_later, dumped) = (boot.begins_later(cpu), cpu.dumped());
                 let (boot, cpu_number, faults) = (boot_index, *number, vec![]);
-                let mut one = CpuAccount { boot, cpu: cpu_number, counters, in_file, begins_later, is_final, faults };
+                let mut one =
+                    CpuAccount { boot, cpu: cpu_number, counters, in_file, begins_later, dumped, is_final, faults };
                 if is_final {
                     one.faults = identities(&one, overwrites, cpu);
                 }
@@ -98,6 +101,12 @@ impl Account {
 fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {
     let get = |name: &str| cpu.get(name);
     let mut faults = Vec::new();
+    // A dump lies in the ring still.
+    let dumped = cpu.dumped;
+    if dumped > get("in-ring") {
+        faults.push(format!("CPU {}: {dumped} samples were dumped of {} in the ring", cpu.cpu, get("in-ring")));
+    }
+    let delivered = cpu.in_file.saturating_sub(dumped);
     let mut check = |left: &str, is: u64, parts: &str, sum: u128| {
         if u128::from(is) != sum {
             faults.push(format!("CPU {}: {left} {is} is not {parts} {sum}", cpu.cpu));
@@ -117,10 +126,10 @@ fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<St
         return faults;
     }
     if !cpu.begins_later {
-        check("delivered", get("delivered"), "the samples in the file,", u128::from(cpu.in_file));
-    } else if cpu.in_file > get("delivered") {
-        check("delivered", get("delivered"), "at least the samples in the file,", u128::from(cpu.in_file));
-    } else {
+        check("delivered", get("delivered"), "the samples in the file,", u128::from(delivered));
+    } else if delivered > get("delivered") {
+        check("delivered", get("delivered"), "at least the samples in the file,", u128::from(delivered));
+    } else if dumped == 0 {
         let ends = read.begins_at.into_iter().chain(read.positions.iter().map(|(_, to)| *to));
         let begins = read.positions.iter().map(|(from, _)| *from).chain(cpu.counters.get("position-out").copied());
         for (end, begin) in ends.zip(begins).filter(|(end, begin)| end < begin) {
@@ -156,6 +165,10 @@ impl fmt::Display for Account {
             self.cpus.iter().filter(|cpu| !cpu.is_final).map(|cpu| format!("CPU {}", cpu.cpu)).collect();
         let faults: Vec<&str> = self.cpus.iter().flat_map(|cpu| &cpu.faults).map(String::as_str).collect();
         match (open.is_empty(), faults.is_empty()) {
+            (true, true) if self.cpus.iter().any(|cpu| cpu.dumped > 0) => {
+                let dumped: u64 = self.cpus.iter().map(|cpu| cpu.dumped).sum();
+                write!(f, ": balanced; {dumped} of these lie in the ring still (export_last)")
+            }
             (true, true) if self.cpus.iter().any(|cpu| cpu.begins_later) => {
                 write!(
                     f,

@@ -157,8 +157,20 @@ pub struct Cpu {
     pub holes: Vec<Hole>,
     /// Samples of damaged batches that cannot be read.
     pub missing: u64,
+    /// Where the newest complete batch begins, and its samples.
+    pub last_batch: (u64, u64),
     /// Complete batches left out because their positions had been seen.
     pub repeated_batches: u64,
+}
+
+impl Cpu {
+    /// Samples that were written without being delivered, as a panic does (`export_last`): the account that follows them
+    /// says that the reader's position is not past where their batch begins.
+    pub fn dumped(&self) -> u64 {
+        let get = |name: &str| self.account.as_ref().and_then(|account| account.get(name).copied());
+        let is_dump = |position| position <= self.last_batch.0 && get("delivered") != Some(self.seen.samples());
+        get("position-out").filter(|position| is_dump(*position)).map_or(0, |_| self.last_batch.1)
+    }
 }
 
 /// A name with a time.
@@ -224,7 +236,9 @@ impl Boot {
 
     /// Whether samples of this CPU were delivered to an earlier file.
     pub fn begins_later(&self, cpu: &Cpu) -> bool {
-        !self.is_from_its_start && cpu.begins_at.is_some_and(|position| position > 0)
+        // All that there is of a mere dump was never delivered.
+        let is_dump = cpu.dumped() > 0 && cpu.dumped() == cpu.seen.samples();
+        (is_dump || !self.is_from_its_start) && cpu.begins_at.is_some_and(|position| position > 0)
     }
 
     /// Whether records may have been overwritten, so that what was delivered is less than what was recorded.

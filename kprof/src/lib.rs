@@ -25,6 +25,7 @@ macro_rules! feature {
     }};
 }
 
+mod check;
 pub mod clock;
 pub mod config;
 mod cpu_set;
@@ -75,6 +76,7 @@ mod x86_64;
 #[cfg(not(feature = "profiling"))]
 mod slot_off;
 
+pub use check::CheckError;
 pub use config::{Clock, Config, Mode, Setup, Trigger};
 pub use cpu_set::CpuSet;
 pub use errors::{

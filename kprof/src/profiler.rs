@@ -5,6 +5,7 @@
 //! kernel.
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
+use crate::check::CheckError;
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
 use crate::files::{ControlFile, StreamFile};
@@ -12,6 +13,7 @@ use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Regist
 use crate::publisher::Publisher;
 #[cfg(feature = "profiling")]
 use crate::{
+    check,
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
@@ -71,6 +73,17 @@ impl<K: Kernel> Profiler<K> {
         ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
     ) -> Result<(), RegisterError> {
         feature!(setup::register(&self.instance.shared, cpu, ring); else Ok(()))
+    }
+
+    /// Looks whether the port is right, as far as can be seen before the first tick: on a sampled CPU, after `register`,
+    /// its NMI gate, stacks and entry stubs; on the sampler CPU, before `run_sampler`, the clock, the sleep, and whether
+    /// every CPU has registered (for which it waits up to a second). Runs in: ordinary code, on that CPU.
+    ///
+    /// # Errors
+    /// [`CheckError`]: the first thing that is wrong. Nothing is changed.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn check(&'static self) -> Result<(), CheckError> {
+        feature!(check::check(&self.instance); else Ok(()))
     }
 
     /// Takes a CPU out that is about to be stopped: it gets no more ticks, and no change waits for those that it has

@@ -22,8 +22,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the sampler sleeps while nothing is to be sampled.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
-/// The longest sleep of all, so that `stop`, `start` and a new rate are noticed at a low rate too.
-const MAX_SLEEP_NS: u64 = 20_000_000;
+/// So many sleeps in a second at least, so that `stop`, `start` and a new rate are noticed at a low rate too.
+const SLEEPS_PER_SECOND: u64 = 50;
 /// How often a second the sampler looks whether a waiting reader should be woken, at most.
 const WAKE_LOOKS_PER_SECOND: u64 = 1000;
 
@@ -42,6 +42,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     let (mut deadline, mut has_slept) = (None, false);
     let mut second = Second { end: 0, last: tsc::read(), time: 0, total: Cost::default() };
     let mut next_wake_look = 0;
+    let longest_sleep = config.tsc_hz / SLEEPS_PER_SECOND;
     loop {
         let now = tsc::read();
         if now >= next_wake_look || next_wake_look - now > config.tsc_hz {
@@ -67,8 +68,9 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
         match deadline.filter(|at| is_plausible(*at, now, period(shared, config.tsc_hz))) {
             // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
             Some(at) if now < at || !has_slept => {
-                let ns = clock::ticks_to_ns(at.saturating_sub(now), config.tsc_hz);
-                kernel.sleep_ns(ns.clamp(1, MAX_SLEEP_NS));
+                let left = at.saturating_sub(now).min(longest_sleep);
+                kernel.sleep_ns(clock::ticks_to_ns(left, config.tsc_hz).max(1));
+                shared.sleeps.add(left, tsc::read().saturating_sub(now));
                 has_slept = true;
             }
             before => {

@@ -7,10 +7,10 @@ use core::fmt::Write;
 use core::ops::Range;
 use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
-    BadMemory, Bytes, CallerEntryFrame, Clock, CommandError, Config, ControlDone, ControlError, ControlFile, CpuSet,
-    CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError, Interrupted, Kernel, Mode,
-    NmiToken, Outcome, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError,
-    StreamFile, StreamName, Task, TimerTick, Trigger,
+    BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
+    ControlFile, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError,
+    Interrupted, Kernel, Mode, NmiToken, Outcome, Profiler, Published, Publisher, ReadError, RegisterError, Registers,
+    Setup, StateError, StreamFile, StreamName, Task, TimerTick, Trigger,
 };
 
 struct Port;
@@ -77,6 +77,9 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(done, Ok(()));
     let done: Result<(), RegisterError> = PROFILER.register(0, || memory(DEFAULT_RING_WORDS.max(1024)));
     assert_eq!(done, Ok(()));
+    // A user program has no tables to look at; its clock is odd.
+    let checked: Result<(), CheckError> = PROFILER.check();
+    assert_eq!(checked, if ENABLED { Err(CheckError::Clock(1_000_000)) } else { Ok(()) });
     PROFILER.run_sampler(1);
     let started: Result<(), StateError> = PROFILER.start();
     assert_eq!(started, Ok(()));
@@ -132,7 +135,9 @@ fn every_public_item_is_named() {
     let here = include_str!("surface.rs");
     let source = |file: &str| std::fs::read_to_string(format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut names = Vec::new();
-    for file in ["profiler.rs", "files.rs", "cpu_set.rs", "publisher.rs", "errors.rs", "clock.rs", "config.rs"] {
+    for file in
+        ["profiler.rs", "files.rs", "cpu_set.rs", "publisher.rs", "errors.rs", "clock.rs", "config.rs", "check/mod.rs"]
+    {
         let text = source(file);
         // For tests and benches only, behind a feature of its own.
         let public = text.lines().filter_map(|line| {

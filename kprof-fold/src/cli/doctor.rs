@@ -4,6 +4,7 @@
 //! one.
 
 use super::args::{Choice, Input};
+use super::causes;
 use super::compat::Output;
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
@@ -11,7 +12,7 @@ use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
-use crate::profile::Boot;
+use crate::profile::{Boot, Counters};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
@@ -34,7 +35,13 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
         }
         // What is of no use is what is asked for here; the image is looked at all the same.
         Err(Error::Unusable { file, why }) => {
-            let mut found = vec![format!("{file}: {why}")];
+            let mut found = vec![match has_no_lines(&file) {
+                true if file != input.syms => format!(
+                    "{file}: a log without a `~kprof` line: is the feature `profiling` on, does init answer Ok, and is export \
+                     called?"
+                ),
+                _ => format!("{file}: {why}"),
+            }];
             if let (true, Ok(symbols)) = (file != input.syms, Symbols::open(&input.syms, &mut Problems::default())) {
                 frame_pointers(&symbols, &mut found);
             }
@@ -53,16 +60,29 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
 }
 
+/// Whether it is text of somebody else's: lines, of which none is a profile's.
+fn has_no_lines(file: &str) -> bool {
+    let text = std::fs::read(file).unwrap_or_default();
+    let is_ours = |line: &[u8]| line.starts_with(b"# kprof-profile") || line.windows(7).any(|word| word == b"~kprof ");
+    let is_text = !text.is_empty() && !text.contains(&0);
+    is_text && text.ends_with(b"\n") && !text.split(|byte| *byte == b'\n').any(is_ours)
+}
+
 fn findings(opened: &Opened<Tally>) -> Vec<String> {
     let mut found = Vec::new();
     for boot in &opened.profile.boots {
-        if let Err(why) = load::fits(&opened.profile, boot, &opened.symbols) {
+        if let Some(why) = causes::anchor_outside_text(boot) {
+            found.push(why);
+        } else if let Err(why) = load::fits(&opened.profile, boot, &opened.symbols) {
             found.push(format!("wrong kernel image: {why}. Give the image that ran"));
         }
         cpus(boot, &mut found);
         clock(boot, opened.tsc_hz, &mut found);
     }
-    if let Some(why) = &opened.doubt {
+    causes::stacks(opened, &mut found);
+    if let Some(why) =
+        opened.doubt.as_ref().filter(|_| !found.iter().any(|line| line.contains("outside of the kernel")))
+    {
         found.push(format!("wrong kernel image? {why}. Give the image that ran"));
     }
     for cpu in &opened.account.cpus {
@@ -122,10 +142,7 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     let reached = boot.cpus.values().filter_map(|cpu| cpu.ticks.rate(hz, &boot.settings)).max_by(f64::total_cmp);
     let (Some(rate), Some(reached)) = (boot.number("hz"), reached) else { return };
     if reached < 0.8 * rate as f64 {
-        let why = match boot.header.get("trigger").map(String::as_str) {
-            Some("timer") => "the timer has to come several times as often, or to be set to when the next tick is due",
-            _ => "is the sampler CPU alone?",
-        };
+        let why = causes::slow(boot);
         found.push(format!("the rate was not reached: {reached:.0} instead of {rate} ticks a second; {why}"));
     }
 }
@@ -177,6 +194,11 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     let sum = |name| opened.account.sum(name);
     let (coalesced, sent) = (sum("coalesced"), sum("sent").max(sum("taken") + sum("coalesced")));
     if coalesced * 5 > sent {
-        found.push(format!("{coalesced} of {sent} ticks coalesced: the rate is too high for this machine"));
+        let mut counters = Counters::new();
+        for name in ["self-tsc", "taken"] {
+            counters.insert(name.to_owned(), sum(name));
+        }
+        let why = causes::coalesced(opened.profile.boots.last(), &counters);
+        found.push(format!("{coalesced} of {sent} ticks coalesced: {why}"));
     }
 }

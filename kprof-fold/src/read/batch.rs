@@ -92,6 +92,7 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     cpu.seen.merge(&open.seen);
     cpu.missing += missing;
     remember(&mut cpu.positions, open.positions);
+    cpu.last_batch = (open.positions.0, open.seen.samples());
     let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max(), missing);
     for (name, value) in &open.counters {
         // Counters only grow; a smaller one is damage, and must not make the next one count twice.

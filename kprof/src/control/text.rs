@@ -28,7 +28,7 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
     each_setting(shared, &mut |key, value| writeln!(out, "{key} {value}"))?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let cpu = Decimal::new(cpu as u64);
-        for_each_counter(slot, &mut |name, value| {
+        for_each_counter(shared, slot, &mut |name, value| {
             // Read several times a second by every reader: by hand, as `writeln!` takes four times as long.
             let value = Decimal::new(value);
             ["cpu.", cpu.as_str(), ".", name, " ", value.as_str(), "\n"].iter().try_for_each(|part| out.write_str(part))
@@ -81,7 +81,7 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(&str, Arguments
 }
 
 /// Everything that is counted on one CPU, by its ctl name.
-pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -> Result) -> Result {
+pub(crate) fn for_each_counter(shared: &Shared, slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -> Result) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
     // What found the CPU halted never came to its handler: the sampler took it.
     let halted = slot.sampler.halted.get();
@@ -94,6 +94,9 @@ pub(crate) fn for_each_counter(slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -
     each("delivered", moment.delivered)?;
     // Each record that was ever put in, less those that have left.
     each("in-ring", moment.counter("recorded").wrapping_sub(moment.removed))?;
+    // The sampler's, the same for every CPU.
+    each("sleep-asked", shared.sleeps.asked.get())?;
+    each("sleep-late", shared.sleeps.late.get())?;
     each("ring-words", ring.capacity())?;
     each("position-in", ring.head())?;
     each("position-out", ring.tail())?;

@@ -37,7 +37,7 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
             owned.free(to, samples);
         }
         drop(owned);
-        export_account(&mut lines, cpu, slot)?;
+        export_account(shared, &mut lines, cpu, slot)?;
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> 
             from += words;
         }
         export_ring(&mut lines, cpu, slot, ring, from, to)?;
-        export_account(&mut lines, cpu, slot)?;
+        export_account(shared, &mut lines, cpu, slot)?;
     }
     Ok(())
 }
@@ -138,12 +138,12 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
     Ok(())
 }
 
-fn export_account(lines: &mut Lines<'_>, cpu: usize, slot: &CpuSlot) -> fmt::Result {
-    struct All<'a>(&'a CpuSlot);
+fn export_account(shared: &Shared, lines: &mut Lines<'_>, cpu: usize, slot: &CpuSlot) -> fmt::Result {
+    struct All<'a>(&'a Shared, &'a CpuSlot);
     impl fmt::Display for All<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            for_each_counter(self.0, &mut |name, value| write!(f, " {name}={value}"))
+            for_each_counter(self.0, self.1, &mut |name, value| write!(f, " {name}={value}"))
         }
     }
-    lines.put_once(format_args!("# account cpu={cpu}{}", All(slot)))
+    lines.put_once(format_args!("# account cpu={cpu}{}", All(shared, slot)))
 }

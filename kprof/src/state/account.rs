@@ -52,6 +52,27 @@ impl Counter {
     }
 }
 
+/// How the sampler sleeps between ticks, in TSC ticks; written by the sampler only.
+#[derive(Debug)]
+pub(crate) struct Sleeps {
+    /// How long it wanted to, all sleeps together.
+    pub(crate) asked: Counter,
+    /// How much longer it was, where it was longer.
+    pub(crate) late: Counter,
+}
+
+impl Sleeps {
+    pub(crate) const fn new() -> Self {
+        Self { asked: Counter::new(), late: Counter::new() }
+    }
+
+    /// One sleep.
+    pub(crate) fn add(&self, asked: u64, slept: u64) {
+        self.asked.add(asked);
+        self.late.add(slept.saturating_sub(asked));
+    }
+}
+
 macro_rules! handler_counters {
     ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
         /// What the handler counts.
@@ -118,4 +139,16 @@ handler_counters! {
     self_tsc "self-tsc",
     /// How many were measured.
     self_samples "self-samples",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_that_ends_early_is_not_late_and_does_not_make_up_for_one_that_was() {
+        let sleeps = Sleeps::new();
+        [(100, 40), (60, 75), (10, 10)].into_iter().for_each(|(asked, slept)| sleeps.add(asked, slept));
+        assert_eq!((sleeps.asked.get(), sleeps.late.get()), (170, 15));
+    }
 }

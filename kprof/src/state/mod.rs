@@ -20,6 +20,7 @@ use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
 use crate::patience::Patience;
 use crate::x86_64::interrupts;
+use account::Sleeps;
 use choices::{Choices, Live};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use lease::Lease;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     recorder: AtomicBool,
     /// The sampler is between its look at `state` and the end of its signals.
     pub(crate) sending: AtomicBool,
+    /// Its sleeps between ticks.
+    pub(crate) sleeps: Sleeps,
     /// A sampler runs.
     pub(crate) has_sampler: AtomicBool,
     trigger: AtomicU8,
@@ -79,6 +82,7 @@ impl Shared {
             state: AtomicU8::new(State::Stopped as u8),
             recorder: AtomicBool::new(false),
             sending: AtomicBool::new(false),
+            sleeps: Sleeps::new(),
             has_sampler: AtomicBool::new(false),
             trigger: AtomicU8::new(Trigger::Timer as u8),
             meta: Meta::new(),

@@ -32,7 +32,7 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Whether this code runs at privilege level 0: the two lowest bits of CS.
-fn is_kernel() -> bool {
+pub(crate) fn is_kernel() -> bool {
     #[cfg(not(miri))]
     {
         let cs: u64;

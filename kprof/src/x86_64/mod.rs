@@ -3,4 +3,5 @@
 pub(crate) mod add;
 pub(crate) mod interrupts;
 pub(crate) mod memory;
+pub(crate) mod tables;
 pub(crate) mod tsc;

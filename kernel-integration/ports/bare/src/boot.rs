@@ -5,6 +5,7 @@
 use core::arch::global_asm;
 
 use crate::machine;
+use kprof_port::command::Command;
 
 global_asm!(
     r#"
@@ -13,14 +14,14 @@ global_asm!(
     .asciz "Xen"
     .long pvh_start
 .section .boot, "awx", @progbits
-.global trampoline, trampoline_end, second_runs, pvh_start, stacks
+.global trampoline, trampoline_end, started, pvh_start, stacks
 .set copied_gdt_pointer, 0x8000 + boot_gdt_pointer - trampoline
 .code16;  trampoline: cli;  xor ax, ax;  mov ds, ax
     lgdt [copied_gdt_pointer];  mov eax, cr0;  or al, 1;  mov cr0, eax
     .byte 0x66, 0xea;  .long secondary;  .word 0x18    // far jump, 32-bit offset
 boot_gdt_pointer: .word 31;  .long boot_gdt, 0
 trampoline_end:
-.code32;  secondary: mov ax, 0x10;  mov ds, ax;  mov edi, 1;  mov byte ptr [second_runs], 1;  jmp 1f
+.code32;  secondary: mov ax, 0x10;  mov ds, ax;  mov edi, 1;  lock xadd [started], edi;  jmp 1f
 pvh_start: xor edi, edi
 1:  mov eax, offset boot_pml4;  mov cr3, eax
     mov eax, cr4;  or eax, 0x620;  mov cr4, eax        // PAE, OSFXSR, OSXMMEXCPT
@@ -36,30 +37,36 @@ pvh_start: xor edi, edi
 .align 4096;  boot_pml4:  .quad low + 3;  .skip 510 * 8;  .quad high + 3
 low:        .quad 0x83, 0x40000083, 0x80000083, 0xc0000083;  .skip 508 * 8     // pages of 1 GiB
 high:       .skip 510 * 8;  .quad 0x83, 0
-second_runs: .byte 0
+.align 4;  started: .long 1                             // CPUs that have come here
 .bss;  .align 4096
-stacks: .skip {stack_bytes} * 4                        // CPU 0, CPU 1, then the NMIs' in the same order
+stacks: .skip {stack_bytes} * {stacks}                 // those of the CPUs, then their NMIs', in the same order
 "#,
-    stack_bytes = const machine::STACK_BYTES,
+    stack_bytes = const machine::STACK_BYTES, stacks = const 2 * machine::MAX_CPUS,
 );
 
 unsafe extern "C" {
     static trampoline: u8;
     static trampoline_end: u8;
-    static second_runs: u8;
+    static started: u32;
 }
 
-/// Starts the CPU with APIC id 1; whether there is one.
-pub fn start_second() -> bool {
+/// Starts the CPUs with the APIC ids 1, 2 and so on, as many as there are; how many there are with this one.
+pub fn start_others() -> usize {
     let (start, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: low memory is mapped one to one, and the page at 0x8000 is RAM that nobody uses.
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
-    // INIT, then SIPI twice: the first may get lost. What comes after the CPU has started does nothing.
-    for (command, wait_ns) in [(0x4500, 10_000_000), (0x4608, 1_000_000), (0x4608, 1_000_000)] {
-        machine::signal(1, command);
-        machine::sleep_ns(wait_ns);
-    }
-    // SAFETY: a byte that the second CPU sets.
-    let runs = || unsafe { (&raw const second_runs).read_volatile() != 0 };
-    (0..100).any(|_| runs() || (machine::sleep_ns(1_000_000), false).1)
+    // SAFETY: a word that each CPU adds to.
+    let cpus = || unsafe { (&raw const started).read_volatile() as usize };
+    // One after the other: a CPU's number is how many came before it. (It waits there, so it does not matter if it is late.)
+    (1..machine::MAX_CPUS).all(|cpu| {
+        // INIT, then SIPI twice: the first may get lost. What comes after the CPU has started does nothing.
+        for (command, ns) in
+            [(Command::Init, 10_000_000), (Command::StartUp(8), 1_000_000), (Command::StartUp(8), 1_000_000)]
+        {
+            machine::APIC.send(cpu as u32, command);
+            machine::wait_ns(ns);
+        }
+        (0..100).any(|_| cpus() > cpu || (machine::wait_ns(1_000_000), false).1)
+    });
+    cpus()
 }

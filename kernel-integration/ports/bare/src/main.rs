@@ -1,6 +1,6 @@
 //! A whole kernel without user space: it works, samples itself, and writes its profile to the serial port.
 //!
-//! `boot`: to 64-bit mode, the second CPU. `machine`: tables, NMI, timer, clocks. `profiling`: the port of kprof. Here:
+//! `boot`: to 64-bit mode, the second CPU. `machine`: tables, stacks, clocks. `profiling`: the port of kprof. Here:
 //! the log, the order of things, the work. The serial log as it is becomes a graph: `kprof-fold serial.log bare`.
 #![no_std]
 #![no_main]
@@ -28,18 +28,22 @@ impl Write for Log {
     }
 }
 
-/// Each CPU comes here from `boot`, on a stack of its own, interrupts off. Of two, the first samples and the second
-/// works.
+/// Each CPU comes here from `boot`, on a stack of its own, interrupts off. Of several, the first samples and the others
+/// work, the second one also writes the profile.
 #[unsafe(no_mangle)]
 extern "C" fn kmain(cpu: usize) -> ! {
     machine::set_up(cpu);
-    if cpu == 0 {
-        machine::CLOCK.call_once(machine::calibrate);
-        profiling::init(boot::start_second());
-        PROFILER.run_sampler(0);
+    let cpus = if cpu == 0 { boot::start_others() } else { 0 };
+    // Without the profiler nothing of its port is left: this is a constant.
+    if kprof::ENABLED {
+        profiling::begin(cpu, cpus);
     }
-    profiling::register(cpu);
     interrupts::enable();
+    if cpu > 1 {
+        loop {
+            work(cpu as u64);
+        }
+    }
     for round in 0..40 {
         work(round);
         // No new line here: the profile begins in the middle of a line of the log.

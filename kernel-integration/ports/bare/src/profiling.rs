@@ -1,49 +1,52 @@
-//! The port of kprof to this kernel, and the template for other ports: copy this file, and put your kernel's functions
-//! in the place of `machine`'s. docs/porting.md says, step by step, how to see that each answer is right;
-//! `kprof::Kernel` documents the functions that are left out here (modules, user frames, halted CPUs, sleeping
-//! readers).
-//!
-//! In: what the kernel calls (`init` and `register` at boot). Out: the answers that kprof asks for. What is marked NMI
-//! is called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
+//! The port of kprof to this kernel, and the template for other ports: docs/porting.md goes through it step by step.
+//! What is marked NMI runs between any two instructions: no lock, allocation, print, page fault or unbounded loop.
 
 use crate::{Log, kmain, machine};
-use core::fmt::Write;
+use core::fmt::{Display, Write};
 use core::{mem::MaybeUninit, ops::Range};
-use kprof::{Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, Kernel, Profiler, Setup, Task, Trigger};
+use kprof::clock::Calibration;
+use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Setup, Task, Trigger};
+use kprof::{DEFAULT_RING_WORDS, Interrupted, format::marker::Marker};
+use kprof_port::entry::{SavedFrame, is_stub};
+use kprof_port::{command::Command, counted, entry_stub, gate, timer::Timer, tss};
+use machine::{APIC, MAX_CPUS};
 use spin::Once;
 
-/// The profiler of this kernel. Its NMI entry calls `PROFILER.on_nmi`, with the registers that it interrupted.
+const NMI_IST: u8 = 1;
+/// The timer's vector: no one else's.
+const TIMER_VECTOR: u8 = 0xe0;
+
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
-static SAMPLES_OTHER: Once<bool> = Once::new();
-/// What kprof asks this kernel.
+/// CPU 0's timer: it samples.
+static TIMER: Once<Timer> = Once::new();
+static CPUS: Once<usize> = Once::new();
+type Ring = [MaybeUninit<u64>; DEFAULT_RING_WORDS];
 pub struct Port;
 
 // SAFETY: CPUs by APIC id; stacks are statics, mapped with the text for ever; no user memory; no hook locks or faults.
 unsafe impl Kernel for Port {
-    /// NMI, first of all calls. From the APIC id, the task register or the NMI's own stack; not from GS, which may be
-    /// the user's. Two CPUs with one number would write to one ring.
+    /// NMI. From the APIC id, the task register or the NMI's own stack; never from GS, which may be the user's.
     fn cpu(&self) -> usize {
         machine::cpu()
     }
 
     /// Sampler CPU, once per tick. A CPU that is left out has `pending` ticks for ever.
     fn signal(&self, cpus: &CpuSet<'_>) {
-        cpus.iter().for_each(|cpu| machine::signal(cpu, 0x4400));
+        cpus.iter().for_each(|cpu| _ = APIC.send(cpu as u32, Command::Nmi));
     }
 
-    /// NMI, also in the middle of a switch. What it declares is read: a range that is too large faults in the NMI; a
-    /// range that is too small, or `None`, truncates the stack there.
+    /// NMI, also in the middle of a switch. A range that is too large faults in the NMI; `None` truncates the stack.
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        Some(machine::stack(machine::cpu())).filter(|stack| stack.contains(&address))
+        let cpu = machine::cpu();
+        [cpu, MAX_CPUS + cpu].map(machine::stack).into_iter().find(|stack| stack.contains(&address))
     }
 
-    /// All entry stubs of this kernel leave a marker word. Without it, each return address is looked at, which costs
-    /// time.
+    /// All entry stubs of this kernel leave a marker word, so that return addresses need not be looked at.
     const MARKED_ENTRIES: bool = true;
 
     /// NMI, once per sample. A wrong `false` gives a sample in an entry stub the wrong callers.
     fn is_entry_code(&self, address: u64) -> bool {
-        machine::entry_code().contains(&address)
+        is_stub(nmi_entry, address) || is_stub(timer_entry, address)
     }
 
     /// NMI, once per sample. An id is never used twice. Samples of the idle task are left out, and counted.
@@ -51,44 +54,75 @@ unsafe impl Kernel for Port {
         Task { id: 1, idle: false }
     }
 
-    /// Sampler CPU, between ticks. Sleeps in `hlt` by a one-shot timer; may return early. A sampler that spins slows
-    /// the other CPUs of a virtual machine by a third; one that comes back late does not reach the rate.
+    /// Sampler CPU, between ticks. May return early; where it returns late, the rate is not reached.
     fn sleep_ns(&self, ns: u64) {
-        machine::sleep_ns(ns);
+        TIMER.wait().sleep_ns(ns);
     }
 }
 
-/// CPU 0, once, when memory and a calibrated clock are there. It samples the second CPU; where there is none, it
-/// samples itself. A wrong `tsc_hz` makes rate and times wrong, a wrong `text` truncates every stack; without `anchors`
-/// the symbols of another build go unnoticed.
-pub fn init(has_second: bool) {
-    static SLOTS: [CpuSlot; machine::MAX_CPUS] = [const { CpuSlot::new() }; machine::MAX_CPUS];
+entry_stub!(nmi_entry, Marker::Exception(2), nmi);
+entry_stub!(timer_entry, Marker::Interrupt(TIMER_VECTOR), timer);
+
+extern "C" fn nmi(frame: &SavedFrame) {
+    // SAFETY: called by the NMI's stub only, with what it interrupted, on the NMI's own stack.
+    PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
+}
+
+extern "C" fn timer(frame: &SavedFrame) {
+    // SAFETY: called by the timer's stub only, with what it interrupted, interrupts off.
+    let tick = PROFILER.on_timer(&unsafe { NmiToken::new() }, &frame.registers());
+    if *CPUS.wait() == 1 {
+        TIMER.wait().start_ns(tick.next_ns);
+    }
+    APIC.end_of_interrupt();
+}
+
+/// CPU 0: sets the profiler up. It samples the others; where there are none, it samples itself.
+fn init(cpus: usize) {
+    static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
     static mut META: [MaybeUninit<u64>; 1024] = [MaybeUninit::uninit(); 1024];
     static ANCHOR: Once<[(&str, u64); 1]> = Once::new();
-    let (trigger, sampler_cpu) = if has_second { (Trigger::Nmi, Some(0)) } else { (Trigger::Timer, None) };
+    let (trigger, sampler_cpu) = if cpus > 1 { (Trigger::Nmi, Some(0)) } else { (Trigger::Timer, None) };
     let text = (&raw const machine::text_start as u64, &raw const machine::text_end as u64);
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
-    let tsc_hz = machine::CLOCK.wait().tsc_hz;
-    let config = Config { trigger, sampler_cpu, tsc_hz, text, load: text.0, anchors, running: true, ..Config::new() };
+    let Calibration { tsc_hz, timer_hz } = machine::clock();
+    let (clock, load, running) = (counted::clock(), text.0, true);
+    let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, load, anchors, running, ..Config::new() };
     // SAFETY: this function runs once; nobody else names it.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
-    if let Err(error) = PROFILER.init(|| Setup { slots: &SLOTS[..1 + usize::from(has_second)], meta, config }) {
-        let _ = writeln!(Log, "bare: nothing is sampled: {error}");
-    }
-    SAMPLES_OTHER.call_once(|| has_second);
+    tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
+    TIMER.call_once(|| Timer::take(APIC, TIMER_VECTOR, timer_hz, clock.into()));
+    PROFILER.task_name(1, "kmain");
+    CPUS.call_once(|| cpus);
 }
 
-/// The CPU that works gets its ring, after it has loaded an IDT with an NMI entry; from then on it is sampled. The
-/// ring's memory is a power of two of words, mapped when this is called: a ring that is mapped lazily faults in the
-/// NMI.
-pub fn register(cpu: usize) {
-    static mut RING: [MaybeUninit<u64>; DEFAULT_RING_WORDS] = [MaybeUninit::uninit(); DEFAULT_RING_WORDS];
-    while cpu == 1 && !SAMPLES_OTHER.wait() {
-        x86_64::instructions::hlt(); // It came so late that CPU 0 has not waited for it.
+/// Each CPU, its tables loaded; CPU 0 knows how many there are. From here on it is sampled, or samples for ever.
+pub fn begin(cpu: usize, cpus: usize) {
+    static mut RINGS: [Ring; MAX_CPUS] = [[MaybeUninit::uninit(); DEFAULT_RING_WORDS]; MAX_CPUS];
+    // SAFETY: a static stack, used for nothing else; the tables are this kernel's own statics; nothing comes yet.
+    unsafe {
+        tss::set_stack(NMI_IST, machine::stack(MAX_CPUS + cpu).end).expect("this CPU has a task state segment");
+        gate::set(2, nmi_entry, NMI_IST).expect("256 gates");
+        gate::set(TIMER_VECTOR, timer_entry, 0).expect("256 gates");
     }
-    // SAFETY: one CPU works; nobody else names it.
-    if let Err(error) = PROFILER.register(cpu, || unsafe { (&raw mut RING).as_mut_unchecked() }) {
-        let _ = writeln!(Log, "bare: {error}");
+    if cpu == 0 {
+        init(cpus);
     }
-    PROFILER.task_name(1, "kmain");
+    let cpus = *CPUS.wait();
+    if cpu == 0 && cpus > 1 {
+        tell(PROFILER.check());
+        PROFILER.run_sampler(cpu);
+    }
+    // SAFETY: each CPU comes here once, and takes its own.
+    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut_unchecked() }));
+    tell(PROFILER.check());
+    if cpus == 1 {
+        TIMER.wait().start_ns(1);
+    }
+}
+
+fn tell(done: Result<(), impl Display>) {
+    if let Err(error) = done {
+        let _ = writeln!(Log, "bare: kprof: {error}");
+    }
 }

@@ -1,0 +1,168 @@
+//! Causes that `doctor` names: what of the port is behind truncated stacks, slow ticks, coalesced ticks, odd addresses.
+//! Stage: command line.
+//!
+//! In: the header, the counters and the stacks of a profile. Out: a line per cause, each with what to do. Nothing is said
+//! where the numbers do not show it.
+
+use super::load::Opened;
+use super::places;
+use crate::profile::{Boot, Counters};
+use crate::tally::Tally;
+use kprof::format::marker::{Marker, TruncationReason};
+
+/// This part of all stacks, in percent, has to end early before it is said.
+const TRUNCATED_PERCENT: u64 = 20;
+/// The same for those that end in an entry stub: few samples are taken in one, or in an interrupt.
+const ENTRY_PERCENT: u64 = 2;
+/// Fewer samples than this prove nothing.
+const MIN: u64 = 10;
+/// A handler that takes less than this part of the time between two ticks, in percent, is not why they coalesce.
+const HANDLER_PERCENT: u64 = 25;
+
+/// How many kernel samples end early, by reason.
+#[derive(Default)]
+struct Truncated {
+    all: u64,
+    by_reason: [u64; TruncationReason::ALL.len()],
+    /// Of [`TruncationReason::Range`]: with the interrupted instruction only.
+    at_once: u64,
+    /// First addresses outside of the kernel's text, and one of them.
+    outside: u64,
+    example: u64,
+}
+
+/// Causes that stacks show.
+pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
+    let mut seen = Truncated::default();
+    let mut words = Vec::new();
+    let text = text_of(&opened.profile.boots);
+    for count in opened.consumer.counts() {
+        opened.stacks.words(count.stack, &mut words);
+        if words.first().is_some_and(|first| first >> 63 == 1) {
+            seen.add(&words, count.samples, text);
+        }
+    }
+    seen.say(found);
+}
+
+/// The range of the kernel's code, where it is the only code: the same in all boots, no modules.
+fn text_of(boots: &[Boot]) -> Option<(u64, u64)> {
+    let texts: Vec<_> = boots.iter().map(places::text).collect();
+    let is_all = boots.iter().all(|boot| boot.images.iter().all(|image| image.name == b"kernel"));
+    texts.first().copied().flatten().filter(|first| is_all && texts.iter().all(|text| *text == Some(*first)))
+}
+
+impl Truncated {
+    fn add(&mut self, words: &[u64], samples: u64, text: Option<(u64, u64)>) {
+        self.all += samples;
+        let first = words[0];
+        if Marker::decode(first).is_none() && text.is_some_and(|(from, to)| !(from..to).contains(&first)) {
+            self.outside += samples;
+            self.example = first;
+        }
+        let Some(Marker::Truncated(Ok(reason))) = words.last().and_then(|word| Marker::decode(*word)) else { return };
+        self.by_reason[reason as usize - 1] += samples;
+        let frames = words.iter().filter(|word| Marker::decode(**word).is_none()).count();
+        if reason == TruncationReason::Range && frames == 1 {
+            self.at_once += samples;
+        }
+    }
+
+    fn of(&self, reason: TruncationReason) -> u64 {
+        self.by_reason[reason as usize - 1]
+    }
+
+    fn say(&self, found: &mut Vec<String>) {
+        let all = self.all;
+        let is_much = |part: u64, percent: u64| part >= MIN && part * 100 > all * percent;
+        if is_much(self.at_once, TRUNCATED_PERCENT) {
+            found.push(format!(
+                "{} of {all} stacks have one frame: stack_range does not know the stack in use (a boot stack, or that of an interrupt?)",
+                self.at_once
+            ));
+        } else if is_much(self.of(TruncationReason::Range), TRUNCATED_PERCENT) {
+            found.push(format!(
+                "{} of {all} stacks end where a frame pointer leaves the stack: does stack_range declare stacks whole?",
+                self.of(TruncationReason::Range)
+            ));
+        }
+        if is_much(self.of(TruncationReason::Entry), ENTRY_PERCENT) {
+            found.push(format!(
+                "{} of {all} stacks end in an entry stub: its frame is not described. Let the stubs leave a marker word, or \
+                 answer Kernel::caller_entry_frame and Kernel::entry_frame (kprof_port::trap_frame)",
+                self.of(TruncationReason::Entry)
+            ));
+        }
+        let chain = [TruncationReason::Alignment, TruncationReason::Loop, TruncationReason::NotText]
+            .map(|reason| self.of(reason));
+        let chain: u64 = chain.iter().sum();
+        if is_much(chain, TRUNCATED_PERCENT) {
+            found.push(format!(
+                "{chain} of {all} stacks end where the chain of frame pointers is broken: is core built with \
+                 -C force-frame-pointers=yes too, and does is_entry_code know every stub?"
+            ));
+        }
+        if is_much(self.of(TruncationReason::Depth), TRUNCATED_PERCENT) {
+            found.push(format!(
+                "{} of {all} stacks are deeper than `depth`: raise it",
+                self.of(TruncationReason::Depth)
+            ));
+        }
+        if self.outside > 0 {
+            found.push(format!(
+                "{} of {all} samples were taken outside of the kernel's text, as at {:x}: did an entry stub land in another \
+                 section? Give its assembly the directive `.section .text`",
+                self.outside, self.example
+            ));
+        }
+    }
+}
+
+/// An anchor that is not in the kernel's own text range.
+pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
+    let (from, to) = places::text(boot)?;
+    let (name, address) = boot.anchors.iter().find(|(_, address)| !(from..to).contains(address))?;
+    Some(format!(
+        "{name} is at {address:x}, outside of the kernel's text ({from:x}-{to:x}): an entry stub that landed in another \
+         section? Give its assembly the directive `.section .text`"
+    ))
+}
+
+/// Why the rate is not reached.
+pub fn slow(boot: &Boot) -> String {
+    if boot.header.get("trigger").is_some_and(|trigger| trigger == "timer") {
+        return "the timer has to come several times as often, or to be set to when the next tick is due".to_owned();
+    }
+    // The sampler's, the same in every CPU's account.
+    let get = |name: &str| boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get(name).copied()).max();
+    let (asked, late) = (get("sleep-asked").unwrap_or(0), get("sleep-late").unwrap_or(0));
+    let seconds = |ticks: u64| boot.tsc_hz().map(|hz| ticks as f64 / hz as f64);
+    match (seconds(asked), seconds(asked.saturating_add(late))) {
+        (Some(asked_s), Some(slept_s)) if late > asked / 5 => format!(
+            "the sampler sleeps too long: {slept_s:.3} s where it asked for {asked_s:.3} s. Is its timer calibrated? Under QEMU \
+             -icount the sampler must be CPU 0, and sleep in slices (kprof_port::timer)"
+        ),
+        _ => "is the sampler CPU alone?".to_owned(),
+    }
+}
+
+/// Why `coalesced` of `sent` ticks came together with others.
+pub fn coalesced(boot: Option<&Boot>, counters: &Counters) -> String {
+    let get = |name: &str| counters.get(name).copied().filter(|value| *value > 0);
+    let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number("hz")?.max(1)));
+    let percent = get("self-tsc").zip(get("taken")).zip(period);
+    match percent.map(|((own, taken), period)| own.saturating_mul(100) / taken / period.max(1)) {
+        Some(percent) if percent >= HANDLER_PERCENT => {
+            format!(
+                "the rate is too high for this machine: the handler takes {percent} % of the time between two ticks"
+            )
+        }
+        Some(percent) => format!(
+            "the CPUs did not run when their ticks came (the handler takes {percent} % of the time between two): are there more \
+             virtual CPUs than the host has cores? Fewer of them, or QEMU's -icount shift=0,sleep=off"
+        ),
+        None => {
+            "the rate is too high for this machine, or there are more virtual CPUs than the host has cores".to_owned()
+        }
+    }
+}

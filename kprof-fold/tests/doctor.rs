@@ -1,0 +1,175 @@
+//! `doctor` names the cause: one profile for each, made here, and what is said of it.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+const SYMBOLS: &str = "ffffffff80001000 0000000000001000 T kmain\n";
+/// Where the kernel's code is, and the rest of a header with which nothing is wrong.
+const HEADER: &str = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# cpus 2\n# sampler 1\n# trigger nmi\n# hz 1000\n\
+                      # text ffffffff80001000-ffffffff80002000\n# anchor kmain=ffffffff80001000\n";
+
+/// A profile of CPU 0: these stacks, one sample each, a tick each millisecond; these further counters.
+fn profile(stacks: &[String], counters: &str) -> String {
+    let count = stacks.len();
+    let mut text = format!("{HEADER}# batch cpu=0 from=0 to=900 first-tick=1 last-tick={count}\n");
+    for (number, stack) in stacks.iter().enumerate() {
+        let _ = writeln!(text, "kmain 0 {:x} {stack}", (number as u64 + 1) * 1_000_000);
+    }
+    let _ = write!(
+        text,
+        "# end cpu=0 to=900 samples={count}\n# account cpu=0 sent={count} taken={count} recorded={count} delivered={count} \
+         in-ring=0{counters}\n"
+    );
+    text
+}
+
+fn stacks(each: &[&str]) -> Vec<String> {
+    each.iter().cycle().take(40).map(|stack| (*stack).to_owned()).collect()
+}
+
+/// What `doctor` says of a profile, in the words of one verb.
+fn said(name: &str, verb: &str, profile: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("profile.txt"), profile).unwrap();
+    std::fs::write(folder.join("syms.txt"), SYMBOLS).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let output = command.current_dir(&folder).args([verb, "profile.txt", "syms.txt"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
+fn doctor(name: &str, profile: &str) -> String {
+    said(name, "doctor", profile)
+}
+
+const WELL: &str = "ffffffff80001010 ffffffff80001100";
+
+#[test]
+fn a_profile_that_is_right_has_no_cause() {
+    assert_eq!(
+        doctor("well", &profile(&stacks(&[WELL]), " sleep-asked=39000000 sleep-late=100000")),
+        "nothing is wrong\n"
+    );
+}
+
+#[test]
+fn stacks_of_one_frame_are_a_stack_that_the_kernel_does_not_know() {
+    let found = doctor("one-frame", &profile(&stacks(&["ffffffff80001010 fffffffffffff402", WELL]), ""));
+    assert!(found.contains("20 of 40 stacks have one frame: stack_range does not know the stack in use"), "{found}");
+}
+
+#[test]
+fn other_truncated_stacks_have_their_own_causes() {
+    let outside = doctor("range", &profile(&stacks(&["ffffffff80001010 ffffffff80001100 fffffffffffff402"]), ""));
+    assert!(outside.contains("40 of 40 stacks end where a frame pointer leaves the stack"), "{outside}");
+    let broken = doctor("broken", &profile(&stacks(&["ffffffff80001010 fffffffffffff405", WELL]), ""));
+    assert!(broken.contains("20 of 40 stacks end where the chain of frame pointers is broken"), "{broken}");
+    let deep = doctor("deep", &profile(&stacks(&["ffffffff80001010 ffffffff80001100 fffffffffffff401"]), ""));
+    assert!(deep.contains("40 of 40 stacks are deeper than `depth`"), "{deep}");
+}
+
+#[test]
+fn stacks_that_end_in_a_stub_lack_its_description() {
+    let found = doctor("entry", &profile(&stacks(&["ffffffff80001010 fffffffffffff406", WELL, WELL, WELL]), ""));
+    assert!(found.contains("10 of 40 stacks end in an entry stub: its frame is not described"), "{found}");
+}
+
+#[test]
+fn a_few_truncated_stacks_are_no_cause() {
+    let mut all = stacks(&[WELL]);
+    all[3] = "ffffffff80001010 fffffffffffff402".to_owned();
+    all[4] = "ffffffff80001010 fffffffffffff406".to_owned();
+    assert_eq!(doctor("few", &profile(&all, "")), "nothing is wrong\n");
+}
+
+#[test]
+fn a_sampler_that_sleeps_too_long_is_told_from_one_that_is_not_alone() {
+    // 40 ticks in 40 ms where 4000 a second are asked for.
+    let slow = |counters| profile(&stacks(&[WELL]), counters).replace("# hz 1000", "# hz 4000");
+    let long = doctor("sleeps", &slow(" sleep-asked=10000000 sleep-late=29000000"));
+    assert!(long.contains("the sampler sleeps too long: 0.039 s where it asked for 0.010 s"), "{long}");
+    let busy = doctor("busy", &slow(" sleep-asked=10000000 sleep-late=100000"));
+    assert!(busy.contains("is the sampler CPU alone?") && !busy.contains("sleeps too long"), "{busy}");
+}
+
+#[test]
+fn ticks_come_together_where_the_handler_is_slow_or_where_the_cpu_did_not_run() {
+    let coalesced = |own: u64| {
+        let text = profile(&stacks(&[WELL]), &format!(" coalesced=60 self-tsc={own}"));
+        text.replace("sent=40", "sent=100")
+    };
+    let slow = doctor("slow-handler", &coalesced(40 * 500_000));
+    assert!(
+        slow.contains("60 of 100 ticks coalesced: the rate is too high for this machine: the handler takes 50 %"),
+        "{slow}"
+    );
+    let few = doctor("few-cores", &coalesced(40 * 5_000));
+    assert!(few.contains("60 of 100 ticks coalesced: the CPUs did not run when their ticks came"), "{few}");
+    assert!(few.contains("more virtual CPUs than the host has cores"), "{few}");
+}
+
+#[test]
+fn samples_and_anchors_outside_of_the_text_are_a_stub_in_another_section() {
+    let odd = doctor("odd-samples", &profile(&stacks(&[WELL, WELL, WELL, "ffffffff80003000"]), ""));
+    assert!(odd.contains("10 of 40 samples were taken outside of the kernel's text, as at ffffffff80003000"), "{odd}");
+    let text = profile(&stacks(&[WELL]), "");
+    let anchor =
+        doctor("odd-anchor", &text.replace("# anchor kmain=ffffffff80001000", "# anchor nmi_entry=ffffffff80003000"));
+    assert!(anchor.contains("nmi_entry is at ffffffff80003000, outside of the kernel's text"), "{anchor}");
+    assert!(!anchor.contains("wrong kernel image"), "{anchor}");
+    // Another build's symbols are that all the same.
+    let wrong =
+        doctor("other-build", &text.replace("# anchor kmain=ffffffff80001000", "# anchor kmain=ffffffff80001040"));
+    assert!(wrong.contains("wrong kernel image: kmain is at ffffffff80001000 in the symbols"), "{wrong}");
+}
+
+#[test]
+fn a_log_without_a_line_of_kprofs_is_called_one() {
+    let found = doctor("no-lines", "kernel: hello\nkernel: 3 CPUs\n# not a profile\n");
+    assert!(found.contains("profile.txt: a log without a `~kprof` line: is the feature `profiling` on"), "{found}");
+}
+
+/// The last 40 samples of a ring of which the reader had got `delivered`, up to position 500.
+fn dump(delivered: u64, in_ring: u64) -> String {
+    let recorded = delivered + in_ring;
+    profile(&stacks(&[WELL]), " position-in=900 position-out=500").replace("from=0 to=900", "from=500 to=900").replace(
+        "sent=40 taken=40 recorded=40 delivered=40 in-ring=0",
+        &format!("sent={recorded} taken={recorded} recorded={recorded} delivered={delivered} in-ring={in_ring}"),
+    )
+}
+
+#[test]
+fn what_a_panic_has_written_out_is_in_the_ring_still_and_balances() {
+    for (name, delivered, in_ring) in [("dump", 0, 100), ("dump-after-delivery", 70, 40)] {
+        let found = doctor(name, &dump(delivered, in_ring));
+        assert_eq!(found, "nothing is wrong\n");
+        let report = said(name, "report", &dump(delivered, in_ring));
+        assert!(report.contains("balanced; 40 of these lie in the ring still"), "{report}");
+    }
+    let too_many = doctor("dump-too-many", &dump(0, 39));
+    assert!(too_many.contains("40 samples were dumped of 39 in the ring"), "{too_many}");
+}
+
+#[test]
+fn a_dump_after_an_export_leaves_the_export_exact() {
+    let first = profile(&stacks(&[WELL]), " position-out=900");
+    let both = |delivered: u64| {
+        let mut text = first.clone() + "# batch cpu=0 from=900 to=1000 first-tick=41 last-tick=42\n";
+        text += "kmain 0 2b00000 ffffffff80001010\nkmain 0 2c00000 ffffffff80001010\n# end cpu=0 to=1000 samples=2\n";
+        let recorded = delivered + 2;
+        let _ = writeln!(
+            text,
+            "# account cpu=0 sent={recorded} taken={recorded} recorded={recorded} delivered={delivered} in-ring=2 \
+             position-out=900"
+        );
+        text
+    };
+    assert_eq!(doctor("export-and-dump", &both(40)), "nothing is wrong\n");
+    let found = doctor("export-less", &both(39));
+    assert!(
+        found.contains("the account does not balance: CPU 0: delivered 39 is not the samples in the file, 40"),
+        "{found}"
+    );
+}

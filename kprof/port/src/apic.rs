@@ -1,0 +1,237 @@
+//! The local APIC of the CPU that runs this, in xAPIC mode (registers in memory) or x2APIC mode (registers of the CPU).
+//!
+//! In: where the registers are mapped. Out: commands to other CPUs, the id, the timer's registers. Runs in: any, NMI
+//! included, but [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the firmware has
+//! chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
+//!
+//! The sequences of both modes are tested on recorded registers. On hardware (emulated by QEMU) only xAPIC mode has been
+//! run: no CPU model of QEMU's emulation has x2APIC. **x2APIC mode has not been run.**
+
+use crate::command::Command;
+use x86_64::instructions::interrupts;
+use x86_64::registers::model_specific::Msr;
+
+/// Offsets of registers in xAPIC mode; in x2APIC mode a register is MSR `0x800 + offset / 16`.
+pub mod register {
+    /// This CPU's id; in xAPIC mode in the highest 8 bits.
+    pub const ID: u16 = 0x20;
+    /// End of interrupt.
+    pub const EOI: u16 = 0xb0;
+    /// Vector of spurious interrupts; bit 8 turns the APIC on.
+    pub const SPURIOUS: u16 = 0xf0;
+    /// The command register; in xAPIC mode its low word.
+    pub const COMMAND: u16 = 0x300;
+    /// In xAPIC mode, the high word of the command register.
+    pub const COMMAND_HIGH: u16 = 0x310;
+    /// Vector and mode of the timer.
+    pub const TIMER: u16 = 0x320;
+    /// The timer counts down from here; a write starts it, 0 stops it.
+    pub const INITIAL_COUNT: u16 = 0x380;
+    /// What is left of the count.
+    pub const CURRENT_COUNT: u16 = 0x390;
+    /// By what the timer's clock is divided.
+    pub const DIVIDE: u16 = 0x3e0;
+}
+
+/// IA32_APIC_BASE.
+const APIC_BASE: u32 = 0x1b;
+const X2APIC_MODE: u64 = 1 << 10;
+const FIRST_X2APIC_MSR: u32 = 0x800;
+/// In xAPIC mode: the last command has not been delivered yet.
+const DELIVERY_PENDING: u32 = 1 << 12;
+
+/// The registers themselves; tests have some that record.
+pub trait Registers {
+    /// A register in memory.
+    fn read(&self, offset: u16) -> u32;
+    /// A register in memory.
+    fn write(&self, offset: u16, value: u32);
+    /// A register of the CPU.
+    fn read_msr(&self, msr: u32) -> u64;
+    /// A register of the CPU.
+    fn write_msr(&self, msr: u32, value: u64);
+    /// What was written to memory before is seen by other CPUs before the next register is written.
+    fn fence(&self);
+}
+
+/// The registers of the CPU that runs this.
+#[derive(Clone, Copy, Debug)]
+pub struct Hardware {
+    base: usize,
+}
+
+impl Registers for Hardware {
+    fn read(&self, offset: u16) -> u32 {
+        // SAFETY: whoever made this has promised that the APIC's page is mapped at `base`; the offset is a register's.
+        unsafe { ((self.base + usize::from(offset)) as *const u32).read_volatile() }
+    }
+
+    fn write(&self, offset: u16, value: u32) {
+        // SAFETY: as above; what the registers do, and to whom, is said where they are written.
+        unsafe { ((self.base + usize::from(offset)) as *mut u32).write_volatile(value) }
+    }
+
+    fn read_msr(&self, msr: u32) -> u64 {
+        // SAFETY: IA32_APIC_BASE, which every 64-bit CPU has, or a register of x2APIC mode, read in that mode only.
+        unsafe { Msr::new(msr).read() }
+    }
+
+    fn write_msr(&self, msr: u32, value: u64) {
+        // SAFETY: a register of x2APIC mode, written in that mode only.
+        unsafe { Msr::new(msr).write(value) }
+    }
+
+    fn fence(&self) {
+        // SAFETY: orders memory, nothing else. A write of an x2APIC register does not do that by itself (SDM 11.12.3).
+        unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    }
+}
+
+/// The local APIC of the CPU that runs this.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalApic<R = Hardware> {
+    registers: R,
+    is_x2apic: bool,
+}
+
+impl LocalApic {
+    /// The APIC in xAPIC mode, its registers mapped at `base`.
+    ///
+    /// # Safety
+    /// The physical page of the APIC's registers (0xfee00000, unless the firmware has moved it) is mapped at `base`,
+    /// uncached, writable, on every CPU that uses this, as long as it is used; and these are in xAPIC mode.
+    pub const unsafe fn xapic(base: usize) -> Self {
+        Self { registers: Hardware { base }, is_x2apic: false }
+    }
+
+    /// The APIC in the mode that this CPU's is in now.
+    ///
+    /// # Safety
+    /// As [`LocalApic::xapic`], where it is in xAPIC mode; `base` is not used where it is in x2APIC mode. Every CPU that
+    /// uses this is in the same mode.
+    pub unsafe fn in_present_mode(base: usize) -> Self {
+        Self::with(Hardware { base })
+    }
+}
+
+impl<R: Registers> LocalApic<R> {
+    /// With other registers: for tests.
+    pub fn with(registers: R) -> Self {
+        let is_x2apic = registers.read_msr(APIC_BASE) & X2APIC_MODE != 0;
+        Self { registers, is_x2apic }
+    }
+
+    /// Whether this CPU's APIC is in x2APIC mode.
+    pub const fn is_x2apic(&self) -> bool {
+        self.is_x2apic
+    }
+
+    /// A register of this CPU.
+    pub fn read(&self, offset: u16) -> u32 {
+        if self.is_x2apic {
+            self.registers.read_msr(FIRST_X2APIC_MSR + u32::from(offset >> 4)) as u32
+        } else {
+            self.registers.read(offset)
+        }
+    }
+
+    /// Writes a register of this CPU. Not for the command register: see [`LocalApic::send`].
+    pub fn write(&self, offset: u16, value: u32) {
+        if self.is_x2apic {
+            self.registers.write_msr(FIRST_X2APIC_MSR + u32::from(offset >> 4), value.into());
+        } else {
+            self.registers.write(offset, value);
+        }
+    }
+
+    /// Turns this CPU's APIC on. `spurious` is the vector of interrupts that were withdrawn.
+    pub fn turn_on(&self, spurious: u8) {
+        self.write(register::SPURIOUS, 1 << 8 | u32::from(spurious));
+    }
+
+    /// The id of this CPU's APIC: right at any instruction, in an NMI too.
+    pub fn id(&self) -> u32 {
+        let id = self.read(register::ID);
+        if self.is_x2apic { id } else { id >> 24 }
+    }
+
+    /// Acknowledges the interrupt that is being served. Never for an NMI.
+    pub fn end_of_interrupt(&self) {
+        self.write(register::EOI, 0);
+    }
+
+    /// Sends a command to the CPU with this APIC id. Whether there was a way to: in xAPIC mode ids have 8 bits.
+    ///
+    /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, so interrupts are off
+    /// meanwhile; an NMI handler that sends commands itself would come in between.
+    pub fn send(&self, id: u32, command: Command) -> bool {
+        if self.is_x2apic {
+            self.registers.fence();
+            self.registers.write_msr(FIRST_X2APIC_MSR + u32::from(register::COMMAND >> 4), command.x2apic(id));
+            return true;
+        }
+        let Some((high, low)) = command.xapic(id) else { return false };
+        self.without_interrupts(|| {
+            while self.registers.read(register::COMMAND) & DELIVERY_PENDING != 0 {
+                core::hint::spin_loop();
+            }
+            self.registers.write(register::COMMAND_HIGH, high);
+            self.registers.write(register::COMMAND, low);
+        });
+        true
+    }
+
+    /// Host tests are no kernel: they may not turn interrupts off.
+    fn without_interrupts(&self, work: impl FnOnce()) {
+        if cfg!(test) { work() } else { interrupts::without_interrupts(work) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::{Access::*, Recorded};
+
+    #[test]
+    fn in_xapic_mode_a_command_waits_for_the_last_one_and_its_low_word_comes_last() {
+        let registers = Recorded::xapic();
+        registers.answer(register::COMMAND, &[DELIVERY_PENDING, DELIVERY_PENDING, 0]);
+        assert!(LocalApic::with(&registers).send(2, Command::Nmi));
+        assert_eq!(
+            registers.taken(),
+            [Read(0x300), Read(0x300), Read(0x300), Write(0x310, 0x0200_0000), Write(0x300, 0x4400)]
+        );
+    }
+
+    #[test]
+    fn in_x2apic_mode_a_command_is_a_fence_and_one_register() {
+        let registers = Recorded::x2apic();
+        assert!(LocalApic::with(&registers).send(0x1_0002, Command::Interrupt(0x40)));
+        assert_eq!(registers.taken(), [Fence, WriteMsr(0x830, 0x0001_0002_0000_4040)]);
+    }
+
+    #[test]
+    fn an_id_of_more_than_8_bits_reaches_nobody_in_xapic_mode() {
+        let registers = Recorded::xapic();
+        assert!(!LocalApic::with(&registers).send(0x102, Command::Nmi));
+        assert_eq!(registers.taken(), []);
+    }
+
+    #[test]
+    fn the_id_is_in_the_upper_bits_in_xapic_mode_only() {
+        let (old, new) = (Recorded::xapic(), Recorded::x2apic());
+        old.answer(register::ID, &[0x0500_0000]);
+        new.answer_msr(0x802, 0x0500_0001);
+        assert_eq!((LocalApic::with(&old).id(), LocalApic::with(&new).id()), (5, 0x0500_0001));
+    }
+
+    #[test]
+    fn every_register_has_its_msr_in_x2apic_mode() {
+        let registers = Recorded::x2apic();
+        let apic = LocalApic::with(&registers);
+        apic.turn_on(0xff);
+        apic.end_of_interrupt();
+        apic.write(register::INITIAL_COUNT, 7);
+        assert_eq!(registers.taken(), [WriteMsr(0x80f, 0x1ff), WriteMsr(0x80b, 0), WriteMsr(0x838, 7)]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Does QEMU count instructions (`-icount`)? Then time is what the TSC says, and the TSC is the number of instructions.
+//!
+//! In: nothing. Out: what the TSC counts, for `Config::clock` and [`crate::timer::Sleep`]. Runs in: ordinary code,
+//! interrupts off. Counted, a loop that reads the TSC finds the same number of ticks between any two reads; no other machine
+//! does that: emulation with a thread per CPU takes the host's TSC, which varies from read to read.
+
+use core::arch::asm;
+use kprof::Clock;
+use raw_cpuid::{CpuId, Hypervisor};
+
+const READS: usize = 32;
+/// A turn may end between two reads: then the next try is whole.
+const TRIES: usize = 8;
+
+/// What the TSC of this machine counts: instructions only under QEMU's emulation with `-icount`.
+pub fn clock() -> Clock {
+    if is_counted() { Clock::Instructions } else { Clock::Tsc }
+}
+
+fn is_counted() -> bool {
+    let hypervisor = CpuId::new().get_hypervisor_info().map(|info| info.identify());
+    matches!(hypervisor, Some(Hypervisor::QEMU)) && (0..TRIES).any(|_| is_even(&reads()))
+}
+
+/// The TSC's lower half, read again and again by the same few instructions.
+fn reads() -> [u32; READS] {
+    let mut reads = [0_u32; READS];
+    // SAFETY: writes the words of the array, one after the other, and nothing else.
+    unsafe {
+        asm!(
+            "2: rdtsc",
+            "mov [{place}], eax",
+            "add {place}, 4",
+            "cmp {place}, {end}",
+            "jne 2b",
+            place = inout(reg) reads.as_mut_ptr() => _,
+            end = in(reg) reads.as_mut_ptr_range().end,
+            out("eax") _, out("edx") _,
+            options(nostack)
+        );
+    }
+    reads
+}
+
+/// Whether the same time lies between any two reads.
+fn is_even(reads: &[u32]) -> bool {
+    let mut steps = reads.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    steps.next().is_some_and(|first| first != 0 && steps.all(|step| step == first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_steps_that_are_all_the_same_are_counted_instructions() {
+        assert!(is_even(&[u32::MAX - 9, u32::MAX - 4, 0, 5]));
+        assert!(!is_even(&[0, 5, 10, 16]));
+        // A clock that is too slow to move between two reads.
+        assert!(!is_even(&[7, 7, 7, 7]));
+        assert!(!is_even(&[7]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "runs assembly")]
+    fn every_place_is_read_into() {
+        let reads = reads();
+        assert!(reads.iter().all(|read| *read != 0) && reads.windows(2).any(|pair| pair[0] != pair[1]), "{reads:?}");
+    }
+}

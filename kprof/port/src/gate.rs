@@ -1,0 +1,152 @@
+//! Gates, set from outside: in an interrupt descriptor table that belongs to the kernel, found by `sidt`.
+//!
+//! In: a vector, a stub, an interrupt stack. Out: 16 bytes of the table. Runs in: ordinary code, once (for a table that all
+//! CPUs share) or on each CPU (where each has its own). Source: Intel SDM volume 3A, 6.14.1.
+
+use x86_64::instructions::tables::sidt;
+use x86_64::registers::segmentation::{CS, Segment};
+
+/// An interrupt gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// The address of its stub.
+    pub handler: u64,
+    /// The kernel's code segment.
+    pub selector: u16,
+    /// Which entry of the interrupt stack table, 1 to 7; 0: none.
+    pub ist: u8,
+    /// The privilege level that may call it by `int`.
+    pub level: u8,
+}
+
+const PRESENT: u128 = 1 << 47;
+/// Interrupts are off in the stub.
+const INTERRUPT_GATE: u128 = 0xe << 40;
+const TYPE: u128 = 0x1f << 40;
+
+impl Gate {
+    /// The bytes in the table.
+    pub const fn encode(self) -> u128 {
+        let handler = self.handler as u128;
+        (handler & 0xffff)
+            | (self.selector as u128) << 16
+            | (self.ist as u128 & 7) << 32
+            | INTERRUPT_GATE
+            | (self.level as u128 & 3) << 45
+            | PRESENT
+            | (handler >> 16) << 48
+    }
+
+    /// What the bytes say; `None` where no gate is, or none of this kind (a trap gate leaves interrupts on).
+    pub const fn decode(bytes: u128) -> Option<Self> {
+        if bytes & PRESENT == 0 || bytes & TYPE != INTERRUPT_GATE {
+            return None;
+        }
+        Some(Self {
+            handler: (bytes & 0xffff) as u64 | (bytes >> 48 << 16) as u64,
+            selector: (bytes >> 16) as u16,
+            ist: (bytes >> 32) as u8 & 7,
+            level: (bytes >> 45) as u8 & 3,
+        })
+    }
+}
+
+/// The table has no such vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooShort {
+    /// The vector that was asked for.
+    pub vector: u8,
+    /// How many gates the table has.
+    pub gates: usize,
+}
+
+impl core::fmt::Display for TooShort {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { vector, gates } = self;
+        write!(f, "the interrupt descriptor table has {gates} gates, none for vector {vector}")
+    }
+}
+
+/// How many gates a table of this limit has.
+const fn gates(limit: u16) -> usize {
+    (limit as usize + 1) / size_of::<u128>()
+}
+
+/// Where the gate of `vector` is, in the table that this CPU has loaded.
+fn place(vector: u8) -> Result<*mut u128, TooShort> {
+    let table = sidt();
+    let gates = gates(table.limit);
+    if usize::from(vector) >= gates {
+        return Err(TooShort { vector, gates });
+    }
+    // The table need not be aligned.
+    Ok((table.base.as_u64() as *mut u128).wrapping_add(vector.into()))
+}
+
+/// The gate of a vector in this CPU's table.
+///
+/// # Errors
+/// [`TooShort`]: the table ends before.
+///
+/// # Safety
+/// This CPU has loaded an interrupt descriptor table.
+pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
+    // SAFETY: the processor reads the table at every interrupt, so it is mapped; `place` has seen that the gate is in it.
+    Ok(Gate::decode(unsafe { place(vector)?.read_unaligned() }))
+}
+
+/// Sets the gate of a vector in this CPU's table: to a stub made by [`entry_stub`](crate::entry_stub), on the interrupt
+/// stack `ist` (1 to 7; 0: none), in the code segment that runs now. The NMI's vector is 2.
+///
+/// # Errors
+/// [`TooShort`]: the table ends before; nothing is changed.
+///
+/// # Safety
+/// This CPU has loaded its interrupt descriptor table. The table is mapped writable at the address that it was loaded with.
+/// Nobody else writes to this gate meanwhile, and no interrupt of this vector comes meanwhile (for the NMI: nobody sends
+/// one yet). With `ist`, that entry of the task state segment of every CPU that uses this table holds a stack of that
+/// CPU's own before the first interrupt of this vector.
+pub unsafe fn set(vector: u8, stub: unsafe extern "C" fn(), ist: u8) -> Result<(), TooShort> {
+    let gate = Gate { handler: stub as *const () as u64, selector: CS::get_reg().0, ist, level: 0 };
+    // SAFETY: `place` has seen that the gate is in the table; the caller promises that it may be written.
+    unsafe { place(vector)?.write_unaligned(gate.encode()) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x86_64::VirtAddr;
+    use x86_64::structures::idt::InterruptDescriptorTable;
+
+    const HANDLER: u64 = 0xffff_ffff_8123_4567;
+
+    #[test]
+    fn a_gate_is_the_one_that_the_x86_64_crate_builds() {
+        let mut table = InterruptDescriptorTable::new();
+        // SAFETY: the table is never loaded.
+        unsafe { table.non_maskable_interrupt.set_handler_addr(VirtAddr::new(HANDLER)).set_stack_index(2) };
+        // SAFETY: 256 gates of 16 bytes.
+        let theirs = unsafe { (&raw const table).cast::<u128>().add(2).read_unaligned() };
+        // The crate counts interrupt stacks from 0.
+        let gate = Gate { handler: HANDLER, selector: CS::get_reg().0, ist: 3, level: 0 };
+        assert_eq!(gate.encode(), theirs);
+        assert_eq!(Gate::decode(theirs), Some(gate));
+    }
+
+    #[test]
+    fn what_is_no_interrupt_gate_is_none() {
+        let gate = Gate { handler: HANDLER, selector: 8, ist: 0, level: 3 };
+        assert_eq!(Gate::decode(gate.encode()), Some(gate));
+        assert_eq!(Gate::decode(0), None);
+        assert_eq!(Gate::decode(gate.encode() & !PRESENT), None);
+        assert_eq!(Gate::decode(gate.encode() | 1 << 40), None, "a trap gate");
+    }
+
+    #[test]
+    fn a_table_has_as_many_gates_as_fit_below_its_limit() {
+        assert_eq!([0, 15, 0x1ff, 0xfff].map(gates), [0, 1, 32, 256]);
+        let said = TooShort { vector: 200, gates: 32 }.to_string();
+        assert_eq!(said, "the interrupt descriptor table has 32 gates, none for vector 200");
+    }
+}

@@ -1,0 +1,27 @@
+//! kprof-port: hardware that every x86_64 port of kprof needs, usable piece by piece.
+//!
+//! In: the kernel's choices (a vector, an interrupt stack, where the local APIC is mapped). Out: register writes. Runs in:
+//! each item says. Nothing here is needed by a kernel that has the same already; nothing allocates, locks or prints.
+//!
+//! | step of docs/porting.md | module |
+//! |---|---|
+//! | the NMI's stub, gate and stack | [`entry`], [`gate`], [`tss`] |
+//! | `Kernel::signal`, `Kernel::cpu` | [`apic`] |
+//! | `Kernel::sleep_ns` | [`timer`] |
+//! | `Config::tsc_hz`, `Config::clock` | [`calibrate`], [`counted`] |
+//! | `Kernel::caller_entry_frame`, for stubs that build their own trap frame | [`trap_frame`] |
+#![cfg_attr(not(test), no_std)]
+#![cfg(target_arch = "x86_64")]
+
+pub mod apic;
+pub mod calibrate;
+pub mod command;
+pub mod counted;
+pub mod entry;
+pub mod gate;
+pub mod timer;
+pub mod trap_frame;
+pub mod tss;
+
+#[cfg(test)]
+mod recorded;

@@ -1,0 +1,126 @@
+//! Kernels that have their own trap frame: where a stub that leaves no marker has put what it interrupted.
+//!
+//! In: one description for each stub, written by hand from its pushes. Out: the answers of `Kernel::is_entry_code`,
+//! `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded search, one read of the stack.
+//!
+//! ```text
+//!   SS RSP RFLAGS CS RIP      <- frame + rip
+//!   ... what the stub saves   (rbp, if it does: at frame + rbp)
+//!   the frame                 <- rsp at the stub's `call`
+//!   return address            into the stub
+//!   rbp                       <- frame_pointer of the function called
+//! ```
+
+use core::mem::size_of;
+use core::ops::Range;
+use kprof::format::marker::Marker;
+use kprof::{CallerEntryFrame, EntryFrame, Registers};
+
+/// A stub and the frame that it builds.
+#[derive(Clone, Copy, Debug)]
+pub struct Stub {
+    /// Its first byte, and one past its last.
+    pub code: (u64, u64),
+    /// What it is the entry of.
+    pub marker: Marker,
+    /// From the stack pointer at its `call` to the saved RIP: `offset_of!(TrapFrame, rip)`, and what was pushed for alignment.
+    pub rip: usize,
+    /// From there to the saved rbp; `None` where the stub leaves rbp alone, so that the called function saves it.
+    pub rbp: Option<usize>,
+    /// Whether the processor has pushed an error code (or the stub's first instruction pushes one in its place).
+    pub has_error_code: bool,
+}
+
+impl Stub {
+    /// Whether `address` is its code.
+    pub const fn contains(&self, address: u64) -> bool {
+        self.code.0 <= address && address < self.code.1
+    }
+
+    /// All of its code.
+    pub const fn range(&self) -> Range<u64> {
+        self.code.0..self.code.1
+    }
+
+    /// The answer of `Kernel::caller_entry_frame`, for a `return_address` in this stub.
+    ///
+    /// # Safety
+    /// As the unwinder promises for `Kernel::caller_entry_frame`: the words at `frame_pointer` and above, up to the saved RIP, lie in a
+    /// stack that the kernel has declared whole.
+    pub unsafe fn caller_entry_frame(&self, frame_pointer: u64) -> CallerEntryFrame {
+        let frame = frame_pointer + 2 * size_of::<u64>() as u64;
+        let rbp_at = self.rbp.map_or(frame_pointer, |offset| frame + offset as u64);
+        // SAFETY: the caller's promise; it lies below the saved RIP, or is the word that the unwinder has just read.
+        let rbp = unsafe { (rbp_at as *const u64).read_volatile() };
+        CallerEntryFrame { marker: self.marker, rip_at: frame + self.rip as u64, rbp }
+    }
+
+    /// The answer of `Kernel::entry_frame`, for an instruction of this stub: known for the first one, where nothing has been
+    /// pushed yet. `None` for all others: such a sample is truncated.
+    pub fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
+        let marker = self.marker;
+        let on_stack = EntryFrame::OnStack { marker, rip_at: at.rsp.wrapping_add(8 * u64::from(self.has_error_code)) };
+        // A system call changes no stack: RSP is the user's there, and RCX holds the user's RIP.
+        let is_syscall = matches!(marker, Marker::Syscall);
+        (at.rip == self.code.0).then_some(if is_syscall { EntryFrame::InRegisters { marker } } else { on_stack })
+    }
+}
+
+/// The stub that `address` lies in.
+pub fn find(stubs: &[Stub], address: u64) -> Option<&Stub> {
+    stubs.iter().find(|stub| stub.contains(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    struct TrapFrame {
+        rax: u64,
+        rbp: u64,
+        error: u64,
+        rip: u64,
+    }
+
+    const STUB: Stub = Stub {
+        code: (0x1000, 0x1040),
+        marker: Marker::Exception(14),
+        rip: core::mem::offset_of!(TrapFrame, rip),
+        rbp: Some(core::mem::offset_of!(TrapFrame, rbp)),
+        has_error_code: true,
+    };
+
+    #[test]
+    fn the_interrupted_registers_are_found_in_the_frame() {
+        // The called function's rbp and return address, then the frame.
+        let stack: [u64; 6] = [0x7777, 0x1020, 1, 0x5555, 3, 0xabcd];
+        let frame_pointer = stack.as_ptr() as u64;
+        // SAFETY: the words of the array.
+        let [saved, left] =
+            [STUB, Stub { rbp: None, ..STUB }].map(|stub| unsafe { stub.caller_entry_frame(frame_pointer) });
+        assert_eq!(saved, CallerEntryFrame { marker: Marker::Exception(14), rip_at: frame_pointer + 40, rbp: 0x5555 });
+        assert_eq!(left.rbp, 0x7777, "the stub leaves rbp alone: the called function has saved it");
+    }
+
+    #[test]
+    fn at_the_first_instruction_the_processors_frame_is_on_top_of_the_stack() {
+        let at = Registers { rip: 0x1000, rsp: 0x9000, ..Registers::default() };
+        let marker = STUB.marker;
+        assert_eq!(STUB.entry_frame(&at), Some(EntryFrame::OnStack { marker, rip_at: 0x9008 }));
+        let without = Stub { has_error_code: false, ..STUB };
+        assert_eq!(without.entry_frame(&at), Some(EntryFrame::OnStack { marker, rip_at: 0x9000 }));
+        assert_eq!(STUB.entry_frame(&Registers { rip: 0x1001, ..at }), None);
+        let syscall = Stub { marker: Marker::Syscall, ..STUB }.entry_frame(&at);
+        assert_eq!(syscall, Some(EntryFrame::InRegisters { marker: Marker::Syscall }), "the stack is the user's");
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_stub_around_it() {
+        let stubs = [STUB, Stub { code: (0x1040, 0x1080), marker: Marker::Interrupt(32), ..STUB }];
+        let marker = |address| find(&stubs, address).map(|stub| stub.marker);
+        assert_eq!([0x103f, 0x1040].map(marker), [Some(Marker::Exception(14)), Some(Marker::Interrupt(32))]);
+        assert_eq!([0xfff, 0x1080].map(marker), [None; 2]);
+        assert_eq!(STUB.range(), 0x1000..0x1040);
+    }
+}

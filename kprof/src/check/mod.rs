@@ -1,0 +1,126 @@
+//! The check at boot: is this port right, as far as can be seen before the first tick?
+//!
+//! In: the kernel's answers, its descriptor tables, a sleep. Out: nothing, or the first thing that is wrong, in words. Runs
+//! in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
+
+#[cfg(feature = "profiling")]
+mod steps;
+
+#[cfg(feature = "profiling")]
+pub(crate) use steps::check;
+
+use core::fmt;
+
+/// What is wrong with a port, found by [`crate::Profiler::check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// [`crate::Profiler::init`] has not been called, or was refused.
+    NotReady,
+    /// [`crate::Kernel::cpu`] says a number for which there is no slot.
+    Cpu(usize),
+    /// This CPU has not registered; asked by the sampler CPU: not within a second.
+    NotRegistered(usize),
+    /// No interrupt gate for vector 2.
+    NoGate,
+    /// The gate of vector 2 leads out of the kernel's text.
+    GateOutsideText(u64),
+    /// The gate of vector 2 names no interrupt stack.
+    NoInterruptStack,
+    /// This entry of the interrupt stack table is not set on this CPU, or is no multiple of 16.
+    EmptyInterruptStack {
+        /// The entry, 1 to 7.
+        ist: u8,
+        /// What it holds; `None`: there is no task state segment.
+        end: Option<u64>,
+    },
+    /// The NMI's interrupt stack is that of another vector too.
+    SharedInterruptStack {
+        /// The entry, 1 to 7.
+        ist: u8,
+        /// The other vector.
+        vector: u8,
+    },
+    /// The NMI's interrupt stack, as far as [`crate::Kernel::stack_range`] declares it.
+    SmallInterruptStack {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The stub of another vector, of which [`crate::Kernel::is_entry_code`] says no.
+    UnknownStub {
+        /// Its vector.
+        vector: u8,
+        /// Where it begins.
+        address: u64,
+    },
+    /// [`crate::Kernel::stack_range`] says `None` for the stack that this runs on.
+    NoStack(u64),
+    /// [`crate::Kernel::stack_range`] answers with a range that cannot be believed.
+    CrookedStack {
+        /// The address that was asked for.
+        address: u64,
+        /// The answer.
+        start: u64,
+        /// The answer.
+        end: u64,
+    },
+    /// [`crate::Config::tsc_hz`] is no frequency of a TSC.
+    Clock(u64),
+    /// A sleep of 1 ms takes this long, in microseconds, at best.
+    SleepsLong(u64),
+    /// A sleep comes back at once, again and again.
+    SleepsNot,
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("init was not called, or was refused"),
+            Self::Cpu(cpu) => write!(f, "Kernel::cpu says {cpu}, for which there is no slot"),
+            Self::NotRegistered(cpu) => {
+                write!(f, "cpu {cpu} has not registered: call register there, after its IDT is loaded")
+            }
+            Self::NoGate => {
+                f.write_str("there is no interrupt gate for vector 2: the first NMI would be a triple fault")
+            }
+            Self::GateOutsideText(address) => write!(
+                f,
+                "the gate of vector 2 leads to {address:x}, outside of the kernel's text: does the stub say its section?"
+            ),
+            Self::NoInterruptStack => f.write_str("the gate of vector 2 names no interrupt stack (IST)"),
+            Self::EmptyInterruptStack { ist, end: None } => {
+                write!(f, "the NMI's stack is IST {ist}, and this CPU has loaded no task state segment")
+            }
+            Self::EmptyInterruptStack { ist, end: Some(end) } => {
+                write!(f, "the NMI's stack is IST {ist}, which is {end:x} on this CPU: not the end of a stack")
+            }
+            Self::SharedInterruptStack { ist, vector } => {
+                write!(f, "the NMI's stack, IST {ist}, is that of vector {vector} too: one would overwrite the other")
+            }
+            Self::SmallInterruptStack { bytes } => {
+                write!(f, "the NMI's stack has {bytes} bytes: give it {} or more", MIN_STACK_BYTES)
+            }
+            Self::UnknownStub { vector, address } => write!(
+                f,
+                "is_entry_code says no of the stub of vector {vector} at {address:x}: what it interrupts would vanish \
+                 from the stacks"
+            ),
+            Self::NoStack(address) => {
+                write!(f, "stack_range says None for {address:x}, on the stack in use: every sample here has one frame")
+            }
+            Self::CrookedStack { address, start, end } => {
+                write!(f, "stack_range says {start:x}-{end:x} for {address:x}: it must hold it, in multiples of 8")
+            }
+            Self::Clock(hz) => write!(f, "tsc_hz is {hz}, which no TSC has: calibrate it"),
+            Self::SleepsLong(us) => write!(
+                f,
+                "sleep_ns takes {us} us for 1 ms: is the timer calibrated? Under QEMU -icount the sampler must be cpu 0"
+            ),
+            Self::SleepsNot => {
+                f.write_str("sleep_ns comes back at once, again and again: does another interrupt wake it?")
+            }
+        }
+    }
+}
+
+/// The smallest stack that an NMI can be handled on.
+pub(crate) const MIN_STACK_BYTES: u64 = 4096;

@@ -1,0 +1,182 @@
+//! The steps of the check, on this CPU: what must be repaired first comes first.
+//!
+//! In: the kernel, the machine. Out: the first thing that is wrong. Runs in: ordinary code. Of the machine only what
+//! [`Machine`] names is used, so that tests can have one that is wrong in each way.
+
+use super::{CheckError, MIN_STACK_BYTES};
+use crate::clock::ticks_to_ns;
+use crate::config::{Config, Trigger};
+use crate::kernel::Kernel;
+use crate::state::{Instance, Shared};
+use crate::unwind::Text;
+use crate::x86_64::tables::{self, Gate};
+use crate::x86_64::tsc;
+
+/// The NMI's vector.
+const NMI: u8 = 2;
+/// Frequencies that a TSC may have.
+const CLOCK_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10_000_000_000;
+/// A sleep of 1 ms may come back so many times before its end; one that does not sleep does it thousands of times.
+const MAX_RETURNS: usize = 200;
+/// A virtual CPU may be put aside during a sleep: the best of these counts.
+const SLEEPS: usize = 10;
+const MILLISECOND_NS: u64 = 1_000_000;
+/// Sleeps of 1 ms that the sampler waits for the other CPUs.
+const WAITS: usize = 1000;
+/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: what begins so is a compiled function, which saves rbp itself
+/// directly below the processor's frame, so the chain of frame pointers goes through it.
+const PROLOGUE: u32 = 0xe589_4855;
+const ENDBR64: u32 = 0xfa1e_0ff3;
+
+/// What the check asks the machine.
+pub(super) trait Machine {
+    /// The gate of a vector in this CPU's table.
+    fn gate(&self, vector: u8) -> Option<Gate>;
+    /// The end of an interrupt stack of this CPU.
+    fn interrupt_stack(&self, ist: u8) -> Option<u64>;
+    /// The time stamp counter.
+    fn ticks(&self) -> u64;
+    /// Eight bytes of kernel code.
+    ///
+    /// # Safety
+    /// The first and the last of them are kernel text by [`Config::text`] or [`Kernel::is_text`].
+    unsafe fn code(&self, address: u64) -> u64;
+}
+
+/// The machine that this runs on.
+struct Here;
+
+impl Machine for Here {
+    fn gate(&self, vector: u8) -> Option<Gate> {
+        tables::gate(vector)
+    }
+
+    fn interrupt_stack(&self, ist: u8) -> Option<u64> {
+        tables::interrupt_stack(ist)
+    }
+
+    fn ticks(&self) -> u64 {
+        tsc::read()
+    }
+
+    unsafe fn code(&self, address: u64) -> u64 {
+        // SAFETY: the caller's promise: kernel text is mapped and readable, by the page.
+        unsafe { (address as *const u64).read_unaligned() }
+    }
+}
+
+/// Checks the port, on this CPU.
+pub(crate) fn check<K: Kernel>(instance: &'static Instance<K>) -> Result<(), CheckError> {
+    on(&instance.kernel, &instance.shared, &Here)
+}
+
+pub(super) fn on<K: Kernel, M: Machine>(kernel: &K, shared: &Shared, machine: &M) -> Result<(), CheckError> {
+    let config = shared.config().filter(|_| !shared.slots().is_empty()).ok_or(CheckError::NotReady)?;
+    let cpu = kernel.cpu();
+    let slot = shared.slots().get(cpu).ok_or(CheckError::Cpu(cpu))?;
+    if !CLOCK_HZ.contains(&config.tsc_hz) {
+        return Err(CheckError::Clock(config.tsc_hz));
+    }
+    if config.sampler_cpu == Some(cpu) {
+        sleep(kernel, machine, config.tsc_hz)?;
+        return others(kernel, shared, cpu);
+    }
+    if slot.ring.get().is_none() {
+        return Err(CheckError::NotRegistered(cpu));
+    }
+    stack(kernel)?;
+    if config.trigger == Trigger::Nmi { nmi(kernel, config, machine) } else { Ok(()) }
+}
+
+/// A sleep of 1 ms takes 1 ms.
+fn sleep<K: Kernel, M: Machine>(kernel: &K, machine: &M, tsc_hz: u64) -> Result<(), CheckError> {
+    let wanted = tsc_hz / 1000;
+    let mut best = u64::MAX;
+    for _ in 0..SLEEPS {
+        let (start, mut slept, mut returns) = (machine.ticks(), 0, 0);
+        while slept < wanted {
+            if returns == MAX_RETURNS {
+                return Err(CheckError::SleepsNot);
+            }
+            kernel.sleep_ns(ticks_to_ns(wanted - slept, tsc_hz).max(1));
+            slept = machine.ticks().saturating_sub(start);
+            returns += 1;
+        }
+        best = best.min(slept);
+        if best < 2 * wanted {
+            return Ok(());
+        }
+    }
+    Err(CheckError::SleepsLong(ticks_to_ns(best, tsc_hz) / 1000))
+}
+
+/// Every CPU has registered, or does so soon.
+fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), CheckError> {
+    let missing = || {
+        let mut slots = shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != sampler);
+        slots.find(|(_, slot)| slot.ring.get().is_none()).map(|(cpu, _)| cpu)
+    };
+    for _ in 0..WAITS {
+        if missing().is_none() {
+            break;
+        }
+        kernel.sleep_ns(MILLISECOND_NS);
+    }
+    missing().map_or(Ok(()), |cpu| Err(CheckError::NotRegistered(cpu)))
+}
+
+/// The stack that this runs on is declared.
+#[inline(never)]
+fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
+    let here = 0_u64;
+    let address = &raw const here as u64;
+    let range = kernel.stack_range(address).ok_or(CheckError::NoStack(address))?;
+    let is_straight = range.contains(&address) && range.start % 8 == 0 && range.end % 8 == 0;
+    let (start, end) = (range.start, range.end);
+    if is_straight { Ok(()) } else { Err(CheckError::CrookedStack { address, start, end }) }
+}
+
+/// The NMI is handled by code, on a stack of its own; other entries are known as such.
+fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Result<(), CheckError> {
+    let text = Text::new(config.text);
+    let is_text = |address: u64| text.contains(address) || kernel.is_text(address);
+    let Gate { handler, ist } = machine.gate(NMI).ok_or(CheckError::NoGate)?;
+    if !is_text(handler) {
+        return Err(CheckError::GateOutsideText(handler));
+    }
+    if ist == 0 {
+        return Err(CheckError::NoInterruptStack);
+    }
+    let end = machine.interrupt_stack(ist);
+    let Some(end) = end.filter(|end| *end != 0 && end % 16 == 0) else {
+        return Err(CheckError::EmptyInterruptStack { ist, end });
+    };
+    // What a kernel does not declare cannot be known.
+    if let Some(range) = kernel.stack_range(end.wrapping_sub(8)) {
+        let bytes = end.saturating_sub(range.start);
+        if bytes < MIN_STACK_BYTES {
+            return Err(CheckError::SmallInterruptStack { bytes });
+        }
+    }
+    for vector in (0..=u8::MAX).filter(|vector| *vector != NMI) {
+        let Some(gate) = machine.gate(vector) else { continue };
+        if gate.ist == ist {
+            return Err(CheckError::SharedInterruptStack { ist, vector });
+        }
+        let address = gate.handler;
+        if kernel.is_entry_code(address) || !is_text(address) || !is_text(address.wrapping_add(7)) {
+            continue;
+        }
+        // SAFETY: the first and the last of the eight bytes are kernel text, as was just asked.
+        let code = unsafe { machine.code(address) };
+        let first = code as u32;
+        if first != PROLOGUE && !(first == ENDBR64 && (code >> 32) as u32 == PROLOGUE) {
+            return Err(CheckError::UnknownStub { vector, address });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

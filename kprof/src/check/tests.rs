@@ -1,0 +1,207 @@
+//! One test for each answer of the check: a port that is right but for one thing.
+
+use super::*;
+use crate::config::Setup;
+use crate::kernel::Task;
+use crate::state::slot::CpuSlot;
+use crate::{CpuSet, setup};
+use core::ops::Range;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+const TSC_HZ: u64 = 1_000_000_000;
+const TEXT: u64 = 0x10_0000;
+const NMI_STACK: Range<u64> = 0x50_0000..0x50_2000;
+const STUB: u64 = TEXT + 0x100;
+const OTHER_STUB: u64 = TEXT + 0x200;
+const FUNCTION: u64 = TEXT + 0x300;
+
+/// The kernel, and the machine that it runs on.
+struct Port {
+    cpu: AtomicUsize,
+    /// By how much a sleep is longer than it should be, and how many are.
+    late_ns: AtomicU64,
+    late_sleeps: AtomicUsize,
+    sleep_factor: AtomicU64,
+    now: AtomicU64,
+    nmi: Option<Gate>,
+    timer: Option<Gate>,
+    nmi_stack: Option<u64>,
+    stacks: fn(u64) -> Option<Range<u64>>,
+    entry_code: Range<u64>,
+}
+
+impl Port {
+    fn right() -> Self {
+        Self {
+            cpu: AtomicUsize::new(1),
+            late_ns: AtomicU64::new(0),
+            late_sleeps: AtomicUsize::new(0),
+            sleep_factor: AtomicU64::new(1),
+            now: AtomicU64::new(5),
+            nmi: Some(Gate { handler: STUB, ist: 1 }),
+            timer: Some(Gate { handler: OTHER_STUB, ist: 0 }),
+            nmi_stack: Some(NMI_STACK.end),
+            // All of memory but the NMI's stack is the stack of the test's thread.
+            stacks: |address| Some(if NMI_STACK.contains(&address) { NMI_STACK } else { 0x60_0000..!7 }),
+            entry_code: STUB..FUNCTION,
+        }
+    }
+}
+
+// SAFETY: nothing is walked: no NMI comes in these tests.
+unsafe impl Kernel for Port {
+    fn cpu(&self) -> usize {
+        self.cpu.load(Relaxed)
+    }
+    fn signal(&self, _: &CpuSet<'_>) {}
+    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
+        (self.stacks)(address)
+    }
+    fn task(&self) -> Task {
+        Task { id: 1, idle: false }
+    }
+    fn is_entry_code(&self, address: u64) -> bool {
+        self.entry_code.contains(&address)
+    }
+    fn sleep_ns(&self, ns: u64) {
+        let is_late = self.late_sleeps.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        let late = if is_late { self.late_ns.load(Relaxed) } else { 0 };
+        self.now.fetch_add(ns * self.sleep_factor.load(Relaxed) + late, Relaxed);
+    }
+}
+
+impl Machine for Port {
+    fn gate(&self, vector: u8) -> Option<Gate> {
+        match vector {
+            2 => self.nmi,
+            32 => self.timer,
+            33 => Some(Gate { handler: FUNCTION, ist: 0 }),
+            _ => None,
+        }
+    }
+    fn interrupt_stack(&self, _: u8) -> Option<u64> {
+        self.nmi_stack
+    }
+    fn ticks(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+    unsafe fn code(&self, address: u64) -> u64 {
+        if address == FUNCTION { u64::from(PROLOGUE) << 32 | u64::from(ENDBR64) } else { 0x9090_9090_9090_9050 }
+    }
+}
+
+/// Two CPUs, the first samples; these register.
+fn shared(registered: &[usize], tsc_hz: u64) -> &'static Shared {
+    let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
+    let slots: &'static [CpuSlot] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let memory = || &mut *Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice());
+    let config = Config { sampler_cpu: Some(0), tsc_hz, text: (TEXT, TEXT + 0x1000), ..Config::new() };
+    setup::init(shared, || Setup { slots, meta: memory(), config }).unwrap();
+    registered.iter().for_each(|cpu| setup::register(shared, *cpu, memory).unwrap());
+    shared
+}
+
+/// What the check says on the CPU that is sampled.
+fn sampled(change: impl FnOnce(&mut Port)) -> Result<(), CheckError> {
+    let mut port = Port::right();
+    change(&mut port);
+    on(&port, shared(&[1], TSC_HZ), &port)
+}
+
+/// What it says on the sampler.
+fn sampler(registered: &[usize], change: impl FnOnce(&Port)) -> Result<(), CheckError> {
+    let port = Port::right();
+    port.cpu.store(0, Relaxed);
+    change(&port);
+    on(&port, shared(registered, TSC_HZ), &port)
+}
+
+#[test]
+fn a_port_that_is_right_is_found_right_on_both_cpus() {
+    assert_eq!(sampled(|_| {}), Ok(()));
+    assert_eq!(sampler(&[1], |_| {}), Ok(()));
+}
+
+#[test]
+fn a_profiler_that_is_not_set_up_is_said_first() {
+    let port = Port::right();
+    assert_eq!(on(&port, &Shared::new(), &port), Err(CheckError::NotReady));
+}
+
+#[test]
+fn cpus_without_a_slot_and_cpus_that_have_not_registered_are_named() {
+    assert_eq!(sampled(|port| *port.cpu.get_mut() = 2), Err(CheckError::Cpu(2)));
+    let port = Port::right();
+    assert_eq!(on(&port, shared(&[], TSC_HZ), &port), Err(CheckError::NotRegistered(1)));
+    assert_eq!(sampler(&[], |_| {}), Err(CheckError::NotRegistered(1)));
+}
+
+#[test]
+fn an_nmi_without_a_gate_or_with_one_that_leads_nowhere_is_found() {
+    assert_eq!(sampled(|port| port.nmi = None), Err(CheckError::NoGate));
+    let outside = TEXT + 0x1000;
+    let found = sampled(|port| port.nmi = Some(Gate { handler: outside, ist: 1 }));
+    assert_eq!(found, Err(CheckError::GateOutsideText(outside)));
+}
+
+#[test]
+fn an_nmi_without_a_stack_of_its_own_is_found() {
+    assert_eq!(sampled(|port| port.nmi = Some(Gate { handler: STUB, ist: 0 })), Err(CheckError::NoInterruptStack));
+    for end in [None, Some(0), Some(NMI_STACK.end - 8)] {
+        assert_eq!(sampled(|port| port.nmi_stack = end), Err(CheckError::EmptyInterruptStack { ist: 1, end }));
+    }
+    let shared = sampled(|port| port.timer = Some(Gate { handler: OTHER_STUB, ist: 1 }));
+    assert_eq!(shared, Err(CheckError::SharedInterruptStack { ist: 1, vector: 32 }));
+    let small = sampled(|port| port.nmi_stack = Some(NMI_STACK.start + MIN_STACK_BYTES - 16));
+    assert_eq!(small, Err(CheckError::SmallInterruptStack { bytes: MIN_STACK_BYTES - 16 }));
+}
+
+#[test]
+fn a_stub_that_the_kernel_does_not_know_as_one_is_found_and_a_compiled_function_is_none() {
+    let found = sampled(|port| port.entry_code = STUB..OTHER_STUB);
+    assert_eq!(found, Err(CheckError::UnknownStub { vector: 32, address: OTHER_STUB }));
+    assert_eq!(sampled(|port| port.timer = Some(Gate { handler: FUNCTION, ist: 0 })), Ok(()));
+}
+
+#[test]
+fn a_stack_that_is_not_declared_or_not_as_it_is_is_found() {
+    assert!(matches!(sampled(|port| port.stacks = |_| None), Err(CheckError::NoStack(_))));
+    for wrong in [|_: u64| Some(8..16), |address: u64| Some(address - 1..!7), |address: u64| Some(8..(address | 7))] {
+        let found = sampled(|port| port.stacks = wrong);
+        assert!(matches!(found, Err(CheckError::CrookedStack { .. })), "{found:?}");
+    }
+}
+
+#[test]
+fn a_sleep_that_is_too_long_each_time_is_found_and_one_that_is_long_now_and_then_is_not() {
+    let late = |sleeps| {
+        sampler(&[1], move |port| {
+            port.late_ns.store(31_000_000, Relaxed);
+            port.late_sleeps.store(sleeps, Relaxed);
+        })
+    };
+    assert_eq!(late(SLEEPS - 1), Ok(()));
+    assert_eq!(late(SLEEPS), Err(CheckError::SleepsLong(32_000)));
+}
+
+#[test]
+fn a_sleep_that_comes_back_at_once_is_found() {
+    assert_eq!(sampler(&[1], |port| port.sleep_factor.store(0, Relaxed)), Err(CheckError::SleepsNot));
+}
+
+#[test]
+fn a_clock_that_was_not_calibrated_is_found() {
+    let port = Port::right();
+    for hz in [1000, 20_000_000_000] {
+        assert_eq!(on(&port, shared(&[1], hz), &port), Err(CheckError::Clock(hz)));
+    }
+}
+
+#[test]
+fn every_answer_says_what_is_wrong_in_a_sentence() {
+    let said = CheckError::EmptyInterruptStack { ist: 2, end: Some(0) }.to_string();
+    assert_eq!(said, "the NMI's stack is IST 2, which is 0 on this CPU: not the end of a stack");
+    let said = CheckError::UnknownStub { vector: 14, address: 0xffff_ffff_8020_0000 }.to_string();
+    assert!(said.starts_with("is_entry_code says no of the stub of vector 14 at ffffffff80200000:"), "{said}");
+}
