@@ -1,8 +1,8 @@
 //! Entry stubs: the assembly between the processor's entry and a Rust function, for the NMI and for other vectors.
 //!
-//! In: a name, a marker, a Rust function. Out: a naked function to be put into a gate. Runs in: the interrupt itself. It uses
-//! no GS, no lock, no stack but the one that the gate gives it. With split page tables (KPTI) a kernel switches CR3 first,
-//! and needs a stub of its own.
+//! In: a name, a marker, a Rust function. Out: a naked function to be put into a gate. Runs in: the interrupt itself.
+//! It uses no GS, no lock, no stack but the one that the gate gives it. With split page tables (KPTI) a kernel switches
+//! CR3 first, and needs a stub of its own.
 //!
 //! ```text
 //!   SS  RSP  RFLAGS  CS  RIP     by the processor, which has aligned the stack to 16 bytes
@@ -11,9 +11,9 @@
 //!   rcx  <- rdi = &SavedFrame    then the other registers that a Rust function may change
 //! ```
 //!
-//! A stub is [`STUB_BYTES`] long, whatever it holds: so [`is_stub`] is one comparison, and no label is needed at its end. It
-//! says by itself which section it goes to, `.text`: without a directive it may land in read-only data, by link-time
-//! optimization, and runs only where that is executable.
+//! A stub is [`STUB_BYTES`] long, whatever it holds: so [`is_stub`] is one comparison, and no label is needed at its
+//! end. It says by itself which section it goes to, `.text`: without a directive it may land in read-only data, by
+//! link-time optimization, and runs only where that is executable.
 
 use kprof::{Interrupted, Registers};
 
@@ -56,12 +56,12 @@ pub fn is_stub(stub: unsafe extern "C" fn(), address: u64) -> bool {
     address.wrapping_sub(stub as *const () as u64) < STUB_BYTES
 }
 
-/// Makes an entry stub: `entry_stub!(pub nmi_entry, Marker::Exception(2), nmi);` is a function `nmi_entry` for the gate of
-/// vector 2, which calls `extern "C" fn nmi(frame: &SavedFrame)`.
+/// Makes an entry stub: `entry_stub!(pub nmi_entry, Marker::Exception(2), nmi);` is a function `nmi_entry` for the gate
+/// of vector 2, which calls `extern "C" fn nmi(frame: &SavedFrame)`.
 ///
-/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must leave the
-/// vector registers alone, as code for `x86_64-unknown-none` does. For an NMI: nothing in it may return by `iret`, so no
-/// exception may happen in it; the next NMI would come on the same stack.
+/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must leave
+/// the vector registers alone, as code for `x86_64-unknown-none` does. For an NMI: nothing in it may return by `iret`,
+/// so no exception may happen in it; the next NMI would come on the same stack.
 #[macro_export]
 macro_rules! entry_stub {
     ($(#[$attribute:meta])* $visibility:vis $name:ident, $marker:expr, $handler:path) => {

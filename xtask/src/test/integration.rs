@@ -1,8 +1,8 @@
 //! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
 //!
-//! The template is built with the test kernel, which uses it; here its length is counted. The bare kernel is built, booted
-//! with one CPU (which samples itself) and with several (NMIs), with counted instructions too, where the asked rate must be
-//! reached; and its serial log is folded as it is, other lines in between. The
+//! The template is built with the test kernel, which uses it; here its length is counted. The bare kernel is built,
+//! booted with one CPU (which samples itself) and with several (NMIs), with counted instructions too, where the asked
+//! rate must be reached; and its serial log is folded as it is, other lines in between. The
 //! bare kernel is built with a nightly toolchain too, core from source, where rustup has one. (The tests of
 //! the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
@@ -22,7 +22,7 @@ use crate::tools::Install;
 /// A port is one file of at most so many lines.
 const TEMPLATE_LINES: usize = 170;
 /// The bare kernel, all of its files, and of these its port.
-const BARE_LINES: usize = 400;
+const BARE_LINES: usize = 405;
 const PORT_LINES: usize = 120;
 /// Ticks a second of guest time, where instructions are counted: 1000 are asked for. A one-shot timer gave 14 to 51.
 const LEAST_RATE: f64 = 900.0;
@@ -116,7 +116,8 @@ fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> R
     }
 }
 
-/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account balanced.
+/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account
+/// balanced.
 fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     if !log.contains("bare: round 0 on CPU") || !log.contains("bare: the end") {
@@ -155,7 +156,8 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
     Ok(())
 }
 
-/// Every CPU has as many samples in a second of guest time as were asked for. (Nothing is filtered, merged or lost there.)
+/// Every CPU has as many samples in a second of guest time as were asked for. (Nothing is filtered, merged or lost
+/// there.)
 fn is_rate_reached(serial: &Path) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     let lines = log.lines().filter_map(|line| line.split_once("~kprof ")?.1.splitn(3, ' ').nth(2));
