@@ -1,8 +1,8 @@
 //! Causes that `doctor` names: what of the port is behind truncated stacks, slow ticks, coalesced ticks, odd addresses.
 //! Stage: command line.
 //!
-//! In: the header, the counters and the stacks of a profile. Out: a line per cause, each with what to do. Nothing is said
-//! where the numbers do not show it.
+//! In: the header, the counters and the stacks of a profile. Out: a line per cause, each with what to do. Nothing is
+//! said where the numbers do not show it.
 
 use super::load::Opened;
 use super::places;
@@ -77,7 +77,8 @@ impl Truncated {
         let is_much = |part: u64, percent: u64| part >= MIN && part * 100 > all * percent;
         if is_much(self.at_once, TRUNCATED_PERCENT) {
             found.push(format!(
-                "{} of {all} stacks have one frame: stack_range does not know the stack in use (a boot stack, or that of an interrupt?)",
+                "{} of {all} stacks have one frame: stack_range does not know the stack in use (a boot \
+                 stack, or that of an interrupt?)",
                 self.at_once
             ));
         } else if is_much(self.of(TruncationReason::Range), TRUNCATED_PERCENT) {
@@ -88,8 +89,8 @@ impl Truncated {
         }
         if is_much(self.of(TruncationReason::Entry), ENTRY_PERCENT) {
             found.push(format!(
-                "{} of {all} stacks end in an entry stub: its frame is not described. Let the stubs leave a marker word, or \
-                 answer Kernel::caller_entry_frame and Kernel::entry_frame (kprof_port::trap_frame)",
+                "{} of {all} stacks end in an entry stub: its frame is not described. Let the stubs leave a \
+                 marker word, or answer Kernel::caller_entry_frame and Kernel::entry_frame (kprof_port::trap_frame)",
                 self.of(TruncationReason::Entry)
             ));
         }
@@ -110,8 +111,8 @@ impl Truncated {
         }
         if self.outside > 0 {
             found.push(format!(
-                "{} of {all} samples were taken outside of the kernel's text, as at {:x}: did an entry stub land in another \
-                 section? Give its assembly the directive `.section .text`",
+                "{} of {all} samples were taken outside of the kernel's text, as at {:x}: did an entry stub land in \
+                 another section? Give its assembly the directive `.section .text`",
                 self.outside, self.example
             ));
         }
@@ -123,8 +124,8 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
     let (from, to) = places::text(boot)?;
     let (name, address) = boot.anchors.iter().find(|(_, address)| !(from..to).contains(address))?;
     Some(format!(
-        "{name} is at {address:x}, outside of the kernel's text ({from:x}-{to:x}): an entry stub that landed in another \
-         section? Give its assembly the directive `.section .text`"
+        "{name} is at {address:x}, outside of the kernel's text ({from:x}-{to:x}): an entry stub that landed in \
+         another section? Give its assembly the directive `.section .text`"
     ))
 }
 
@@ -139,8 +140,9 @@ pub fn slow(boot: &Boot) -> String {
     let seconds = |ticks: u64| boot.tsc_hz().map(|hz| ticks as f64 / hz as f64);
     match (seconds(asked), seconds(asked.saturating_add(late))) {
         (Some(asked_s), Some(slept_s)) if late > asked / 5 => format!(
-            "the sampler sleeps too long: {slept_s:.3} s where it asked for {asked_s:.3} s. Is its timer calibrated? Under QEMU \
-             -icount the sampler must be CPU 0, and sleep in slices (kprof_port::timer)"
+            "the sampler sleeps too long: {slept_s:.3} s where it asked for {asked_s:.3} s. Is its timer \
+             calibrated? Under \
+             QEMU -icount the sampler must be CPU 0, and sleep in slices (kprof_port::timer)"
         ),
         _ => "is the sampler CPU alone?".to_owned(),
     }
@@ -158,8 +160,9 @@ pub fn coalesced(boot: Option<&Boot>, counters: &Counters) -> String {
             )
         }
         Some(percent) => format!(
-            "the CPUs did not run when their ticks came (the handler takes {percent} % of the time between two): are there more \
-             virtual CPUs than the host has cores? Fewer of them, or QEMU's -icount shift=0,sleep=off"
+            "the CPUs did not run when their ticks came (the handler takes {percent} % of the time between two): \
+             are there \
+             more virtual CPUs than the host has cores? Fewer of them, or QEMU's -icount shift=0,sleep=off"
         ),
         None => {
             "the rate is too high for this machine, or there are more virtual CPUs than the host has cores".to_owned()

@@ -1,11 +1,11 @@
 //! The local APIC of the CPU that runs this, in xAPIC mode (registers in memory) or x2APIC mode (registers of the CPU).
 //!
 //! In: where the registers are mapped. Out: commands to other CPUs, the id, the timer's registers. Runs in: any, NMI
-//! included, but [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the firmware has
-//! chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
+//! included, but [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the firmware
+//! has chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
 //!
-//! The sequences of both modes are tested on recorded registers. On hardware (emulated by QEMU) only xAPIC mode has been
-//! run: no CPU model of QEMU's emulation has x2APIC. **x2APIC mode has not been run.**
+//! The sequences of both modes are tested on recorded registers. On hardware (emulated by QEMU) only xAPIC mode has
+//! been run: no CPU model of QEMU's emulation has x2APIC. **x2APIC mode has not been run.**
 
 use crate::command::Command;
 use x86_64::instructions::interrupts;
@@ -107,8 +107,8 @@ impl LocalApic {
     /// The APIC in the mode that this CPU's is in now.
     ///
     /// # Safety
-    /// As [`LocalApic::xapic`], where it is in xAPIC mode; `base` is not used where it is in x2APIC mode. Every CPU that
-    /// uses this is in the same mode.
+    /// As [`LocalApic::xapic`], where it is in xAPIC mode; `base` is not used where it is in x2APIC mode. Every CPU
+    /// that uses this is in the same mode.
     pub unsafe fn in_present_mode(base: usize) -> Self {
         Self::with(Hardware { base })
     }

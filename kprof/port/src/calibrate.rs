@@ -1,9 +1,10 @@
 //! What TSC and APIC timer count in a second, found out against a counter of known frequency.
 //!
-//! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer nobody
-//! uses meanwhile; takes 50 ms; needs no interrupt. All three counters are read at the same two moments, so it does not
-//! matter how late the CPU gets on in between: a sleep that ends late, as under QEMU's `-icount`, would be counted in full
-//! against the timer. Of five rounds the middle result counts: a virtual CPU may be put aside between two reads.
+//! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer
+//! nobody uses meanwhile; takes 50 ms; needs no interrupt. All three counters are read at the same two moments, so it
+//! does not matter how late the CPU gets on in between: a sleep that ends late, as under QEMU's `-icount`, would be
+//! counted in full against the timer. Of five rounds the middle result counts: a virtual CPU may be put aside between
+//! two reads.
 
 use crate::apic::{LocalApic, Registers, register};
 use core::arch::x86_64::_rdtsc;
@@ -56,7 +57,8 @@ pub fn calibrate<R: Registers>(apic: &LocalApic<R>, reference: &impl Counter) ->
     found
 }
 
-/// Some instructions between two looks: to read a device costs a virtual machine far more than these. (No `pause`: under
+/// Some instructions between two looks: to read a device costs a virtual machine far more than these. (No `pause`:
+/// under
 /// `-icount` it ends this CPU's turn.)
 fn pause() {
     for turn in 0..1000 {
@@ -131,8 +133,9 @@ fn hpet_facts(capabilities: u64) -> Reference {
     Reference { hz: 1_000_000_000_000_000 / femtoseconds, bits }
 }
 
-/// Channel 2 of the PIT, which drives the speaker, counting without a sound: for machines without an HPET. It wraps after
-/// 55 ms, so a CPU that is put aside for longer in each of the rounds gets it wrong: take the HPET where there is one.
+/// Channel 2 of the PIT, which drives the speaker, counting without a sound: for machines without an HPET. It wraps
+/// after 55 ms, so a CPU that is put aside for longer in each of the rounds gets it wrong: take the HPET where there is
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub struct Pit(());
 

@@ -1,8 +1,8 @@
 //! Does QEMU count instructions (`-icount`)? Then time is what the TSC says, and the TSC is the number of instructions.
 //!
 //! In: nothing. Out: what the TSC counts, for `Config::clock` and [`crate::timer::Sleep`]. Runs in: ordinary code,
-//! interrupts off. Counted, a loop that reads the TSC finds the same number of ticks between any two reads; no other machine
-//! does that: emulation with a thread per CPU takes the host's TSC, which varies from read to read.
+//! interrupts off. Counted, a loop that reads the TSC finds the same number of ticks between any two reads; no other
+//! machine does that: emulation with a thread per CPU takes the host's TSC, which varies from read to read.
 
 use core::arch::asm;
 use kprof::Clock;

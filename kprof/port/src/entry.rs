@@ -1,8 +1,8 @@
 //! Entry stubs: the assembly between the processor's entry and a Rust function, for the NMI and for other vectors.
 //!
-//! In: a name, a marker, a Rust function. Out: a naked function to be put into a gate. Runs in: the interrupt itself. It uses
-//! no GS, no lock, no stack but the one that the gate gives it. With split page tables (KPTI) a kernel switches CR3 first,
-//! and needs a stub of its own.
+//! In: a name, a marker, a Rust function. Out: a naked function to be put into a gate. Runs in: the interrupt itself.
+//! It uses no GS, no lock, no stack but the one that the gate gives it. With split page tables (KPTI) a kernel switches
+//! CR3 first, and needs a stub of its own.
 //!
 //! ```text
 //!   SS  RSP  RFLAGS  CS  RIP     by the processor, which has aligned the stack to 16 bytes
@@ -11,9 +11,9 @@
 //!   rcx  <- rdi = &SavedFrame    then the other registers that a Rust function may change
 //! ```
 //!
-//! A stub is [`STUB_BYTES`] long, whatever it holds: so [`is_stub`] is one comparison, and no label is needed at its end. It
-//! says by itself which section it goes to, `.text`: without a directive it may land in read-only data, by link-time
-//! optimization, and runs only where that is executable.
+//! A stub is [`STUB_BYTES`] long, whatever it holds: so [`is_stub`] is one comparison, and no label is needed at its
+//! end. It says by itself which section it goes to, `.text`: without a directive it may land in read-only data, by
+//! link-time optimization, and runs only where that is executable.
 
 use kprof::{Interrupted, Registers};
 
@@ -56,12 +56,12 @@ pub fn is_stub(stub: unsafe extern "C" fn(), address: u64) -> bool {
     address.wrapping_sub(stub as *const () as u64) < STUB_BYTES
 }
 
-/// Makes an entry stub: `entry_stub!(pub nmi_entry, Marker::Exception(2), nmi);` is a function `nmi_entry` for the gate of
-/// vector 2, which calls `extern "C" fn nmi(frame: &SavedFrame)`.
+/// Makes an entry stub: `entry_stub!(pub nmi_entry, Marker::Exception(2), nmi);` is a function `nmi_entry` for the gate
+/// of vector 2, which calls `extern "C" fn nmi(frame: &SavedFrame)`.
 ///
-/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must leave the
-/// vector registers alone, as code for `x86_64-unknown-none` does. For an NMI: nothing in it may return by `iret`, so no
-/// exception may happen in it; the next NMI would come on the same stack.
+/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must leave
+/// the vector registers alone, as code for `x86_64-unknown-none` does. For an NMI: nothing in it may return by `iret`,
+/// so no exception may happen in it; the next NMI would come on the same stack.
 #[macro_export]
 macro_rules! entry_stub {
     ($(#[$attribute:meta])* $visibility:vis $name:ident, $marker:expr, $handler:path) => {
@@ -158,14 +158,28 @@ mod tests {
         let code = unsafe { core::slice::from_raw_parts(start as *const u8, STUB_BYTES as usize) };
         let iretq = code.windows(2).rposition(|pair| pair == [0x48, 0xcf]).expect("it returns");
         assert!(code[iretq + 2..].iter().all(|byte| *byte == 0xcc), "what follows is filled up");
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let holds = |line: &&str| {
-            let (from, rest) = line.split_once('-').unwrap();
-            let (to, _) = rest.split_once(' ').unwrap();
-            let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
-            (from..to).contains(&start)
+        assert_eq!(section_of(start), ".text");
+    }
+
+    /// The section of this program that an address is in, by its own ELF file.
+    fn section_of(address: u64) -> String {
+        let file = std::fs::read("/proc/self/exe").unwrap();
+        let number = |at: u64, bytes: usize| {
+            let mut word = [0; 8];
+            word[..bytes].copy_from_slice(&file[at as usize..at as usize + bytes]);
+            u64::from_le_bytes(word)
         };
-        let line = maps.lines().find(holds).unwrap();
-        assert!(line.split(' ').nth(1).unwrap().starts_with("r-x"), "{line}");
+        let path = std::fs::read_link("/proc/self/exe").unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let first = maps.lines().find(|line| line.ends_with(path.to_str().unwrap())).unwrap();
+        let address = address - u64::from_str_radix(first.split_once('-').unwrap().0, 16).unwrap();
+        // Where the section headers are, how long one is, how many there are, which has their names (ELF-64, figure 3).
+        let [headers, each, count, names] =
+            [(0x28, 8), (0x3a, 2), (0x3c, 2), (0x3e, 2)].map(|(at, size)| number(at, size));
+        let header = |index: u64| headers + each * index;
+        let holds = |at: &u64| (number(at + 16, 8)..number(at + 16, 8) + number(at + 32, 8)).contains(&address);
+        let found = (1..count).map(header).find(holds).expect("the address is in a section");
+        let name = &file[(number(header(names) + 24, 8) + number(found, 4)) as usize..];
+        String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap()).into_owned()
     }
 }

@@ -1,7 +1,7 @@
 //! Gates, set from outside: in an interrupt descriptor table that belongs to the kernel, found by `sidt`.
 //!
-//! In: a vector, a stub, an interrupt stack. Out: 16 bytes of the table. Runs in: ordinary code, once (for a table that all
-//! CPUs share) or on each CPU (where each has its own). Source: Intel SDM volume 3A, 6.14.1.
+//! In: a vector, a stub, an interrupt stack. Out: 16 bytes of the table. Runs in: ordinary code, once (for a table that
+//! all CPUs share) or on each CPU (where each has its own). Source: Intel SDM volume 3A, 6.14.1.
 
 use x86_64::instructions::tables::sidt;
 use x86_64::registers::segmentation::{CS, Segment};
@@ -91,7 +91,8 @@ fn place(vector: u8) -> Result<*mut u128, TooShort> {
 /// # Safety
 /// This CPU has loaded an interrupt descriptor table.
 pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
-    // SAFETY: the processor reads the table at every interrupt, so it is mapped; `place` has seen that the gate is in it.
+    // SAFETY: the processor reads the table at every interrupt, so it is mapped; `place` has seen that the gate is in
+    // it.
     Ok(Gate::decode(unsafe { place(vector)?.read_unaligned() }))
 }
 
@@ -102,10 +103,10 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
 /// [`TooShort`]: the table ends before; nothing is changed.
 ///
 /// # Safety
-/// This CPU has loaded its interrupt descriptor table. The table is mapped writable at the address that it was loaded with.
-/// Nobody else writes to this gate meanwhile, and no interrupt of this vector comes meanwhile (for the NMI: nobody sends
-/// one yet). With `ist`, that entry of the task state segment of every CPU that uses this table holds a stack of that
-/// CPU's own before the first interrupt of this vector.
+/// This CPU has loaded its interrupt descriptor table. The table is mapped writable at the address that it was loaded
+/// with. Nobody else writes to this gate meanwhile, and no interrupt of this vector comes meanwhile (for the NMI:
+/// nobody sends one yet). With `ist`, that entry of the task state segment of every CPU that uses this table holds a
+/// stack of that CPU's own before the first interrupt of this vector.
 pub unsafe fn set(vector: u8, stub: unsafe extern "C" fn(), ist: u8) -> Result<(), TooShort> {
     let gate = Gate { handler: stub as *const () as u64, selector: CS::get_reg().0, ist, level: 0 };
     // SAFETY: `place` has seen that the gate is in the table; the caller promises that it may be written.

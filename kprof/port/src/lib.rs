@@ -1,7 +1,8 @@
 //! kprof-port: hardware that every x86_64 port of kprof needs, usable piece by piece.
 //!
-//! In: the kernel's choices (a vector, an interrupt stack, where the local APIC is mapped). Out: register writes. Runs in:
-//! each item says. Nothing here is needed by a kernel that has the same already; nothing allocates, locks or prints.
+//! In: the kernel's choices (a vector, an interrupt stack, where the local APIC is mapped). Out: register writes. Runs
+//! in: each item says. Nothing here is needed by a kernel that has the same already; nothing allocates, locks or
+//! prints.
 //!
 //! | step of docs/porting.md | module |
 //! |---|---|

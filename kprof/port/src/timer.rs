@@ -1,18 +1,21 @@
 //! The local APIC's timer: a sleep for the sampler, and the next tick of a CPU that samples itself.
 //!
-//! In: nanoseconds. Out: `hlt` until the timer's interrupt, or any other. Runs in: the CPU whose timer it is, ordinary code
-//! ([`Timer::start_ns`]: its interrupt too). The timer has a vector of its own, so a kernel whose CPUs share one table keeps
-//! its own timer's gate. The stub at that vector acknowledges ([`LocalApic::end_of_interrupt`]) and does nothing else.
+//! In: nanoseconds. Out: `hlt` until the timer's interrupt, or any other. Runs in: the CPU whose timer it is, ordinary
+//! code ([`Timer::start_ns`]: its interrupt too). The timer has a vector of its own, so a kernel whose CPUs share one
+//! table keeps its own timer's gate. The stub at that vector acknowledges ([`LocalApic::end_of_interrupt`]) and does
+//! nothing else.
 //!
-//! **Where QEMU counts instructions** (`-icount`) all CPUs run in turn on one thread. A CPU's turn ends when the next timer
-//! of the machine is due, no matter whose; an interrupt does not end the turn of another CPU. So after a one-shot timer has
-//! fired, whoever runs goes on until some other timer is due: 14 to 51 ticks a second were measured where 1000 were asked for.
-//! There the timer is periodic, and a sleep is a slice of what was asked for: the timer that has woken the sampler is due
-//! again soon, and ends the turn of whoever runs. Elsewhere a sleep is one interrupt, by a one-shot timer.
+//! **Where QEMU counts instructions** (`-icount`) all CPUs run in turn on one thread. A CPU's turn ends when the next
+//! timer of the machine is due, no matter whose; an interrupt does not end the turn of another CPU. So after a one-shot
+//! timer has fired, whoever runs goes on until some other timer is due: 14 to 51 ticks a second were measured where
+//! 1000 were asked for. There the timer is periodic, and a sleep is a slice of what was asked for: the timer that has
+//! woken the sampler is due again soon, and ends the turn of whoever runs. Elsewhere a sleep is one interrupt, by a
+//! one-shot timer.
 //!
-//! **There the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due and gives the next one
-//! what is left until then, which is nothing: only the first CPU begins a round with time of its own, so any other is
-//! starved by a busy CPU 0 (no emulation before QEMU's commit "ensure fairness with icount" of May 2023 is free of it).
+//! **There the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due and gives the next
+//! one what is left until then, which is nothing: only the first CPU begins a round with time of its own, so any other
+//! is starved by a busy CPU 0 (no emulation before QEMU's commit "ensure fairness with icount" of May 2023 is free of
+//! it).
 //! `Profiler::check` says how long a sleep takes.
 
 use crate::apic::{Hardware, LocalApic, Registers, register};
@@ -24,8 +27,8 @@ const DIVIDE_BY_ONE: u32 = 0b1011;
 const PERIODIC: u32 = 1 << 17;
 /// A sleep is made of at least so many slices, where instructions are counted.
 const SLICES: u64 = 8;
-/// No slice is shorter, however little is left: each interrupt takes the sampler some 500 instructions, and a periodic timer
-/// that is faster than its handler would keep the CPU in it for ever.
+/// No slice is shorter, however little is left: each interrupt takes the sampler some 500 instructions, and a periodic
+/// timer that is faster than its handler would keep the CPU in it for ever.
 const SHORTEST_SLICE_NS: u64 = 2_500;
 /// A turn of another CPU is not longer.
 const LONGEST_SLICE_NS: u64 = 100_000;
@@ -54,8 +57,8 @@ pub struct Timer<R = Hardware> {
 }
 
 impl<R: Registers> Timer<R> {
-    /// Takes this CPU's timer: `hz` counts a second ([`crate::calibrate`]), interrupts of `vector` (16 or greater). It is
-    /// stopped until something is started or slept.
+    /// Takes this CPU's timer: `hz` counts a second ([`crate::calibrate`]), interrupts of `vector` (16 or greater). It
+    /// is stopped until something is started or slept.
     pub fn take(apic: LocalApic<R>, vector: u8, hz: u64, sleep: Sleep) -> Self {
         let mode = if sleep == Sleep::Sliced { PERIODIC } else { 0 };
         apic.write(register::INITIAL_COUNT, 0);

@@ -23,7 +23,8 @@ pub struct Stub {
     pub code: (u64, u64),
     /// What it is the entry of.
     pub marker: Marker,
-    /// From the stack pointer at its `call` to the saved RIP: `offset_of!(TrapFrame, rip)`, and what was pushed for alignment.
+    /// From the stack pointer at its `call` to the saved RIP: `offset_of!(TrapFrame, rip)`, and what was pushed for
+    /// alignment.
     pub rip: usize,
     /// From there to the saved rbp; `None` where the stub leaves rbp alone, so that the called function saves it.
     pub rbp: Option<usize>,
@@ -45,8 +46,8 @@ impl Stub {
     /// The answer of `Kernel::caller_entry_frame`, for a `return_address` in this stub.
     ///
     /// # Safety
-    /// As the unwinder promises for `Kernel::caller_entry_frame`: the words at `frame_pointer` and above, up to the saved RIP, lie in a
-    /// stack that the kernel has declared whole.
+    /// As the unwinder promises for `Kernel::caller_entry_frame`: the words at `frame_pointer` and above, up to the
+    /// saved RIP, lie in a stack that the kernel has declared whole.
     pub unsafe fn caller_entry_frame(&self, frame_pointer: u64) -> CallerEntryFrame {
         let frame = frame_pointer + 2 * size_of::<u64>() as u64;
         let rbp_at = self.rbp.map_or(frame_pointer, |offset| frame + offset as u64);
@@ -55,8 +56,8 @@ impl Stub {
         CallerEntryFrame { marker: self.marker, rip_at: frame + self.rip as u64, rbp }
     }
 
-    /// The answer of `Kernel::entry_frame`, for an instruction of this stub: known for the first one, where nothing has been
-    /// pushed yet. `None` for all others: such a sample is truncated.
+    /// The answer of `Kernel::entry_frame`, for an instruction of this stub: known for the first one, where nothing has
+    /// been pushed yet. `None` for all others: such a sample is truncated.
     pub fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let marker = self.marker;
         let on_stack = EntryFrame::OnStack { marker, rip_at: at.rsp.wrapping_add(8 * u64::from(self.has_error_code)) };

@@ -1,7 +1,7 @@
 //! The task state segment of the CPU that runs this, found by `sgdt` and `str`, and the interrupt stacks in it.
 //!
-//! In: the kernel's tables, as they are loaded. Out: an entry of the interrupt stack table. Runs in: ordinary code, on each
-//! CPU, after it has loaded GDT and task register. Source: Intel SDM volume 3A, 3.5 and 7.7.
+//! In: the kernel's tables, as they are loaded. Out: an entry of the interrupt stack table. Runs in: ordinary code, on
+//! each CPU, after it has loaded GDT and task register. Source: Intel SDM volume 3A, 3.5 and 7.7.
 
 use x86_64::instructions::tables::sgdt;
 
@@ -26,9 +26,9 @@ impl core::fmt::Display for NoTss {
     }
 }
 
-/// The task register's selector. Right at any instruction, in an NMI too. Where all CPUs share one GDT it is another one on
-/// each CPU, which makes it a number of the CPU: [`number`]. Where each CPU has a GDT of its own it mostly is the same on
-/// all: then take the address of the segment ([`find`]), or the APIC's id.
+/// The task register's selector. Right at any instruction, in an NMI too. Where all CPUs share one GDT it is another
+/// one on each CPU, which makes it a number of the CPU: [`number`]. Where each CPU has a GDT of its own it mostly is
+/// the same on all: then take the address of the segment ([`find`]), or the APIC's id.
 #[inline(always)]
 pub fn selector() -> u16 {
     let selector: u16;
@@ -65,8 +65,8 @@ pub fn find() -> Result<u64, NoTss> {
         return Err(NoTss::Outside(selector));
     }
     let place = (table.base.as_u64() + u64::from(selector & !7)) as *const u64;
-    // SAFETY: the processor reads the table whenever a segment is loaded, so it is mapped, and 16 bytes from there on are
-    // within its limit.
+    // SAFETY: the processor reads the table whenever a segment is loaded, so it is mapped, and 16 bytes from there on
+    // are within its limit.
     let [low, high] = [0, 1].map(|word| unsafe { place.add(word).read_unaligned() });
     base(low, high).ok_or(NoTss::NotTss(selector))
 }
@@ -92,8 +92,9 @@ pub fn stack(ist: u8) -> Result<u64, NoTss> {
 /// [`NoTss`]: this CPU has no task state segment; nothing is changed.
 ///
 /// # Safety
-/// `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use it, and used by
-/// nothing else and by no other CPU. The segment is mapped writable, and no interrupt that uses this entry comes meanwhile.
+/// `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use it, and
+/// used by nothing else and by no other CPU. The segment is mapped writable, and no interrupt that uses this entry
+/// comes meanwhile.
 pub unsafe fn set_stack(ist: u8, end: u64) -> Result<(), NoTss> {
     // SAFETY: the segment of this CPU, found by its own registers; the caller promises the rest.
     unsafe { place(find()?, ist).write_unaligned(end) };

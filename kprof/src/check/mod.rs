@@ -1,7 +1,7 @@
 //! The check at boot: is this port right, as far as can be seen before the first tick?
 //!
-//! In: the kernel's answers, its descriptor tables, a sleep. Out: nothing, or the first thing that is wrong, in words. Runs
-//! in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
+//! In: the kernel's answers, its descriptor tables, a sleep. Out: nothing, or the first thing that is wrong, in words.
+//! Runs in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
 
 #[cfg(feature = "profiling")]
 mod steps;
@@ -84,7 +84,8 @@ impl fmt::Display for CheckError {
             }
             Self::GateOutsideText(address) => write!(
                 f,
-                "the gate of vector 2 leads to {address:x}, outside of the kernel's text: does the stub say its section?"
+                "the gate of vector 2 leads to {address:x}, outside of the kernel's text: does the stub say its \
+                 section?"
             ),
             Self::NoInterruptStack => f.write_str("the gate of vector 2 names no interrupt stack (IST)"),
             Self::EmptyInterruptStack { ist, end: None } => {

@@ -23,8 +23,8 @@ const SLEEPS: usize = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// Sleeps of 1 ms that the sampler waits for the other CPUs.
 const WAITS: usize = 1000;
-/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: what begins so is a compiled function, which saves rbp itself
-/// directly below the processor's frame, so the chain of frame pointers goes through it.
+/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: what begins so is a compiled function, which saves rbp
+/// itself directly below the processor's frame, so the chain of frame pointers goes through it.
 const PROLOGUE: u32 = 0xe589_4855;
 const ENDBR64: u32 = 0xfa1e_0ff3;
 

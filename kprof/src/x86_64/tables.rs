@@ -1,8 +1,8 @@
 //! The descriptor tables of the CPU that runs this: gates, and the stacks that they name.
 //!
-//! In: a vector, an entry of the interrupt stack table. Out: what the tables say. Runs in: ordinary code. Reads where the
-//! processor itself reads at every interrupt. In a user program (a test) there are none. Source: Intel SDM volume 3A,
-//! chapters 3, 6.14 and 7.7.
+//! In: a vector, an entry of the interrupt stack table. Out: what the tables say. Runs in: ordinary code. Reads where
+//! the processor itself reads at every interrupt. In a user program (a test) there are none. Source: Intel SDM volume
+//! 3A, chapters 3, 6.14 and 7.7.
 
 use super::interrupts::is_kernel;
 

@@ -152,7 +152,8 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
     Ok(())
 }
 
-/// Every CPU has as many samples in a second of guest time as were asked for. (Nothing is filtered, coalesced or lost there.)
+/// Every CPU has as many samples in a second of guest time as were asked for. (Nothing is filtered, coalesced or lost
+/// there.)
 fn is_rate_reached(serial: &Path) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     let lines = log.lines().filter_map(|line| line.split_once("~kprof ")?.1.splitn(3, ' ').nth(2));

@@ -57,7 +57,8 @@ pub fn start_others() -> usize {
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
     // SAFETY: a word that each CPU adds to.
     let cpus = || unsafe { (&raw const started).read_volatile() as usize };
-    // One after the other: a CPU's number is how many came before it. (It waits there, so it does not matter if it is late.)
+    // One after the other: a CPU's number is how many came before it. (It waits there, so it does not matter if it is
+    // late.)
     (1..machine::MAX_CPUS).all(|cpu| {
         // INIT, then SIPI twice: the first may get lost. What comes after the CPU has started does nothing.
         for (command, ns) in

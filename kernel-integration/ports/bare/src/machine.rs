@@ -14,7 +14,8 @@ use x86_64::structures::{idt::InterruptDescriptorTable, tss::TaskStateSegment};
 
 pub const MAX_CPUS: usize = 3;
 pub const STACK_BYTES: usize = 64 * 1024;
-// SAFETY: the first 4 GiB are mapped one to one for ever, the APIC's registers among them; QEMU starts it in xAPIC mode.
+// SAFETY: the first 4 GiB are mapped one to one for ever, the APIC's registers among them; QEMU starts it in xAPIC
+// mode.
 pub const APIC: LocalApic = unsafe { LocalApic::xapic(0xfee0_0000) };
 
 unsafe extern "C" {
