@@ -1,5 +1,5 @@
 # From a recording in a Redox image to a flame graph: one command, in the folder of the Redox build system, QEMU ended:
-#   make -f Makefile -f .../kernel-integration/redox/flamegraph.mk kprof-flamegraph
+#   make -f Makefile -f .../kernel-integration/ports/redox/flamegraph.mk kprof-flamegraph
 # The kernel's ELF names inlined functions too; the TSC's frequency stands in the file (or give KPROF_GHZ).
 
 KPROF_FOLD ?= kprof-fold

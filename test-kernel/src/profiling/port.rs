@@ -1,8 +1,8 @@
-//! The port of kprof: all that a kernel has to write. Copy this file and put your kernel's names for those of the `use`
-//! block below; docs/porting.md says how to see, step by step, that each is right.
+//! The port of kprof to this kernel: what it answers when kprof asks, and what it calls at boot.
 //!
-//! The test kernel is built with this very file. What is marked NMI may be called between any two instructions: no lock, no
-//! allocation, no print, no page fault, no unbounded loop. Without the feature `profiling` nothing is left in the kernel.
+//! In: calls from the boot, from each CPU, from the NMI entry. Out: facts about CPUs, stacks, text, contexts and time. It
+//! tries everything that kprof can do; a new port starts from `kernel-integration/ports/bare/`. What is marked NMI may be
+//! called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;

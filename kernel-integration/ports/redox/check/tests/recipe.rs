@@ -10,7 +10,7 @@ use kprof_daemon::options::{self, Wanted};
 use toml::Table;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../..")
 }
 
 fn read(path: &str) -> String {
@@ -59,10 +59,10 @@ fn the_script_for_an_older_init_starts_the_same() {
 
 #[test]
 fn the_recipe_builds_and_installs_what_is_there() {
-    let recipe: Table = read("kernel-integration/redox/recipes/profiled/recipe.toml").parse().unwrap();
+    let recipe: Table = read("kernel-integration/ports/redox/recipes/profiled/recipe.toml").parse().unwrap();
     only_keys(&recipe, &["source", "build"]);
     assert_eq!(recipe["source"]["git"].as_str(), Some("KPROF"), "the word that the page's command replaces");
-    assert!(read("kernel-integration/redox/kernel-profiling.md").contains("sed \"s|\\\"KPROF\\\"|"));
+    assert!(read("kernel-integration/ports/redox/kernel-profiling.md").contains("sed \"s|\\\"KPROF\\\"|"));
     assert_eq!(recipe["build"]["template"].as_str(), Some("custom"));
     let script = recipe["build"]["script"].as_str().unwrap();
     // `cookbook_cargo` is `cargo install --path SOURCE/COOKBOOK_CARGO_PATH`: one package, all its programs.
@@ -76,8 +76,10 @@ fn the_recipe_builds_and_installs_what_is_there() {
 
 #[test]
 fn the_chapters_table_quotes_what_the_kernel_says() {
-    let (page, code) =
-        (read("kernel-integration/redox/kernel-profiling.md"), read("kernel-integration/redox/profiling.rs"));
+    let (page, code) = (
+        read("kernel-integration/ports/redox/kernel-profiling.md"),
+        read("kernel-integration/ports/redox/profiling.rs"),
+    );
     for text in
         ["nothing is sampled: one CPU", "nothing is sampled: the CPUs are not known", "neither HPET nor PIT count"]
     {

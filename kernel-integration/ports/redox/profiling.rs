@@ -406,7 +406,7 @@ mod sampling {
         PROFILER.on_nmi(&unsafe { NmiToken::new() }, &at);
     }
 
-    /// What kprof asks this kernel. See kernel-integration/template/profiling.rs for what each answer must be like.
+    /// What kprof asks this kernel. See `kprof::Kernel` for what each answer must be like.
     pub struct Port;
 
     // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only what lies
