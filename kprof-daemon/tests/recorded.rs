@@ -12,6 +12,11 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox")
 }
 
+/// The same samples as text: the tests of kprof-fold keep it.
+fn text_form() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../kprof-fold/tests/data/redox/profiling.txt")
+}
+
 fn profiled(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_profiled")).args(arguments).output().expect("profiled starts")
 }
@@ -32,7 +37,7 @@ fn the_real_dump_comes_out_as_the_text_beside_it() {
     let file = folder.path().join("profiling.txt");
     let ended = drain(&file, &[]);
     assert!(ended.status.success(), "{ended:?}");
-    let expected = std::fs::read(data().join("profiling.txt")).unwrap();
+    let expected = std::fs::read(text_form()).unwrap();
     assert!(samples(&std::fs::read(&file).unwrap()) == expected, "the samples differ");
     // The same recording again: known by its id, nothing is double.
     assert!(drain(&file, &[]).status.success());
@@ -64,7 +69,7 @@ fn the_binary_form_holds_the_same_in_two_fifths_of_the_bytes() {
     let file = folder.path().join("profiling.bin");
     assert!(drain(&file, &["--binary"]).status.success());
     let bytes = std::fs::read(&file).unwrap();
-    let text = std::fs::read(data().join("profiling.txt")).unwrap();
+    let text = std::fs::read(text_form()).unwrap();
     let share = bytes.len() as f64 / text.len() as f64;
     println!("binary {} bytes, text {} bytes: {:.1} %", bytes.len(), text.len(), 100.0 * share);
     assert!(share <= 0.4, "{share}");

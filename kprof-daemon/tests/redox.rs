@@ -1,7 +1,7 @@
 //! The daemon on an unmodified Redox kernel, as far as its device files go.
 //!
 //! In: the real words of `data/redox/`, given in pieces of any whole number of words, as that kernel does. Out: the samples
-//! of the text beside them, in the order of each CPU; the bytes that its ctl file was given. Not shown here: that it runs on
+//! of their text (kprof-fold's tests keep it), in the order of each CPU; the bytes that its ctl file was given. Not shown here: that it runs on
 //! Redox itself.
 
 mod support;
@@ -58,7 +58,7 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
         lines.into_iter().for_each(|(cpu, line)| cpus.entry(cpu).or_default().push(line));
         cpus
     };
-    let expected = String::from_utf8(data("profiling.txt")).unwrap();
+    let expected = String::from_utf8(data("../../../../kprof-fold/tests/data/redox/profiling.txt")).unwrap();
     let expected = expected.lines().map(|line| {
         let (_, rest) = line.split_once(' ').unwrap();
         (u32::from_str_radix(rest.split(' ').next().unwrap(), 16).unwrap(), rest.to_owned())

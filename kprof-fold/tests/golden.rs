@@ -1,51 +1,140 @@
-//! Golden cases: a folder per case under tests/golden/, each with one line of why.
+//! Golden cases: a file per case, `tests/golden/NAME.case`; inputs that several cases share, once, in `tests/golden/inputs/`.
 //!
-//! A case has `why`, `command` (the arguments, run inside the folder; `{data}` is tests/data), any input files, and what
-//! must come out: `stdout`, `stderr`, `code`. A missing file fails. `KPROF_REWRITE=1` writes what comes out.
+//! A case begins with a head, a line per fact:
+//!
+//! ```text
+//! why: one line, what the case shows
+//! command: the arguments of kprof-fold, run in a folder that holds the inputs; {data} is tests/data
+//! input: syms.txt = five-functions.syms        (any number: name in the folder = name in tests/golden/inputs)
+//! code: the exit code
+//! ```
+//!
+//! Sections follow, each after a line `-- NAME --`: inputs of this case alone, then `stdout` and `stderr`, which must come
+//! out as they are here. A part that is missing fails. `KPROF_REWRITE=1 cargo test -p kprof-fold --test golden` writes what
+//! comes out (exit code, stdout, stderr) into each case; `git diff` then shows what has changed.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn run(case: &Path) -> Vec<(&'static str, Vec<u8>)> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let command = fs::read_to_string(case.join("command")).expect("the case has a command");
-    let arguments = command.split_whitespace().map(|word| word.replace("{data}", &data.display().to_string()));
-    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-    let done = fold.args(arguments).current_dir(case).output().expect("kprof-fold runs");
-    let here = |bytes: Vec<u8>| {
-        let text = String::from_utf8_lossy(&bytes).replace(&data.display().to_string(), "{data}");
-        text.into_bytes()
-    };
-    let code = done.status.code().map_or("killed".to_owned(), |code| code.to_string());
-    vec![("stdout", here(done.stdout)), ("stderr", here(done.stderr)), ("code", format!("{code}\n").into_bytes())]
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// A case as it stands in its file: the head's lines and the sections, both in order.
+struct Case {
+    head: Vec<(String, String)>,
+    sections: Vec<(String, String)>,
+}
+
+impl Case {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("a case is text");
+        let mut case = Self { head: Vec::new(), sections: Vec::new() };
+        for line in text.split_inclusive('\n') {
+            let name = line.strip_prefix("-- ").and_then(|rest| rest.trim_end().strip_suffix(" --"));
+            match (name, case.sections.last_mut()) {
+                (Some(name), _) => case.sections.push((name.to_owned(), String::new())),
+                (None, Some((_, content))) => content.push_str(line),
+                (None, None) => {
+                    let fact = line.trim_end().split_once(": ");
+                    let (key, value) = fact.unwrap_or_else(|| panic!("{}: not a fact: {line}", path.display()));
+                    assert!(["why", "command", "input", "code"].contains(&key), "{}: {key}", path.display());
+                    case.head.push((key.to_owned(), value.to_owned()));
+                }
+            }
+        }
+        for key in ["why", "command"] {
+            assert_eq!(case.facts(key).count(), 1, "{}: one line `{key}: ...`", path.display());
+        }
+        case
+    }
+
+    fn facts<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.head.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The shared inputs: name in the folder, name in `inputs/`.
+    fn shared(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.facts("input").map(|fact| fact.split_once(" = ").expect("input: NAME = SHARED"))
+    }
+
+    /// What must come out: a fact of the head (`code`), or a section.
+    fn expected(&self, name: &'static str) -> Option<&str> {
+        let section = self.sections.iter().find(|(section, _)| section == name).map(|(_, content)| content.as_str());
+        section.or_else(|| self.facts(name).next())
+    }
+
+    /// Runs the command; what came out, by name.
+    fn run(&self) -> [(&'static str, String); 3] {
+        let folder = tempfile::tempdir().expect("a folder for the inputs");
+        for (name, content) in self.sections.iter().filter(|(name, _)| name != "stdout" && name != "stderr") {
+            fs::write(folder.path().join(name), content).expect("is writable");
+        }
+        for (name, shared) in self.shared() {
+            let from = tests().join("golden/inputs").join(shared);
+            fs::copy(&from, folder.path().join(name)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+        }
+        let data = tests().join("data").display().to_string();
+        let command = self.facts("command").next().expect("was checked");
+        let arguments = command.split_whitespace().map(|word| word.replace("{data}", &data));
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.args(arguments).current_dir(folder.path()).output().expect("kprof-fold runs");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace(&data, "{data}");
+        let code = done.status.code().map_or("killed".to_owned(), |code| code.to_string());
+        [("code", code), ("stdout", text(done.stdout)), ("stderr", text(done.stderr))]
+    }
+
+    /// The file's text, with what came out in the place of what was expected.
+    fn rewritten(&self, out: &[(&'static str, String)]) -> String {
+        let kept = |name: &str| out.iter().all(|(key, _)| *key != name);
+        let mut text = String::new();
+        for (key, value) in self.head.iter().filter(|(key, _)| kept(key)) {
+            text += &format!("{key}: {value}\n");
+        }
+        text += &format!("code: {}\n", out[0].1);
+        for (name, content) in self.sections.iter().filter(|(name, _)| kept(name)) {
+            text += &format!("-- {name} --\n{content}");
+        }
+        for (name, content) in &out[1..] {
+            assert!(content.is_empty() || content.ends_with('\n'), "{name} does not end with a line break");
+            text += &format!("-- {name} --\n{content}");
+        }
+        text
+    }
 }
 
 #[test]
 fn every_case_comes_out_as_it_is_written_down() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut cases: Vec<PathBuf> =
-        fs::read_dir(root).expect("cases exist").map(|entry| entry.expect("is readable").path()).collect();
-    cases.sort();
-    assert!(cases.len() >= 20, "only {} cases", cases.len());
+    let listed = fs::read_dir(tests().join("golden")).expect("cases exist");
+    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("is readable").path()).collect();
+    paths.sort();
+    paths.retain(|path| !path.ends_with("inputs"));
+    assert!(paths.len() >= 99, "only {} cases", paths.len());
     let rewrite = std::env::var_os("KPROF_REWRITE").is_some();
-    let mut wrong = Vec::new();
-    for case in &cases {
-        let why = fs::read_to_string(case.join("why")).unwrap_or_default();
-        assert_eq!(why.trim().lines().count(), 1, "{}: one line of why", case.display());
-        for (name, is) in run(case) {
-            let file = case.join(name);
-            if rewrite {
-                fs::write(&file, is).expect("is writable");
-                continue;
-            }
-            match fs::read(&file) {
-                Ok(expected) if expected == is => {}
-                Ok(_) => wrong.push(format!("{} differs:\n{}", file.display(), String::from_utf8_lossy(&is))),
-                Err(_) => wrong.push(format!("{} is missing", file.display())),
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for path in &paths {
+        assert_eq!(path.extension().and_then(|end| end.to_str()), Some("case"), "{}", path.display());
+        let case = Case::read(path);
+        used.extend(case.shared().map(|(_, shared)| shared.to_owned()));
+        let out = case.run();
+        if rewrite {
+            fs::write(path, case.rewritten(&out)).expect("is writable");
+            continue;
+        }
+        for (name, is) in &out {
+            match case.expected(name) {
+                Some(expected) if expected == is => {}
+                Some(_) => wrong.push(format!("{}: {name} differs:\n{is}", path.display())),
+                None => wrong.push(format!("{}: {name} is missing", path.display())),
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let inputs = fs::read_dir(tests().join("golden/inputs")).expect("inputs exist");
+    let there: BTreeSet<String> =
+        inputs.map(|entry| entry.expect("is readable").file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(there, used, "each shared input is used by a case");
 }

@@ -42,7 +42,8 @@ unsafe impl Kernel for Machine {
 }
 
 static PROFILER: Profiler<Machine> = Profiler::new(Machine);
-static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
+/// The fuzzed CPU and the sampler's, which does nothing here.
+static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
 fn memory() -> &'static mut [MaybeUninit<u64>] {
     Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
@@ -65,7 +66,8 @@ fuzz_target!(|bytes: &[u8]| {
     static SET_UP: Once = Once::new();
     SET_UP.call_once(|| {
         let text = TEXT.as_ptr() as u64;
-        let config = Config { tsc_hz: 1_000_000_000, text: (text, text + TEXT.len() as u64), ..Config::new() };
+        let text = (text, text + TEXT.len() as u64);
+        let config = Config { tsc_hz: 1_000_000_000, text, sampler_cpu: Some(1), ..Config::new() };
         PROFILER.init(|| Setup { slots: &SLOTS, meta: memory(), config }).expect("a good setup");
         PROFILER.register(0, memory).expect("memory for a ring");
     });
