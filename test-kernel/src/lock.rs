@@ -1,14 +1,14 @@
 //! Locks of this kernel: one that keeps interrupts off, one that keeps only preemption off.
 //!
-//! [`IrqLock`] protects what interrupt handlers touch (scheduler, heap, frames); [`Lock`] everything else, so that system
-//! calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`.
+//! [`IrqLock`] protects what interrupt handlers touch (scheduler, heap, frames); [`Lock`] everything else, so that
+//! system calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`.
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
 use x86_64::instructions::interrupts;
 
-use crate::task::preempt;
+use crate::preempt;
 
 /// A spin lock that keeps interrupts off while it is held.
 pub struct IrqLock<T> {

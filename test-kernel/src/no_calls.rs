@@ -1,5 +1,5 @@
-//! The port taken out, for one comparison: a kernel built without the feature `profiling` is to be exactly as large as one
-//! that never heard of kprof. Chosen by `--cfg kprof_no_calls`; the names are those of `profiling`.
+//! The port taken out, for one comparison: a kernel built without the feature `profiling` is to be exactly as large as
+//! one that never heard of kprof. Chosen by `--cfg kprof_no_calls`; the names are those of `profiling`.
 
 use crate::cpu::entry::TrapFrame;
 
@@ -11,8 +11,10 @@ macro_rules! nothing {
 
 nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
-    name_boot(id: u64); name_context(id: u64, name: &str); forget_context(id: u64); image(name: &str, text: (u64, u64), build_id: &[u8]); count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
-    on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame); leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
+    name_boot(id: u64); name_context(id: u64, name: &str); forget_context(id: u64); tell_of_module();
+    count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+    on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
+    leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
 
 /// Nothing.

@@ -6,9 +6,9 @@ use core::arch::asm;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::boot::{self, ExitCode};
 use crate::cpu::{self, CPUS, apic, trap};
 use crate::memory::{paging, stacks};
+use crate::power::{self, ExitCode};
 use crate::{log, symbols};
 
 static PANICKED: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     log!("\nPANIC on CPU {}: {info}", cpu::id());
     back_trace();
     crate::profiling::on_panic();
-    boot::power_off(ExitCode::Panic)
+    power::power_off(ExitCode::Panic)
 }
 
 fn stop_others() {

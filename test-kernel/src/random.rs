@@ -1,9 +1,7 @@
-//! Random numbers for programs (AT_RANDOM, getrandom): splitmix64 (Steele, Lea, Flood 2014) from RDRAND and TSC, or from
-//! a seed on the command line where a run is to be repeatable. Not for secrets.
+//! Random numbers for programs (AT_RANDOM, getrandom): splitmix64 (Steele, Lea, Flood 2014) from RDRAND and TSC, or
+//! from a seed on the command line where a run is to be repeatable. Not for secrets.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-
-use crate::cpu::clock;
 
 static STATE: AtomicU64 = AtomicU64::new(1);
 
@@ -16,7 +14,8 @@ pub fn init(seed: Option<u64>) {
             // SAFETY: the CPU has the instruction; a failure leaves 0, which the TSC makes up for.
             unsafe { core::arch::asm!("rdrand {}", inout(reg) word, options(nomem, nostack)) };
         }
-        word ^ clock::tsc()
+        // SAFETY: reads a counter.
+        word ^ unsafe { core::arch::x86_64::_rdtsc() }
     };
     STATE.store(seed.unwrap_or_else(from_hardware), Ordering::Relaxed);
 }

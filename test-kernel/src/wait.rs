@@ -2,12 +2,23 @@
 //!
 //! A [`WaitQueue`] is a place in memory; its address is the key. Whoever makes something true calls [`WaitQueue::wake`]
 //! afterwards. The condition is looked at under the scheduler's lock, so no wake-up is lost; it may only read atomics.
+//! On the ground floor, because files and devices wait too; the scheduler installs itself.
 
-use core::sync::atomic::Ordering;
+/// What the scheduler does for those who wait.
+pub struct Scheduler {
+    /// Blocks the running thread at the place with this key until the condition holds, the deadline has come, or, if
+    /// asked for, a signal is pending.
+    pub wait: fn(usize, &mut dyn FnMut() -> bool, Option<u64>, bool) -> Wakeup,
+    /// Lets all who wait at the place with this key look again.
+    pub wake: fn(usize),
+}
 
-use super::scheduler::{self, SCHEDULER};
-use super::{signal, thread};
-use crate::cpu::clock;
+static SCHEDULER: spin::Once<Scheduler> = spin::Once::new();
+
+/// Says who makes threads wait. Before the first thread runs; later calls change nothing.
+pub fn install(scheduler: Scheduler) {
+    SCHEDULER.call_once(|| scheduler);
+}
 
 /// A place to wait at.
 pub struct WaitQueue(#[allow(dead_code)] u8);
@@ -52,34 +63,14 @@ impl WaitQueue {
     /// Waits until `ready` is true, `deadline_ns` (since boot) has come, or, if asked for, a signal is pending.
     #[inline(never)]
     pub fn wait_full(&self, mut ready: impl FnMut() -> bool, deadline_ns: Option<u64>, interruptible: bool) -> Wakeup {
-        loop {
-            let mut scheduler = SCHEDULER.lock();
-            if ready() {
-                return Wakeup::Ready;
-            }
-            if deadline_ns.is_some_and(|deadline| clock::now_ns() >= deadline) {
-                return Wakeup::TimedOut;
-            }
-            if interruptible && signal::is_pending() {
-                return Wakeup::Interrupted;
-            }
-            let me = thread::current_arc();
-            me.waiting_on.store(self.key(), Ordering::Relaxed);
-            me.blocked.store(true, Ordering::Relaxed);
-            me.deadline_ns.store(deadline_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
-            if let Some(deadline) = deadline_ns {
-                scheduler.sleepers.insert((deadline, me.id), me.clone());
-            }
-            scheduler.waiting.entry(self.key()).or_default().push(me);
-            scheduler::block(scheduler);
-        }
+        let scheduler = SCHEDULER.get().expect("nothing waits before there is a scheduler");
+        (scheduler.wait)(self.key(), &mut ready, deadline_ns, interruptible)
     }
 
     /// Lets all who wait here look at their conditions again. Interrupt or thread context.
     pub fn wake(&self) {
-        let mut scheduler = SCHEDULER.lock();
-        while let Some(thread) = scheduler.waiting.get(&self.key()).and_then(|threads| threads.first().cloned()) {
-            scheduler.end_wait(&thread);
+        if let Some(scheduler) = SCHEDULER.get() {
+            (scheduler.wake)(self.key());
         }
     }
 }

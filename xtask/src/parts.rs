@@ -1,12 +1,13 @@
 //! What every run of the test kernel needs, found or built: QEMU, busybox, the static programs, the host tool.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::build;
 use crate::initrd::Initrd;
-use crate::qemu;
+use crate::qemu::{self, Accel, Machine};
 use crate::run;
 use crate::toolchain::{self, Choice};
 use crate::tools::{self, Install};
@@ -73,5 +74,24 @@ impl Parts {
         initrd.first_text("boot/syms.txt", &kernel.symbols);
         initrd.file("boot/module", &self.module)?;
         initrd.write(path)
+    }
+
+    /// A machine that starts `kernel` with everything there is in its initrd, which is written beside the serial log.
+    ///
+    /// # Errors
+    /// If the initrd cannot be written.
+    pub fn machine<'a>(
+        &self,
+        kernel: &'a build::Kernel,
+        share: &'a Path,
+        serial: &'a Path,
+        (accel, cpus): (Accel, u32),
+        append: String,
+        limit: Duration,
+    ) -> Result<Machine<'a>> {
+        let initrd = serial.with_file_name("initrd");
+        self.write_initrd(kernel, &initrd)?;
+        let kernel = &kernel.elf;
+        Ok(Machine { kernel, initrd, share, serial, second_serial: None, seed: None, accel, cpus, append, limit })
     }
 }

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::build::Kernel;
-use crate::parts::Parts;
 use crate::run::{self, Guard};
 use crate::tools::{self, Install};
 
@@ -180,27 +178,6 @@ const fn kvm_probe() -> [u8; 0x10000] {
         part += 1;
     }
     image
-}
-
-impl<'a> Machine<'a> {
-    /// A machine that starts `kernel` with everything there is in its initrd, which is written beside the serial log.
-    ///
-    /// # Errors
-    /// If the initrd cannot be written.
-    pub fn plain(
-        parts: &Parts,
-        kernel: &'a Kernel,
-        share: &'a Path,
-        serial: &'a Path,
-        (accel, cpus): (Accel, u32),
-        append: String,
-        limit: Duration,
-    ) -> Result<Self> {
-        let initrd = serial.with_file_name("initrd");
-        parts.write_initrd(kernel, &initrd)?;
-        let kernel = &kernel.elf;
-        Ok(Self { kernel, initrd, share, serial, second_serial: None, seed: None, accel, cpus, append, limit })
-    }
 }
 
 impl Machine<'_> {

@@ -1,16 +1,17 @@
 //! Samples of the boot itself: ticks of the boot CPU from before there are frames, page tables or a local APIC.
 //!
-//! In: `boot-profile=1` and `cpus=` on the command line. Out: timer interrupts by the two oldest devices of the machine, the
-//! 8259 and the 8254, which need ports only; a calibrated TSC; the profiler, running by the way `self`. Context: the boot
-//! CPU, interrupts off, once. The sampler's first tick takes over: the records wait in the ring for profiled.
+//! In: `boot-profile=1` and `cpus=` on the command line. Out: timer interrupts by the two oldest devices of the
+//! machine, the 8259 and the 8254, which need ports only; a calibrated TSC; the profiler, running by the way `self`.
+//! Context: the boot CPU, interrupts off, once. The sampler's first tick takes over: the records wait in the ring for
+//! profiled.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 
-use super::pvh::BootInfo;
 use crate::cpu::{self, CPUS, clock, idt};
+use crate::info::BootInfo;
 use crate::memory::stacks;
 use crate::{profiling, random};
 
@@ -68,7 +69,8 @@ pub fn start(info: &BootInfo) {
     interrupts::enable();
 }
 
-/// The clock was calibrated, with interrupts off at its end, and the boot CPU has got its idle thread, but is not idle yet.
+/// The clock was calibrated, with interrupts off at its end, and the boot CPU has got its idle thread, but is not idle
+/// yet.
 pub fn go_on() {
     CPUS[0].idle.store(false, Ordering::Relaxed);
     interrupts::enable();

@@ -8,7 +8,7 @@ pub mod pvh;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use virtio_drivers::transport::{DeviceType, Transport};
 use x86_64::instructions::port::Port;
@@ -18,59 +18,18 @@ use crate::device::{acpi, pci, virtio};
 use crate::fs::{self, device, ninep, ram};
 use crate::memory::{self, paging, stacks};
 use crate::task::{process, scheduler, thread};
-use crate::{log, profiling, random, symbols, workload};
-use pvh::BootInfo;
-
-/// What the machine's exit says to whoever started it: QEMU's exit code is `2 * value + 1` (isa-debug-exit).
-#[derive(Clone, Copy, Debug)]
-#[repr(u32)]
-pub enum ExitCode {
-    /// All went well: 33.
-    Success = 0x10,
-    /// A scenario failed: 35.
-    Failure = 0x11,
-    /// The kernel panicked: 37.
-    Panic = 0x12,
-}
-
-/// Ends the machine.
-pub fn power_off(code: ExitCode) -> ! {
-    // SAFETY: port 0xf4 is isa-debug-exit; on a machine without one nothing happens and the CPU halts below.
-    unsafe { Port::new(0xf4).write(code as u32) };
-    loop {
-        x86_64::instructions::interrupts::disable();
-        x86_64::instructions::hlt();
-    }
-}
-
-static EPOCH_S: AtomicU64 = AtomicU64::new(0);
-
-/// Seconds since 1970 at boot, as the command line says (`epoch=`); 0 where it does not.
-pub fn epoch_s() -> u64 {
-    EPOCH_S.load(Ordering::Relaxed)
-}
-
-static INFO: spin::Once<BootInfo> = spin::Once::new();
-
-/// What the loader said.
-///
-/// # Panics
-/// Before `kmain` has read it.
-pub fn info() -> &'static BootInfo {
-    INFO.get().expect("start_info has been read")
-}
+use crate::{info, log, profiling, random, symbols, workload};
 
 #[unsafe(no_mangle)]
 extern "C" fn kmain(start_info: u64) -> ! {
     log::init();
-    let info = INFO.call_once(|| pvh::read(start_info));
+    let info = info::keep(|| pvh::read(start_info));
     log!("kprof test kernel: {}", info.command_line);
     let early = early::wanted(info);
     if early {
         early::start(info);
     }
     memory::init(info);
-    EPOCH_S.store(info.number("epoch", 0), Ordering::Relaxed);
     random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
     symbols::init(info.initrd);
 
@@ -163,7 +122,7 @@ pub fn on_device_interrupt() {
 
 /// The rest of the start, in a thread.
 fn start(pci_config: Option<u64>) {
-    let info = info();
+    let info = info::info();
     if info.option("panic") == Some("boot") {
         panic!("a panic was asked for on the command line");
     }
@@ -171,9 +130,10 @@ fn start(pci_config: Option<u64>) {
     fs::mount("/", ram::from_cpio(info.initrd));
     fs::mount("/dev", device::dev_folder());
     fs::mount("/scheme", device::scheme_folder(profiling::device::folder()));
-    fs::mount("/kernel", workload::folder());
+    fs::mount("/kernel", workload::folder(mount_share));
     PCI_CONFIG.call_once(|| pci_config);
-    // A device answers after a time that is not the same in every run: nothing of that in a run that is to be repeatable.
+    // A device answers after a time that is not the same in every run: nothing of that in a run that is to be
+    // repeatable.
     if info.option("share") != Some("late") {
         mount_share();
     }

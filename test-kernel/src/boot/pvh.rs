@@ -7,7 +7,8 @@
 use core::arch::global_asm;
 use core::slice;
 
-use crate::memory::{PHYSICAL_MAP, phys_to_virt};
+use crate::info::BootInfo;
+use crate::memory::phys_to_virt;
 
 global_asm!(
     r#"
@@ -140,18 +141,6 @@ struct MemoryMapEntry {
     reserved: u32,
 }
 
-/// What the loader told us, as kernel addresses and slices that stay valid for ever.
-pub struct BootInfo {
-    /// The kernel command line.
-    pub command_line: &'static str,
-    /// The initrd, empty when there is none.
-    pub initrd: &'static [u8],
-    /// Physical address of the ACPI root pointer.
-    pub rsdp: u64,
-    /// The largest usable stretch of RAM: physical start and end.
-    pub ram: (u64, u64),
-}
-
 const MAGIC: u32 = 0x336e_c578;
 
 /// Reads start_info.
@@ -183,22 +172,5 @@ pub fn read(start_info: u64) -> BootInfo {
         };
         let command_line = core::str::from_utf8(slice::from_raw_parts(line, length)).unwrap_or("");
         BootInfo { command_line, initrd, rsdp: info.rsdp, ram: (ram.address, ram.address + ram.size) }
-    }
-}
-
-impl BootInfo {
-    /// The physical start of the initrd, if there is one.
-    pub fn initrd_start(&self) -> Option<u64> {
-        (!self.initrd.is_empty()).then(|| self.initrd.as_ptr() as u64 - PHYSICAL_MAP)
-    }
-
-    /// The value of `key=value` on the command line.
-    pub fn option(&self, key: &str) -> Option<&'static str> {
-        self.command_line.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-    }
-
-    /// The value of `key=number`, or `default` where it is missing or no number.
-    pub fn number(&self, key: &str, default: u64) -> u64 {
-        self.option(key).and_then(|text| text.parse().ok()).unwrap_or(default)
     }
 }

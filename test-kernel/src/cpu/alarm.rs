@@ -1,9 +1,9 @@
 //! Alarms: a tick's NMI a chosen number of instructions from now, so that a sweep can have one at every instruction.
 //!
-//! In: a count. Out: an NMI from this CPU's own APIC timer, exact where instructions are counted. Nested: each NMI but the
-//! last has a breakpoint at the beginning of its handler, whose `iret` lets NMIs in, and the next one comes a number of
-//! instructions later. Works in QEMU only (see [`apic::set_timer_nmi`]), for one CPU at a time. While an alarm is due the
-//! timer is nobody else's; afterwards it fires once, and the scheduler sets it anew.
+//! In: a count. Out: an NMI from this CPU's own APIC timer, exact where instructions are counted. Nested: each NMI but
+//! the last has a breakpoint at the beginning of its handler, whose `iret` lets NMIs in, and the next one comes a
+//! number of instructions later. Works in QEMU only (see [`apic::set_timer_nmi`]), for one CPU at a time. While an
+//! alarm is due the timer is nobody else's; afterwards it fires once, and the scheduler sets it anew.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -78,8 +78,8 @@ pub fn set_foreign(foreign: bool) {
     IS_FOREIGN.store(foreign, Ordering::Relaxed);
 }
 
-/// Two ticks with an NMI each: the second NMI comes while the first one's handler runs, and waits there, as the processor
-/// keeps one.
+/// Two ticks with an NMI each: the second NMI comes while the first one's handler runs, and waits there, as the
+/// processor keeps one.
 pub fn latched() {
     x86_64::instructions::interrupts::without_interrupts(|| {
         raise_tick(super::id());

@@ -1,5 +1,5 @@
-//! The local APIC: in x2APIC mode through MSRs where the CPU has it (no CPU of QEMU's TCG does), else in xAPIC mode through
-//! its registers in memory. The registers are the same, but for the interrupt command.
+//! The local APIC: in x2APIC mode through MSRs where the CPU has it (no CPU of QEMU's TCG does), else in xAPIC mode
+//! through its registers in memory. The registers are the same, but for the interrupt command.
 //!
 //! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU they run on.
 //! Source: Intel SDM volume 3A, chapter 11.
@@ -116,8 +116,8 @@ pub fn start_timer(count: u32) {
     write(TIMER_INITIAL, count);
 }
 
-/// Whether the timer's interrupt is an NMI. QEMU does what the entry's bits say; on real hardware the timer's entry has none
-/// for it (SDM volume 3A, figure 11-8).
+/// Whether the timer's interrupt is an NMI. QEMU does what the entry's bits say; on real hardware the timer's entry has
+/// none for it (SDM volume 3A, figure 11-8).
 #[cfg(feature = "profiling")]
 pub fn set_timer_nmi(nmi: bool) {
     write(TIMER_VECTOR, if nmi { DELIVER_NMI } else { TIMER as u32 });

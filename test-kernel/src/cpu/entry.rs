@@ -8,10 +8,10 @@
 //! low    <- rsp = &TrapFrame
 //! ```
 //!
-//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub first moves the
-//! hardware frame off the top of its stack, below whatever NMI it interrupted: an `int3` in the handler, whose `iret` lets
-//! the next NMI in, does no harm at any instruction, up to the last `iretq`.
-//! GS is swapped for four instructions of the system call stub only, and trusted nowhere else.
+//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub first moves
+//! the hardware frame off the top of its stack, below whatever NMI it interrupted: an `int3` in the handler, whose
+//! `iret` lets the next NMI in, does no harm at any instruction, up to the last `iretq`. GS is swapped for four
+//! instructions of the system call stub only, and trusted nowhere else.
 
 use core::arch::{asm, global_asm};
 
@@ -158,7 +158,8 @@ syscall_entry:
 nmi_entry:
 // The processor has put its frame at the top of this stack, as it does with every NMI: until the frame has been moved
 // away, no other may come, and none does before an `iret`. To: below the top, or, if an NMI was interrupted, below that
-// one. It was if kernel code ran on this stack; the first instructions of a system call have an RSP of the user's choice.
+// one. It was if kernel code ran on this stack; the first instructions of a system call have an RSP of the user's
+// choice.
     push rax
     push rcx
     lea rax, [rsp - 8]
@@ -209,7 +210,8 @@ nmi_entry:
 // The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
 .global entry_places
 entry_places:
-    .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped, .Lsyscall_iretq, .Lnmi_popped, .Lnmi_iretq, .Lsyscall_saved
+    .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped
+    .quad .Lsyscall_iretq, .Lnmi_popped, .Lnmi_iretq, .Lsyscall_saved
 .global trap_stub_table
 trap_stub_table:
 .altmacro
@@ -335,8 +337,8 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
         None => None,
     };
     if let Some((above, marker_at)) = leaving {
-        // SAFETY: inside the stub RSP is this CPU's kernel or NMI stack, and the marker was just there; an NMI that interrupts
-        // it has its own frame below RSP.
+        // SAFETY: inside the stub RSP is this CPU's kernel or NMI stack, and the marker was just there; an NMI that
+        // interrupts it has its own frame below RSP.
         let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
         let marker = match marker & 0xf00 {
             0x100 => Marker::Interrupt(marker as u8),

@@ -83,15 +83,15 @@ pub fn init(cpu: usize) {
     }
 }
 
-/// Runs `work` under the number of a CPU that the machine does not have: with that one's task state, the stacks of this one's.
-/// Interrupts off.
+/// Runs `work` under the number of a CPU that the machine does not have: with that one's task state, the stacks of this
+/// one's. Interrupts off.
 #[cfg(feature = "profiling")]
 pub fn as_cpu(cpu: usize, work: impl FnOnce()) {
     let selector = |cpu: usize| SegmentSelector(FIRST_TSS + 16 * cpu as u16);
     let own = super::id();
-    // SAFETY: no CPU has this number, and none changes its own stacks while this runs: the processor finds the same in both.
-    // A task state is marked busy when it is loaded (bit 41, SDM volume 3A, 8.2.3), and must not be when it is loaded again;
-    // the table is there for ever.
+    // SAFETY: no CPU has this number, and none changes its own stacks while this runs: the processor finds the same in
+    // both. A task state is marked busy when it is loaded (bit 41, SDM volume 3A, 8.2.3), and must not be when it is
+    // loaded again; the table is there for ever.
     unsafe {
         *TSS[cpu].0.get() = *TSS[own].0.get();
         let table = x86_64::instructions::tables::sgdt().base.as_mut_ptr::<u64>();

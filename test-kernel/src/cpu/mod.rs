@@ -56,8 +56,8 @@ pub struct Cpu {
     pub need_resched: AtomicBool,
     /// Whether the CPU waits in `hlt` for work; cleared by who wakes it and by every interrupt.
     pub halted: AtomicBool,
-    /// Bases of the kernel stacks in use: the running thread's, during a switch also the other one's, those for NMI, double
-    /// fault, and machine check, and what a workload adds.
+    /// Bases of the kernel stacks in use: the running thread's, during a switch also the other one's, those for NMI,
+    /// double fault, and machine check, and what a workload adds.
     pub stacks: [AtomicU64; STACKS],
     /// Where this CPU publishes what it is at, if it does (the way `published`).
     #[cfg(feature = "profiling")]
@@ -132,8 +132,8 @@ static COUNT: AtomicU32 = AtomicU32::new(1);
 /// Whether a CPU is set apart for sampling.
 static HAS_SAMPLER: AtomicBool = AtomicBool::new(false);
 
-/// The number of this CPU (0 before it has a task register). Right in any context; may be stale at once where preemption
-/// is on.
+/// The number of this CPU (0 before it has a task register). Right in any context; may be stale at once where
+/// preemption is on.
 #[inline(always)]
 pub fn id() -> usize {
     let selector: u32;
@@ -175,8 +175,8 @@ pub fn set_count(count: usize) {
     COUNT.store(count.min(MAX_CPUS) as u32, Ordering::Relaxed);
 }
 
-/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one, when
-/// each CPU samples itself, or profiling is off. (Under counted instructions it has to be the first: see `turns`.)
+/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one,
+/// when each CPU samples itself, or profiling is off. (Under counted instructions it has to be the first: see `turns`.)
 pub fn sampler() -> Option<usize> {
     HAS_SAMPLER.load(Ordering::Relaxed).then_some(0)
 }

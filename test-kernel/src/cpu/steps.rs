@@ -1,9 +1,10 @@
 //! An NMI at each instruction of an NMI's handler that none has hit yet.
 //!
-//! In: an NMI whose handler is to be gone through ([`begin`], in it). The handler runs in single steps: a debug exception
-//! before each instruction, which lets NMIs in as an `int3` does. Where an instruction has no hit yet, the exception orders
-//! an NMI that comes behind its own `iret`, before that instruction runs. Out: hits for each instruction of the kernel.
-//! Each of these NMIs is a tick, and a nested one. One CPU at a time; NMI context, but for [`report`].
+//! In: an NMI whose handler is to be gone through ([`begin`], in it). The handler runs in single steps: a debug
+//! exception before each instruction, which lets NMIs in as an `int3` does. Where an instruction has no hit yet, the
+//! exception orders an NMI that comes behind its own `iret`, before that instruction runs. Out: hits for each
+//! instruction of the kernel. Each of these NMIs is a tick, and a nested one. One CPU at a time; NMI context, but for
+//! [`report`].
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -29,7 +30,8 @@ static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 static MISSES: AtomicU32 = AtomicU32::new(0);
 /// The NMI on its way is the last: its target was the handler's last instruction.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
-/// Ticks of the timer from its start in the exception to the first instruction behind it: found out by trying, downwards.
+/// Ticks of the timer from its start in the exception to the first instruction behind it: found out by trying,
+/// downwards.
 static DELAY: AtomicU32 = AtomicU32::new(MOST_DELAY);
 const MOST_DELAY: u32 = 100;
 /// So many misses are QEMU's: its NMIs now and then come late.
@@ -55,7 +57,8 @@ pub fn is_wanted() -> bool {
     IS_WANTED.load(Ordering::Relaxed)
 }
 
-/// Whether an NMI has missed an instruction without hits since this was asked last: the same once more, then. Ordinary code.
+/// Whether an NMI has missed an instruction without hits since this was asked last: the same once more, then. Ordinary
+/// code.
 pub fn has_missed() -> bool {
     HAS_MISSED.swap(false, Ordering::Relaxed)
 }
@@ -116,7 +119,8 @@ pub fn on_step(frame: &mut TrapFrame) {
     let is_last = unsafe { (frame.rip as *const [u8; 2]).read() } == IRETQ;
     if is_last {
         IS_ENDING.store(true, Ordering::Relaxed);
-        // What comes behind is not the handler's any more. (QEMU traps once more behind an instruction that clears the flag.)
+        // What comes behind is not the handler's any more. (QEMU traps once more behind an instruction that clears the
+        // flag.)
         frame.rflags &= !TRAP_FLAG;
     }
     if TARGET.load(Ordering::Relaxed) != 0 {

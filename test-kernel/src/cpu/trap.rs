@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering;
 use super::apic;
 use super::entry::TrapFrame;
 use crate::memory::{fault, stacks};
-use crate::task::{preempt, scheduler, signal};
+use crate::task::{scheduler, signal};
 use crate::workload::truth;
-use crate::{boot, profiling, syscall};
+use crate::{boot, preempt, profiling, syscall};
 
 /// Orders to a CPU's next NMI: none.
 pub const NOTHING: u8 = 0;

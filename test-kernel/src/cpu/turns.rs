@@ -1,16 +1,18 @@
 //! Turns under counted instructions: how long QEMU lets one CPU run before the next one.
 //!
-//! With `-icount` QEMU runs all CPUs on one host thread, each until the next timer deadline of the machine, whoever's it
-//! is, and then begins again with the first CPU: the next one has its turn only after an interrupt, which makes QEMU go
-//! round. So the sampler is the first CPU, and between two ticks its timer interrupts it several times for each CPU. It is
-//! a periodic timer, which makes deadlines also while the sampler waits for its own turn.
+//! With `-icount` QEMU runs all CPUs on one host thread, each until the next timer deadline of the machine, whoever's
+//! it is, and then begins again with the first CPU: the next one has its turn only after an interrupt, which makes QEMU
+//! go round. So the sampler is the first CPU, and between two ticks its timer interrupts it several times for each CPU.
+//! It is a periodic timer, which makes deadlines also while the sampler waits for its own turn.
 //!
-//! A round gives every busy CPU one turn of the same length; CPUs that halt take none. Lengths vary, so that turns never
-//! fall into step with the work, but the last round before a tick ends when the tick is due. So a CPU runs the gap between
-//! two ticks, divided by the number of busy CPUs, and its samples are as far apart, and as random, as the gaps are.
+//! A round gives every busy CPU one turn of the same length; CPUs that halt take none. Lengths vary, so that turns
+//! never fall into step with the work, but the last round before a tick ends when the tick is due. So a CPU runs the
+//! gap between two ticks, divided by the number of busy CPUs, and its samples are as far apart, and as random, as the
+//! gaps are.
 //!
-//! A tick waits until all CPUs have served the NMI of the one before. Where the gap is so short that a CPU had no turn long
-//! enough for that (another timer ended it early, or the stack took long to walk), the tick is late, and none is merged.
+//! A tick waits until all CPUs have served the NMI of the one before. Where the gap is so short that a CPU had no turn
+//! long enough for that (another timer ended it early, or the stack took long to walk), the tick is late, and none is
+//! merged.
 //!
 //! Only for that mode; on real hardware and with a thread per CPU nothing here is called.
 
@@ -27,8 +29,8 @@ const ROUNDS_PER_TICK: u64 = 4;
 const SHORT_TURN_NS: u64 = 5_000;
 /// Turns while a tick waits for a CPU that has not served the last one.
 const LATE_TURN_NS: u64 = 2_300;
-/// The last round before a tick may be as short as this; shorter than the timer's handler takes (some 400 ns), the sampler's
-/// CPU would do nothing but handle it.
+/// The last round before a tick may be as short as this; shorter than the timer's handler takes (some 400 ns), the
+/// sampler's CPU would do nothing but handle it.
 const SHORTEST_TURN_NS: u64 = 1_000;
 const LONGEST_TURN_NS: u64 = 200_000;
 /// A CPU that does not serve its NMI in so many rounds never will; its tick is merged then, or pending for ever.

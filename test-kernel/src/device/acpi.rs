@@ -68,7 +68,8 @@ pub fn read(rsdp: u64) -> Platform {
     platform
 }
 
-/// Whether a definition block, whose AML is at `address`, and its header add up to 0, as every table must (ACPI 6.5, 5.2.6).
+/// Whether a definition block, whose AML is at `address`, and its header add up to 0, as every table must (ACPI 6.5,
+/// 5.2.6).
 #[inline(never)]
 fn is_whole(address: usize, bytes: usize) -> bool {
     let header = size_of::<SdtHeader>();

@@ -1,7 +1,7 @@
 //! One virtio queue with requests that wait for their answers: all that the 9p client needs.
 //!
-//! A request blocks its thread; the device's interrupt wakes it. The wait also looks by itself every few milliseconds, so
-//! that a lost interrupt costs time, never a hang.
+//! A request blocks its thread; the device's interrupt wakes it. The wait also looks by itself every few milliseconds,
+//! so that a lost interrupt costs time, never a hang.
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -13,10 +13,10 @@ use virtio_drivers::transport::{InterruptStatus, Transport};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 use crate::cpu::{self, apic, clock, ioapic};
+use crate::errno::{Errno, Result};
 use crate::lock::IrqLock;
 use crate::memory::{PAGE, frames, paging, phys_to_virt, virt_to_phys};
-use crate::syscall::errno::{Errno, Result};
-use crate::task::wait::WaitQueue;
+use crate::wait::WaitQueue;
 
 /// The features this kernel understands: the modern interface only.
 pub const FEATURES: Features = Features::VERSION_1;
@@ -36,7 +36,8 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 /// Memory for virtio-drivers: contiguous frames, addresses through the direct map.
 pub struct KernelHal;
 
-// SAFETY: `dma_alloc` gives whole zeroed frames that nobody else has; addresses and mappings are those of the direct map.
+// SAFETY: `dma_alloc` gives whole zeroed frames that nobody else has; addresses and mappings are those of the direct
+// map.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let start = frames::allocate_contiguous(pages as u64).expect("no memory for a virtio queue");

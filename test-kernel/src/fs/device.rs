@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Kind, Node, Stat, UserBuffer, serial};
+use crate::errno::{Errno, Result};
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
 use crate::{log, random};
 
 /// The metadata of a character device.

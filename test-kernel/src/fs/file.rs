@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Kind, Node, UserBuffer, device};
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
-use crate::syscall::errno::{Errno, Result};
-use crate::task::wait::{WaitQueue, Wakeup};
+use crate::wait::{WaitQueue, Wakeup};
 
 /// Linux's O_ flags.
 #[allow(missing_docs)]

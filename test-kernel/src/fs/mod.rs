@@ -1,7 +1,7 @@
 //! Files: a tree of nodes with mounts, paths that follow links, and what can be opened.
 //!
-//! `/` is the RAM file system from the initrd, `/root` the shared folder of the host (9p), `/scheme` and `/dev` devices.
-//! System call context; nothing here is called from interrupts.
+//! `/` is the RAM file system from the initrd, `/root` the shared folder of the host (9p), `/scheme` and `/dev`
+//! devices. System call context; nothing here is called from interrupts.
 
 pub mod device;
 pub mod file;
@@ -14,10 +14,10 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
 use crate::memory::space::Bytes;
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
 
 /// What a node is (the S_IFMT bits of Linux).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Kind, Node, Stat, UserBuffer};
 use crate::device::virtio::Device;
+use crate::errno::{Errno, Result};
 use crate::memory::space::Bytes;
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
 
 const MESSAGE_BYTES: u32 = 128 * 1024;
 /// Room for headers around the data of a read or write.

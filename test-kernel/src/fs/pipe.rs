@@ -5,10 +5,10 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Kind, Node, Stat, UserBuffer};
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
-use crate::syscall::errno::{Errno, Result};
-use crate::task::wait::{WaitQueue, Wakeup};
 use crate::task::{process, signal};
+use crate::wait::{WaitQueue, Wakeup};
 
 const CAPACITY: usize = 64 * 1024;
 

@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::{Kind, Node, Stat, UserBuffer};
 use crate::cpu::clock;
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
 use crate::memory::space::Bytes;
 use crate::memory::{PAGE, frames, phys_to_virt};
-use crate::syscall::errno::{Errno, Result};
 
 const DEVICE: u64 = 1;
 

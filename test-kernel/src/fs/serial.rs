@@ -1,17 +1,17 @@
 //! The second serial port, `/dev/ttyS1`: a way out for samples on machines without a shared folder.
 //!
-//! Writes take what the port takes at once, at least a byte; opened without blocking they say EAGAIN instead of waiting, so
-//! that a slow receiver slows nobody.
+//! Writes take what the port takes at once, at least a byte; opened without blocking they say EAGAIN instead of
+//! waiting, so that a slow receiver slows nobody.
 
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 
 use super::device::device_stat;
 use super::{Node, Stat, UserBuffer};
 use crate::cpu::clock;
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
-use crate::task::wait::{self, Wakeup};
+use crate::wait::{self, Wakeup};
 
 const PORT: u16 = 0x2f8;
 const LOOK_AGAIN_NS: u64 = 1_000_000;

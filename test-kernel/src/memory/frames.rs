@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use super::{PAGE, page_ceil, page_floor, phys_to_virt};
-use crate::boot::pvh::BootInfo;
+use crate::info::BootInfo;
 use crate::lock::IrqLock;
 use crate::log;
 

@@ -10,6 +10,7 @@
 pub mod fault;
 pub mod frames;
 pub mod heap;
+pub mod layout;
 pub mod module;
 pub mod paging;
 pub mod space;
@@ -20,14 +21,8 @@ use core::mem::MaybeUninit;
 use core::slice;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::boot::pvh::BootInfo;
-
-/// Bytes in a page.
-pub const PAGE: u64 = 4096;
-/// Where physical memory is mapped.
-pub const PHYSICAL_MAP: u64 = 0xffff_8000_0000_0000;
-/// The first address that is not the user's.
-pub const USER_END: u64 = 0x0000_7fff_ffff_f000;
+use crate::info::BootInfo;
+pub use layout::{PAGE, PHYSICAL_MAP, USER_END};
 
 /// The kernel address of a physical one.
 pub const fn phys_to_virt(physical: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! A second image: an ELF file from the initrd, put into memory at run time, at the addresses that it was linked for.
 //!
-//! In: `boot/module`. Out: its entry, and a record of the image for the profiler. Once; it stays for ever, so whether an
-//! address is its code needs no lock: the range is there before the first call into it.
+//! In: `boot/module` of the initrd. Out: its entry, and what the profiler is told of the image. Once; it stays for
+//! ever, so whether an address is its code needs no lock: the range is there before the first call into it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use elf::note::Note;
 
 use super::paging::{self, Access};
 use super::{PAGE, frames, page_ceil, phys_to_virt};
-use crate::profiling;
+use crate::info::info;
 
 /// Where modules may lie: behind the kernel image, in the last 2 GiB but one page.
 const REGION: core::ops::Range<u64> = 0xffff_ffff_a000_0000..0xffff_ffff_b000_0000;
@@ -35,10 +35,11 @@ pub fn text() -> core::ops::Range<u64> {
     start..start + TEXT_BYTES.load(Ordering::Relaxed)
 }
 
-/// Loads the module, the first time; its entry. `None`: there is none, or it is not one for this kernel.
-pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
+/// Loads the module, the first time, and calls `loaded` then; its entry. `None`: there is none, or it is not one for
+/// this kernel.
+pub fn entry(loaded: impl FnOnce()) -> Option<extern "C" fn(u64) -> u64> {
     static ENTRY: spin::Once<Option<u64>> = spin::Once::new();
-    let entry = (*ENTRY.call_once(|| load(file()?)))?;
+    let entry = (*ENTRY.call_once(|| load(file()?).inspect(|_| loaded())))?;
     // SAFETY: the entry of an image that was just put where it belongs, which has this signature.
     Some(unsafe { core::mem::transmute::<u64, extern "C" fn(u64) -> u64>(entry) })
 }
@@ -47,20 +48,19 @@ pub fn entry() -> Option<extern "C" fn(u64) -> u64> {
 fn file() -> Option<&'static [u8]> {
     static FILE: spin::Once<Option<&'static [u8]>> = spin::Once::new();
     *FILE.call_once(|| {
-        let initrd = crate::boot::info().initrd;
+        let initrd = info().initrd;
         Some(cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/module")?.file())
     })
 }
 
-/// Tells the profiler of the module, if it is loaded.
-pub fn tell() {
+/// The module's code and its build id, once it is loaded.
+pub fn image() -> Option<((u64, u64), &'static [u8])> {
     let (start, bytes) = (TEXT_START.load(Ordering::Relaxed), TEXT_BYTES.load(Ordering::Acquire));
     if bytes == 0 {
-        return;
+        return None;
     }
-    if let Some(file) = file().and_then(|file| ElfBytes::<LittleEndian>::minimal_parse(file).ok()) {
-        profiling::image("module", (start, start + bytes), build_id(&file).unwrap_or_default());
-    }
+    let file = ElfBytes::<LittleEndian>::minimal_parse(file()?).ok()?;
+    Some(((start, start + bytes), build_id(&file).unwrap_or_default()))
 }
 
 fn load(bytes: &[u8]) -> Option<u64> {
@@ -82,7 +82,6 @@ fn load(bytes: &[u8]) -> Option<u64> {
         TEXT_START.store(start, Ordering::Relaxed);
         TEXT_BYTES.store(segment.p_memsz, Ordering::Release);
     }
-    tell();
     Some(file.ehdr.e_entry)
 }
 

@@ -79,10 +79,9 @@ pub fn build_id() -> &'static [u8] {
     unsafe { core::slice::from_raw_parts((start + bytes.min(16)) as *const u8, bytes.saturating_sub(16)) }
 }
 
-/// Symbols by which a wrong symbol file is noticed.
-pub fn anchors() -> &'static [(&'static str, u64)] {
-    static ANCHORS: spin::Once<[(&str, u64); 2]> = spin::Once::new();
-    ANCHORS.call_once(|| [("kmain", kmain as *const () as u64), ("trap_stub_0", crate::cpu::entry::stub(0))])
+/// The address of the function where the kernel begins.
+pub fn kmain_address() -> u64 {
+    kmain as *const () as u64
 }
 
 /// The first physical address behind the kernel image.

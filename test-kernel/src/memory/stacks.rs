@@ -8,10 +8,7 @@ use alloc::vec::Vec;
 use super::{PAGE, frames, paging};
 use crate::lock::IrqLock;
 
-/// Bytes of a stack, and its alignment.
-pub const STACK_BYTES: u64 = 32 * 1024;
-/// Bytes at the top that hold the pointer to the running thread.
-pub const HEAD_BYTES: u64 = 64;
+pub use super::layout::{HEAD_BYTES, STACK_BYTES};
 
 const REGION: u64 = 0xffff_c000_0000_0000;
 const SLOT_BYTES: u64 = 2 * STACK_BYTES;

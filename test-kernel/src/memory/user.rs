@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::USER_END;
-use crate::syscall::errno::Errno;
+use crate::errno::Errno;
 
 global_asm!(
     r#"

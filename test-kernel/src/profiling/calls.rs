@@ -16,12 +16,14 @@ use super::places;
 use super::{PROFILER, port};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
+use crate::info::info;
 use crate::lock::IrqLock;
+use crate::memory::module;
 
 /// How this kernel's CPUs are reached: `way=` on the command line.
 pub fn way() -> Way {
     static WAY: spin::Once<Way> = spin::Once::new();
-    *WAY.call_once(|| match crate::boot::info().option("way") {
+    *WAY.call_once(|| match info().option("way") {
         Some("ipi") => Way::Ipi,
         Some("published") => Way::Published,
         Some("self") => Way::Own,
@@ -51,13 +53,13 @@ pub fn register(cpu: usize) {
     }
 }
 
-/// Calls the handler without a tick until it takes that for somebody else's NMI: the ticks that were coalesced so far then
-/// excuse no further one. Interrupts off, nobody samples.
+/// Calls the handler without a tick until it takes that for somebody else's NMI: the ticks that were coalesced so far
+/// then excuse no further one. Interrupts off, nobody samples.
 #[cfg(feature = "profiling")]
 pub fn use_up_coalesced() {
     let frame = TrapFrame { cs: 8, ..TrapFrame::default() };
-    // SAFETY: as in an NMI, nothing that the handler looks at changes under it: interrupts are off. Without a tick it does
-    // not look at the frame.
+    // SAFETY: as in an NMI, nothing that the handler looks at changes under it: interrupts are off. Without a tick it
+    // does not look at the frame.
     let token = unsafe { NmiToken::new() };
     while PROFILER.on_nmi(&token, &frame) == kprof::Outcome::Spurious {}
 }
@@ -85,7 +87,7 @@ pub fn on_boot_timer(frame: &TrapFrame) {
 }
 
 /// When code was loaded: from here on it may run.
-pub fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
+fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
     PROFILER.image(&Image { name, load: text.0, text, build_id });
 }
 
@@ -115,7 +117,14 @@ pub fn forget_context(id: u64) {
 /// When a reader claims the streams: it may never have heard of what was told before it came.
 pub fn tell_again() {
     CONTEXTS.lock().iter().for_each(|(id, name)| PROFILER.context_name(*id, name));
-    crate::memory::module::tell();
+    tell_of_module();
+}
+
+/// Names the loaded module, if there is one.
+pub fn tell_of_module() {
+    if ENABLED && let Some((text, build_id)) = module::image() {
+        image("module", text, build_id);
+    }
 }
 
 /// In the scheduler.
@@ -146,8 +155,8 @@ const SAMPLES_AFTER_PANIC: usize = 20;
 #[inline(always)]
 pub(super) fn publish(place: Published, context: Option<Context>) -> Published {
     #[cfg(feature = "profiling")]
-    // SAFETY: null, or what `register` has put there, which lives for ever. (The CPU is asked for each time: it is another one
-    // where an entry is left, or a switch comes back.)
+    // SAFETY: null, or what `register` has put there, which lives for ever. (The CPU is asked for each time: it is
+    // another one where an entry is left, or a switch comes back.)
     if let Some(publisher) = unsafe { cpu::this().publisher.load(Ordering::Relaxed).as_ref() } {
         let before = match context {
             None => publisher.publish(place),

@@ -12,20 +12,19 @@ use core::fmt::Write;
 
 use kprof::{ControlFile, ENABLED, ReadError, StreamFile};
 
-use super::PROFILER;
+use super::{PROFILER, READERS};
 use crate::boot::early;
 use crate::cpu::{self, clock};
+use crate::errno::{Errno, Result};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
+use crate::info::info;
 use crate::lock::Lock;
 use crate::log;
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
 use crate::task::process;
-use crate::task::wait::{WaitQueue, Wakeup};
+use crate::wait::Wakeup;
 
-/// Who waits for records.
-pub static READERS: WaitQueue = WaitQueue::new();
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
 const MAX_COMMAND_BYTES: usize = 4096;
 
@@ -35,7 +34,7 @@ pub fn folder() -> Arc<dyn Node> {
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
         names.push((String::from("profiling-meta"), Arc::new(Stream { cpu: None })));
-        let sampler = cpu::sampler().filter(|_| !early::wanted(crate::boot::info()));
+        let sampler = cpu::sampler().filter(|_| !early::wanted(info()));
         for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != sampler) {
             names.push((format!("profiling-{cpu}"), Arc::new(Stream { cpu: Some(cpu) })));
         }

@@ -1,7 +1,7 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is what every kernel has to write. `calls.rs` and `device.rs` are what this kernel does beyond it: all four
-//! ways, counters, samples after a panic, files for a daemon; `places.rs` is for `cargo xtask truth`.
+//! `port.rs` is what every kernel has to write. `calls.rs` and `device.rs` are what this kernel does beyond it: all
+//! four ways, counters, samples after a panic, files for a daemon; `places.rs` is for `cargo xtask truth`.
 
 mod calls;
 pub mod device;
@@ -11,4 +11,4 @@ mod port;
 
 pub use calls::*;
 pub use kprof::Published;
-pub use port::{PROFILER, init, on_nmi};
+pub use port::{PROFILER, READERS, init, on_nmi};

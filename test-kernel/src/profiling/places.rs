@@ -1,11 +1,11 @@
 //! How long each place was the published one, by the instruction clock: what `cargo xtask truth` compares the way
 //! `published` with. No sample has a part in these figures.
 //!
-//! In: each publication of a CPU, from `calls`, right behind it, interrupts off. Out: the text of `/kernel/places`. Nothing
-//! is counted until somebody writes to that file, and then for the context of the writer (idle time: for each CPU). The
-//! clock is read the same number of instructions behind every publication, so the time from one to the next is exact.
-//! Counting takes instructions itself: the run that is sampled counts too, so that both do the same; and how many they are
-//! is counted as well, so that they can be taken off.
+//! In: each publication of a CPU, from `calls`, right behind it, interrupts off. Out: the text of `/kernel/places`.
+//! Nothing is counted until somebody writes to that file, and then for the context of the writer (idle time: for each
+//! CPU). The clock is read the same number of instructions behind every publication, so the time from one to the next
+//! is exact. Counting takes instructions itself: the run that is sampled counts too, so that both do the same; and how
+//! many they are is counted as well, so that they can be taken off.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,8 +1,8 @@
 //! The port of kprof to this kernel: what it answers when kprof asks, and what it calls at boot.
 //!
-//! In: calls from the boot, from each CPU, from the NMI entry. Out: facts about CPUs, stacks, text, contexts and time. It
-//! tries everything that kprof can do; a new port starts from `kernel-integration/ports/bare/`. What is marked NMI may be
-//! called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
+//! In: calls from the boot, from each CPU, from the NMI entry. Out: facts about CPUs, stacks, text, contexts and time.
+//! It tries everything that kprof can do; a new port starts from `kernel-integration/ports/bare/`. What is marked NMI
+//! may be called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,12 +13,16 @@ use kprof::{
 };
 
 // The kernel's own names.
-use super::{device::READERS, way};
-use crate::boot::info;
+use super::way;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock, entry, turns};
+use crate::info::info;
 use crate::log;
 use crate::memory::{self, paging, stacks::STACK_BYTES};
 use crate::random;
+use crate::wait::WaitQueue;
+
+/// Who waits for records.
+pub static READERS: WaitQueue = WaitQueue::new();
 
 /// The profiler of this kernel.
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
@@ -28,17 +32,18 @@ static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 pub struct Port;
 
 // SAFETY: `cpu` is the task register's, one per CPU. Stacks, kernel text and a loaded module stay mapped for ever, so
-// `read_foreign` may read what was declared at any time; `read_user` walks the page tables. No NMI hook locks or faults.
+// `read_foreign` may read what was declared at any time; `read_user` walks the page tables. No NMI hook locks or
+// faults.
 unsafe impl Kernel for Port {
-    /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it stands.
-    /// A lie mixes up the accounts and rings of two CPUs: records are torn.
+    /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it
+    /// stands. A lie mixes up the accounts and rings of two CPUs: records are torn.
     #[inline]
     fn cpu(&self) -> usize {
         cpu::id_in_handler()
     }
 
-    /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending` ticks
-    /// for ever; one that was not asked for counts a `foreign`.
+    /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending`
+    /// ticks for ever; one that was not asked for counts a `foreign`.
     fn signal(&self, cpus: &CpuSet<'_>) {
         cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match way() {
             Way::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),
@@ -46,13 +51,15 @@ unsafe impl Kernel for Port {
         });
     }
 
-    /// Sampler CPU, at each tick: does `cpu` wait in `hlt`, no interrupt begun? It counts as idle and is not woken then.
+    /// Sampler CPU, at each tick: does `cpu` wait in `hlt`, no interrupt begun? It counts as idle and is not woken
+    /// then.
     fn is_halted(&self, cpu: usize) -> bool {
         CPUS[cpu].halted.load(Relaxed)
     }
 
-    /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is read: a
-    /// range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked `[cut]`.
+    /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is
+    /// read: a range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked
+    /// `[cut]`.
     #[inline(always)]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         self.foreign_stack_range(cpu::id_in_handler(), address)
@@ -65,20 +72,23 @@ unsafe impl Kernel for Port {
         CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
     }
 
-    /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped meanwhile.
+    /// A word of such a stack, sampler CPU, for the way `published` only. Must survive that the stack is unmapped
+    /// meanwhile.
     unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
-        // SAFETY: the caller's promise: a word that `foreign_stack_range` declared, and kernel stacks stay mapped for ever.
+        // SAFETY: the caller's promise: a word that `foreign_stack_range` declared, and kernel stacks stay mapped for
+        // ever.
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 
-    /// NMI, for words that are not in `Config::text`: code of modules, which stays mapped. Left out, stacks are cut there.
+    /// NMI, for words that are not in `Config::text`: code of modules, which stays mapped. Left out, stacks are cut
+    /// there.
     #[inline(always)]
     fn is_text(&self, address: u64) -> bool {
         memory::module::is_text(address)
     }
 
-    /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and only
-    /// the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
+    /// NMI, once per sample. Ids are never used twice. A context wrongly called idle is left out of the picture, and
+    /// only the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
     fn context(&self) -> Context {
         let cpu = cpu::this_in_handler();
         Context { id: cpu.context.load(Relaxed), idle: cpu.idle.load(Relaxed) }
@@ -115,8 +125,8 @@ unsafe impl Kernel for Port {
     }
 }
 
-/// Once, on the boot CPU, as soon as memory and a calibrated clock are there. A wrong `tsc_hz` makes rate and times wrong,
-/// a wrong `text` cuts every stack, missing `anchors` let the symbols of another build go unnoticed.
+/// Once, on the boot CPU, as soon as memory and a calibrated clock are there. A wrong `tsc_hz` makes rate and times
+/// wrong, a wrong `text` cuts every stack, missing `anchors` let the symbols of another build go unnoticed.
 pub fn init() {
     let text = paging::text_range();
     let done = PROFILER.init(|| Setup {
@@ -137,7 +147,7 @@ pub fn init() {
             load: text.0,
             text,
             build_id: paging::build_id(),
-            anchors: paging::anchors(),
+            anchors: anchors(),
             ..Config::new()
         },
     });
@@ -147,9 +157,16 @@ pub fn init() {
     PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
 }
 
-/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry. Too early, the first tick is a triple fault;
-/// never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two of words, nobody else's; mapped
-/// lazily, it faults in the NMI. The sampler's calls `PROFILER.run_sampler(cpu)` in place of its scheduler: for ever.
+/// Symbols by which a wrong symbol file is noticed.
+fn anchors() -> &'static [(&'static str, u64)] {
+    static ANCHORS: spin::Once<[(&str, u64); 2]> = spin::Once::new();
+    ANCHORS.call_once(|| [("kmain", paging::kmain_address()), ("trap_stub_0", entry::stub(0))])
+}
+
+/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry. Too early, the first tick is a triple
+/// fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two of words, nobody
+/// else's; mapped lazily, it faults in the NMI. The sampler's calls `PROFILER.run_sampler(cpu)` in place of its
+/// scheduler: for ever.
 pub fn register(cpu: usize) {
     // In the closure, so that nothing is left of it without the feature.
     let words = || info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;

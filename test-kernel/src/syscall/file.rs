@@ -2,14 +2,14 @@
 
 use alloc::sync::Arc;
 
-use super::errno::{Errno, Result};
 use super::path;
 use crate::cpu::clock;
+use crate::errno::{Errno, Result};
 use crate::fs::file::{MAX_FILES, OpenFile, flags};
 use crate::fs::{UserBuffer, pipe};
 use crate::memory::user;
 use crate::task::process;
-use crate::task::wait::{self, Wakeup};
+use crate::wait::{self, Wakeup};
 use core::sync::atomic::Ordering;
 
 /// The open file with this number.

@@ -1,7 +1,7 @@
 //! System calls on memory.
 
-use super::errno::{Errno, Result};
 use super::file;
+use crate::errno::{Errno, Result};
 use crate::memory::space::{Backing, Bytes, Protection};
 use crate::memory::{page_ceil, user};
 use crate::random;

@@ -2,7 +2,6 @@
 //!
 //! In: the registers at the entry. Out: rax. A call that is not here is ENOSYS and named on the serial log once.
 
-pub mod errno;
 mod file;
 mod memory;
 mod path;
@@ -15,9 +14,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::instructions::interrupts;
 
 use crate::cpu::entry::TrapFrame;
-use crate::task::{self, preempt};
+use crate::errno::{Errno, Result};
 use crate::{log, profiling};
-use errno::{Errno, Result};
+use crate::{preempt, task};
 
 /// Called by the system call stub, interrupts off. Returns with interrupts off.
 #[unsafe(no_mangle)]
@@ -27,8 +26,8 @@ extern "C" fn syscall_enter(frame: &mut TrapFrame) {
     profiling::leave(frame, before);
 }
 
-/// Apart, so that what `syscall_enter` does before and after is next to nothing: it stands at the user's code where places
-/// are published.
+/// Apart, so that what `syscall_enter` does before and after is next to nothing: it stands at the user's code where
+/// places are published.
 #[inline(never)]
 fn serve(frame: &mut TrapFrame) {
     interrupts::enable();

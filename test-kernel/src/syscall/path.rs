@@ -3,8 +3,8 @@
 use alloc::string::String;
 use core::sync::atomic::Ordering;
 
-use super::errno::{Errno, Result};
 use super::file;
+use crate::errno::{Errno, Result};
 use crate::fs::file::{OpenFile, flags};
 use crate::fs::{self, Kind, Stat};
 use crate::memory::user;

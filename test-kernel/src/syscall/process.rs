@@ -7,12 +7,12 @@ use core::sync::atomic::Ordering;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::FsBase;
 
-use super::errno::{Errno, Result};
-use crate::boot;
 use crate::cpu;
 use crate::cpu::entry::TrapFrame;
+use crate::errno::{Errno, Result};
 use crate::fs;
 use crate::memory::user;
+use crate::power::{self, ExitCode};
 use crate::task::process::{self, Fork, Which};
 use crate::task::{exec, scheduler, signal, thread};
 
@@ -196,7 +196,7 @@ pub fn arch_control(option: u64, address: u64) -> Result<u64> {
 /// Power off, restart and halt all end the machine; other commands are refused.
 pub fn reboot(command: u32) -> Result<u64> {
     match command {
-        0x4321_fedc | 0x0123_4567 | 0xcdef_0123 => boot::power_off(boot::ExitCode::Success),
+        0x4321_fedc | 0x0123_4567 | 0xcdef_0123 => power::power_off(ExitCode::Success),
         0 | 0x89ab_cdef => Ok(0),
         _ => Err(Errno::EINVAL),
     }

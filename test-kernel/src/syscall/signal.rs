@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use super::errno::{Errno, Result};
+use crate::errno::{Errno, Result};
 use crate::memory::user;
 use crate::task::process;
 use crate::task::signal::{Action, is_pending};
-use crate::task::wait::WaitQueue;
+use crate::wait::WaitQueue;
 
 fn check_set_size(bytes: u64) -> Result<()> {
     if bytes == 8 { Ok(()) } else { Err(Errno::EINVAL) }

@@ -1,10 +1,10 @@
 //! System calls on time. All clocks run from boot; the real-time clocks add the moment of boot.
 
-use super::errno::{Errno, Result};
-use crate::boot;
 use crate::cpu::clock;
+use crate::errno::{Errno, Result};
+use crate::info;
 use crate::memory::{frames, user};
-use crate::task::wait::{self, Wakeup};
+use crate::wait::{self, Wakeup};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const REALTIME: u64 = 0;
@@ -12,7 +12,7 @@ const REALTIME_COARSE: u64 = 5;
 const ABSOLUTE: u64 = 1;
 
 fn realtime_ns() -> u64 {
-    boot::epoch_s() * SECOND_NS + clock::now_ns()
+    info::epoch_s() * SECOND_NS + clock::now_ns()
 }
 
 fn now(clock: u64) -> Result<u64> {

@@ -15,11 +15,11 @@ use elf::endian::LittleEndian;
 use super::{process, thread};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::gdt::{USER_CODE, USER_DATA};
+use crate::errno::{Errno, Result};
 use crate::fs;
 use crate::memory::space::{AddressSpace, Backing, BadAddress, Bytes, Protection};
 use crate::memory::{PAGE, page_ceil, page_floor, user};
 use crate::random;
-use crate::syscall::errno::{Errno, Result};
 
 const STACK_TOP: u64 = 0x7fff_ffff_0000;
 const STACK_BYTES: u64 = 8 << 20;

@@ -1,9 +1,8 @@
 //! Threads, the scheduler, processes, programs, signals.
 
 pub mod exec;
-pub mod preempt;
 pub mod process;
 pub mod scheduler;
 pub mod signal;
 pub mod thread;
-pub mod wait;
+mod waiting;

@@ -8,15 +8,15 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::signal::{self, Signals};
 use super::thread::{self, Next, Thread};
-use super::wait::{WaitQueue, Wakeup};
 use super::{exec, scheduler};
 use crate::cpu::entry::{self, TrapFrame};
+use crate::errno::{Errno, Result};
 use crate::fs::file::FileTable;
 use crate::lock::Lock;
 use crate::memory::paging;
 use crate::memory::space::AddressSpace;
 use crate::profiling;
-use crate::syscall::errno::{Errno, Result};
+use crate::wait::{WaitQueue, Wakeup};
 
 /// A process.
 pub struct Process {

@@ -12,9 +12,10 @@ use core::sync::atomic::Ordering;
 use x86_64::instructions::interrupts;
 
 use super::thread::{self, Thread};
+use super::waiting;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
 use crate::lock::{IrqGuard, IrqLock};
-use crate::profiling;
+use crate::{preempt, profiling, wait};
 
 const SLICE_NS: u64 = 10_000_000;
 
@@ -43,6 +44,8 @@ pub static SCHEDULER: IrqLock<Scheduler> = IrqLock::new(Scheduler {
 
 /// Makes the code that runs now the idle thread of this CPU. Once per CPU, before `idle_forever`.
 pub fn adopt(stack: u64, name: &str) {
+    preempt::install(yield_now);
+    wait::install(wait::Scheduler { wait: waiting::wait, wake: waiting::wake });
     let thread = Thread::adopt_idle(stack, name);
     let mut scheduler = SCHEDULER.lock();
     scheduler.idle[cpu::id()] = Some(thread.clone());

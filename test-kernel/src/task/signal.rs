@@ -1,7 +1,8 @@
 //! Signals: pending bits, handlers, frames on the user stack; Linux's layout for x86-64.
 //!
 //! Sent from any thread; delivered when the process returns to user mode. The frame is what glibc and musl expect of
-//! `rt_sigframe` (Linux `arch/x86/include/uapi/asm/sigcontext.h`): a return address, `ucontext`, `siginfo`, vector state.
+//! `rt_sigframe` (Linux `arch/x86/include/uapi/asm/sigcontext.h`): a return address, `ucontext`, `siginfo`, vector
+//! state.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +12,9 @@ use super::scheduler::SCHEDULER;
 use super::thread::FxState;
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::gdt::{USER_CODE, USER_DATA};
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
 use crate::memory::user;
-use crate::syscall::errno::{Errno, Result};
 
 #[allow(missing_docs)]
 pub mod numbers {
@@ -164,8 +165,8 @@ pub fn raise_fault(frame: &mut TrapFrame, signal: u32, address: u64) {
     deliver_one(process, frame, signal, address);
 }
 
-/// Delivers pending signals before the return to user mode. `interrupted_call`: the number of the system call that ended
-/// with EINTR, to be made again where the handler asks for it.
+/// Delivers pending signals before the return to user mode. `interrupted_call`: the number of the system call that
+/// ended with EINTR, to be made again where the handler asks for it.
 pub fn deliver(frame: &mut TrapFrame, interrupted_call: Option<u64>) {
     let Some(process) = process::current() else { return };
     let mut restart = interrupted_call;

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use x86_64::VirtAddr;
 use x86_64::instructions::interrupts;
@@ -18,7 +18,7 @@ use super::scheduler;
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, gdt};
 use crate::memory::{paging, stacks};
-use crate::profiling;
+use crate::{preempt, profiling};
 
 /// The state that `fxsave64` writes.
 #[repr(C, align(16))]
@@ -49,7 +49,10 @@ impl FxState {
 }
 
 /// A thread.
+#[repr(C)]
 pub struct Thread {
+    /// Reasons not to switch away; first, since a stack's head points to it.
+    preempt: preempt::Count,
     /// Its number; never used twice.
     pub id: u64,
     /// The context it is for the profiler. A new program is a new context.
@@ -58,9 +61,7 @@ pub struct Thread {
     pub process: Option<Arc<Process>>,
     /// Whether it is the idle thread of its CPU.
     pub is_idle: bool,
-    /// Reasons not to switch away.
-    pub preempt: AtomicU32,
-    /// What it waits on (see `wait.rs`); under the scheduler's lock.
+    /// What it waits on (see `waiting.rs`); under the scheduler's lock.
     pub waiting_on: AtomicUsize,
     /// When its wait ends at the latest; under the scheduler's lock.
     pub deadline_ns: AtomicU64,
@@ -87,6 +88,8 @@ pub enum Next {
     User(TrapFrame),
 }
 
+static_assertions::const_assert_eq!(core::mem::offset_of!(Thread, preempt), 0);
+
 // SAFETY: the cells are touched only by the thread itself or by the CPU that switches to or from it, which holds the
 // scheduler's lock.
 unsafe impl Send for Thread {}
@@ -99,12 +102,12 @@ impl Thread {
     fn new(process: Option<Arc<Process>>, stack: u64, is_idle: bool) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
+            preempt: preempt::Count::new(),
             id,
             context: AtomicU64::new(id),
             has_user: AtomicBool::new(process.is_some()),
             process,
             is_idle,
-            preempt: AtomicU32::new(0),
             waiting_on: AtomicUsize::new(0),
             deadline_ns: AtomicU64::new(0),
             blocked: AtomicBool::new(false),

@@ -1,4 +1,5 @@
-//! CPUs that do not answer the profiler, or have gone away for it: what a broken or a stopped CPU looks like from outside.
+//! CPUs that do not answer the profiler, or have gone away for it: what a broken or a stopped CPU looks like from
+//! outside.
 //!
 //! In: a CPU's number, written to `/kernel/deaf` (no NMI reaches it from now on; `all`: every CPU is reached again),
 //! `/kernel/offline` (the profiler is told that it goes away; only a deaf one may, as no NMI must come then) or
@@ -7,8 +8,8 @@
 use core::sync::atomic::Ordering;
 
 use crate::cpu::{self, CPUS, apic};
+use crate::errno::{Errno, Result};
 use crate::profiling::{self, PROFILER};
-use crate::syscall::errno::{Errno, Result};
 
 /// Keeps NMIs from a CPU, or from none.
 pub fn deaf(text: &[u8]) -> Result<()> {

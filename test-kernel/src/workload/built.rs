@@ -1,8 +1,8 @@
-//! Stacks of every kind, built one after the other: chains of every length that the short way of the handler tells apart, every
-//! way that a walk can end.
+//! Stacks of every kind, built one after the other: chains of every length that the short way of the handler tells
+//! apart, every way that a walk can end.
 //!
-//! In: how many plain frames, what comes behind them, what lies lowest; where an NMI is ordered. Out: nothing; code spins on
-//! the stack meanwhile. Interrupts off.
+//! In: how many plain frames, what comes behind them, what lies lowest; where an NMI is ordered. Out: nothing; code
+//! spins on the stack meanwhile. Interrupts off.
 
 use core::hint::black_box;
 

@@ -1,8 +1,8 @@
 //! Broken frame-pointer chains: code that spins while rbp leads nowhere good, so that samples land in it.
 //!
-//! Each kind ends a walk for one reason: a frame pointer outside all stacks, a misaligned one, one that does not go up, a
-//! return address that is no code, a stack that is too deep. Preemption and interrupts go on: a switch saves and restores
-//! rbp like any register.
+//! Each kind ends a walk for one reason: a frame pointer outside all stacks, a misaligned one, one that does not go up,
+//! a return address that is no code, a stack that is too deep. Preemption and interrupts go on: a switch saves and
+//! restores rbp like any register.
 
 use core::arch::asm;
 use core::hint::black_box;

@@ -1,8 +1,8 @@
 //! Stacks thrown by dice, with code on top that spins: what the handler finds there is all that it may ever find.
 //!
-//! In: where an NMI is ordered. Out: nothing; the words of a stack are return addresses, behind calls of every form, markers
-//! with hardware frames, frame pointers that lead up, down, to the NMI's own stack, or nowhere. RSP points among them: an
-//! NMI has its own stack, and interrupts are off.
+//! In: where an NMI is ordered. Out: nothing; the words of a stack are return addresses, behind calls of every form,
+//! markers with hardware frames, frame pointers that lead up, down, to the NMI's own stack, or nowhere. RSP points
+//! among them: an NMI has its own stack, and interrupts are off.
 
 use core::arch::{asm, global_asm};
 use core::hint::black_box;

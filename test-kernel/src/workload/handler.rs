@@ -12,7 +12,7 @@ use alloc::vec;
 
 use crate::cpu::entry::TrapFrame;
 use crate::task::thread;
-use crate::task::wait::WaitQueue;
+use crate::wait::WaitQueue;
 use crate::{cpu, log, profiling};
 
 /// Callers below the thread's own ones, for each line.

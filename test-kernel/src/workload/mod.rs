@@ -2,10 +2,11 @@
 //!
 //! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
 //! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`;
-//! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was asked
-//! for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have gone by
-//! since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see `profiling::places`; what is
-//! written to it has the writer counted. `/kernel/deaf`, `offline`, `online`: CPUs that do not answer, go away, come back.
+//! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was
+//! asked for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have
+//! gone by since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see
+//! `profiling::places`; what is written to it has the writer counted. `/kernel/deaf`, `offline`, `online`: CPUs that do
+//! not answer, go away, come back.
 
 #[cfg(feature = "profiling")]
 mod away;
@@ -35,14 +36,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use crate::boot::{self, ExitCode};
 use crate::cpu::{self, CPUS, clock};
+use crate::errno::{Errno, Result};
 use crate::fs::device::{FixedFolder, device_stat};
 use crate::fs::{Node, Stat, UserBuffer};
 use crate::memory::{module, user};
+use crate::power::{self, ExitCode};
+use crate::profiling;
 #[cfg(feature = "profiling")]
 use crate::profiling::places;
-use crate::syscall::errno::{Errno, Result};
 use crate::task::process;
 
 /// A file that does something when it is written to.
@@ -51,8 +53,12 @@ struct Command {
     run: fn(&[u8]) -> Result<()>,
 }
 
-/// The folder `/kernel`.
-pub fn folder() -> Arc<dyn Node> {
+/// What mounts the host's folder, if that was not done at boot.
+static MOUNT_SHARE: spin::Once<fn() -> Option<()>> = spin::Once::new();
+
+/// The folder `/kernel`. `mount_share` mounts the host's folder, once.
+pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
+    MOUNT_SHARE.call_once(|| mount_share);
     let commands = [
         ("chains", (|text| rounds(text, chains::spin_through)) as fn(&[u8]) -> Result<()>),
         ("heap", |text| rounds(text, heap::sort_and_count)),
@@ -75,7 +81,7 @@ pub fn folder() -> Arc<dyn Node> {
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),
         ("overflow", |_| overflow()),
-        ("share", |_| boot::mount_share().ok_or(Errno::EBUSY)),
+        ("share", |_| MOUNT_SHARE.get().and_then(|mount| mount()).ok_or(Errno::EBUSY)),
     ];
     let mut names: Vec<(String, Arc<dyn Node>)> = vec![
         (String::from("processes"), Arc::new(Processes)),
@@ -98,7 +104,7 @@ fn rounds(text: &[u8], work: fn(u64)) -> Result<()> {
 
 /// Does so many rounds of the work in the module, which is loaded the first time.
 fn module(text: &[u8]) -> Result<()> {
-    let entry = module::entry().ok_or(Errno::ENOEXEC)?;
+    let entry = module::entry(profiling::tell_of_module).ok_or(Errno::ENOEXEC)?;
     let rounds = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?;
     core::hint::black_box(entry(rounds));
     Ok(())
@@ -107,8 +113,8 @@ fn module(text: &[u8]) -> Result<()> {
 /// Ends the machine with a verdict.
 fn exit(text: &[u8]) -> Result<()> {
     match text {
-        b"success" => boot::power_off(ExitCode::Success),
-        b"failure" => boot::power_off(ExitCode::Failure),
+        b"success" => power::power_off(ExitCode::Success),
+        b"failure" => power::power_off(ExitCode::Failure),
         _ => Err(Errno::EINVAL),
     }
 }

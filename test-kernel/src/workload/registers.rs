@@ -1,7 +1,7 @@
 //! Registers thrown by dice: an NMI says that it has interrupted them, in place of what it has.
 //!
-//! In: where an NMI is ordered. Out: nothing. The instruction is one around which a caller is looked for, one of an entry
-//! stub, one anywhere, or none at all; RSP and RBP point into a stack thrown by dice (`dice.rs`), or nowhere.
+//! In: where an NMI is ordered. Out: nothing. The instruction is one around which a caller is looked for, one of an
+//! entry stub, one anywhere, or none at all; RSP and RBP point into a stack thrown by dice (`dice.rs`), or nowhere.
 
 use core::arch::global_asm;
 use core::hint::black_box;
@@ -149,8 +149,8 @@ pub fn edges() -> u64 {
     (moves + 64 - forms) * CALLS * 2
 }
 
-/// One of all instructions around which a caller is looked for, with one of all callers in the lowest word of the stack or,
-/// behind a frame pointer, in the second one.
+/// One of all instructions around which a caller is looked for, with one of all callers in the lowest word of the stack
+/// or, behind a frame pointer, in the second one.
 #[inline(never)]
 pub fn edge(number: u64, armed: impl FnOnce()) {
     // SAFETY: constant data of the assembly above.

@@ -27,11 +27,11 @@ use x86_64::instructions::interrupts::without_interrupts;
 
 use super::{built, dice, registers, tree, vectors};
 use crate::cpu::{self, MAX_CPUS, alarm, gdt, steps};
+use crate::errno::{Errno, Result};
 use crate::lock::Lock;
+use crate::preempt;
 use crate::profiling::PROFILER;
 use crate::random;
-use crate::syscall::errno::{Errno, Result};
-use crate::task::preempt;
 
 /// Whether records are read here, and given up; and where to.
 static DRAINS: AtomicBool = AtomicBool::new(false);

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::task::thread;
-use crate::task::wait::WaitQueue;
+use crate::wait::WaitQueue;
 
 struct Table {
     hits: AtomicU64,

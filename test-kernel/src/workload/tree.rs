@@ -1,8 +1,8 @@
-//! A small call tree with everything that a walk by frame pointers finds hard, for `cargo xtask sweep`: an NMI at each of its
-//! instructions.
+//! A small call tree with everything that a walk by frame pointers finds hard, for `cargo xtask sweep`: an NMI at each
+//! of its instructions.
 //!
-//! Every function has one call in the tree that reaches it, so each instruction has one right stack, which the sweep takes
-//! from the disassembly. Interrupts are off.
+//! Every function has one call in the tree that reaches it, so each instruction has one right stack, which the sweep
+//! takes from the disassembly. Interrupts are off.
 
 use core::arch::global_asm;
 
@@ -159,7 +159,8 @@ global_asm!(
   tree_small small_of_framed_by_register
   tree_leaf leaf_by_memory
 
-  // Moves rsp without a frame: its caller lies deeper than anybody looks, and what lies on top is an old return address.
+  // Moves rsp without a frame: its caller lies deeper than anybody looks, and what lies on top is an old return
+  // address.
   tree_function naked
     nop
     sub rsp, 24

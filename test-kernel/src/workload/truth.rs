@@ -1,8 +1,8 @@
 //! Work whose distribution is known by counting: `cargo xtask truth` compares the profile with it.
 //!
-//! `/kernel/truth-a` and `/kernel/truth-b` run a mix of pieces so many rounds; each piece is a function whose time is its
-//! own. Zero rounds: each piece is run alone, interrupts off, between two looks at the instruction clock, and the log says
-//! `truth: MIX PIECE INSTRUCTIONS`. No sample has a part in these figures.
+//! `/kernel/truth-a` and `/kernel/truth-b` run a mix of pieces so many rounds; each piece is a function whose time is
+//! its own. Zero rounds: each piece is run alone, interrupts off, between two looks at the instruction clock, and the
+//! log says `truth: MIX PIECE INSTRUCTIONS`. No sample has a part in these figures.
 
 use core::arch::asm;
 use core::hint::black_box;
@@ -205,8 +205,8 @@ fn interrupts_off() {
     without_interrupts(|| straight!(1000));
 }
 
-/// So many that a round of the first mix has 12 500 instructions: the gaps between ticks vary by two rounds then, and no
-/// sample depends on the one before.
+/// So many that a round of the first mix has 12 500 instructions: the gaps between ticks vary by two rounds then, and
+/// no sample depends on the one before.
 const COPIED_BYTES: usize = 854;
 
 /// Under counted instructions each byte counts.
