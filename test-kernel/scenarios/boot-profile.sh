@@ -1,5 +1,5 @@
-# The boot is sampled from its first instructions on: memory, ACPI, the start of the other CPUs and the devices are seen, and
-# where the sampler takes over. The records wait in the ring until profiled comes.
+# The boot is sampled from its first instructions on: memory, ACPI, the start of the other CPUs and the devices are
+# seen, and where the sampler takes over. The records wait in the ring until profiled comes.
 # accel: icount
 # cpus: 4
 # append: boot-profile=1 cpus=4 hz=50000 ring-words=65536

@@ -1,5 +1,5 @@
-# A CPU that answers no NMI: `stop` ends and names it, sampling has stopped, `mode` is refused and changes nothing. Once it is
-# offline, `stop` and `mode` work; when it is back, its ticks are taken, and the account balances.
+# A CPU that answers no NMI: `stop` ends and names it, sampling has stopped, `mode` is refused and changes nothing. Once
+# it is offline, `stop` and `mode` work; when it is back, its ticks are taken, and the account balances.
 # balanced: profiling.txt
 # serial: is refused: line 1: cpu 2 has not taken
 . /etc/profiled.sh

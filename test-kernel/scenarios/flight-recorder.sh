@@ -1,4 +1,5 @@
-# The flight recorder with a daemon: rings are overwritten while it runs and read only once it is frozen; then it goes on.
+# The flight recorder with a daemon: rings are overwritten while it runs and read only once it is frozen; then it goes
+# on.
 # append: ring-words=4096
 # balanced: profiling.txt
 . /etc/profiled.sh

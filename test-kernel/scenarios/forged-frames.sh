@@ -1,5 +1,5 @@
-# A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of frames:
-# none of them is in its samples, with user frames and without.
+# A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of
+# frames: none of them is in its samples, with user frames and without.
 # folds: keep.txt
 # folds: drop.txt
 # unfolded: keep.txt trap_stub_0

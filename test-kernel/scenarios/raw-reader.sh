@@ -1,11 +1,12 @@
-# A raw reader beside `start`, `freeze`, `thaw` and `stop` of the flight recorder: no position goes back, no ring holds more
-# than it can, and every record is accounted for.
+# A raw reader beside `start`, `freeze`, `thaw` and `stop` of the flight recorder: no position goes back, no ring holds
+# more than it can, and every record is accounted for.
 # append: ring-words=1024
 ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl
 }
-# Gives a command. Where a busy host has let a CPU wait for more than a second `freeze` and `stop` are refused, but in force.
+# Gives a command. Where a busy host has let a CPU wait for more than a second `freeze` and `stop` are refused, but in
+# force.
 change() {
     echo $1 > $ctl 2> /dev/null || [ "$(value state)" = $2 ] || { echo "$1: state $(value state)"; return 1; }
 }

@@ -1,5 +1,5 @@
-# kprof-record is killed: sampling ends, and rate, filters and CPUs are as they were before; what somebody else has set since
-# stays. What profiled's user has started goes on when profiled is killed.
+# kprof-record is killed: sampling ends, and rate, filters and CPUs are as they were before; what somebody else has set
+# since stays. What profiled's user has started goes on when profiled is killed.
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
 value() {
@@ -16,7 +16,8 @@ until_is() {
 }
 echo "hz 700" > $ctl
 echo "depth 33" > $ctl
-kprof-record --quiet -o /root/killed.txt --hz 5000 --keep user --keep idle --cpus 1 --gaps fixed --depth 12 -- sleep 10000 &
+kprof-record --quiet -o /root/killed.txt --hz 5000 --keep user --keep idle --cpus 1 --gaps fixed --depth 12 \
+    -- sleep 10000 &
 record=$!
 until_is state running || exit 1
 until_is hz 5000 || exit 2

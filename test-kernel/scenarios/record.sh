@@ -11,7 +11,8 @@ grep -q context-switches /root/stat.txt || { cat /root/stat.txt; exit 4; }
 set -- $(grep '  dd$' /root/stat.txt)
 [ "$1" -gt 0 ] && [ "$2" -gt 0 ] || { cat /root/stat.txt; exit 5; }
 all=$(sed -n 's/^ *\([0-9]*\)  page-faults .*/\1/p' /root/stat.txt)
-rows=$(sed -n '/ context$/,$p' /root/stat.txt | { sum=0; while read -r a b c d; do sum=$((sum + $b)); done; echo $sum; } 2> /dev/null)
+rows=$(sed -n '/ context$/,$p' /root/stat.txt |
+    { sum=0; while read -r a b c d; do sum=$((sum + $b)); done; echo $sum; } 2> /dev/null)
 [ "$rows" -gt 0 ] && [ "$rows" -le "$all" ] || { cat /root/stat.txt; exit 6; }
 # Contexts that were named long before this reader came have their names all the same.
 grep -q '  [a-z/0-9]*id[0-9a-f]*$' /root/stat.txt && { cat /root/stat.txt; exit 7; }

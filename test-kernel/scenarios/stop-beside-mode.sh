@@ -1,5 +1,5 @@
-# `stop` beside `mode`, from two processes at once, again and again: sampling is stopped afterwards, whoever came first, and
-# every record is accounted for.
+# `stop` beside `mode`, from two processes at once, again and again: sampling is stopped afterwards, whoever came first,
+# and every record is accounted for.
 ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl

@@ -1,4 +1,5 @@
-# A process that opens a claimed stream gets EBUSY and no record; the file of the daemon that has the claim loses nothing.
+# A process that opens a claimed stream gets EBUSY and no record; the file of the daemon that has the claim loses
+# nothing.
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

@@ -1,6 +1,7 @@
-# NMIs in the handler of an NMI: one at each of its instructions in turn, behind an `int3`; then one at each instruction that none
-# has hit yet, the handler in single steps, above stacks and registers of every kind, user code included, with every setting.
-# Survived, counted as nested, and the work around it is right. `cargo xtask sweep` lists the instructions.
+# NMIs in the handler of an NMI: one at each of its instructions in turn, behind an `int3`; then one at each instruction
+# that none has hit yet, the handler in single steps, above stacks and registers of every kind, user code included, with
+# every setting. Survived, counted as nested, and the work around it is right. `cargo xtask sweep` lists the
+# instructions.
 # verb: sweep
 # accel: icount
 # cpus: 2

@@ -1,18 +1,31 @@
-# The way self, on a machine with one CPU: no CPU is set apart, its own timer samples it.
-# append: way=self
-# cpus: 1
+# Each trigger but the NMI: samples come, and the account balances. `ipi`: no sample has interrupts off. `published`:
+# nobody is interrupted, and idle time is known. `self`, on a machine with one CPU: no CPU is set apart, its own timer
+# samples it.
+# run: way=ipi
+# run: way=published
+# run: way=self cpus=1
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
+case $way in
+ipi) counter=cpu.1.taken ;;
+published) counter=cpu.1.idle ;;
+self) counter=cpu.0.recorded ;;
+*) exit 9 ;;
+esac
 profiled_start || exit 1
 echo start > $ctl
-echo 20 > /kernel/heap
-# A busy host may give the timer few turns.
+[ $way = published ] || echo 20 > /kernel/heap
+# A busy host may give the sampler, or the timer, few turns.
 for try in $(seq 100); do
     dd bs=4k count=30000 < /scheme/zero > /scheme/null 2> /dev/null
-    [ "$(grep '^cpu.0.recorded' $ctl | cut -d' ' -f2)" -gt 10 ] && break
+    [ "$(grep "^$counter" $ctl | cut -d' ' -f2)" -gt 10 ] && break
+    [ $way = published ] && usleep 200000
 done
 echo stop > $ctl
 profiled_stop || exit 2
-grep -q '^way self' $ctl || exit 3
-[ "$(grep '^cpu.0.recorded' $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4
+grep -q "^way $way" $ctl || exit 3
+[ "$(grep "^$counter" $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4
+if [ $way = ipi ]; then
+    grep -q '^cpu.1.irq-off 0' $ctl || exit 5
+fi

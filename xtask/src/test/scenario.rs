@@ -1,13 +1,14 @@
 //! The scenarios: scripts in test-kernel/scenarios, each run in a machine of its own and judged by its exit code.
 //!
 //! The comments at the top of a script say how: `# cpus: 8`, `# accel: tcg`, `# limit: 60` (seconds), `# append: ...`,
-//! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in the
-//! serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it prints on
-//! the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds: FILE` (that
-//! profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the module's image,
-//! some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module), `# unfolded: FILE TEXT` (no
-//! stack of that profile has this in it), `# verb: NAME` (runs
-//! with `cargo xtask NAME` only).
+//! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in
+//! the serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it
+//! prints on the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances),
+//! `# folds: FILE` (that profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded
+//! with the module's image, some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the
+//! module), `# unfolded: FILE TEXT` (no stack of that profile has this in it), `# verb: NAME` (runs with
+//! `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command line, which
+//! the script has as variables; `cpus=N` among them counts before `# cpus`).
 
 use std::path::Path;
 use std::process::Command;
@@ -40,6 +41,13 @@ impl Scenario {
         self.directives(key).next()
     }
 
+    /// The runs: a name, and the words that go on the command line.
+    fn runs(&self) -> Vec<(String, &str)> {
+        let named = |words| (format!("{} {words}", self.name).trim_end().replace(' ', "-"), words);
+        let runs: Vec<&str> = self.directives("run").collect();
+        if runs.is_empty() { vec![named("")] } else { runs.into_iter().map(named).collect() }
+    }
+
     fn number(&self, key: &str, default: u32) -> Result<u32> {
         self.directive(key).map_or(Ok(default), |text| text.parse().with_context(|| format!("# {key}: {text}")))
     }
@@ -69,8 +77,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let on = keep(&build::kernel(parts.way, "profiling", &[])?, &folder.join("kernel-on"))?;
     let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
     for scenario in all()?.into_iter().filter(is_wanted) {
-        let result = run_one(&scenario, parts, [&on, &off], &folder.join(&scenario.name), "");
-        outcome.check(&scenario.name, result);
+        for (name, words) in scenario.runs() {
+            let result = run_one(&scenario, parts, [&on, &off], &folder.join(&name), words);
+            outcome.check(&name, result);
+        }
     }
     Ok(outcome)
 }
@@ -103,7 +113,8 @@ fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
     Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
 }
 
-/// Runs one scenario with a kernel, its files in `folder`; `append` goes before the script's own words on the command line.
+/// Runs one scenario with a kernel, its files in `folder`; `append` goes before the script's own words on the command
+/// line.
 ///
 /// # Errors
 /// If there is none with this name, or it fails.
@@ -128,6 +139,8 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
     let serial = folder.join("serial.log");
     let second_serial = folder.join("serial-2.log");
     let more = scenario.directive("append").unwrap_or("");
+    let cpus = append.split(' ').find_map(|word| word.strip_prefix("cpus="));
+    let cpus = cpus.map_or_else(|| scenario.number("cpus", 4), |text| text.parse().context("cpus="))?;
     let machine = Machine {
         kernel: &kernel.elf,
         initrd: initrd.clone(),
@@ -136,7 +149,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         second_serial: Some(&second_serial),
         seed: None,
         accel,
-        cpus: scenario.number("cpus", 4)?,
+        cpus,
         append: format!("scenario={} accel={} {append} {more}", scenario.name, accel.name()),
         limit: Duration::from_secs(scenario.number("limit", LIMIT)?.into()),
     };
@@ -220,4 +233,20 @@ fn compare_with_host(program: &str, parts: &Parts, share: &Path, folder: &Path) 
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_runs_once_for_each_of_its_run_lines() {
+        let scenario = |text: &str| Scenario { name: "trigger".into(), text: text.into() };
+        let two = scenario("# run: way=ipi\n# run: way=self cpus=1\n");
+        assert_eq!(
+            two.runs(),
+            [("trigger-way=ipi".to_owned(), "way=ipi"), ("trigger-way=self-cpus=1".to_owned(), "way=self cpus=1")]
+        );
+        assert_eq!(scenario("# cpus: 2\n").runs(), [("trigger".to_owned(), "")]);
+    }
 }
