@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, guards};
 use crate::run;
 use crate::toolchain::{self, Target};
 use crate::tools::Install;
@@ -52,6 +52,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
     oldest_rust(&mut outcome, context.install);
+    guards::run(&mut outcome)?;
     let way = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if way == toolchain::Way::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());
@@ -70,7 +71,8 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The oldest Rust that compiles what goes into kernels, as `kprof/Cargo.toml` says (clippy checks calls against it too).
+/// The oldest Rust that compiles what goes into kernels, as `kprof/Cargo.toml` says (clippy checks calls against it
+/// too).
 const OLDEST_RUST: &str = "1.88.0";
 
 /// Compiles `kprof` with the oldest Rust, where that can be had.
@@ -96,18 +98,19 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
     outcome.check("kprof by the oldest Rust", with_it(&check));
 }
 
-/// `cargo doc` without a warning.
+/// `cargo doc` without a warning, private items included.
 pub fn documentation(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &HOST].concat());
+    let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &HOST].concat());
     outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
-    let mut command = cargo(&["doc", "--quiet", "--no-deps", "--package", "kprof", "--features", "profiling"]);
+    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling"];
+    let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &on].concat());
     outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
     Ok(outcome)
 }
 
-/// Runs tests and adds up what their closing lines count. Each failed test counts once, and the first of them carries what
-/// was printed.
+/// Runs tests and adds up what their closing lines count. Each failed test counts once, and the first of them carries
+/// what was printed.
 pub fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
     let line = format!("{command:?}");
     let finished = run::caught(command, LIMIT)?;

@@ -73,7 +73,8 @@ fn fuzz(program: &Path, corpus: &Path, seconds: u64) -> Result<()> {
     }
     let mut command = run::bound(program);
     command.arg(format!("-max_total_time={seconds}")).args([
-        // The same way each time: what breaks here was changed here. `cargo +nightly fuzz run` looks for ways not gone yet.
+        // The same way each time: what breaks here was changed here. `cargo +nightly fuzz run` looks for ways not gone
+        // yet.
         "-seed=1",
         "-timeout=120",
         "-rss_limit_mb=2048",

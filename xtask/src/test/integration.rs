@@ -1,9 +1,9 @@
 //! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
 //!
-//! The bare kernel, the template for ports, is built, booted with one CPU (which samples itself) and with two (NMIs), and
-//! its serial log is folded as it is, other lines in between. It is built with a nightly toolchain too, core from source,
-//! where rustup has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of the
-//! workspace.)
+//! The bare kernel, the template for ports, is built, booted with one CPU (which samples itself) and with two (NMIs),
+//! and its serial log is folded as it is, other lines in between. It is built with a nightly toolchain too, core from
+//! source, where rustup has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of
+//! the workspace.)
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,7 +102,8 @@ fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> R
     }
 }
 
-/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account balanced.
+/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account
+/// balanced.
 fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     if !log.contains("bare: round 0 on CPU") || !log.contains("bare: the end") {

@@ -7,6 +7,7 @@
 mod cargo;
 mod feature_off;
 mod fuzz;
+mod guards;
 mod integration;
 mod path;
 mod proof;

@@ -41,8 +41,8 @@ struct StormLine {
     storm: storm::Arguments,
 }
 
-/// A short storm. How many NMIs a machine takes is its own affair; that each kind of walk ends, that nothing breaks, and
-/// that a broken unwinder is noticed, is not.
+/// A short storm. How many NMIs a machine takes is its own affair; that each kind of walk ends, that nothing breaks,
+/// and that a broken unwinder is noticed, is not.
 pub fn storm(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/path/storm").display().to_string();
@@ -65,7 +65,8 @@ pub fn sweep(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Two runs with one seed, one with another, a kernel built elsewhere. The twenty-fold run is `cargo xtask repeat --runs 20`.
+/// Two runs with one seed, one with another, a kernel built elsewhere. The twenty-fold run is
+/// `cargo xtask repeat --runs 20`.
 pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let output = run::root().join("target/path/repeat");

@@ -1,8 +1,9 @@
-//! The crate under machines that watch (Miri, ThreadSanitizer, AddressSanitizer), and the model of the account at length.
+//! The crate under machines that watch (Miri, ThreadSanitizer, AddressSanitizer), and the model of the account at
+//! length.
 //!
-//! Miri is a part of nightly. The sanitizers need a rustc that takes `-Z` flags, with its source: nightly, or Debian's with
-//! the sanitizers' runtime from LLVM, which Debian's rustc lacks (`--toolchain distro` takes this one in any case). What
-//! cannot run here says so, and is not counted as passed.
+//! Miri is a part of nightly. The sanitizers need a rustc that takes `-Z` flags, with its source: nightly, or Debian's
+//! with the sanitizers' runtime from LLVM, which Debian's rustc lacks (`--toolchain distro` takes this one in any
+//! case). What cannot run here says so, and is not counted as passed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +16,8 @@ use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};
 use crate::tools::{self, Install};
 
-/// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in which
-/// nothing may be called that a sanitizer calls.
+/// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in
+/// which nothing may be called that a sanitizer calls.
 const UNDER_SANITIZERS: [&str; 10] = [
     "--lib",
     "--test=path",
@@ -54,8 +55,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         Ok(()) => {
             let mut miri = nightly("miri");
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "--features", "profiling"]);
-            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and a
-            // sampler never comes back.
+            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and
+            // a sampler never comes back.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
             count_tests_of(&mut outcome, "Miri", &mut miri)?;
         }
@@ -110,8 +111,8 @@ fn with_distro(sanitizer: &str, runtime: &str, install: Install) -> Result<Comma
     test.args(["test", "--target-dir", &format!("target/distro/{sanitizer}")]).current_dir(run::root());
     test.env("RUSTC", "/usr/bin/rustc").env("RUSTDOC", "/usr/bin/rustdoc").env("RUSTC_BOOTSTRAP", "1");
     test.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    // All of the runtime, and before everything else: nothing asks for its interceptors by name. What it asks for itself comes
-    // last.
+    // All of the runtime, and before everything else: nothing asks for its interceptors by name. What it asks for
+    // itself comes last.
     let mut flags = format!("-Zsanitizer={sanitizer} -Zexternal-clangrt");
     for argument in ["-Wl,--whole-archive", &library.display().to_string(), "-Wl,--no-whole-archive"] {
         flags.push_str(&format!(" -Zpre-link-args={argument}"));

@@ -1,6 +1,6 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, a decoder of pprof's protocol buffers, `go tool pprof`. Go is Debian's; the others come from npm into
-//! a folder under target/. Go, npm and a browser are installed where they are missing.
+//! schema and page, a decoder of pprof's protocol buffers, `go tool pprof`. Go is Debian's; the others come from npm
+//! into a folder under target/. Go, npm and a browser are installed where they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,0 +1,64 @@
+//! What no compiler checks: that the sources stay readable. A part of the group `lint`.
+//!
+//! In: the files that git knows. Out: a check each for paths that are named, import circles and line lengths. A failed
+//! check says the file and the line.
+
+mod circles;
+mod lines;
+mod paths;
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Outcome;
+use crate::run;
+
+/// The packages whose imports must have no circle of more than one folder.
+const NO_CIRCLES: [&str; 5] = ["kprof/src", "kprof-daemon/src", "kprof-fold/src", "test-kernel/src", "xtask/src"];
+
+/// A file: its path from the repository's root, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+/// Runs the checks.
+///
+/// # Errors
+/// If git does not list the files.
+pub fn run(outcome: &mut Outcome) -> Result<()> {
+    let root = run::root();
+    let listed = run::output(Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(&root))?;
+    let files: Vec<&str> = listed.lines().filter(|path| root.join(path).is_file()).collect();
+    let sources = read(&root, &files)?;
+    outcome.check("every path named in docs and comments exists", none(&paths::missing(&sources, &files)));
+    for folder in NO_CIRCLES {
+        let found = circles::in_package(&sources, folder);
+        outcome.check(&format!("{folder} has no import circle of more than one folder"), none(&found));
+    }
+    outcome.check("lines have at most 120 characters", none(&lines::too_long(&sources)));
+    Ok(())
+}
+
+/// The files that people read: code, documents, scripts.
+fn read(root: &Path, files: &[&str]) -> Result<Vec<Source>> {
+    const READ: [&str; 7] = ["rs", "md", "sh", "toml", "mjs", "ld", "mk"];
+    let is_read = |path: &&&str| path.rsplit_once('.').is_some_and(|(_, end)| READ.contains(&end));
+    let one = |path: &&str| {
+        let text = std::fs::read_to_string(root.join(path)).with_context(|| (*path).to_owned())?;
+        Ok(Source { path: (*path).to_owned(), text })
+    };
+    files.iter().filter(is_read).map(one).collect()
+}
+
+fn none(found: &[String]) -> Result<()> {
+    if found.is_empty() { Ok(()) } else { bail!("{} found:\n{}", found.len(), found.join("\n")) }
+}
+
+/// A source for the tests of the checks.
+#[cfg(test)]
+fn source(path: &str, text: &str) -> Source {
+    Source { path: path.to_owned(), text: text.to_owned() }
+}
