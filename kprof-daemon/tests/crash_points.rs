@@ -1,7 +1,7 @@
 //! Exactly once, whatever happens: the daemon is stopped before every one of its system calls, on a disk that forgets.
 //!
-//! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once, in the eyes of
-//! a reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails here.
+//! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once, in the
+//! eyes of a reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails here.
 
 mod support;
 

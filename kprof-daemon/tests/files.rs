@@ -1,7 +1,7 @@
 //! Rotation, bounds, reopening, the live stream: what happens around the sample file.
 //!
-//! In: sessions on the simulated system. Out: files of bounded length that together hold every sample once; a receiver that
-//! gets whole lines and knows from the gaps what it did not get.
+//! In: sessions on the simulated system. Out: files of bounded length that together hold every sample once; a receiver
+//! that gets whole lines and knows from the gaps what it did not get.
 
 mod support;
 

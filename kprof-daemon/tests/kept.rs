@@ -1,7 +1,9 @@
-//! Kept samples of every version of the file forms: what was written once must be readable, and be written the same, for ever.
+//! Kept samples of every version of the file forms: what was written once must be readable, and be written the same,
+//! for ever.
 //!
-//! In: `data/v1.txt`, `data/v1.bin`, made by a simulated session. Out: the same bytes again, and the same samples from both.
-//! `KPROF_BLESS=1` rewrites them; without it a missing file fails. A new version gets new files beside the old ones.
+//! In: `data/v1.txt`, `data/v1.bin`, made by a simulated session. Out: the same bytes again, and the same samples from
+//! both. `KPROF_BLESS=1` rewrites them; without it a missing file fails. A new version gets new files beside the old
+//! ones.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! A real process, killed by a real SIGKILL at 500 random instants, on the real file system.
 //!
-//! In: the simulated kernel, behind a socket, in this process; the daemon's session in a child process that is this program
-//! again. Out: after the last restart every sample that was in a ring counts once. Has a `main` of its own, because it is
-//! both sides. `KPROF_KILLS=N` changes the number of kills.
+//! In: the simulated kernel, behind a socket, in this process; the daemon's session in a child process that is this
+//! program again. Out: after the last restart every sample that was in a ring counts once. Has a `main` of its own,
+//! because it is both sides. `KPROF_KILLS=N` changes the number of kills.
 
 mod support;
 
@@ -53,8 +53,8 @@ fn start(socket: &Path, output: &Path) -> Child {
     Command::new(this).arg(output).env(SOCKET, socket).spawn().expect("the daemon starts")
 }
 
-/// Waits until the kernel has answered so many requests more than `before`. Time says nothing: a busy host may not have run the
-/// daemon at all.
+/// Waits until the kernel has answered so many requests more than `before`. Time says nothing: a busy host may not have
+/// run the daemon at all.
 fn until_served(child: &mut Child, before: u64, requests: u64) {
     let start = Instant::now();
     while SERVED.load(Ordering::Relaxed) < before + requests {

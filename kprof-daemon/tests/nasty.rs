@@ -1,7 +1,7 @@
 //! A kernel and a system that do everything nasty; the file must hold every sample once all the same.
 //!
-//! In: short reads, split records, interrupted calls, empty and late CPUs, floods, flipped bytes, a full disk, errors. Out:
-//! exactly once, an account that balances, and for what cannot go on a clear error that leaves what was safe.
+//! In: short reads, split records, interrupted calls, empty and late CPUs, floods, flipped bytes, a full disk, errors.
+//! Out: exactly once, an account that balances, and for what cannot go on a clear error that leaves what was safe.
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! `kprof-record` around real commands, on the simulated kernel.
 //!
-//! In: commands that succeed, fail, die and do not exist. Out: their exit codes, the commands that the kernel was given, the
-//! samples, the account.
+//! In: commands that succeed, fail, die and do not exist. Out: their exit codes, the commands that the kernel was
+//! given, the samples, the account.
 
 mod support;
 

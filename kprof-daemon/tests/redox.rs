@@ -1,8 +1,8 @@
 //! The daemon on an unmodified Redox kernel, as far as its device files go.
 //!
-//! In: the real words of `data/redox/`, given in pieces of any whole number of words, as that kernel does. Out: the samples
-//! of their text (kprof-fold's tests keep it), in the order of each CPU; the bytes that its ctl file was given. Not shown here: that it runs on
-//! Redox itself.
+//! In: the real words of `data/redox/`, given in pieces of any whole number of words, as that kernel does. Out: the
+//! samples of their text (kprof-fold's tests keep it), in the order of each CPU; the bytes that its ctl file was given.
+//! Not shown here: that it runs on Redox itself.
 
 mod support;
 

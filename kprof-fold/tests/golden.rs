@@ -1,4 +1,5 @@
-//! Golden cases: a file per case, `tests/golden/NAME.case`; inputs that several cases share, once, in `tests/golden/inputs/`.
+//! Golden cases: a file per case, `tests/golden/NAME.case`; inputs that several cases share, once, in
+//! `tests/golden/inputs/`.
 //!
 //! A case begins with a head, a line per fact:
 //!
@@ -9,9 +10,9 @@
 //! code: the exit code
 //! ```
 //!
-//! Sections follow, each after a line `-- NAME --`: inputs of this case alone, then `stdout` and `stderr`, which must come
-//! out as they are here. A part that is missing fails. `KPROF_REWRITE=1 cargo test -p kprof-fold --test golden` writes what
-//! comes out (exit code, stdout, stderr) into each case; `git diff` then shows what has changed.
+//! Sections follow, each after a line `-- NAME --`: inputs of this case alone, then `stdout` and `stderr`, which must
+//! come out as they are here. A part that is missing fails. `KPROF_REWRITE=1 cargo test -p kprof-fold --test golden`
+//! writes what comes out (exit code, stdout, stderr) into each case; `git diff` then shows what has changed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;

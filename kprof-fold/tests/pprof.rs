@@ -1,6 +1,7 @@
-//! What `export --to pprof` writes, opened by `go tool pprof` (Debian: golang-go): its functions, files, lines and inlined
-//! frames are those that the folded stacks have. Without Go they skip themselves and say so; `cargo xtask test --only readers`
-//! installs it, or counts them as skipped, and sets `KPROF_NEEDS_GO`, with which a missing Go is a failure.
+//! What `export --to pprof` writes, opened by `go tool pprof` (Debian: golang-go): its functions, files, lines and
+//! inlined frames are those that the folded stacks have. Without Go they skip themselves and say so;
+//! `cargo xtask test --only readers` installs it, or counts them as skipped, and sets `KPROF_NEEDS_GO`, with which a
+//! missing Go is a failure.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Time of the whole handler, native, hot: ours and the reference in turn, many short batches, at 16 and 28 frames.
 //!
-//! `cargo bench -p kprof --features profiling --bench paired`. One line for each depth: frames, nanoseconds of ours, of the
-//! reference, of the bare minimum, and the median of the ratios of neighbouring batches. Once with one stack, again and
-//! again, and once (`-changing`) with another one at each tick, of more than the handler's frame cache can know.
+//! `cargo bench -p kprof --features profiling --bench paired`. One line for each depth: frames, nanoseconds of ours, of
+//! the reference, of the bare minimum, and the median of the ratios of neighbouring batches. Once with one stack, again
+//! and again, and once (`-changing`) with another one at each tick, of more than the handler's frame cache can know.
 
 #[path = "handler/common.rs"]
 mod common;

@@ -1,6 +1,6 @@
-//! The account under threads: a real sampler, two CPUs that take NMIs, and beside them a daemon, raw readers, exports and
-//! an administrator who changes everything, also CPUs that go away. When all have ended, the account balances, and each
-//! record was delivered once.
+//! The account under threads: a real sampler, two CPUs that take NMIs, and beside them a daemon, raw readers, exports
+//! and an administrator who changes everything, also CPUs that go away. When all have ended, the account balances, and
+//! each record was delivered once.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

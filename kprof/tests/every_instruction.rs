@@ -1,7 +1,7 @@
 //! An NMI before each instruction of the handler, on the host: the handler runs with the CPU's trap flag set, and the
-//! signal that comes before its instruction number k calls the handler again, as a nested NMI does. Whatever the place, and
-//! however many ticks came with either NMI: each tick is taken once, none is left behind, each NMI has the name that is
-//! counted, and no record is torn.
+//! signal that comes before its instruction number k calls the handler again, as a nested NMI does. Whatever the place,
+//! and however many ticks came with either NMI: each tick is taken once, none is left behind, each NMI has the name
+//! that is counted, and no record is torn.
 #![cfg(all(feature = "profiling", target_os = "linux", target_arch = "x86_64", not(miri)))]
 
 mod array_kernel;
@@ -43,7 +43,8 @@ extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, context: *mut l
     nmi();
 }
 
-/// One NMI, with another before the instruction number `at` behind the setting of the trap flag. Whether that was reached.
+/// One NMI, with another before the instruction number `at` behind the setting of the trap flag. Whether that was
+/// reached.
 fn stepped(at: u64) -> bool {
     LEFT.store(at, Ordering::Relaxed);
     let before = NESTED.load(Ordering::Relaxed);

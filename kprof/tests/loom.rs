@@ -1,13 +1,15 @@
-//! The ring under loom: producer and reader on two threads, every interleaving and every reordering that the memory model
-//! allows (up to three preemptions), in both modes and for the acknowledgement. And what a core publishes, likewise.
+//! The ring under loom: producer and reader on two threads, every interleaving and every reordering that the memory
+//! model allows (up to three preemptions), in both modes and for the acknowledgement. And what a core publishes,
+//! likewise.
 //!
-//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the files of ring and cell
-//! are compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it runs to its
-//! end before what it interrupted goes on; see `nested.rs`), and a store that overtakes an earlier load: loom never runs
-//! the producer's new words before the reader's old look at them. That order is what the Release of `tail` (in `release`)
-//! and the Acquire of `tail` (in `places` and `room`) are for: the reader's loads happen before its store of `tail`, that
-//! before the producer's load of it, that before the new words. Tried by weakening each of the others in turn (the
-//! Release of `head`, both fences of overwrite mode, each order of the cell): each makes a test here fail.
+//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the files of ring and
+//! cell are compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it
+//! runs to its end before what it interrupted goes on; see `nested.rs`), and a store that overtakes an earlier load:
+//! loom never runs the producer's new words before the reader's old look at them. That order is what the Release of
+//! `tail` (in `release`) and the Acquire of `tail` (in `places` and `room`) are for: the reader's loads happen before
+//! its store of `tail`, that before the producer's load of it, that before the new words. Tried by weakening each of
+//! the others in turn (the Release of `head`, both fences of overwrite mode, each order of the cell): each makes a test
+//! here fail.
 #![cfg(kprof_loom)]
 #![allow(dead_code, unused_imports, reason = "the files are whole")]
 
@@ -27,8 +29,9 @@ use loom::thread;
 use ring::{Ring, TailMover, Words};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// The producer is the model's first thread: loom looks for races with the last access to an atomic only, and the producer
-// looks at its own `head` before it stores to it, which would hide the consumer's look from a producer that comes second.
+// The producer is the model's first thread: loom looks for races with the last access to an atomic only, and the
+// producer looks at its own `head` before it stores to it, which would hide the consumer's look from a producer that
+// comes second.
 
 /// Words of a ring that holds two records and a bit.
 const CAPACITY: usize = 16;

@@ -1,5 +1,5 @@
-//! What an NMI without a tick is called: the profiler's own as often as ticks were coalesced or signalled again, and then
-//! somebody else's, so that a watchdog's NMI is never kept from the kernel for long.
+//! What an NMI without a tick is called: the profiler's own as often as ticks were coalesced or signalled again, and
+//! then somebody else's, so that a watchdog's NMI is never kept from the kernel for long.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

@@ -1,4 +1,5 @@
-//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that interrupted.
+//! The way `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that
+//! interrupted.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -136,8 +137,8 @@ fn a_core_is_read_without_being_interrupted() {
     let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
     assert_eq!(sample(CONTEXT, in_syscall).unwrap(), syscall);
 
-    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a system
-    // call again.
+    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a
+    // system call again.
     let at = registers();
     let vector = Marker::Interrupt(33);
     let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
@@ -151,8 +152,8 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(cpu().publish(in_syscall), Published::entry(inner));
     assert_eq!(sample_on().unwrap(), syscall);
 
-    // The stack goes away, or the entry is left and its frame overwritten, while the sampler reads it: the test does either
-    // inside of the read, so that every single look is torn.
+    // The stack goes away, or the entry is left and its frame overwritten, while the sampler reads it: the test does
+    // either inside of the read, so that every single look is torn.
     for (switch, value) in [(&READABLE, false), (&LEAVES, true)] {
         let [taken, torn] = ["taken", "lost-torn"].map(counter);
         switch.store(value, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 // Opens what kprof-fold exported with readers that others wrote, and compares what they see with the folded stacks.
 //
-// In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU), and a browser's
-// path or nothing. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
+// In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU), and a
+// browser's path or nothing. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
 
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -97,8 +97,8 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   writeFileSync(join(folder, "firefox.json"), readFileSync(join(folder, "firefox")));
   const session = ["--session", "exported"];
   const functionsOf = (at) => JSON.parse(cli("thread", "functions", "--thread", `t-${at}`, ...session, "--limit", "0", "--json"));
-  // It gives its daemon half a second to start, in which a busy machine may not run it at all. The daemon starts all the same:
-  // then it is asked until it answers.
+  // It gives its daemon half a second to start, in which a busy machine may not run it at all. The daemon starts all
+  // the same: then it is asked until it answers.
   const until = Date.now() + 180_000;
   let failure;
   try {
@@ -131,8 +131,9 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   }
 });
 
-/// A browser that is told over a pipe what to do, by the protocol of its developer tools. Time is the real one: a page gets as
-/// much of it as a busy machine needs. Gives a function that sends a command, what the page wrote to its console, and the end.
+/// A browser that is told over a pipe what to do, by the protocol of its developer tools. Time is the real one: a page
+/// gets as much of it as a busy machine needs. Gives a function that sends a command, what the page wrote to its
+/// console, and the end.
 function started() {
   const options = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--window-size=1600,6000"];
   const words = [...options, `--user-data-dir=${join(folder, "browser")}`, "--remote-debugging-pipe", "about:blank"];
@@ -155,7 +156,9 @@ function started() {
   const ask = (method, params, sessionId) =>
     new Promise((done, failed) => {
       number += 1;
-      waiting.set(number, ({ result, error }) => (error ? failed(new Error(`${method}: ${error.message}`)) : done(result)));
+      waiting.set(number, ({ result, error }) => {
+        error ? failed(new Error(`${method}: ${error.message}`)) : done(result);
+      });
       child.stdio[3].write(`${JSON.stringify({ id: number, method, params, sessionId })}\0`);
     });
   const send = (...words) => Promise.race([ask(...words), gone]);

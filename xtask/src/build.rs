@@ -48,7 +48,8 @@ pub fn kernel_in(tree: &Path, way: Way, features: &str, flags: &[&str]) -> Resul
         folder = tree.join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     }
     command.arg("--target-dir").arg(&folder);
-    // Arithmetic that could panic in a debug build can then here too: the sweep looks for panics within reach of the NMI.
+    // Arithmetic that could panic in a debug build can then here too: the sweep looks for panics within reach of the
+    // NMI.
     command.args(["--config", "profile.release.package.kprof.overflow-checks=true"]);
     let mut list = toolchain::without_paths(way, tree)?;
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));

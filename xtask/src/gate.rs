@@ -1,8 +1,8 @@
 //! `cargo xtask gate OLD`: has this change made anything slower? Two kernels, the same work, no noise.
 //!
-//! In: OLD, a git revision or the folder of a kept profile; NEW is the source as it lies here. Out: the comparison, and one
-//! line for each function that takes more or less of its own time than before. Exit code 4 when one takes more. Both
-//! kernels run repeatably, so an unchanged one gives the very same file.
+//! In: OLD, a git revision or the folder of a kept profile; NEW is the source as it lies here. Out: the comparison, and
+//! one line for each function that takes more or less of its own time than before. Exit code 4 when one takes more.
+//! Both kernels run repeatably, so an unchanged one gives the very same file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

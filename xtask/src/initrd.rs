@@ -68,8 +68,8 @@ impl Initrd {
         Ok(())
     }
 
-    /// Adds a folder, and those that it is in, where they are not there yet. (Linux wants them before the files in them,
-    /// the test kernel wants none.)
+    /// Adds a folder, and those that it is in, where they are not there yet. (Linux wants them before the files in
+    /// them, the test kernel wants none.)
     pub fn folder(&mut self, path: &Path) {
         let mut folders: Vec<_> = path.ancestors().map(|folder| folder.to_string_lossy().into_owned()).collect();
         folders.retain(|folder| !folder.is_empty() && self.entries.iter().all(|(name, ..)| name != folder));

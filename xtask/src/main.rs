@@ -1,7 +1,8 @@
 //! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
 //!
 //! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`).
+//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
+//! `test`).
 
 mod bench;
 mod build;

@@ -1,8 +1,8 @@
 //! `cargo xtask repeat`: shows that a repeatable run is one, and that it would be noticed if it were not.
 //!
 //! In: a seed, a workload, how many times. Out: how many runs gave the same bytes as the first one; one more run with
-//! another seed, which must not; and a kernel built from a copy of the source somewhere else, which must be the same file.
-//! Fails where any of it is not so. Meanwhile the host can be kept busy.
+//! another seed, which must not; and a kernel built from a copy of the source somewhere else, which must be the same
+//! file. Fails where any of it is not so. Meanwhile the host can be kept busy.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

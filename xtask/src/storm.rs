@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
-use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::qemu::{self, Accel, Verdict};
 use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::Install;
@@ -91,7 +91,7 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
     let serial = folder.join("serial.log");
     let append = format!("accel=tcg hz={} seconds={seconds} workload=storm ring-words=131072", arguments.hz);
     let limit = Duration::from_secs(300 + 20 * u64::from(seconds));
-    let machine = Machine::plain(parts, kernel, &share, &serial, (Accel::Tcg, 4), append, limit)?;
+    let machine = parts.machine(kernel, &share, &serial, (Accel::Tcg, 4), append, limit)?;
     machine.run(&parts.qemu, || ())
 }
 

@@ -12,8 +12,8 @@ use crate::run;
 #[derive(Clone, Copy, Debug)]
 pub struct Install(pub bool);
 
-/// Why something cannot run on this machine: a program is missing and cannot be installed. A test that needs the program is
-/// skipped with this reason; it has not failed.
+/// Why something cannot run on this machine: a program is missing and cannot be installed. A test that needs the
+/// program is skipped with this reason; it has not failed.
 #[derive(Debug)]
 pub struct Missing(String);
 
@@ -42,8 +42,8 @@ fn apt_get(arguments: &[&str]) -> Command {
     command
 }
 
-/// Updates the package lists, once in the life of this process. The lists of a fresh machine are as old as its image: they
-/// name packages that are gone, or that are too old. Says why it failed, if it did: the old lists may still serve.
+/// Updates the package lists, once in the life of this process. The lists of a fresh machine are as old as its image:
+/// they name packages that are gone, or that are too old. Says why it failed, if it did: the old lists may still serve.
 fn update_lists() -> Option<&'static str> {
     static FAILURE: OnceLock<Option<String>> = OnceLock::new();
     let update = || {

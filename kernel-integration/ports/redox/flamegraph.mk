@@ -14,5 +14,6 @@ kprof-flamegraph:
 	mkdir -p $(dir $(KPROF_SVG))
 	$(MAKE) mount
 	cp $(KPROF_RECORDING) $(KPROF_SVG:.svg=.txt) ; status=$$? ; $(MAKE) unmount && exit $$status
-	$(KPROF_FOLD) flamegraph $(KPROF_SVG:.svg=.txt) $(KPROF_KERNEL) $(KPROF_GHZ) > $(KPROF_SVG) || { rm -f $(KPROF_SVG); exit 1; }
+	$(KPROF_FOLD) flamegraph $(KPROF_SVG:.svg=.txt) $(KPROF_KERNEL) $(KPROF_GHZ) > $(KPROF_SVG) \
+	    || { rm -f $(KPROF_SVG); exit 1; }
 	@echo "$(KPROF_SVG)"

@@ -489,8 +489,8 @@ mod sampling {
             syscall_stub().contains(&address) || generic_stubs().contains(&address) || stub_around(address).is_some()
         }
 
-        /// In the syscall stub, where RBP is the user's. Samples in the others are truncated: they leave RBP alone, so it is the
-        /// interrupted code's all the time.
+        /// In the syscall stub, where RBP is the user's. Samples in the others are truncated: they leave RBP alone, so
+        /// it is the interrupted code's all the time.
         fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
             if !syscall_stub().contains(&at.rip) {
                 return None;

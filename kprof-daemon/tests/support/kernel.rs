@@ -1,7 +1,7 @@
 //! The simulated kernel: ctl, streams, meta, a claim; and a ledger of every sample that was not lost.
 //!
-//! In: writes and reads of its device files, and the passing of time. Out: the bytes that kprof's own device gives. Speaks
-//! the whole grammar that the daemon uses and refuses what the real one refuses.
+//! In: writes and reads of its device files, and the passing of time. Out: the bytes that kprof's own device gives.
+//! Speaks the whole grammar that the daemon uses and refuses what the real one refuses.
 
 use super::Random;
 use super::ring::Ring;

@@ -1,5 +1,5 @@
-//! What the tests put under the unchanged daemon: a kernel, a disk and a clock of their own, and a reader that shares no
-//! code with the daemon.
+//! What the tests put under the unchanged daemon: a kernel, a disk and a clock of their own, and a reader that shares
+//! no code with the daemon.
 //!
 //! In: a test's wishes (floods, short reads, a stop at call number n). Out: what the daemon did. Context: host tests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]

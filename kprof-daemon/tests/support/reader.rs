@@ -1,7 +1,7 @@
 //! A reader of sample files that shares no code with the daemon: what counts, by the words of the format.
 //!
-//! In: the bytes of one or more files, oldest first. Out: the samples that count. A batch without its end is void; a batch
-//! whose positions were already seen for that boot and CPU is skipped.
+//! In: the bytes of one or more files, oldest first. Out: the samples that count. A batch without its end is void; a
+//! batch whose positions were already seen for that boot and CPU is skipped.
 
 use kprof::format::chunk::{BadChunk, Chunk, ChunkKind};
 use kprof::format::samples::{Delta, take_varint};

@@ -4,8 +4,9 @@
 //! test process: Kernel ◄─ server ─ socket ─ Remote ─► daemon process ─► real files
 //! ```
 //!
-//! In: requests `op, handle, number, length, bytes`. Out: `status, length, bytes`. Only the device files go over the socket;
-//! everything else is the real system. When the socket closes, as a kill does, the handles behind it are closed.
+//! In: requests `op, handle, number, length, bytes`. Out: `status, length, bytes`. Only the device files go over the
+//! socket; everything else is the real system. When the socket closes, as a kill does, the handles behind it are
+//! closed.
 
 use super::kernel::Kernel;
 use kprof_daemon::source::Stream;

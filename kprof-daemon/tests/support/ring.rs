@@ -1,7 +1,7 @@
 //! One ring of the simulated kernel: whole records, positions in words, nothing freed before it is acknowledged.
 //!
-//! In: records. Out: bytes to a reader. Behaves as kprof's own ring does: a record that does not fit is lost and counted,
-//! a new claim reads everything again that was not acknowledged.
+//! In: records. Out: bytes to a reader. Behaves as kprof's own ring does: a record that does not fit is lost and
+//! counted, a new claim reads everything again that was not acknowledged.
 
 use std::collections::VecDeque;
 

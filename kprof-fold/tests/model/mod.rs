@@ -160,7 +160,8 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                     boot = format!("header {headers}");
                 }
                 "boot" if is_kprof => {
-                    // Names a header; the same name again means the same boot. Only before anything of that boot was seen.
+                    // Names a header; the same name again means the same boot. Only before anything of that boot was
+                    // seen.
                     let id = line.split_whitespace().nth(2).unwrap_or("").to_owned();
                     let used = seen.keys().any(|(known, _)| *known == boot)
                         || account.keys().any(|(known, _)| *known == boot)

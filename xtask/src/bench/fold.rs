@@ -1,7 +1,8 @@
 //! `cargo xtask bench fold`: the fold against the reference pipeline and against `wc -l`.
 //!
-//! In: nothing; inputs are made, the peers installed, both under target/. Out: a line per goal, with the figure, what it
-//! must be, and the verdict. Runs are paired: ours, then the other, then again; what counts is the median of the ratios.
+//! In: nothing; inputs are made, the peers installed, both under target/. Out: a line per goal, with the figure, what
+//! it must be, and the verdict. Runs are paired: ours, then the other, then again; what counts is the median of the
+//! ratios.
 
 mod image;
 mod input;

@@ -1,8 +1,8 @@
 //! `cargo xtask bench kernel`: what the profiler costs, beside the algorithm of its peer and beside no profiler.
 //!
-//! In: nothing. Out: a line per goal, with the figure, what it must be, and the verdict. Native figures come from the benches
-//! of the crate (callgrind; many paired batches), all others from the test kernel: on counted instructions where these
-//! are exact, on a thread per CPU where CPUs must really run beside each other.
+//! In: nothing. Out: a line per goal, with the figure, what it must be, and the verdict. Native figures come from the
+//! benches of the crate (callgrind; many paired batches), all others from the test kernel: on counted instructions
+//! where these are exact, on a thread per CPU where CPUs must really run beside each other.
 
 mod dd;
 mod machine;

@@ -1,7 +1,7 @@
 //! Measuring programs: CPU time of all of them, wall time, peak memory, instructions.
 //!
-//! In: a program, or several joined by pipes. Out: figures. They run under a process of their own, this program again, so
-//! that peak memory is theirs and of nothing before, and no shell is measured with them. Output goes to /dev/null.
+//! In: a program, or several joined by pipes. Out: figures. They run under a process of their own, this program again,
+//! so that peak memory is theirs and of nothing before, and no shell is measured with them. Output goes to /dev/null.
 
 use std::io::Read;
 use std::path::Path;

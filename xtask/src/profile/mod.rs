@@ -128,8 +128,8 @@ impl Arguments {
         format!("{form}-o,{folder}/{}", self.profile_name())
     }
 
-    /// What the command line of the kernel says about time and chance. Repeatable: nothing of this run but its seed, and no
-    /// device before the samples are taken.
+    /// What the command line of the kernel says about time and chance. Repeatable: nothing of this run but its seed,
+    /// and no device before the samples are taken.
     fn origin(&self) -> Result<String> {
         let seed = self.seed;
         if self.repeatable {

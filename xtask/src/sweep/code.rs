@@ -46,7 +46,8 @@ impl Function {
         self.instructions.get(place + 1).map(|next| next.address)
     }
 
-    /// Whether this only fills the gap between a jump and the next instruction: it does nothing, and nothing leads to it.
+    /// Whether this only fills the gap between a jump and the next instruction: it does nothing, and nothing leads to
+    /// it.
     pub fn is_padding(&self, place: usize) -> bool {
         let ends = ["jmp ", "ret", "ud2"];
         let is_empty = |text: &str| text.split(' ').find(|word| !["data16", "cs"].contains(word)) == Some("nop");

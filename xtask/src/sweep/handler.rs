@@ -1,8 +1,8 @@
 //! The handler's own instructions: what a nested NMI has interrupted, behind an exception in the first one.
 //!
-//! In: the lines `nested: ADDRESS HITS` of the log. Out: each instruction that can be reached from the NMI's entry, with its
-//! hits; each must have some. NMIs are blocked from the first instruction of the stub to the `iret` of the `int3`: none can
-//! come there. What fills the gap behind a jump is no instruction.
+//! In: the lines `nested: ADDRESS HITS` of the log. Out: each instruction that can be reached from the NMI's entry,
+//! with its hits; each must have some. NMIs are blocked from the first instruction of the stub to the `iret` of the
+//! `int3`: none can come there. What fills the gap behind a jump is no instruction.
 
 use std::collections::BTreeMap;
 
@@ -71,8 +71,8 @@ pub fn judge(code: &Code, hits: &BTreeMap<u64, u64>) -> Result<Vec<String>> {
     Ok(failures)
 }
 
-/// How many instructions of the stub come before its call of the handler, and of the handler before its `int3`: NMIs are
-/// blocked there.
+/// How many instructions of the stub come before its call of the handler, and of the handler before its `int3`: NMIs
+/// are blocked there.
 fn first_free(code: &Code, function: &Function) -> usize {
     let place = match &*function.name {
         "nmi_entry" => function.instructions.iter().position(Instruction::is_call),

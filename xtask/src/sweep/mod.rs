@@ -1,8 +1,8 @@
 //! `cargo xtask sweep`: an NMI at every instruction of a call tree, of the entry stubs, and of the handler itself.
 //!
 //! In: runs on counted instructions in which the kernel sends itself an NMI after one instruction, after two, and so on
-//! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. Fails where one was never hit, where a stack
-//! lacks a caller or has a wrong one, and where the work around an NMI was changed.
+//! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. Fails where one was never hit, where a
+//! stack lacks a caller or has a wrong one, and where the work around an NMI was changed.
 
 mod code;
 mod handler;

@@ -1,8 +1,8 @@
 //! The entry and exit stubs: an NMI at each instruction, and a stack that goes on behind it.
 //!
-//! In: the raw samples. A stack inside a stub must be: interrupts off, the border that the stub makes, what was interrupted.
-//! Stubs that no run of the test kernel may enter (a double fault's, a device's) are compared with those that were swept:
-//! the same instructions, but for the number of the vector.
+//! In: the raw samples. A stack inside a stub must be: interrupts off, the border that the stub makes, what was
+//! interrupted. Stubs that no run of the test kernel may enter (a double fault's, a device's) are compared with those
+//! that were swept: the same instructions, but for the number of the vector.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ const EXCEPTIONS: [u64; 5] = [0, 3, 6, 13, 14];
 /// Vectors whose stubs no sweep can enter as it likes: timer, other CPUs, samples, the boot timer, devices.
 const USED: [u64; 5] = [32, 33, 34, 48, 224];
 
-/// Instructions of a stub that QEMU does not always stop at when a fault in the middle of what it has translated led there: it
-/// takes back the count of what it did not finish.
+/// Instructions of a stub that QEMU does not always stop at when a fault in the middle of what it has translated led
+/// there: it takes back the count of what it did not finish.
 const BEHIND_FAULT: usize = 2;
 
 /// The same instruction of another stub of the same kind (see `compare`), whose exception is no such fault.
@@ -116,7 +116,8 @@ fn is_right(stack: &[u64], borders: &[u64]) -> bool {
     }
 }
 
-/// Compares each stub with the swept one of its kind: without an error code (0 for exceptions, 35 for interrupts), with one.
+/// Compares each stub with the swept one of its kind: without an error code (0 for exceptions, 35 for interrupts), with
+/// one.
 fn compare(code: &Code) -> Result<usize> {
     let shape = |vector: u64| -> Result<(Vec<String>, Vec<u64>)> {
         let function = code.named(&format!("trap_stub_{vector}"))?;

@@ -1,7 +1,7 @@
 //! The call tree: is every caller there at every instruction, and none wrong?
 //!
-//! In: the disassembly, from which the one right stack of each instruction follows, and the stacks as the host tool gives
-//! them (`kprof-fold script`), candidates decided. Out: a table of instruction, hits, right, wrong, missing.
+//! In: the disassembly, from which the one right stack of each instruction follows, and the stacks as the host tool
+//! gives them (`kprof-fold script`), candidates decided. Out: a table of instruction, hits, right, wrong, missing.
 
 use std::collections::BTreeMap;
 

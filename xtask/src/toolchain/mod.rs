@@ -62,7 +62,8 @@ fn add_by_rustup(target: Target, install: Install) -> Result<()> {
     }
     run::output(Command::new("rustup").args(["target", "add", target.triple]))
         .map_err(|error| missing(format!("{error:#}")))?;
-    // The toolchain in use may be another one than rustup's default, and rustup believes its own list of what is installed.
+    // The toolchain in use may be another one than rustup's default, and rustup believes its own list of what is
+    // installed.
     if !installed(target) {
         return Err(missing(format!("rustup has added {}, and rustc has it not", target.triple)));
     }

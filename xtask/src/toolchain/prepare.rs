@@ -1,7 +1,7 @@
 //! What a way to compile needs is installed: components of rustup's toolchains, Debian's Rust.
 //!
-//! In: what is wanted, and whether anything may be installed. Out: nothing, or a [`tools::Missing`] error that says what to
-//! type. Never takes what is too old: it would be found again, and would break every build from then on.
+//! In: what is wanted, and whether anything may be installed. Out: nothing, or a [`tools::Missing`] error that says
+//! what to type. Never takes what is too old: it would be found again, and would break every build from then on.
 
 use std::path::Path;
 use std::process::Command;

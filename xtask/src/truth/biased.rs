@@ -19,7 +19,8 @@ pub fn aliasing(parts: &Parts, folder: &Path) -> Result<(bool, String)> {
     Ok((output.status.success(), said))
 }
 
-/// Fixed gaps (of a CPU's own timer: the turns that CPUs take make all others vary a little), and the same with random ones.
+/// Fixed gaps (of a CPU's own timer: the turns that CPUs take make all others vary a little), and the same with random
+/// ones.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (gaps, begins) in [("random", "none found"), ("fixed", "FOUND")] {

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// What a clock or a rate may be off.
 const TOLERANCE: f64 = 0.01;
 
-/// The clock of the file: under counted instructions one tick of the TSC is one nanosecond. And the rate that was reached.
+/// The clock of the file: under counted instructions one tick of the TSC is one nanosecond. And the rate that was
+/// reached.
 pub fn of_file(case: &Case, folder: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(folder.join("profiling.txt"))?;
     let fact = |key: &str| text.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(' '));
@@ -89,8 +90,8 @@ pub fn against_host(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec
     if lines.len() < LINES {
         bail!("{}: only {} of {LINES} lines with the guest's clock came ({verdict:?})", serial.display(), lines.len());
     }
-    // A line is seen late, never early, and on a busy host some are seen very late: of the first and of the last ones that with
-    // the least delay counts.
+    // A line is seen late, never early, and on a busy host some are seen very late: of the first and of the last ones
+    // that with the least delay counts.
     let begin = seen[0];
     let looks: Vec<(f64, f64)> =
         lines.iter().zip(&seen).map(|(at, seen)| (*at as f64 / 1e9, (*seen - begin).as_secs_f64())).collect();

@@ -1,8 +1,8 @@
 //! System calls, page faults, interrupts and idle time against a count, by the way `nmi`.
 //!
-//! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round by the instruction clock where
-//! nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Entries begin with the first
-//! instruction of their stub here; for those that are published see `published`, which shares the rows.
+//! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round by the instruction clock
+//! where nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Entries begin with the
+//! first instruction of their stub here; for those that are published see `published`, which shares the rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,8 +55,9 @@ pub fn shares(title: &str, truth: impl Fn(&str) -> Result<f64>, samples: &Sample
     Ok(wrong)
 }
 
-/// The rate at which the gaps, which vary by half of their length, vary by whole rounds of the program: that a look takes
-/// longer at some places than at others says nothing of the next sample's place then. In: a round in instructions.
+/// The rate at which the gaps, which vary by half of their length, vary by whole rounds of the program: that a look
+/// takes longer at some places than at others says nothing of the next sample's place then. In: a round in
+/// instructions.
 pub fn hz_of(round: f64) -> u64 {
     (1e9 / (2.0 * ROUNDS_OF_SPREAD * round)) as u64
 }
@@ -100,8 +101,8 @@ impl Row<'_> {
     }
 }
 
-/// How far a share of `all` samples may be off. Where hardly any sample is on one of the sides, the tail is not that of a
-/// normal distribution: Bernstein's inequality then, which has the same chance at the same z.
+/// How far a share of `all` samples may be off. Where hardly any sample is on one of the sides, the tail is not that of
+/// a normal distribution: Bernstein's inequality then, which has the same chance at the same z.
 pub fn bound(truth: f64, all: u64, z: f64) -> f64 {
     let variance = truth * (1.0 - truth) * all as f64;
     let seldom = if variance < 25.0 { z * z / 3.0 } else { 0.0 };

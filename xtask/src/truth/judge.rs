@@ -107,8 +107,8 @@ fn slack(case: &Case, truth: f64) -> f64 {
     if case.accel == "tcg" { truth / 4.0 } else { 0.0 }
 }
 
-/// Where interrupts are off, an interrupt is taken at the instruction after the one that turns them on: nearly all samples
-/// of `interrupts_off` stand at one address.
+/// Where interrupts are off, an interrupt is taken at the instruction after the one that turns them on: nearly all
+/// samples of `interrupts_off` stand at one address.
 fn off_time_at_one_place(case: &Case, folder: &Path) -> Result<Vec<String>> {
     let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
     let name = format!("{PREFIX}interrupts_off");

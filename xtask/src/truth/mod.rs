@@ -1,11 +1,11 @@
 //! `cargo xtask truth`: are the percentages right? Profiles of work whose distribution is known by counting.
 //!
-//! In: the mix of `test-kernel/src/workload/truth.rs`, counted by the instruction clock in a run without the profiler, then
-//! profiled by each way and with many seeds. Out: a table of function, true share, measured share, bound, verdict. Fails
-//! where a claim does not hold.
+//! In: the mix of `test-kernel/src/workload/truth.rs`, counted by the instruction clock in a run without the profiler,
+//! then profiled by each way and with many seeds. Out: a table of function, true share, measured share, bound, verdict.
+//! Fails where a claim does not hold.
 //!
-//! The bound of a row is z * sqrt(p (1 - p) / n), with n the samples of the mix and z such that all rows of all seeds hold
-//! together with 99.9 % (Bonferroni; the tail of the normal distribution is bounded by exp(-z²/2)).
+//! The bound of a row is z * sqrt(p (1 - p) / n), with n the samples of the mix and z such that all rows of all seeds
+//! hold together with 99.9 % (Bonferroni; the tail of the normal distribution is bounded by exp(-z²/2)).
 
 mod biased;
 mod clock;
@@ -97,8 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Interrupts are off in the handler of an interrupt: its time appears where it returns to.
     cases.push(one("ipi, instructions", "ipi", "icount", "truth", |name| !name.starts_with('[')));
     cases.push(one("self, instructions", "self", "icount", "truth", |name| !name.starts_with('[')));
-    // Samples land on the first instruction of a translation block, and time is not instructions: a function of one block
-    // gets its caller's time or none, and what QEMU emulates slowly gets more. Loops of many like blocks come out.
+    // Samples land on the first instruction of a translation block, and time is not instructions: a function of one
+    // block gets its caller's time or none, and what QEMU emulates slowly gets more. Loops of many like blocks come
+    // out.
     cases.push(one("nmi, a thread per CPU", "nmi", "tcg", "truth-loops", |name| name.starts_with("blocks_of_20")));
 
     let mut wrong = Vec::new();
@@ -159,7 +160,7 @@ fn machine<'a>(
     // What an earlier run said is not to be taken for this one's.
     std::fs::write(serial, "")?;
     let append = format!("accel={} {more}", accel.name());
-    Machine::plain(parts, kernel, folder, serial, (accel, 2), append, Duration::from_secs(600))
+    parts.machine(kernel, folder, serial, (accel, 2), append, Duration::from_secs(600))
 }
 
 fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {

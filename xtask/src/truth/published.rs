@@ -1,11 +1,11 @@
 //! The way `published`: shares per entry, an entry being from where it is published to where the next place is.
 //!
 //! In: the kernel's count of just that (`test-kernel/src/profiling/places.rs`) in a run in which nobody samples, then
-//! profiles of the same work. The runs that are sampled count too: both do the same, instruction by instruction. Idle time:
-//! of the sampled run itself, from one look at the count to another, as it differs from run to run. Out: a table without any
-//! slack; beside it what the shares are in a kernel that does not count, by publication and from the first instruction of
-//! the stub on; and how many instructions of an entry lie between the two, which has a limit of its own, as has what
-//! publishing takes.
+//! profiles of the same work. The runs that are sampled count too: both do the same, instruction by instruction. Idle
+//! time: of the sampled run itself, from one look at the count to another, as it differs from run to run. Out: a table
+//! without any slack; beside it what the shares are in a kernel that does not count, by publication and from the first
+//! instruction of the stub on; and how many instructions of an entry lie between the two, which has a limit of its own,
+//! as has what publishing takes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::parts::Parts;
 
 /// Profiles of the way, at most.
 const MOST_SEEDS: u64 = 5;
-/// Instructions of one entry and exit that stand at what was there before: the stub, up to where it is published, and from
-/// where the next place is to the end of the stub.
+/// Instructions of one entry and exit that stand at what was there before: the stub, up to where it is published, and
+/// from where the next place is to the end of the stub.
 const MOST_BEFORE_AND_AFTER: f64 = 80.0;
 /// Instructions that publishing takes, at one entry and its exit together.
 const MOST_COST: f64 = 60.0;
@@ -147,8 +147,8 @@ fn idle(title: &str, folder: &Path, z: f64) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// From the first instruction of the stub to where the entry is published, and back: what the shares would be, and how many
-/// instructions that is. Without the instructions of counting.
+/// From the first instruction of the stub to where the entry is published, and back: what the shares would be, and how
+/// many instructions that is. Without the instructions of counting.
 fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Result<Vec<String>> {
     let rounds = places.rounds()?;
     let (mut published_whole, whole) = (0.0, from_stub.values().sum::<u64>() as f64);

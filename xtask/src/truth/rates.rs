@@ -1,9 +1,9 @@
-//! Every tick accounted for, at every rate: none merged, none lost where the ring is large enough, and lost ones counted
-//! exactly where it is not.
+//! Every tick accounted for, at every rate: none merged, none lost where the ring is large enough, and lost ones
+//! counted exactly where it is not.
 //!
-//! In: runs under counted instructions, user and idle samples kept, so that a file holds every tick that was taken. Out: a
-//! table. What is lost is counted twice: by the handler, and as what is missing in the file, its lines against the ticks that
-//! were sent.
+//! In: runs under counted instructions, user and idle samples kept, so that a file holds every tick that was taken.
+//! Out: a table. What is lost is counted twice: by the handler, and as what is missing in the file, its lines against
+//! the ticks that were sent.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! From QEMU's 32-bit entry (PVH), and from the second CPU's real mode, to `kmain(cpu)` in 64-bit mode: the first 4 GiB mapped
-//! at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A, 9.4.4 (start of CPUs).
+//! From QEMU's 32-bit entry (PVH), and from the second CPU's real mode, to `kmain(cpu)` in 64-bit mode: the first 4 GiB
+//! mapped at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A, 9.4.4
+//! (start of CPUs).
 
 use core::arch::global_asm;
 

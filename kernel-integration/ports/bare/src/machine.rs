@@ -1,5 +1,5 @@
-//! Stacks, descriptor tables, two entry stubs (NMI, on a stack of its own, and timer), the local APIC, what the clocks count.
-//! Sources: Intel SDM volume 3A, chapters 6 and 11.
+//! Stacks, descriptor tables, two entry stubs (NMI, on a stack of its own, and timer), the local APIC, what the clocks
+//! count. Sources: Intel SDM volume 3A, chapters 6 and 11.
 
 use core::arch::{global_asm, x86_64::_rdtsc};
 use core::ops::Range;
@@ -150,7 +150,8 @@ pub fn calibrate() -> Calibration {
 /// Against the HPET, at its usual place.
 fn measure(count: u32) -> Calibration {
     let hpet = |register: usize| (0xfed0_0000 + register) as *mut u64;
-    // SAFETY: mapped as the APIC's registers are; the first says how long a count is in femtoseconds, 0x10 lets it count.
+    // SAFETY: mapped as the APIC's registers are; the first says how long a count is in femtoseconds, 0x10 lets it
+    // count.
     let femtoseconds = unsafe { (hpet(0x10).write_volatile(1), hpet(0).read_volatile() >> 32).1 };
     // SAFETY: reads two counters.
     let moment = || unsafe { Moment { tsc: _rdtsc(), reference: hpet(0xf0).read_volatile() } };

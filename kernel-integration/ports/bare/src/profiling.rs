@@ -1,9 +1,10 @@
-//! The port of kprof to this kernel, and the template for other ports: copy this file, and put your kernel's functions in
-//! the place of `machine`'s. docs/porting.md says, step by step, how to see that each answer is right; `kprof::Kernel`
-//! documents the functions that are left out here (modules, user frames, halted CPUs, sleeping readers).
+//! The port of kprof to this kernel, and the template for other ports: copy this file, and put your kernel's functions
+//! in the place of `machine`'s. docs/porting.md says, step by step, how to see that each answer is right;
+//! `kprof::Kernel` documents the functions that are left out here (modules, user frames, halted CPUs, sleeping
+//! readers).
 //!
-//! In: what the kernel calls (`init` and `register` at boot). Out: the answers that kprof asks for. What is marked NMI is
-//! called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
+//! In: what the kernel calls (`init` and `register` at boot). Out: the answers that kprof asks for. What is marked NMI
+//! is called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
 
 use crate::{Log, kmain, machine};
 use core::fmt::Write;
@@ -19,8 +20,8 @@ pub struct Port;
 
 // SAFETY: CPUs by APIC id; stacks are statics, mapped with the text for ever; no user memory; no hook locks or faults.
 unsafe impl Kernel for Port {
-    /// NMI, first of all calls. From the APIC id, the task register or the NMI's own stack; not from GS, which may be the
-    /// user's. Two CPUs with one number would write to one ring.
+    /// NMI, first of all calls. From the APIC id, the task register or the NMI's own stack; not from GS, which may be
+    /// the user's. Two CPUs with one number would write to one ring.
     fn cpu(&self) -> usize {
         machine::cpu()
     }
@@ -30,13 +31,14 @@ unsafe impl Kernel for Port {
         cpus.iter().for_each(|cpu| machine::signal(cpu, 0x4400));
     }
 
-    /// NMI, also in the middle of a switch. What it declares is read: a range that is too large faults in the NMI; a range
-    /// that is too small, or `None`, truncates the stack there.
+    /// NMI, also in the middle of a switch. What it declares is read: a range that is too large faults in the NMI; a
+    /// range that is too small, or `None`, truncates the stack there.
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         Some(machine::stack(machine::cpu())).filter(|stack| stack.contains(&address))
     }
 
-    /// All entry stubs of this kernel leave a marker word. Without it, each return address is looked at, which costs time.
+    /// All entry stubs of this kernel leave a marker word. Without it, each return address is looked at, which costs
+    /// time.
     const MARKED_ENTRIES: bool = true;
 
     /// NMI, once per sample. A wrong `false` gives a sample in an entry stub the wrong callers.
@@ -49,16 +51,16 @@ unsafe impl Kernel for Port {
         Context { id: 1, idle: false }
     }
 
-    /// Sampler CPU, between ticks. Sleeps in `hlt` by a one-shot timer; may return early. A sampler that spins slows the
-    /// other CPUs of a virtual machine by a third; one that comes back late does not reach the rate.
+    /// Sampler CPU, between ticks. Sleeps in `hlt` by a one-shot timer; may return early. A sampler that spins slows
+    /// the other CPUs of a virtual machine by a third; one that comes back late does not reach the rate.
     fn sleep_ns(&self, ns: u64) {
         machine::sleep_ns(ns);
     }
 }
 
-/// CPU 0, once, when memory and a calibrated clock are there. It samples the second CPU; where there is none, it samples
-/// itself. A wrong `tsc_hz` makes rate and times wrong, a wrong `text` truncates every stack; without `anchors` the symbols
-/// of another build go unnoticed.
+/// CPU 0, once, when memory and a calibrated clock are there. It samples the second CPU; where there is none, it
+/// samples itself. A wrong `tsc_hz` makes rate and times wrong, a wrong `text` truncates every stack; without `anchors`
+/// the symbols of another build go unnoticed.
 pub fn init(has_second: bool) {
     static SLOTS: [CpuSlot; machine::MAX_CPUS] = [const { CpuSlot::new() }; machine::MAX_CPUS];
     static mut META: [MaybeUninit<u64>; 1024] = [MaybeUninit::uninit(); 1024];
@@ -76,8 +78,9 @@ pub fn init(has_second: bool) {
     SAMPLES_OTHER.call_once(|| has_second);
 }
 
-/// The CPU that works gets its ring, after it has loaded an IDT with an NMI entry; from then on it is sampled. The ring's
-/// memory is a power of two of words, mapped when this is called: a ring that is mapped lazily faults in the NMI.
+/// The CPU that works gets its ring, after it has loaded an IDT with an NMI entry; from then on it is sampled. The
+/// ring's memory is a power of two of words, mapped when this is called: a ring that is mapped lazily faults in the
+/// NMI.
 pub fn register(cpu: usize) {
     static mut RING: [MaybeUninit<u64>; DEFAULT_RING_WORDS] = [MaybeUninit::uninit(); DEFAULT_RING_WORDS];
     while cpu == 1 && !SAMPLES_OTHER.wait() {

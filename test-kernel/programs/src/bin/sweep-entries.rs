@@ -1,9 +1,9 @@
-//! For `cargo xtask sweep`: goes into the kernel by one kind of entry, with an NMI after one instruction, after two, and so
-//! on, counted from a system call that orders it (`/kernel/sweep`).
+//! For `cargo xtask sweep`: goes into the kernel by one kind of entry, with an NMI after one instruction, after two,
+//! and so on, counted from a system call that orders it (`/kernel/sweep`).
 //!
-//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), how many instructions at least,
-//! and before which number to end; with three more numbers N, M, S a second NMI comes N to M instructions after each S-th first one.
-//! Out: exit code 0 if every result was as it should be.
+//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), how many instructions at
+//! least, and before which number to end; with three more numbers N, M, S a second NMI comes N to M instructions after
+//! each S-th first one. Out: exit code 0 if every result was as it should be.
 
 use std::arch::asm;
 use std::fs::{File, OpenOptions};

@@ -1,6 +1,7 @@
 //! Workload: page faults. Maps memory, touches every page, shares it by fork, writes it again, unmaps it.
 //!
-//! In: the number of rounds. Out: page faults, copies on write, mappings; exit code 0 if every byte was as it should be.
+//! In: the number of rounds. Out: page faults, copies on write, mappings; exit code 0 if every byte was as it should
+//! be.
 
 use std::process::ExitCode;
 use std::ptr;

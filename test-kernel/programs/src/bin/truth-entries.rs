@@ -1,9 +1,10 @@
 //! Workload: a fixed mix of user code, system calls, page faults and interrupts, for `cargo xtask truth`.
 //!
-//! In: the number of rounds. With 0 the mix is counted: each part between two looks at the instruction clock, without the
-//! profiler; a line for each says how many instructions a round spends in it: `truth: e user 2111`. No sample has a part in
-//! these figures. What the user's own instructions take is known: the loops are written out. Otherwise the kernel is asked
-//! to count the places that this program is in, which it does where it publishes them (`/kernel/places`).
+//! In: the number of rounds. With 0 the mix is counted: each part between two looks at the instruction clock, without
+//! the profiler; a line for each says how many instructions a round spends in it: `truth: e user 2111`. No sample has a
+//! part in these figures. What the user's own instructions take is known: the loops are written out. Otherwise the
+//! kernel is asked to count the places that this program is in, which it does where it publishes them
+//! (`/kernel/places`).
 
 use std::arch::asm;
 use std::io::Read;

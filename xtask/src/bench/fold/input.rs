@@ -1,8 +1,8 @@
 //! Inputs for the bench of the fold: symbols and profiles of any size, the same in every run.
 //!
-//! In: a shape. Out: a file under target/, made once. Lines are those of a Redox kernel in size: a context of six bytes,
-//! 5 to 9 addresses of 16 digits. Stacks are drawn evenly, the worst case for caches, or with skew (the n-th stack with a
-//! weight of 1/n), as profiles are.
+//! In: a shape. Out: a file under target/, made once. Lines are those of a Redox kernel in size: a context of six
+//! bytes, 5 to 9 addresses of 16 digits. Stacks are drawn evenly, the worst case for caches, or with skew (the n-th
+//! stack with a weight of 1/n), as profiles are.
 
 use std::fmt::Write as _;
 use std::fs::File;

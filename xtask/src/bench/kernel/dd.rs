@@ -1,8 +1,8 @@
 //! The slowdown of `dd` by sampling, paired: it runs without sampling before and after each run with it.
 //!
-//! In: rounds. Out: for each rate the median, over the rounds, of its time beside the mean of the two without; the same for
-//! Linux's perf in the same QEMU, in turns with ours, since both hang on what the host does just then. 4 CPUs on a thread
-//! each, the same busybox in both, profiled running throughout.
+//! In: rounds. Out: for each rate the median, over the rounds, of its time beside the mean of the two without; the same
+//! for Linux's perf in the same QEMU, in turns with ours, since both hang on what the host does just then. 4 CPUs on a
+//! thread each, the same busybox in both, profiled running throughout.
 
 use anyhow::{Context, Result, bail};
 

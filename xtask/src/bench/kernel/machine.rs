@@ -1,4 +1,5 @@
-//! One run of the test kernel with a scenario. In: kernel, scenario, machine. Out: the serial log and the shared folder.
+//! One run of the test kernel with a scenario. In: kernel, scenario, machine. Out: the serial log and the shared
+//! folder.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::build::Kernel;
 use crate::parts::Parts;
-use crate::qemu::{self, Accel, Machine, Verdict};
+use crate::qemu::{self, Accel, Verdict};
 use crate::run;
 
 /// What a run has left.
@@ -42,7 +43,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, scenario: &str, accel: Accel, cpus: u
     std::fs::create_dir_all(&share)?;
     let serial = folder.join("serial.log");
     let append = format!("scenario={scenario} accel={} {more}", accel.name());
-    let machine = Machine::plain(parts, kernel, &share, &serial, (accel, cpus), append, Duration::from_secs(900))?;
+    let machine = parts.machine(kernel, &share, &serial, (accel, cpus), append, Duration::from_secs(900))?;
     eprintln!("running {scenario} on {cpus} CPUs ({})", accel.name());
     match machine.run(&parts.qemu, || ())? {
         Verdict::Success | Verdict::Failure => {}

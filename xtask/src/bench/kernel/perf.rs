@@ -1,7 +1,7 @@
 //! The peer of the slowdown of `dd`: Debian's Linux and its perf, in the same QEMU, with the same busybox.
 //!
-//! In: Debian's packages `linux-image-amd64` (fetched and unpacked, never installed) and `linux-perf`. Out: the times of `dd`
-//! with and without `perf record -a -g`, as lines of the serial log.
+//! In: Debian's packages `linux-image-amd64` (fetched and unpacked, never installed) and `linux-perf`. Out: the times
+//! of `dd` with and without `perf record -a -g`, as lines of the serial log.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

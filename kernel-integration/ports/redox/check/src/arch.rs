@@ -79,8 +79,8 @@ pub mod interrupt {
     }
 
     pub mod syscall {
-        // A text of its own: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault, keyboard, the one that
-        // all generic interrupts jump to), the generic ones' table, more `nop`.
+        // A text of its own: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault, keyboard, the
+        // one that all generic interrupts jump to), the generic ones' table, more `nop`.
         core::arch::global_asm!(
             ".text",
             ".balign 4096",

@@ -1,8 +1,10 @@
-//! A stand-in for the Redox kernel (663e664): the names, signatures and layouts that the drop-in uses, and nothing else.
+//! A stand-in for the Redox kernel (663e664): the names, signatures and layouts that the drop-in uses, and nothing
+//! else.
 //!
-//! In: `../profiling.rs`, compiled as a module here as it is there. Out: a library for the tests, which play the machine:
-//! CPUs are a number per thread ([`machine`]), the timer sleeps on the host, an NMI is a call. Names and signatures are the
-//! kernel's; what is behind them is ours and does only what a test needs. Runs on the host, never in a kernel.
+//! In: `../profiling.rs`, compiled as a module here as it is there. Out: a library for the tests, which play the
+//! machine: CPUs are a number per thread ([`machine`]), the timer sleeps on the host, an NMI is a call. Names and
+//! signatures are the kernel's; what is behind them is ours and does only what a test needs. Runs on the host, never in
+//! a kernel.
 #![cfg_attr(not(feature = "profiling"), allow(dead_code, unused_macros))]
 
 extern crate alloc;

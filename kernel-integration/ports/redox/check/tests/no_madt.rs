@@ -1,4 +1,5 @@
-//! No MADT (or no feature `multi_core`): `allocate` is never called. The kernel boots, and the log says why nothing is sampled.
+//! No MADT (or no feature `multi_core`): `allocate` is never called. The kernel boots, and the log says why nothing is
+//! sampled.
 
 use redox_check::arch::interrupt::InterruptStack;
 use redox_check::cpu_set::LogicalCpuId;

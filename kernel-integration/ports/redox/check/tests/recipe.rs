@@ -1,7 +1,7 @@
 //! The recipe and the init entries of `profiled`: what they name is there, and Redox's parsers take them.
 //!
-//! In: the files as they are. Out: nothing, or what is wrong. The keys are those that the build system (August 2026) and its
-//! init (July 2026) know; both refuse any other.
+//! In: the files as they are. Out: nothing, or what is wrong. The keys are those that the build system (August 2026)
+//! and its init (July 2026) know; both refuse any other.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Four CPUs, of which the last samples: what comes out of `profiling-0` when the kernel makes its calls as it does.
 //!
-//! In: stacks and user pages that the test lays out. Out: raw words, read by the daemon's own reader of them. One test, as
-//! the drop-in's state is the process's.
+//! In: stacks and user pages that the test lays out. Out: raw words, read by the daemon's own reader of them. One test,
+//! as the drop-in's state is the process's.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -240,8 +240,8 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
         "syscall, user callers"
     );
 
-    // Now by the stubs of a page fault, of the keyboard (which saves nine registers) and of any other interrupt, from kernel
-    // code whose frame lies above.
+    // Now by the stubs of a page fault, of the keyboard (which saves nine registers) and of any other interrupt, from
+    // kernel code whose frame lies above.
     let above = outer + 0x200;
     let stubs: [(unsafe extern "C" fn(), usize); 3] = [
         (redox_check_page_stub, iret_at(outer)),
