@@ -7,6 +7,8 @@
 //! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler
 //! CPU, [`Profiler::on_nmi`] in the NMI entry; [`Profiler::open_control`], [`Profiler::open_stream`] and
 //! [`Profiler::open_meta`] where a process opens its device files, or [`Profiler::export`] where there are none.
+#![doc = "\n---\n"]
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 
 /// What a public function does: with the feature on, and with it off.

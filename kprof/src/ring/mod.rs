@@ -44,7 +44,7 @@ pub(crate) struct Ring {
 #[repr(align(128))]
 struct ProducerLine {
     head: AtomicU64,
-    /// Every position below `limit`, from `head` on, has at least [`producer::LEAST_ROOM`] contiguous free words after it.
+    /// Every position below `limit`, from `head` on, has at least `LEAST_ROOM` contiguous free words after it.
     /// What was free once stays free, so it is computed again only when `head` has reached it.
     limit: AtomicU64,
     /// Base pointer of the current lap: word `p` is at `origin + p`.

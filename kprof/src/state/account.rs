@@ -1,6 +1,6 @@
 //! The counters that must balance, one set per CPU.
 //!
-//! In: one call at the place where a thing happens. Out: [`Account`], a copy that belongs together. Context: each
+//! In: one call at the place where a thing happens. Out: `Account`, a copy that belongs together. Context: each
 //! counter has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. What an NMI
 //! may count inside a handler that counts the same is added by one instruction (`x86_64/add.rs`, or a locked one). No
 //! counter is computed from the others.

@@ -6,7 +6,7 @@
 //!       ...               the frame pointer is right              a function without a frame: [rsp], or not
 //! ```
 //!
-//! In: registers, the words at [rsp], the code around RIP. Out: a caller, or a candidate behind marker 6, or nothing.
+//! In: registers, the words at `[rsp]`, the code around RIP. Out: a caller, or a candidate behind marker 6, or nothing.
 //! Context: NMI, once per sample and border. A word is a caller only if RSP lies in a stack of this CPU, the word is
 //! text, a call ends there, and the instruction at RIP leaves no other reading. A stale word on the stack can pass the
 //! first three, so whatever the instruction does not settle goes along as a candidate, for the host to decide.

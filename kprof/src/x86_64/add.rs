@@ -5,7 +5,7 @@
 //! locked, so it costs what a plain addition does; only one CPU may write to the word, others may read it. A compiler
 //! may make one instruction of a load and a store as well, but nothing obliges it to.
 
-/// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is an [`crate::account::Counter`].
+/// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is an `Counter`.
 ///
 /// The number is a constant, or `= number` for one that is known at run time only.
 macro_rules! add_in_one {
