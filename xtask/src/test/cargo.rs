@@ -13,13 +13,15 @@ use crate::tools::Install;
 /// No cargo run of a test takes longer, whatever happens.
 pub const LIMIT: Duration = Duration::from_secs(1800);
 
-fn cargo(arguments: &[&str]) -> Command {
+/// Cargo, in the repository.
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(run::root());
     command
 }
 
-fn must_succeed(command: &mut Command) -> Result<String> {
+/// Runs it; what it printed.
+pub fn must_succeed(command: &mut Command) -> Result<String> {
     let line = format!("{command:?}");
     let finished = run::caught(command, LIMIT)?;
     match finished.status {

@@ -9,6 +9,7 @@ mod feature_off;
 mod fuzz;
 mod guards;
 mod integration;
+mod packages;
 mod path;
 mod proof;
 mod readers;
@@ -118,17 +119,19 @@ use Runs::{Always, Thorough};
 type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups: what is quick and finds most comes first.
-const GROUPS: [Group; 18] = [
+const GROUPS: [Group; 20] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("documentation", Always, cargo::documentation),
     ("host tests", Always, cargo::host_tests),
     ("ring models", Always, cargo::ring_models),
     ("redox", Always, cargo::redox),
+    ("packages", Always, packages::run),
     ("feature off", Always, feature_off::run),
     ("integration", Always, integration::run),
     ("scenarios", Always, scenario::run),
     ("path", Always, path::run),
+    ("publish", Thorough, packages::publish),
     ("readers", Thorough, readers::run),
     ("fuzz", Thorough, fuzz::run),
     ("proof", Thorough, proof::run),
