@@ -4,7 +4,8 @@
 //! never one stack; their addresses are given out as if all had run where the first boot had its code, so that one set
 //! of symbols serves all. In: the first stack of each era, and how far code has moved. Out: moved addresses.
 
-use crate::stacks::StackId;
+/// Number of a distinct stack within one profile.
+pub type StackId = u32;
 
 /// Code from one address to just before another, and what is to be added to get where the first boot had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@
 use crate::eras::{Eras, Move};
 use kprof::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 
-/// Number of a distinct stack within one profile.
-pub type StackId = u32;
+pub use crate::eras::StackId;
 
 /// How the bytes of a stack are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

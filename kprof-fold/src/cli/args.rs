@@ -8,9 +8,10 @@ mod diff;
 mod input;
 mod verbs;
 
+pub use super::values::ImageFile;
 pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
-pub use input::{ImageFile, Input, Limits};
+pub use input::{Input, Limits};
 pub use verbs::{Annotate, Export, Flamegraph, Folded, Heatmap, Info, Report, Script, Top, Viewer};
 
 use clap::{Parser, Subcommand, ValueEnum};

@@ -4,6 +4,7 @@
 //! one.
 
 use super::args::{Choice, Input};
+use super::compat::Output;
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
 use crate::error::Error;
@@ -25,7 +26,7 @@ const LARGE_BYTES: u64 = 64;
 /// `doctor`.
 pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     let forced = Input { force: true, quiet: true, ..input.clone() };
-    let opened = load::open(&forced, choice, load::Letters::Refused, |select| Tally::new(select.clone(), By::None));
+    let opened = load::open(&forced, choice, Output::Other, |select| Tally::new(select.clone(), By::None));
     let (found, limited) = match opened {
         Ok(opened) => {
             let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();

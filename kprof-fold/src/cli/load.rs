@@ -5,12 +5,12 @@
 
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
+use super::compat::{Output, Rest, ScriptStyle};
 use super::images;
 use super::places;
 use super::progress::Progress;
 use super::talk::Talk;
 use super::users;
-use super::values::{self, Rest};
 use crate::account::Account;
 use crate::error::Error;
 use crate::fold::{Folded, Folder};
@@ -84,17 +84,8 @@ pub struct Opened<C> {
     pub tsc_hz: Option<f64>,
     /// What speaks against the symbols, where the profile does not say which they are.
     pub doubt: Option<String>,
-    /// The reference's letters, if they were given.
-    pub letters: String,
-}
-
-/// Whether the letters `o`, `x`, `i` of redox-kprofiling are understood by the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Letters {
-    /// They are.
-    Taken,
-    /// They are not, so that they are refused.
-    Refused,
+    /// What the arguments of redox-kprofiling ask of `script`.
+    pub style: ScriptStyle,
 }
 
 /// Reads a profile and its symbols, and says on standard error what is to be said.
@@ -104,20 +95,11 @@ pub enum Letters {
 pub fn open<C: Consumer>(
     input: &Input,
     choice: &Choice,
-    letters: Letters,
+    output: Output,
     consumer: impl FnOnce(&Select) -> C,
 ) -> Result<Opened<C>, Error> {
     let talk = Talk { quiet: input.quiet };
-    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
-    if letters == Letters::Refused && rest.letters.contains(['o', 'x', 'i']) {
-        return Err(Error::Usage(format!(
-            "the letters o, x and i change what `perf script` prints, which is not what is made here. Type \
-             `kprof-fold script {} {} {}`; inferno-collapse-perf folds its output",
-            input.file,
-            input.syms,
-            input.rest.join(" ")
-        )));
-    }
+    let rest = Rest::for_output(input, output)?;
     if input.file == "-" && input.syms == "-" {
         return Err(Error::Usage(
             "FILE and SYMS cannot both be standard input; give a file for one of them".to_owned(),
@@ -163,7 +145,7 @@ pub fn open<C: Consumer>(
         account,
         problems,
         tsc_hz: rest.tsc_hz.or(told),
-        letters: rest.letters,
+        style: rest.style,
     })
 }
 
@@ -172,7 +154,7 @@ pub fn open<C: Consumer>(
 /// # Errors
 /// Unusable input or arguments.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
-    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     // What a user address means depends on the context then.
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {
@@ -181,7 +163,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         (true, _) => By::Context,
         (false, by) => by,
     };
-    let opened = open(input, choice, Letters::Refused, |select| Tally::new(select.clone(), groups))?;
+    let opened = open(input, choice, Output::Other, |select| Tally::new(select.clone(), groups))?;
     let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
@@ -239,7 +221,7 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
         cpus: choice.cpu.clone(),
         contexts: choice.context.clone(),
         between: None,
-        user: choice.user || rest.letters.contains('U'),
+        user: choice.user || rest.user,
         irq_off: choice.irq_off.then_some(true).or(choice.irq_on.then_some(false)),
         hide_idle: choice.idle == Shown::Hide,
         under: choice.under.clone(),

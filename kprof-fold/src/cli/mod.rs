@@ -6,6 +6,7 @@
 pub mod args;
 pub mod between;
 pub mod compare;
+pub mod compat;
 pub mod doctor;
 pub mod images;
 pub mod load;

@@ -3,7 +3,8 @@
 //! In: arguments. Out: their output. These keep every sample in memory (24 bytes each), unlike those that fold.
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
-use super::load::{self, Letters, Opened};
+use super::compat::{Output, Rest};
+use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
 use super::{users, values};
 use crate::account::Account;
@@ -23,15 +24,15 @@ use std::collections::BTreeMap;
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
-    let mut opened = load::open(&args.input, &args.choice, Letters::Taken, |select| Timeline::new(select.clone()))?;
+    let mut opened = load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
-    let has = |letter: char| opened.letters.contains(letter);
+    let asked = opened.style;
     let style = perf::Style {
         tsc_hz: clock(&opened, &args.input)?,
         user: opened.select.user,
-        offsets: args.offsets || has('o'),
-        expand_offsets: args.expand_offsets || has('x'),
-        stop_at_unknown: args.stop_at_unknown || has('i'),
+        offsets: args.offsets || asked.offsets,
+        expand_offsets: args.expand_offsets || asked.expand_offsets,
+        stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
     };
     with_output(&args.input, |out| {
         let done = perf::write(&opened.consumer, &opened.stacks, &opened.symbols, style, out);
@@ -74,7 +75,7 @@ fn places(timeline: &Timeline, stacks: &Stacks) -> Vec<Vec<(u64, u64)>> {
 pub fn export(args: &Export) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    let mut opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
+    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
@@ -122,7 +123,7 @@ fn about_pprof<'a>(
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
+    let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     if !opened.symbols.has_lines() {
         return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
     }
@@ -143,7 +144,7 @@ pub fn annotate(args: &Annotate) -> Result<u8, Error> {
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    let opened = load::open(&args.input, &args.choice, Letters::Refused, |select| Timeline::new(select.clone()))?;
+    let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     let title = format!("{}{}", visible(&args.input.file), report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);
     with_output(&args.input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
@@ -166,7 +167,7 @@ fn refuse_folding(choice: &Choice) -> Result<(), Error> {
 
 /// Here a stack is the same whatever its context is.
 fn refuse_users(input: &Input) -> Result<(), Error> {
-    let rest = values::rest(&input.rest).map_err(Error::Usage)?;
+    let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if users::are_given(input, &rest) {
         let todo = "they work with folded, flamegraph, report, top and script";
         return Err(Error::Usage(format!("user symbols by context are not looked at here; {todo}")));

@@ -1,19 +1,18 @@
-//! `--user-syms CONTEXT=FILE`, and redox-kprofiling's fifth argument, a file with such lines. Stage: command line.
+//! `--user-syms CONTEXT=FILE`, once or more. Stage: command line.
 //!
 //! In: contexts and symbol files. Out: their programs within the symbols, told apart by context.
 
 use super::args::{ImageFile, Input};
-use super::values::{self, Rest};
+use super::compat::Rest;
 use crate::error::Error;
 use crate::problems::Problems;
 use crate::symbols::Symbols;
 use crate::symbols::image::Placed;
 use crate::symbols::users::MOST;
-use std::io::Read;
 
 /// Whether any are given.
 pub fn are_given(input: &Input, rest: &Rest) -> bool {
-    !input.user_syms.is_empty() || rest.user_list.is_some()
+    !input.user_syms.is_empty() || rest.has_user_list()
 }
 
 /// Opens all of them.
@@ -22,9 +21,7 @@ pub fn are_given(input: &Input, rest: &Rest) -> bool {
 /// The list or a symbol file cannot be read, or there are too many.
 pub fn open(input: &Input, rest: &Rest, symbols: &mut Symbols, problems: &mut Problems) -> Result<(), Error> {
     let mut given = input.user_syms.clone();
-    if let Some(list) = &rest.user_list {
-        given.extend(listed(list)?);
-    }
+    given.extend(rest.user_symbols()?);
     for ImageFile { name, file } in given {
         let mut own = Symbols::open(&file, problems)?;
         let text = symbols.users.add(&name);
@@ -34,15 +31,4 @@ pub fn open(input: &Input, rest: &Rest, symbols: &mut Symbols, problems: &mut Pr
         symbols.add_image(placed).map_err(|_| Error::Usage(format!("two files with the user symbols of {name}")))?;
     }
     Ok(())
-}
-
-fn listed(list: &str) -> Result<Vec<ImageFile>, Error> {
-    let mut text = String::new();
-    crate::read::open(list)?.read_to_string(&mut text).map_err(|error| Error::io(list, "read", error))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
-    let one = |(number, line): (usize, &str)| {
-        let bad = |why| Error::unusable(list, format!("line {}: {why}", number + 1));
-        values::image(line).map_err(bad)
-    };
-    lines.map(one).collect()
 }

@@ -1,8 +1,15 @@
-//! Values of options: parts of a whole, clocks, the reference's letters. Stage: command line.
+//! Values of options: parts of a whole, clocks, images. Stage: command line.
 //!
 //! In: text from the command line. Out: numbers, or a message that says what is accepted.
 
-use super::args::ImageFile;
+/// Symbols of an image beside the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFile {
+    /// Its name in the profile.
+    pub name: String,
+    /// Its ELF file, or what nm prints of it.
+    pub file: String,
+}
 
 /// A part of a whole: `1%` or `0.01`, as a number from 0 to 1.
 ///
@@ -44,37 +51,6 @@ pub fn image(text: &str) -> Result<ImageFile, String> {
     }
 }
 
-/// What stands behind FILE and SYMS.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rest {
-    /// The clock, TSC ticks in a second.
-    pub tsc_hz: Option<f64>,
-    /// The letters of redox-kprofiling, if they were given.
-    pub letters: String,
-    /// Its fifth argument: a file with lines `CONTEXT=SYMBOL-FILE`.
-    pub user_list: Option<String>,
-}
-
-/// Reads `[GHZ]`, or `LETTERS GHZ [USER-LIST]` as redox-kprofiling has them.
-///
-/// # Errors
-/// A message that says what to type.
-pub fn rest(arguments: &[String]) -> Result<Rest, String> {
-    match arguments {
-        [] => Ok(Rest::default()),
-        [one] => Ok(Rest { tsc_hz: Some(ghz(one)?), ..Rest::default() }),
-        [letters, clock, rest @ ..] => {
-            if let Some(odd) = letters.chars().find(|letter| !"oxiuU_-".contains(*letter)) {
-                return Err(format!(
-                    "`{letters}`: the third of redox-kprofiling's arguments has the letters o x i u U (or _ for none), not \
-                     `{odd}`; type `kprof-fold FILE SYMS 2.2`"
-                ));
-            }
-            Ok(Rest { tsc_hz: Some(ghz(clock)?), letters: letters.clone(), user_list: rest.first().cloned() })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,15 +74,5 @@ mod tests {
         for bad in ["a", "a=", "=b", ""] {
             assert!(image(bad).unwrap_err().contains("NAME=FILE"), "{bad}");
         }
-    }
-
-    #[test]
-    fn the_four_old_arguments_are_understood() {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(rest(&[]), Ok(Rest::default()));
-        assert_eq!(rest(&words("2.2")).unwrap().tsc_hz, Some(2.2e9));
-        let old = rest(&words("oxU 2.2 list")).unwrap();
-        assert_eq!((old.letters.as_str(), old.user_list.as_deref()), ("oxU", Some("list")));
-        assert!(rest(&words("q 2.2")).unwrap_err().contains("kprof-fold FILE SYMS 2.2"));
     }
 }

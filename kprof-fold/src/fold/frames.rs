@@ -11,8 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Number of a frame's name.
 pub type FrameId = u32;
 
-/// The frame for what no symbol covers.
-pub const UNKNOWN: &str = "[unknown]";
+pub use crate::symbols::UNKNOWN;
 
 /// Addresses that only one stack has, or few, as a rule.
 const ADDRESSES_PER_STACK: usize = 1;

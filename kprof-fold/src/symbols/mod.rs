@@ -26,6 +26,8 @@ use table::Table;
 
 /// What stands behind the name of an inlined frame.
 pub const INLINED: &str = " (inlined)";
+/// The frame for what no symbol covers.
+pub const UNKNOWN: &str = "[unknown]";
 
 /// From the start of a function up to here its frame pointer is not set: `push rbp` (1 byte), `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
@@ -201,7 +203,7 @@ impl Symbols {
     pub fn frames_at(&self, address: u64, mut frame: impl FnMut(&str)) {
         let function = match self.find(address) {
             Some(number) => self.function(number),
-            None => return frame(crate::fold::frames::UNKNOWN),
+            None => return frame(UNKNOWN),
         };
         for Inlined { name, location } in self.inlined(address) {
             let mark = if name.is_some() { INLINED } else { "" };

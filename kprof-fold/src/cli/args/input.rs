@@ -1,16 +1,8 @@
 //! Arguments that say what to read, and what is no success. Stage: command line.
 
+use crate::cli::values::ImageFile;
 use crate::read::form::Form;
 use clap::Args;
-
-/// Symbols of an image beside the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageFile {
-    /// Its name in the profile.
-    pub name: String,
-    /// Its ELF file, or what nm prints of it.
-    pub file: String,
-}
 
 /// What makes an exit code although there is output.
 #[derive(Args, Clone, Copy, Debug, Default)]
