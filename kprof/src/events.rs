@@ -1,102 +1,15 @@
-//! Context switches, page faults and interrupts: how many on each CPU, and in which context.
+//! Context switches, page faults and interrupts, on their way into the meta stream.
 //!
-//! In: one call for each event. Out: totals of a CPU since boot, for ctl; while sampling runs also counts by context,
-//! which the sampler writes into the meta stream once a second and `stop` at the end. Context: ordinary code and
-//! interrupts, never NMI. Bounded: a CPU tells [`CONTEXTS`] contexts apart until the next time they are written; the
-//! others share one count.
+//! In: one call for each event. Out: while sampling runs, counts by context, which the sampler writes into the meta
+//! stream once a second and `stop` at the end; totals of a CPU for ctl are in its slot. Runs in: ordinary code and
+//! interrupts, never an NMI.
 
-use crate::format::record::{EVENT_NAMES, Kind, OTHER_CONTEXTS};
+use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
 use crate::state::Shared;
 use crate::state::settings::State;
-use crate::sync::{AtomicU64, Ordering};
 use crate::x86_64::interrupts;
 use core::fmt::Write;
-use core::sync::atomic::AtomicBool;
-
-/// Contexts that a CPU tells apart.
-const CONTEXTS: usize = 31;
-
-/// One CPU's counts.
-pub(crate) struct Events {
-    totals: [AtomicU64; EVENT_NAMES.len()],
-    /// The last one is for all contexts that found no place.
-    contexts: [Counts; CONTEXTS + 1],
-    /// Counts are being taken: no place is given to another context.
-    taking: AtomicBool,
-}
-
-/// The counts of one context on one CPU.
-struct Counts {
-    /// Set by the CPU itself only, interrupts off, while nothing is counted here.
-    context: AtomicU64,
-    events: [AtomicU64; EVENT_NAMES.len()],
-}
-
-impl Events {
-    pub(crate) const fn new() -> Self {
-        Self {
-            totals: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
-            contexts: [const {
-                Counts {
-                    context: AtomicU64::new(OTHER_CONTEXTS),
-                    events: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
-                }
-            }; CONTEXTS + 1],
-            taking: AtomicBool::new(false),
-        }
-    }
-
-    /// Everything since boot, by name.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        EVENT_NAMES.into_iter().zip(&self.totals).map(|(name, total)| (name, total.load(Ordering::Relaxed)))
-    }
-
-    /// Counts one. This CPU, interrupts off.
-    fn add(&self, event: Event, context: Option<u64>) {
-        self.totals[event as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(counts) = context.and_then(|context| self.place(context)) {
-            // Release: who takes it sees whose place this is.
-            counts.events[event as usize].fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// Where a context is counted: its own place, else one where nothing is counted now, else that of all others.
-    fn place(&self, context: u64) -> Option<&Counts> {
-        let (others, places) = self.contexts.split_last()?;
-        let is_its_own = |place: &&Counts| place.context.load(Ordering::Relaxed) == context;
-        places.iter().find(is_its_own).or_else(|| {
-            let is_free = |place: &&Counts| place.is_zero() && !self.taking.load(Ordering::SeqCst);
-            let free = places.iter().find(is_free);
-            free.inspect(|place| place.context.store(context, Ordering::Relaxed)).or(Some(others))
-        })
-    }
-
-    /// Takes all counts by context: context and counts go to `write`; what it could not write is kept. One taker at a
-    /// time.
-    fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
-        self.taking.swap(true, Ordering::SeqCst);
-        for place in self.contexts.iter().filter(|place| !place.is_zero()) {
-            let context = place.context.load(Ordering::Acquire);
-            let counts = place.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
-            // The CPU may have been giving the place away when `taking` was set, once. It was empty then, so what was
-            // taken belongs to its new owner, and is taken the next time.
-            let is_still_its_own = place.context.load(Ordering::Acquire) == context;
-            if !is_still_its_own || !write(context, counts) {
-                for (count, taken) in place.events.iter().zip(counts) {
-                    count.fetch_add(taken, Ordering::Release);
-                }
-            }
-        }
-        self.taking.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Counts {
-    fn is_zero(&self) -> bool {
-        self.events.iter().all(|count| count.load(Ordering::Acquire) == 0)
-    }
-}
 
 impl Shared {
     /// Counts an event on `cpu`, which runs this, in the context that `context` names.
@@ -130,78 +43,5 @@ impl Shared {
     pub(crate) fn forget_events(&self) {
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         self.slots().iter().for_each(|slot| slot.events.take(|_, _| true));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn taken(events: &Events) -> Vec<(u64, [u64; 3])> {
-        let mut all = Vec::new();
-        events.take(|context, counts| {
-            all.push((context, counts));
-            true
-        });
-        all
-    }
-
-    #[test]
-    fn each_context_has_its_counts_and_they_are_taken_once() {
-        let events = Events::new();
-        for (event, context) in [(Event::ContextSwitch, 7), (Event::PageFault, 9), (Event::PageFault, 7)] {
-            events.add(event, Some(context));
-        }
-        events.add(Event::Interrupt, None);
-        assert_eq!(taken(&events), [(7, [1, 1, 0]), (9, [0, 1, 0])]);
-        assert_eq!(taken(&events), []);
-        let totals: Vec<u64> = events.totals().map(|(_, total)| total).collect();
-        assert_eq!(totals, [1, 2, 1], "totals also count what no context is known for, and are never taken");
-    }
-
-    #[test]
-    fn contexts_without_a_place_share_one_and_places_are_used_again() {
-        let events = Events::new();
-        (0..100).for_each(|context| events.add(Event::Interrupt, Some(context)));
-        let first = taken(&events);
-        assert_eq!(first.len(), CONTEXTS + 1);
-        assert_eq!(first[CONTEXTS], (OTHER_CONTEXTS, [0, 0, 100 - CONTEXTS as u64]));
-        (100..110).for_each(|context| events.add(Event::Interrupt, Some(context)));
-        assert_eq!(taken(&events), (100..110).map(|context| (context, [0, 0, 1])).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_cannot_be_written_is_kept() {
-        let events = Events::new();
-        events.add(Event::PageFault, Some(7));
-        events.take(|_, _| false);
-        events.add(Event::PageFault, Some(7));
-        assert_eq!(taken(&events), [(7, [0, 2, 0])]);
-    }
-
-    #[test]
-    fn nothing_is_lost_or_given_to_another_context_while_it_is_taken() {
-        const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
-        let (events, done) = (Events::new(), AtomicU64::new(0));
-        let mut all = std::collections::HashMap::<u64, u64>::new();
-        std::thread::scope(|scope| {
-            // Contexts that never come again, each with as many events as its number says.
-            scope.spawn(|| {
-                for context in 0..ROUNDS {
-                    (0..context % 3 + 1).for_each(|_| events.add(Event::Interrupt, Some(context)));
-                }
-                done.store(1, Ordering::Release);
-            });
-            loop {
-                let last = done.load(Ordering::Acquire) == 1;
-                taken(&events).into_iter().for_each(|(context, counts)| *all.entry(context).or_default() += counts[2]);
-                if last {
-                    break;
-                }
-            }
-        });
-        assert_eq!(all.values().sum::<u64>(), (0..ROUNDS).map(|context| context % 3 + 1).sum::<u64>());
-        let wrong = all.iter().find(|(context, count)| **context != OTHER_CONTEXTS && **count > *context % 3 + 1);
-        assert_eq!(wrong, None);
     }
 }

@@ -1,8 +1,8 @@
 //! The arguments of redox-kprofiling 0.2, which this program takes in the place of its own: `FILE SYMS LETTERS GHZ
 //! [USER-LIST]`. Everything that knows of them is here. Stage: command line.
 //!
-//! In: what follows FILE and SYMS. Out: the clock, and what the letters and the list ask for, in this program's own terms; or
-//! a message that says what to type. `u` (tasks without symbols too) asks for what is always done.
+//! In: what follows FILE and SYMS. Out: the clock, and what the letters and the list ask for, in this program's own
+//! terms; or a message that says what to type. `u` (tasks without symbols too) asks for what is always done.
 
 use super::args::{ImageFile, Input};
 use super::values;

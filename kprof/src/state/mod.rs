@@ -5,6 +5,7 @@
 
 pub(crate) mod account;
 pub(crate) mod choices;
+pub(crate) mod event_counts;
 pub(crate) mod lease;
 pub(crate) mod meta;
 pub(crate) mod owner;

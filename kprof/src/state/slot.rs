@@ -4,10 +4,10 @@
 //! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
 
 use super::account::{Counter, HandlerCounters};
+use super::event_counts::Events;
 use super::progress::Progress;
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
-use crate::events::Events;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
 use crate::sync::{AtomicU64, Ordering};
