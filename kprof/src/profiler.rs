@@ -144,7 +144,10 @@ impl<K: Kernel> Profiler<K> {
     /// NMI.
     #[inline]
     pub fn count(&self, event: Event) {
-        feature!(self.instance.shared.count(event, || self.instance.kernel.cpu(), || self.instance.kernel.context().id); else ());
+        feature!({
+            let kernel = &self.instance.kernel;
+            self.instance.shared.count(event, || kernel.cpu(), || kernel.context().id);
+        }; else ());
     }
 
     /// Names a context, at its birth or when its name changes. Runs in: ordinary code.
