@@ -76,8 +76,8 @@ impl Ctl {
     /// Takes a newer text apart, over the older one: the keys are nearly always the same, so nothing is allocated.
     ///
     /// # Errors
-    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. What came
-    /// before it is new, the rest old.
+    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. What
+    /// came before it is new, the rest old.
     pub fn update(&mut self, text: &str) -> Result<(), String> {
         let mut facts = Slots::new(&mut self.facts);
         let mut rest = text;

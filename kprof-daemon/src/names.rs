@@ -72,8 +72,8 @@ impl Names {
         known.names.push((tsc, name));
     }
 
-    /// The name of task `id` at `tsc`: the last one given by then, else the first one given. Where there is none, the
-    /// one that `make` gives, and that from now on, or `id<hex>`.
+    /// The name of task `id` at `tsc`: the last one given by then, else the first one given. Where there is none,
+    /// the one that `make` gives, and that from now on, or `id<hex>`.
     #[inline]
     pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> Name<'_> {
         if !self.known.contains_key(&id) {

@@ -1,7 +1,7 @@
 //! The account: does everything that was sent arrive? Stage: after fold.
 //!
-//! In: the counters of the newest `# account` line of each CPU (else those of its newest batch), and the samples that the
-//! file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
+//! In: the counters of the newest `# account` line of each CPU (else those of its newest batch), and the samples that
+//! the file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
 //!
 //! ```text
 //! sent     = taken + coalesced + pending
@@ -10,8 +10,8 @@
 //! delivered = samples in the file
 //! ```
 //!
-//! A file that begins in the midst of a boot (a second recording, a rotated file) lacks what was delivered before. Then its
-//! positions must go from its first batch to the last without a hole.
+//! A file that begins in the midst of a boot (a second recording, a rotated file) lacks what was delivered before. Then
+//! its positions must go from its first batch to the last without a hole.
 
 use crate::profile::{self, Counters, Profile};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Fold: from counted stacks of addresses to counted stacks of names. The third stage of the host end.
 //!
-//! In: counts per distinct stack, and symbols. Out: [`Folded`]: each stack of names once, outermost first, sorted by the
-//! bytes of its folded line. Which frames a stack has, and which address each is looked up by, is decided in
+//! In: counts per distinct stack, and symbols. Out: [`Folded`]: each stack of names once, outermost first, sorted by
+//! the bytes of its folded line. Which frames a stack has, and which address each is looked up by, is decided in
 //! [`walk`](mod@walk); names are looked up once per address.
 
 pub mod frames;

@@ -1,8 +1,8 @@
 //! kprof-fold: from a profile file to an answer. The host end of the path.
 //!
 //! Contents, in the order of the path: bytes come in through [`read`], addresses get names in [`symbols`], stacks are
-//! chosen and folded in [`select`] and [`fold`], the account is checked in [`account`], and [`output`] writes the answer.
-//! Nothing here runs in a kernel; nothing here is `unsafe`; every error has a place.
+//! chosen and folded in [`select`] and [`fold`], the account is checked in [`account`], and [`output`] writes the
+//! answer. Nothing here runs in a kernel; nothing here is `unsafe`; every error has a place.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]

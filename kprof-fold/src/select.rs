@@ -1,7 +1,7 @@
 //! Select: which samples count. Stage: fold, before anything is added up.
 //!
-//! In: one sample, or one stack with its names. Out: yes or no. What depends on the sample alone (CPU, task, time) is
-//! decided while reading; what depends on the stack is decided once per distinct stack.
+//! In: one sample, or one stack with its names. Out: yes or no. What depends on the sample alone (CPU, task, time)
+//! is decided while reading; what depends on the stack is decided once per distinct stack.
 
 use crate::read::escape::unescape;
 use crate::read::ingest::Sample;

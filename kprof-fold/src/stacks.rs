@@ -110,7 +110,8 @@ pub struct Stacks {
     /// Place of each stack in units.
     places: Vec<u32>,
     bytes: Vec<u8>,
-    /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for [`Encoding::Words`].
+    /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for
+    /// [`Encoding::Words`].
     starts: Vec<usize>,
     parsed: Vec<u64>,
     relocations: Relocations,
@@ -279,7 +280,8 @@ impl Stacks {
         self.record(self.places[id as usize]).1
     }
 
-    /// Writes the addresses and markers of a stack to `words`, innermost first; addresses as the first boot had its code.
+    /// Writes the addresses and markers of a stack to `words`, innermost first; addresses as the first boot had its
+    /// code.
     #[inline]
     pub fn words(&self, id: StackId, words: &mut Vec<u64>) {
         words.clear();

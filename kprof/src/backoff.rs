@@ -1,7 +1,8 @@
 //! Slower when sampling costs too much, and back again when it does not.
 //!
 //! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how often the rate is to be
-//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Runs in: sampler CPU.
+//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Runs in: sampler
+//! CPU.
 
 /// Own cost above which the rate is halved: 5 % of the time in which the CPUs are not halted.
 const MAX_SELF_PERCENT: u64 = 5;

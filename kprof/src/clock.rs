@@ -1,7 +1,7 @@
 //! Time: what the TSC and the timer count, found out against a reference around a sleep.
 //!
-//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Runs in: boot CPU. The sleep must be
-//! one that halts and is woken by the timer, not a loop that polls: only then the result is right under instruction
+//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Runs in: boot CPU. The sleep must
+//! be one that halts and is woken by the timer, not a loop that polls: only then the result is right under instruction
 //! counting too.
 //!
 //! How a kernel calibrates: start the timer with a count of its own choice, note TSC and reference, `hlt` until its

@@ -18,12 +18,12 @@ use core::ops::Range;
 ///   and
 ///   the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
 /// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so
-///   until
-///   the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it meanwhile.
-///   (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds `address`.)
+///   until the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it
+///   meanwhile. (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds
+///   `address`.)
 /// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
-///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when no
-///   CPU can still be in an NMI, or a look of [`crate::Trigger::Published`], that began before the answer became no.
+///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when
+///   no CPU can still be in an NMI, or a look of [`crate::Trigger::Published`], that began before the answer became no.
 /// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
 ///   page
 ///   that the range touches is ordinary memory, mapped and readable for ever.
@@ -31,8 +31,8 @@ use core::ops::Range;
 ///   tables
 ///   map for user code.
 /// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
-///   range
-///   that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another use, since.
+///   range that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another
+///   use, since.
 /// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
 ///   NMI
 ///   lets the next NMI in, on the same stack.

@@ -158,7 +158,10 @@ impl<K: Kernel> Profiler<K> {
     /// NMI.
     #[inline]
     pub fn count(&self, event: Event) {
-        feature!(self.instance.shared.count(event, || self.instance.kernel.cpu(), || self.instance.kernel.task().id); else ());
+        feature!({
+            let kernel = &self.instance.kernel;
+            self.instance.shared.count(event, || kernel.cpu(), || kernel.task().id);
+        }; else ());
     }
 
     /// Names a task, at its birth or when its name changes. Runs in: ordinary code.

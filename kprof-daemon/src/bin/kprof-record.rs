@@ -1,7 +1,7 @@
 //! The binary `kprof-record`: samples while a command runs, and ends as the command ended.
 //!
-//! In: options and a command. Out: the sample file, the account on standard error, the command's exit code. Runs in: user
-//! process.
+//! In: options and a command. Out: the sample file, the account on standard error, the command's exit code. Context:
+//! user process.
 
 use kprof_daemon::error::Error;
 use kprof_daemon::record::options::{self, Record, Wanted};

@@ -1,7 +1,7 @@
 //! What a session does with its files: begins them, goes on, rotates, reopens, and feeds the live stream.
 //!
-//! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only left when everything in it is
-//! acknowledged; the next one begins with the header and the names known so far.
+//! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only left when everything in
+//! it is acknowledged; the next one begins with the header and the names known so far.
 
 use super::Session;
 use crate::error::Error;

@@ -164,7 +164,8 @@ impl Intake {
         source.read(system, stream, &mut self.buffer[start..end])
     }
 
-    /// Reads the meta stream as far as it went when the state was read: the names of all tasks in this round's samples.
+    /// Reads the meta stream as far as it went when the state was read: the names of all tasks in this round's
+    /// samples.
     fn read_meta<S: System>(
         &mut self,
         system: &mut S,

@@ -9,7 +9,8 @@
 //!
 //! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got.
 //! Runs in: user process. Positions in one stream have no holes, so every word is either a record or counted as
-//! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not complete yet is left for the next read.
+//! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not
+//! complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
@@ -21,8 +22,8 @@ pub struct Framed<'a> {
     at: usize,
     position: Option<u64>,
     item_from: u64,
-    /// Every word that looks like the first one of a record is where a record begins when one goes from length to length:
-    /// no length can reach over another record.
+    /// Every word that looks like the first one of a record is where a record begins when one goes from length to
+    /// length: no length can reach over another record.
     is_clean: bool,
 }
 

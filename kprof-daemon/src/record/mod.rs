@@ -1,7 +1,7 @@
 //! `kprof-record`: sampling around one command.
 //!
-//! In: options and a command. Out: its profile, the account, and the command's own exit code. Runs in: user process. The
-//! command runs as a child; this process only drains. Without a command it goes on until a signal.
+//! In: options and a command. Out: its profile, the account, and the command's own exit code. Runs in: user process.
+//! The command runs as a child; this process only drains. Without a command it goes on until a signal.
 
 pub mod account;
 pub mod options;

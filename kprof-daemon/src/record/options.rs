@@ -1,7 +1,7 @@
 //! The command line of `kprof-record`.
 //!
-//! In: arguments. Out: what to sample and what to run. Runs in: user process. Everything behind the first word that is no
-//! option, or behind `--`, is the command.
+//! In: arguments. Out: what to sample and what to run. Runs in: user process. Everything behind the first word that is
+//! no option, or behind `--`, is the command.
 
 use crate::drain_loop::Options;
 use crate::error::Error;

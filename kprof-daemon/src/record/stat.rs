@@ -1,7 +1,7 @@
 //! `kprof-record stat`: counts instead of stacks.
 //!
-//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Runs in: user
-//! process. Shares are shares of ticks: what a tick became is what its CPU was doing.
+//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Context:
+//! user process. Shares are shares of ticks: what a tick became is what its CPU was doing.
 
 use super::account::Difference;
 use crate::by_task::ByTask;

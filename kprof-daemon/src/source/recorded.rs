@@ -1,7 +1,8 @@
 //! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, and `contexts.txt` beside them.
 //!
-//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Runs in: user
-//! process, on any machine. Nothing is given up here, so acknowledging does nothing; the source ends where the files do.
+//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Context:
+//! user process, on any machine. Nothing is given up here, so acknowledging does nothing; the source ends where the
+//! files do.
 
 use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
@@ -67,7 +68,8 @@ impl<S: System> Recorded<S> {
         Ok(this)
     }
 
-    /// Makes an id from the beginnings of the files, so that the same recording is recognised, and gives the first word.
+    /// Makes an id from the beginnings of the files, so that the same recording is recognised, and gives the first
+    /// word.
     fn identify(&mut self, system: &mut S) -> Result<Option<u64>, Error> {
         let mut crc = Crc32::default();
         let mut first_word = None;

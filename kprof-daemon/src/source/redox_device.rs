@@ -2,9 +2,8 @@
 //!
 //! In: the folder (`/scheme/debug`). Out: raw words of every CPU that has a stream. Runs in: user process, root. This
 //! kernel's ctl file takes one byte, `1` or `0`, and cannot be read; there are no positions, no acknowledgements and no
-//! counters, so what a killed reader had in its hands is lost. Names of tasks are asked for one by one, by a call on an
-//! open stream; a task that has none is `id<hex>`.
-//! (Redox kernel, `src/scheme/debug.rs` and `src/profiling.rs`.)
+//! counters, so what a killed reader had in its hands is lost. Names of tasks are asked for one by one, by a call on
+//! an open stream; a task that has none is `id<hex>`. (Redox kernel, `src/scheme/debug.rs` and `src/profiling.rs`.)
 
 use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;

@@ -56,8 +56,8 @@ pub trait System {
     fn sleep(&mut self, time: Duration) -> io::Result<()>;
     /// Time since some fixed moment; never goes back.
     fn now(&mut self) -> Duration;
-    /// The name that a Redox kernel has for a task, asked for on a stream (its `call` on the open file). `None` on other
-    /// systems, and where it has none.
+    /// The name that a Redox kernel has for a task, asked for on a stream (its `call` on the open file). `None` on
+    /// other systems, and where it has none.
     fn redox_task_name(&mut self, _stream: &mut Self::File, _context: u64) -> Option<Vec<u8>> {
         None
     }

@@ -1,7 +1,7 @@
 //! The `#` lines of the text form.
 //!
-//! In: typed facts. Out: bytes of whole lines, appended. Runs in: user process, a few times in a round. No `#` line has a hex number as its second word, so
-//! that Redox's old tool takes none for a sample.
+//! In: typed facts. Out: bytes of whole lines, appended. Runs in: user process, a few times in a round. No `#` line has
+//! a hex number as its second word, so that Redox's old tool takes none for a sample.
 
 use crate::ctl::{Counters, Ctl, HEADER_KEYS};
 use crate::read::{Meta, Skipped};

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! In: bytes that are on the disk already. Out: whole lines or chunks, as far as the device takes them. Runs in: user
-//! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is counted.
+//! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is
+//! counted.
 
 use crate::system::{Open, System};
 use kprof::format::chunk::{Chunk, MAGIC};

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! In: samples. Out: bytes of whole lines, appended. Runs in: user process, the hot path of the daemon: numbers are
-//! formatted by hand, and the outer callers, which seldom change from one sample of a CPU to the next, are copied as text
-//! from the line before. Nothing is allocated but buffers that stay.
+//! formatted by hand, and the outer callers, which seldom change from one sample of a CPU to the next, are copied as
+//! text from the line before. Nothing is allocated but buffers that stay.
 
 use crate::read::{Sample, Stack};
 use kprof::format::marker::Marker;

@@ -3,19 +3,19 @@
 //! In: the samples of each CPU in order, as time and place (the innermost address). Out: a verdict.
 //!
 //! Method: the same data is thinned in several ways that must agree. Ticks are numbered by time, so that ticks left out
-//! (idle, user) keep their number; for each k from 2 to 8 the samples are split by their number modulo k, and the share of
-//! each common place in each of the k parts compared with its share in all, once by exact address and once by 256 bytes
-//! of code. A sampler whose ticks go in step with the work sees other places in other parts, all the time. That is what
-//! is tested: the difference is taken in 32 stretches of the recording, and its mean set against its spread (Student's t),
-//! so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All tests together
-//! raise one in at most 0.1 % of runs by chance (Bonferroni).
+//! (idle, user) keep their number; for each k from 2 to 8 the samples are split by their number modulo k, and the share
+//! of each common place in each of the k parts compared with its share in all, once by exact address and once by 256
+//! bytes of code. A sampler whose ticks go in step with the work sees other places in other parts, all the time. That
+//! is what is tested: the difference is taken in 32 stretches of the recording, and its mean set against its spread
+//! (Student's t), so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All
+//! tests together raise one in at most 0.1 % of runs by chance (Bonferroni).
 //!
-//! Where gaps are fixed the order of the samples is looked at too (`rhythm.rs`): places that come round and round are work
-//! that goes nearly in step with the ticks. With random gaps only a slow rhythm of the work itself can show there, which is
-//! sampled rightly, so nothing is looked for.
+//! Where gaps are fixed the order of the samples is looked at too (`rhythm.rs`): places that come round and round are
+//! work that goes nearly in step with the ticks. With random gaps only a slow rhythm of the work itself can show there,
+//! which is sampled rightly, so nothing is looked for.
 //!
-//! What no thinning can show: a rhythm that each tick meets in the very same phase. That takes ticks with fixed gaps; so
-//! gaps that are all multiples of one length are reported too.
+//! What no thinning can show: a rhythm that each tick meets in the very same phase. That takes ticks with fixed gaps;
+//! so gaps that are all multiples of one length are reported too.
 
 mod rhythm;
 
@@ -28,7 +28,8 @@ const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
 const PLACE_BITS: [u32; 2] = [0, 8];
 /// For a rhythm in the order of the samples, by so many bytes.
 const RHYTHM_BITS: [u32; 2] = [8, 12];
-/// The chance of an alarm by all tests together: a third of what is promised, as some counts are too small for the theory.
+/// The chance of an alarm by all tests together: a third of what is promised, as some counts are too small for the
+/// theory.
 const ALARM: f64 = 0.0003;
 /// Stretches of the recording.
 const STRETCHES: usize = 32;
@@ -38,8 +39,8 @@ const MIN_SAMPLES: usize = 20 * STRETCHES;
 const MIN_EXPECTED: f64 = 1.0;
 /// The most places that are looked at.
 const MAX_PLACES: usize = 20;
-/// From this part of all gaps on that are multiples of the common one, gaps are fixed: of gaps that vary by a quarter 8 %
-/// are, and of fixed ones all but those that interrupts were off at.
+/// From this part of all gaps on that are multiples of the common one, gaps are fixed: of gaps that vary by a quarter 8
+/// % are, and of fixed ones all but those that interrupts were off at.
 const FIXED: f64 = 0.5;
 /// How near to a multiple, in parts of the common gap.
 const NEAR: f64 = 0.02;
@@ -159,7 +160,8 @@ fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rh
     rhythms.flatten().max_by(|a, b| a.strength.total_cmp(&b.strength))
 }
 
-/// The places of a CPU's samples, each with a small number, so that one look decides which column a sample is counted in.
+/// The places of a CPU's samples, each with a small number, so that one look decides which column a sample is counted
+/// in.
 struct Places {
     /// Number of each sample's place.
     of: Vec<u32>,
@@ -196,7 +198,8 @@ fn intervals(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
     cpus.iter().flat_map(|cpu| cpu.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)))
 }
 
-/// The length that more gaps have than any other, within 4 %: where many ticks are left out, the middle one is a multiple.
+/// The length that more gaps have than any other, within 4 %: where many ticks are left out, the middle one is a
+/// multiple.
 fn common_interval(cpus: &[Vec<(u64, u64)>]) -> u64 {
     let mut intervals: Vec<u64> = intervals(cpus).filter(|gap| *gap > 0).collect();
     intervals.sort_unstable();

@@ -2,14 +2,14 @@
 //!
 //! In: the samples of a CPU as tick number and place. Out: the number of ticks after which they repeat, if they do.
 //!
-//! Where the work's rhythm is nearly a multiple of fixed gaps, each tick sees it a little later than the one before: places
-//! come one after the other, round and round, and a share depends on where the recording begins and ends. That is thinning
-//! by every number of ticks at once, broken ones too: the spectrum. The samples of each common place are a row of 0 and 1,
-//! cut into stretches; the spectra of the stretches (fast Fourier transform, Hann window) are added up. Work without a
-//! rhythm has a smooth spectrum, also where it goes on for many ticks; a rhythm is a line that stands out from its
-//! neighbours on both sides. By chance a sum of K spectra is more than t times what is expected with a probability of at
-//! most exp(-K (t - 1 - ln t)) (Chernoff's bound for the gamma distribution); the limit is set so that all lines of all
-//! places together are found by chance in at most the share of recordings that is asked for.
+//! Where the work's rhythm is nearly a multiple of fixed gaps, each tick sees it a little later than the one before:
+//! places come one after the other, round and round, and a share depends on where the recording begins and ends. That
+//! is thinning by every number of ticks at once, broken ones too: the spectrum. The samples of each common place are a
+//! row of 0 and 1, cut into stretches; the spectra of the stretches (fast Fourier transform, Hann window) are added up.
+//! Work without a rhythm has a smooth spectrum, also where it goes on for many ticks; a rhythm is a line that stands
+//! out from its neighbours on both sides. By chance a sum of K spectra is more than t times what is expected with a
+//! probability of at most exp(-K (t - 1 - ln t)) (Chernoff's bound for the gamma distribution); the limit is set so
+//! that all lines of all places together are found by chance in at most the share of recordings that is asked for.
 
 use crate::fold::frames::ByAddress;
 use rustfft::FftPlanner;
@@ -76,8 +76,9 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     best
 }
 
-/// How many standard deviations more seldom than by chance a tick sees the place that the one before saw. Work that goes on
-/// makes that more often, and no work makes it more seldom, unless it goes on from tick to tick by the same part of a round.
+/// How many standard deviations more seldom than by chance a tick sees the place that the one before saw. Work that
+/// goes on makes that more often, and no work makes it more seldom, unless it goes on from tick to tick by the same
+/// part of a round.
 pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
     let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
     for stretch in ticks.chunks(stretch.max(2)) {

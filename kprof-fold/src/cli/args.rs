@@ -1,7 +1,7 @@
 //! The command line. Stage: all of the host end.
 //!
-//! In: arguments. Out: typed ones. Every option has one meaning in all subcommands. Times and letters of the reference's
-//! four arguments are understood in [`super::values`].
+//! In: arguments. Out: typed ones. Every option has one meaning in all subcommands. Values are
+//! understood in [`super::values`], what redox-kprofiling took in [`super::compat`].
 
 mod choice;
 mod diff;

@@ -1,8 +1,8 @@
 //! `--between T1 T2`: from words to time stamps. Stage: command line.
 //!
-//! In: two times as the user names them, and the profile's marks, which a first pass over the file finds. Out: a range of
-//! TSC values. Times: seconds since the first sample, `@` and seconds of the TSC clock as `script` prints them, `0x` and a
-//! TSC, the name of a mark, `start`, `end`.
+//! In: two times as the user names them, and the profile's marks, which a first pass over the file finds. Out: a range
+//! of TSC values. Times: seconds since the first sample, `@` and seconds of the TSC clock as `script` prints them, `0x`
+//! and a TSC, the name of a mark, `start`, `end`.
 
 use super::args::Input;
 use crate::error::Error;

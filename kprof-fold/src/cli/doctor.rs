@@ -1,7 +1,7 @@
 //! `doctor`: what is wrong with this kernel and this profile? Stage: command line.
 //!
-//! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. Exit code 1 if there is
-//! one.
+//! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. Exit code 1 if
+//! there is one.
 
 use super::args::{Choice, Input};
 use super::causes;

@@ -1,7 +1,7 @@
 //! Load: from arguments to folded stacks, for every subcommand that shows stacks. Stage: command line.
 //!
-//! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped, how
-//! the account stands, what was lost.
+//! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped,
+//! how the account stands, what was lost.
 
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;

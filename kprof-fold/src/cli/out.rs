@@ -1,7 +1,7 @@
 //! Out: where an answer goes. Stage: command line, the last step of every subcommand.
 //!
-//! In: bytes. Out: standard output, or the file of `-o`, whole or not at all: it is written beside its place and takes it at
-//! the end. Never writes over a file that was read, and never passes over an error: every answer is flushed here.
+//! In: bytes. Out: standard output, or the file of `-o`, whole or not at all: it is written beside its place and takes
+//! it at the end. Never writes over a file that was read, and never passes over an error: every answer is flushed here.
 
 use super::args::Input;
 use super::talk::Talk;

@@ -1,7 +1,7 @@
 //! Where each boot had its code, beside where the first one had it. Stage: command line, between read and symbolize.
 //!
-//! In: headers and `# image` lines of all boots. Out: moves for the stacks of later boots, so that the symbols stand where
-//! the first boot had the kernel and each image.
+//! In: headers and `# image` lines of all boots. Out: moves for the stacks of later boots, so that the symbols stand
+//! where the first boot had the kernel and each image.
 
 use crate::profile::{Boot, Image, Profile};
 use crate::read::hex::hex64;

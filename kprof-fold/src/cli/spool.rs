@@ -1,7 +1,7 @@
 //! Spool: a live stream as a growing file. Stage: command line, before read.
 //!
-//! In: a stream that ends at some time, such as a serial port or a pipe. Out: a temporary file that holds what has come so
-//! far, so that `top` folds it like any other growing file. Memory does not grow; the file is deleted at the end.
+//! In: a stream that ends at some time, such as a serial port or a pipe. Out: a temporary file that holds what has come
+//! so far, so that `top` folds it like any other growing file. Memory does not grow; the file is deleted at the end.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

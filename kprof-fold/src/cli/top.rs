@@ -1,8 +1,8 @@
 //! `top`: a growing profile as a live table. Stage: command line.
 //!
-//! In: a file that is read again every interval and waited for while it is missing or empty, or a stream on standard input,
-//! which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table as text. The
-//! file is folded as a whole each time: a gigabyte takes less than a second.
+//! In: a file that is read again every interval and waited for while it is missing or empty, or a stream on standard
+//! input, which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table as
+//! text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
 use super::load;

@@ -1,8 +1,9 @@
 //! `--fail-if 'mm::* > +2%'`: a claim about a change, tested. Stage: diff.
 //!
 //! In: the claim as written. Out: the rows for which it holds at the chosen confidence. The number is in percent of all
-//! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two percent
-//! points. `own mm::* > +2%` speaks of own time. It holds where the whole interval of the change lies beyond the number.
+//! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two
+//! percent points. `own mm::* > +2%` speaks of own time. It holds where the whole interval of the change lies beyond
+//! the number.
 
 use super::{Diff, Kind, Row};
 use crate::select::Pattern;

@@ -1,10 +1,10 @@
 //! Diff: what changed from one profile to another, and whether that is more than chance. Stage: after fold.
 //!
 //! In: two folded profiles, OLD and NEW. Out: a row per function (and per subtree) with its share before and after, the
-//! change and its confidence interval. Shares are parts of each side's own samples, so lengths and numbers of CPUs need not
-//! match. Where both sides did the same work at the same rate, numbers of samples are compared instead, as parts of OLD: a
-//! function that got slower makes no other one look faster. A function counts once per sample, however often it calls
-//! itself.
+//! change and its confidence interval. Shares are parts of each side's own samples, so lengths and numbers of CPUs need
+//! not match. Where both sides did the same work at the same rate, numbers of samples are compared instead, as parts of
+//! OLD: a function that got slower makes no other one look faster. A function counts once per sample, however often it
+//! calls itself.
 
 pub mod claim;
 pub mod output;

@@ -2,11 +2,11 @@
 //!
 //! In: counts of samples on both sides. Out: the change in share with a confidence interval.
 //!
-//! Method: samples are taken as independent draws. The interval of the difference of two shares is Newcombe's (Statistics in
-//! Medicine 17, 1998, method 10), made of two Wilson score intervals; it holds for small counts, where the usual normal
-//! interval does not. With many functions compared, the level of each is tightened (Bonferroni), so that the stated
-//! confidence is that of the whole table: with 99 %, two profiles of the same behaviour show any alarm in at most 1 % of runs.
-//! What is not covered: runs that differ as wholes. Repeat runs to see that.
+//! Method: samples are taken as independent draws. The interval of the difference of two shares is Newcombe's
+//! (Statistics in Medicine 17, 1998, method 10), made of two Wilson score intervals; it holds for small counts, where
+//! the usual normal interval does not. With many functions compared, the level of each is tightened (Bonferroni), so
+//! that the stated confidence is that of the whole table: with 99 %, two profiles of the same behaviour show any alarm
+//! in at most 1 % of runs. What is not covered: runs that differ as wholes. Repeat runs to see that.
 
 /// A value with its interval, in shares (0.01 is one percent of all samples).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 //! Frames: names with small numbers, and the memory of which address gave which. Stage: fold.
 //!
-//! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept once.
+//! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept
+//! once.
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};

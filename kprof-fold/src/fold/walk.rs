@@ -1,9 +1,10 @@
 //! Walk: from the words of a stack to its frames, before names. Stage: fold.
 //!
-//! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: by which address each frame is looked up,
-//! and the frames that markers stand for. The first address of a sample and the one behind an interrupt or exception
-//! marker are instructions and looked up as they are; all others are return addresses and looked up one byte lower.
-//! From the first word of user code on, user space chose every word: none of them names kernel code or a kernel entry.
+//! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: by which address each frame is looked
+//! up, and the frames that markers stand for. The first address of a sample and the one behind an interrupt or
+//! exception marker are instructions and looked up as they are; all others are return addresses and looked up one byte
+//! lower. From the first word of user code on, user space chose every word: none of them names kernel code or a kernel
+//! entry.
 
 use kprof::format::marker::{Marker, PUBLISHED_LEAF};
 
@@ -73,7 +74,8 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
     }
 }
 
-/// Whether the kernel writes this marker in or behind user code: the facts behind the first address, and where it gave up.
+/// Whether the kernel writes this marker in or behind user code: the facts behind the first address, and where it gave
+/// up.
 fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
     match Marker::decode(word) {
         Some(Marker::Facts(_)) => at == 1,

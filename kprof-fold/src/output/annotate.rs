@@ -1,8 +1,9 @@
 //! A function's source lines with their share of its samples. Stage: output.
 //!
-//! In: a timeline, symbols with DWARF, the name of a function. Out: text: lines of the source with samples, own and with
-//! callees, and the source itself where the file is there. Says when places are rough: under `tcg` samples land on the
-//! starts of blocks, under `icount` time is counted in instructions, with `ipi` at the instruction that turns interrupts on.
+//! In: a timeline, symbols with DWARF, the name of a function. Out: text: lines of the source with samples, own and
+//! with callees, and the source itself where the file is there. Says when places are rough: under `tcg` samples land on
+//! the starts of blocks, under `icount` time is counted in instructions, with `ipi` at the instruction that turns
+//! interrupts on.
 
 use crate::fold::walk::{Step, walk};
 use crate::profile::Profile;

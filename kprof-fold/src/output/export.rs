@@ -1,7 +1,7 @@
 //! Profiles for other viewers. Stage: output.
 //!
-//! In: a timeline and names. Out: the Firefox Profiler's processed form (through fxprof-processed-profile), speedscope's
-//! sampled form, Chrome's JSON trace for Perfetto, or pprof's protocol buffer. Each sample weighs one.
+//! In: a timeline and names. Out: the Firefox Profiler's processed form (through fxprof-processed-profile),
+//! speedscope's sampled form, Chrome's JSON trace for Perfetto, or pprof's protocol buffer. Each sample weighs one.
 
 pub mod firefox;
 pub mod perfetto;

@@ -1,7 +1,7 @@
 //! The flame graph, an SVG drawn by the inferno library. Stage: output.
 //!
-//! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses stand in it at their true width. What this
-//! adds to the library is only what a kernel profile knows: losses and clock in the subtitle, samples as the unit.
+//! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses stand in it at their true width. What
+//! this adds to the library is only what a kernel profile knows: losses and clock in the subtitle, samples as the unit.
 
 use crate::error::Error;
 use crate::fold::Folded;

@@ -1,7 +1,7 @@
 //! Folded stacks, the input of flame graph tools. Stage: output.
 //!
-//! In: sorted stacks and the number of lost samples. Out: `frame;frame;frame COUNT` a line, outermost first, and one more
-//! line `[lost] N` where samples were lost.
+//! In: sorted stacks and the number of lost samples. Out: `frame;frame;frame COUNT` a line, outermost first, and one
+//! more line `[lost] N` where samples were lost.
 
 use crate::fold::Folded;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! When within each second did samples fall: a heat map. Stage: output.
 //!
-//! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where more samples fell. Patterns that
-//! repeat within a second, quiet times and bursts stand out.
+//! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where more samples fell. Patterns
+//! that repeat within a second, quiet times and bursts stand out.
 
 use crate::timeline::Timeline;
 use std::fmt::Write as _;

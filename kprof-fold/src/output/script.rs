@@ -1,7 +1,7 @@
 //! Every sample with its stack, in the form of `perf script`. Stage: output.
 //!
-//! In: a timeline and names. Out: what redox-kprofiling prints, with right time stamps: seconds, a point, six digits. A `->`
-//! inside a name becomes an arrow sign: tools that read this form take it for inlining and cut there.
+//! In: a timeline and names. Out: what redox-kprofiling prints, with right time stamps: seconds, a point, six digits. A
+//! `->` inside a name becomes an arrow sign: tools that read this form take it for inlining and cut there.
 
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;

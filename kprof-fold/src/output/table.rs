@@ -1,7 +1,7 @@
 //! Own and total time per function. Stage: output, shared by report, top and diff.
 //!
-//! In: folded stacks. Out: one row per function. Own: samples in which it is the innermost frame. Total: samples in whose
-//! stack it stands, counted once per sample however often it calls itself.
+//! In: folded stacks. Out: one row per function. Own: samples in which it is the innermost frame. Total: samples in
+//! whose stack it stands, counted once per sample however often it calls itself.
 
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;

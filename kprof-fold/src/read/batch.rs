@@ -1,9 +1,9 @@
 //! Batches: which samples of a file count. Stage: read.
 //!
 //! In: `# batch` and `# end` lines, taken apart. Out: the decision to keep, skip or drop what stands between them, the
-//! losses that each batch reports, and the samples that should be there and are not. A batch whose first or last line is
-//! damaged counts as far as it can be read; one that the file or a new header cuts off is void; one whose positions were
-//! seen before for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
+//! losses that each batch reports, and the samples that should be there and are not. A batch whose first or last line
+//! is damaged counts as far as it can be read; one that the file or a new header cuts off is void; one whose positions
+//! were seen before for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
 
 use crate::profile::{self, Boot, Counters, Gap, Hole, Seen};
 
@@ -77,7 +77,8 @@ pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
     seen.iter().map(|(_, to)| *to).filter(|to| *to <= position).max().unwrap_or(0)
 }
 
-/// Books a batch of a CPU of which `missing` samples cannot be read. Returns the gap that it reports, if it reports one.
+/// Books a batch of a CPU of which `missing` samples cannot be read. Returns the gap that it reports, if it reports
+/// one.
 pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
     let number = open.cpu?;
     let cpu = boot.cpus.entry(number).or_default();
@@ -127,8 +128,8 @@ pub fn gap(
 
 /// The hole before a batch that begins after the end of the newest one.
 ///
-/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample of this
-/// batch, or a sample in the hole.
+/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample of
+/// this batch, or a sample in the hole.
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
@@ -141,7 +142,8 @@ fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     (positions.0 < positions.1).then_some(Hole { positions, tsc, samples })
 }
 
-/// How many samples of a CPU were delivered and are not in the file, where the account and the beginning of the file tell.
+/// How many samples of a CPU were delivered and are not in the file, where the account and the beginning of the file
+/// tell.
 pub fn not_here(boot: &Boot, cpu: &profile::Cpu) -> Option<u64> {
     let delivered = cpu.account.as_ref().and_then(|account| account.get("delivered"))?;
     (!boot.overwrites() && !boot.begins_later(cpu)).then(|| delivered.saturating_sub(cpu.seen.samples()))
@@ -149,8 +151,8 @@ pub fn not_here(boot: &Boot, cpu: &profile::Cpu) -> Option<u64> {
 
 /// What is missing of a CPU beside what its damaged batches say, as gaps, each with the hole that it is in.
 ///
-/// Where the account says how many samples were delivered, the holes hold exactly what is not in the file; else they hold
-/// what their neighbours say.
+/// Where the account says how many samples were delivered, the holes hold exactly what is not in the file; else they
+/// hold what their neighbours say.
 pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) -> Vec<(Gap, Option<(u64, u64)>)> {
     if boot.overwrites() {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! The binary form: chunks, each whole by itself. Stage: read.
 //!
-//! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk costs itself; reading
-//! goes on at the next magic. Memory: one chunk, at most 16 MiB.
+//! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk costs itself;
+//! reading goes on at the next magic. Memory: one chunk, at most 16 MiB.
 
 use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;

@@ -1,8 +1,9 @@
 //! Damaged batches: what becomes of samples whose `# batch` or `# end` line cannot be read. Stage: read.
 //!
-//! In: the damaged lines, and what stands around them. Out: batches whose CPU and positions the other line or the samples
-//! themselves tell count as far as they can be read; all others are left out. What is not in the file is counted from
-//! the neighbours and the account, and counts as lost. Never guesses which CPU or which positions a batch had.
+//! In: the damaged lines, and what stands around them. Out: batches whose CPU and positions the other line or the
+//! samples themselves tell count as far as they can be read; all others are left out. What is not in the file is
+//! counted from the neighbours and the account, and counts as lost. Never guesses which CPU or which positions a batch
+//! had.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
@@ -66,8 +67,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// An end that does not fit the open batch. If the number of samples fits, one number of the two lines is damaged, and
-    /// the samples say which CPU it was.
+    /// An end that does not fit the open batch. If the number of samples fits, one number of the two lines is damaged,
+    /// and the samples say which CPU it was.
     pub(super) fn end_of_another(&mut self, mut open: Open, cpu: Option<u32>, to: u64, samples: Option<u64>) {
         let one_fits = open.cpu == cpu || open.positions.1 == to;
         let from_other = open.of_other_cpus;
@@ -105,8 +106,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Another batch begins before the end of this one has come: it counts as far as it goes, unless the other one is the same
-    /// again, as it is after a writer that was killed.
+    /// Another batch begins before the end of this one has come: it counts as far as it goes, unless the other one is
+    /// the same again, as it is after a writer that was killed.
     pub(super) fn unended(&mut self, cpu: Option<u32>, from: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) => {

@@ -1,7 +1,7 @@
 //! Which form is it? Stage: read, before anything else.
 //!
-//! In: the first bytes of a stream. Out: the [`Form`], and the bytes looked at. A header decides at once, so that a live
-//! stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
+//! In: the first bytes of a stream. Out: the [`Form`], and the bytes looked at. A header decides at once, so that a
+//! live stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
 
 use super::hex::{hex32, hex64};
 use kprof::format::chunk::MAGIC;

@@ -1,8 +1,8 @@
 //! Lines in, samples out: the part that all text forms share. Stage: read, the inner loop.
 //!
 //! In: lines of a text form, one at a time. Out: a [`Sample`] per well-formed line to a [`Consumer`], and the
-//! [`Profile`]. A malformed line costs only itself. Per line the loop finds three spaces, reads two numbers and looks up
-//! one stack; addresses are parsed only for a stack never seen before.
+//! [`Profile`]. A malformed line costs only itself. Per line the loop finds three spaces, reads two numbers and looks
+//! up one stack; addresses are parsed only for a stack never seen before.
 
 use super::batch::{Open, RECORD_HEADER_WORDS};
 use super::blocks::MAX_LINE_BYTES;
@@ -197,8 +197,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Counts the lines of a group. The searches go through the whole group before anything is counted: their loads do not
-    /// depend on each other and overlap.
+    /// Counts the lines of a group. The searches go through the whole group before anything is counted: their loads do
+    /// not depend on each other and overlap.
     fn group(&mut self, group: &Group<'_>) {
         if group.taken() == 0 {
             return;

@@ -1,7 +1,7 @@
 //! Lines: a block cut at its line ends. Stage: read, the innermost loop.
 //!
-//! In: bytes. Out: each line without its LF. 64 bytes at a time become one word with a bit for each LF, so that short lines
-//! cost no search of their own. Memory: none.
+//! In: bytes. Out: each line without its LF. 64 bytes at a time become one word with a bit for each LF, so that short
+//! lines cost no search of their own. Memory: none.
 
 use wide::u8x16;
 

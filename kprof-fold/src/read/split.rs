@@ -34,8 +34,8 @@ pub fn split(line: &[u8]) -> Result<Parts<'_>, BadField> {
     quick(line).map_or_else(|| thorough(line), Ok)
 }
 
-/// Cuts what nearly every line is like: a sample of which no field is long, with addresses behind the time stamp and no CR
-/// at the end.
+/// Cuts what nearly every line is like: a sample of which no field is long, with addresses behind the time stamp and no
+/// CR at the end.
 #[inline(always)]
 fn quick(line: &[u8]) -> Option<Parts<'_>> {
     if line.first() == Some(&b'#') || line.last() == Some(&b'\r') || line.len() > MAX_LINE_BYTES {
@@ -121,8 +121,8 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Takes lines until the group is full, the lines are at their end, or one is not what nearly every line is like, which
-    /// is given back.
+    /// Takes lines until the group is full, the lines are at their end, or one is not what nearly every line is like,
+    /// which is given back.
     #[inline(never)]
     pub fn fill(&mut self, lines: &mut Lines<'a>) -> Filled<'a> {
         // A copy that stays in registers.

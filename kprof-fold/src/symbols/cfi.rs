@@ -39,7 +39,10 @@ impl Cfi {
     {
         let mut context = UnwindContext::new();
         let row = section.unwind_info_for_address(&self.bases, &mut context, address, S::cie_from_offset).ok()?;
-        let saved = |register: Register, at: i64| matches!(row.register(register), Some(RegisterRule::Offset(offset)) if offset == at);
+        let saved = |register: Register, at: i64| match row.register(register) {
+            Some(RegisterRule::Offset(offset)) => offset == at,
+            _ => false,
+        };
         Some(match row.cfa() {
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 } => Frame::CallerOnTop,
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 16 } if saved(X86_64::RBP, -16) => {

@@ -1,7 +1,7 @@
 //! Do the symbols belong to the profile? Stage: symbolize.
 //!
-//! In: the anchors of a profile's header (symbols whose addresses the kernel itself told), and the symbols. Out: nothing, or
-//! what does not fit. Names of another build look plausible and are wrong; so they are refused.
+//! In: the anchors of a profile's header (symbols whose addresses the kernel itself told), and the symbols. Out:
+//! nothing, or what does not fit. Names of another build look plausible and are wrong; so they are refused.
 
 use super::elf::Elf;
 use super::table::Table;

@@ -1,8 +1,8 @@
 //! Where the caller is at an instruction, found by following the code of its function. Stage: symbolize.
 //!
-//! In: the bytes of a function from its start. Out: for one of its instructions, how far RSP is from the return address, and
-//! whether the frame pointer is the function's own. Followed are jumps and what comes next, from the start; an instruction
-//! that is reached in two different states, or by nothing that was followed, has no answer.
+//! In: the bytes of a function from its start. Out: for one of its instructions, how far RSP is from the return
+//! address, and whether the frame pointer is the function's own. Followed are jumps and what comes next, from the
+//! start; an instruction that is reached in two different states, or by nothing that was followed, has no answer.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;

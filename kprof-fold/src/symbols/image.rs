@@ -1,7 +1,7 @@
 //! Images beside the kernel: programs and modules with a range and symbols of their own. Stage: symbolize.
 //!
-//! In: an address. Out: the image whose range holds it. Ranges never overlap, so that there is one answer. The numbers of
-//! their symbols follow those of the kernel.
+//! In: an address. Out: the image whose range holds it. Ranges never overlap, so that there is one answer. The numbers
+//! of their symbols follow those of the kernel.
 
 use super::Symbols;
 

@@ -1,7 +1,7 @@
 //! Symbolize: from addresses to names. The second stage of the host end.
 //!
-//! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address, the same
-//! for the same input always. A kernel image that does not belong to the profile is refused.
+//! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address, the
+//! same for the same input always. A kernel image that does not belong to the profile is refused.
 
 pub mod cfi;
 pub mod check;
@@ -241,9 +241,9 @@ impl Symbols {
         frames
     }
 
-    /// Whether the frame pointer at this instruction is still, or again, that of the caller, and the caller itself is where
-    /// a candidate is taken from: by the image's call frame information, else by its instructions. With a list of symbols
-    /// only: whether the function has just begun or is at its last byte.
+    /// Whether the frame pointer at this instruction is still, or again, that of the caller, and the caller itself is
+    /// where a candidate is taken from: by the image's call frame information, else by its instructions. With a list of
+    /// symbols only: whether the function has just begun or is at its last byte.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);

@@ -1,8 +1,8 @@
 //! Names fit for the output: demangled, and without what would break a folded line. Stage: symbolize.
 //!
 //! In: a raw name of a symbol. Out: the name of a frame. Only legacy and v0 manglings are touched (their hash goes);
-//! `;` becomes `:` because it separates frames; bytes that are not UTF-8 become U+FFFD, and control characters are escaped:
-//! they would tear lines, be no XML, or speak to the terminal.
+//! `;` becomes `:` because it separates frames; bytes that are not UTF-8 become U+FFFD, and control characters are
+//! escaped: they would tear lines, be no XML, or speak to the terminal.
 
 use std::borrow::Cow;
 
@@ -54,8 +54,8 @@ fn is_unseen(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances of
-/// a function have one name. Names of types in front, such as `<A as B>::f`, stay.
+/// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances
+/// of a function have one name. Names of types in front, such as `<A as B>::f`, stay.
 pub fn merge_generics(name: &str) -> String {
     let mut coalesced = String::with_capacity(name.len());
     let mut rest = name;

@@ -1,7 +1,7 @@
 //! Symbols from the text that `nm` prints. Stage: symbolize.
 //!
-//! In: `nm -CS`, plain `nm`, `llvm-nm`, demangled or not, in any order. Out: the [`Table`] of its code symbols (types t,
-//! T, w, W). A line that is none is reported with its number and costs itself.
+//! In: `nm -CS`, plain `nm`, `llvm-nm`, demangled or not, in any order. Out: the [`Table`] of its code symbols (types
+//! t, T, w, W). A line that is none is reported with its number and costs itself.
 
 use super::table::Table;
 use crate::error::Error;

@@ -1,10 +1,11 @@
-//! Can these be the symbols of the kernel that ran? Stage: symbolize, for profiles that name neither anchors nor a build id.
+//! Can these be the symbols of the kernel that ran? Stage: symbolize, for profiles that name neither anchors nor a
+//! build id.
 //!
-//! In: addresses of stacks, symbols. Out: what speaks against the symbols, in words, or nothing. Names of another build look
-//! like any others, but where they lie gives them away: a return address stands behind a call instruction (seen in an ELF
-//! file), no code runs between two functions, and no call begins before its function. The right symbols have none of these,
-//! save for assembly; those of another build have 1.5 to 8 % of them even where all addresses fall into its code. Few
-//! addresses prove nothing, and neither do symbols without sizes from near by.
+//! In: addresses of stacks, symbols. Out: what speaks against the symbols, in words, or nothing. Names of another build
+//! look like any others, but where they lie gives them away: a return address stands behind a call instruction (seen in
+//! an ELF file), no code runs between two functions, and no call begins before its function. The right symbols have
+//! none of these, save for assembly; those of another build have 1.5 to 8 % of them even where all addresses fall into
+//! its code. Few addresses prove nothing, and neither do symbols without sizes from near by.
 
 use super::Symbols;
 use crate::stacks::Stacks;

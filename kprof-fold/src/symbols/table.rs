@@ -1,8 +1,8 @@
 //! The table of code symbols: which function does an address belong to? Stage: symbolize.
 //!
-//! In: symbols in any order, from `nm` or an ELF file. Out: one symbol per address, looked up by binary search.
-//! Rules (design, symbols and folding): of several at one address the sized comes before the unsized, the global before
-//! the local, then the smallest name by bytes. An address belongs to the symbol with the greatest start not above it; past
+//! In: symbols in any order, from `nm` or an ELF file. Out: one symbol per address, looked up by binary search. Rules
+//! (design, symbols and folding): of several at one address the sized comes before the unsized, the global before the
+//! local, then the smallest name by bytes. An address belongs to the symbol with the greatest start not above it; past
 //! the end of a sized one it belongs to nobody, even where an earlier symbol still reaches.
 
 /// A symbol as the file has it.

@@ -14,8 +14,8 @@
 //!              kind 2: varint bytes of lines, lines (the batch line first), then the samples (see `samples`)
 //! ```
 //!
-//! In: bytes. Out: chunks, or the place and kind of the damage. Runs in: any; no allocation. A chunk that does not match
-//! its checksum is void as a whole; the next one is found by its magic.
+//! In: bytes. Out: chunks, or the place and kind of the damage. Runs in: any; no allocation. A chunk that does not
+//! match its checksum is void as a whole; the next one is found by its magic.
 
 use super::checksum::Crc32;
 

@@ -38,8 +38,8 @@ pub enum Kind {
     Mark = 18,
     /// Meta: a setting changed; the text is the ctl command that did it.
     Setting = 19,
-    /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU `value[1]`; the
-    /// text is `context-switches=N page-faults=N interrupts=N`.
+    /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU
+    /// `value[1]`; the text is `context-switches=N page-faults=N interrupts=N`.
     Events = 20,
 }
 

@@ -7,8 +7,8 @@
 //!        └ decimal, from 0, one more with each line: a gap says how many are missing
 //! ```
 //!
-//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. Reading: the mark may stand in
-//! mid-line, behind another log's text; what does not match its checksum is damaged and costs only itself.
+//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. Reading: the mark may stand
+//! in mid-line, behind another log's text; what does not match its checksum is damaged and costs only itself.
 
 use super::checksum::Crc32;
 use super::text::parse_hex;

@@ -2,10 +2,10 @@
 //!
 //! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
 //! anyway, and a task at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
-//! made by the sampler core, which is the producer of every ring then. Runs in: [`crate::Publisher`] on the core concerned,
-//! interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy that
-//! survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that of a
-//! sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
+//! made by the sampler core, which is the producer of every ring then. Runs in: [`crate::Publisher`] on the core
+//! concerned, interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy
+//! that survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that
+//! of a sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
 //! interrupted inside the kernel has frames.
 #![cfg_attr(
     not(test),

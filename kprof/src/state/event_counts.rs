@@ -1,8 +1,8 @@
 //! How many context switches, page faults and interrupts a CPU has had, and in which task.
 //!
-//! In: one call for each event, on that CPU, interrupts off. Out: totals since boot; counts by task, which are taken.
-//! Runs in: ordinary code and interrupts, never an NMI. Bounded: a CPU tells [`TASKS`] tasks apart until the next
-//! time they are taken; the others share one count.
+//! In: one call for each event, on that CPU, interrupts off. Out: totals since boot; counts by task, which are
+//! taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: a CPU tells [`TASKS`] tasks apart until
+//! the next time they are taken; the others share one count.
 
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
 use crate::kernel::Event;

@@ -5,8 +5,8 @@
 pub(crate) fn read() -> u64 {
     #[cfg(not(miri))]
     {
-        // SAFETY: RDTSC exists on every x86_64 CPU and has no effect on memory. The kernel must not have set CR4.TSD for
-        // its own privilege level, which is not possible: TSD binds levels 1 to 3 only.
+        // SAFETY: RDTSC exists on every x86_64 CPU and has no effect on memory. The kernel must not have set CR4.TSD
+        // for its own privilege level, which is not possible: TSD binds levels 1 to 3 only.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(miri)]

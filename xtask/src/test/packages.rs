@@ -1,8 +1,8 @@
 //! The group `packages`: what a registry would get is whole, and a crate outside of this repository builds from it.
 //!
-//! In: the workspace. Out: the packaged files, unpacked into a temporary folder; checks of their lists; builds by a crate
-//! that knows only them, with the feature `profiling` on and off. With `--thorough` also cargo's own verification of
-//! every package, which compiles each from its packaged files.
+//! In: the workspace. Out: the packaged files, unpacked into a temporary folder; checks of their lists; builds by a
+//! crate that knows only them, with the feature `profiling` on and off. With `--thorough` also cargo's own verification
+//! of every package, which compiles each from its packaged files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

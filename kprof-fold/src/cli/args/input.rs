@@ -61,7 +61,8 @@ impl Input {
         [&self.file, &self.syms].into_iter().chain(images).chain(&self.rest).map(String::as_str).collect()
     }
 
-    /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another inside.)
+    /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another
+    /// inside.)
     pub fn limits(&self) -> Limits {
         Limits { strict: self.strict, max_loss: self.max_loss }
     }

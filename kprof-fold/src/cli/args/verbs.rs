@@ -69,13 +69,13 @@ pub struct Script {
     /// What of it.
     #[command(flatten)]
     pub choice: Choice,
-    /// Offsets within functions (the letter o of redox-kprofiling)
+    /// Offsets within functions
     #[arg(long)]
     pub offsets: bool,
-    /// Offsets as frames of their own (the letter x)
+    /// Offsets as frames of their own
     #[arg(long)]
     pub expand_offsets: bool,
-    /// A stack ends where no function is known (the letter i)
+    /// A stack ends where no function is known
     #[arg(long)]
     pub stop_at_unknown: bool,
 }

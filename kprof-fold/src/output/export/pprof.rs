@@ -1,7 +1,7 @@
 //! pprof's protocol buffer, gzipped, for `go tool pprof` and whatever reads the same. Stage: output.
 //!
-//! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping with
-//! its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count.
+//! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping
+//! with its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count.
 
 pub mod proto;
 

@@ -83,6 +83,8 @@ fn the_chapters_table_quotes_what_the_kernel_says() {
     for text in
         ["nothing is sampled: one CPU", "nothing is sampled: the CPUs are not known", "neither HPET nor PIT count"]
     {
-        assert!(page.contains(text) && code.contains(text), "{text}");
+        // Where the page's lines break does not matter.
+        let page: Vec<&str> = page.split_whitespace().collect();
+        assert!(page.join(" ").contains(text) && code.contains(text), "{text}");
     }
 }

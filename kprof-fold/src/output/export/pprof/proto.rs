@@ -1,7 +1,7 @@
 //! The messages of pprof's protocol buffer. Stage: output.
 //!
-//! Source: `profile.proto` of github.com/google/pprof; the names and numbers of the fields are its own, and what they mean is
-//! said there. Only the fields that are written here are declared; a reader passes over the others.
+//! Source: `profile.proto` of github.com/google/pprof; the names and numbers of the fields are its own, and what they
+//! mean is said there. Only the fields that are written here are declared; a reader passes over the others.
 #![allow(missing_docs)]
 
 /// The whole file, gzipped.
