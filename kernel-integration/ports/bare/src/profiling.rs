@@ -13,8 +13,7 @@ use machine::{APIC, MAX_CPUS};
 use spin::Once;
 
 const NMI_IST: u8 = 1;
-/// The timer's vector: no one else's.
-const TIMER_VECTOR: u8 = 0xe0;
+const TIMER_VECTOR: u8 = 0xe0; // no one else's
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 /// CPU 0's timer: it samples.
@@ -25,38 +24,31 @@ pub struct Port;
 
 // SAFETY: CPUs by APIC id; stacks are statics, mapped with the text for ever; no user memory; no hook locks or faults.
 unsafe impl Kernel for Port {
-    /// NMI. From the APIC id, the task register or the NMI's own stack; never from GS, which may be the user's.
     fn cpu(&self) -> usize {
-        machine::cpu()
+        machine::cpu() // NMI: by APIC id or task register; never by GS, which may be the user's
     }
 
-    /// Sampler CPU, once per tick. A CPU that is left out has `pending` ticks for ever.
     fn signal(&self, cpus: &CpuSet<'_>) {
-        cpus.iter().for_each(|cpu| _ = APIC.send(cpu as u32, Command::Nmi));
+        cpus.iter().for_each(|cpu| _ = APIC.send(cpu as u32, Command::Nmi)); // sampler CPU, once per tick
     }
 
-    /// NMI, also in the middle of a switch. A range that is too large faults in the NMI; `None` truncates the stack.
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        let cpu = machine::cpu();
+        let cpu = machine::cpu(); // NMI, also amid a switch; a range that is too large faults, `None` truncates
         [cpu, MAX_CPUS + cpu].map(machine::stack).into_iter().find(|stack| stack.contains(&address))
     }
 
-    /// All entry stubs of this kernel leave a marker word, so that return addresses need not be looked at.
-    const MARKED_ENTRIES: bool = true;
+    const MARKED_ENTRIES: bool = true; // every entry stub leaves a marker word on the stack
 
-    /// NMI, once per sample. A wrong `false` gives a sample in an entry stub the wrong callers.
     fn is_entry_code(&self, address: u64) -> bool {
-        is_stub(nmi_entry, address) || is_stub(timer_entry, address)
+        is_stub(nmi_entry, address) || is_stub(timer_entry, address) // NMI; a wrong `false` gives wrong callers
     }
 
-    /// NMI, once per sample. An id is never used twice. Samples of the idle task are left out, and counted.
     fn task(&self) -> Task {
-        Task { id: 1, idle: false }
+        Task { id: 1, idle: false } // NMI; an id is never used twice
     }
 
-    /// Sampler CPU, between ticks. May return early; where it returns late, the rate is not reached.
     fn sleep_ns(&self, ns: u64) {
-        TIMER.wait().sleep_ns(ns);
+        TIMER.wait().sleep_ns(ns); // sampler CPU, between ticks; may return early
     }
 }
 
