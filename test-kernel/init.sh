@@ -1,8 +1,8 @@
 #!/bin/sh
 # The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`:
-# options of profiled, `include=`: idle, user; commas for spaces; `interval=`: random, fixed; `drain=after`: profiled runs only
-# after the work; `late=`: a file for the shared folder, which is mounted only then). Starts profiled as a service, runs
-# a workload (or a scenario), powers off. What fails ends the machine as a failure.
+# options of profiled, `include=`: idle, user; commas for spaces; `interval=`: random, fixed; `drain=after`: profiled
+# runs only after the work; `late=`: a file for the shared folder, which is mounted only then). Starts profiled as a
+# service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
 
 fail() {
     echo "init: $*"

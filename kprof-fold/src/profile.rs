@@ -164,8 +164,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Samples that were written without being delivered, as a panic does (`export_last`): the account that follows them
-    /// says that the reader's position is not past where their batch begins.
+    /// Samples that were written without being delivered, as a panic does (`export_last`): the account that follows
+    /// them says that the reader's position is not past where their batch begins.
     pub fn dumped(&self) -> u64 {
         let get = |name: &str| self.account.as_ref().and_then(|account| account.get(name).copied());
         let is_dump = |position| position <= self.last_batch.0 && get("delivered") != Some(self.seen.samples());

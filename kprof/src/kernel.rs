@@ -53,7 +53,8 @@ pub unsafe trait Kernel: Sync + 'static {
     fn signal(&self, cpus: &CpuSet<'_>);
 
     /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at
-    /// once and it sleeps on, undisturbed (with `include idle`, and for the ways that signal nobody, this is not asked).
+    /// once and it sleeps on, undisturbed (with `include idle`, and for the ways that signal nobody, this is not
+    /// asked).
     ///
     /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
     /// in every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every

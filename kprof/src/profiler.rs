@@ -75,9 +75,10 @@ impl<K: Kernel> Profiler<K> {
         feature!(setup::register(&self.instance.shared, cpu, ring); else Ok(()))
     }
 
-    /// Looks whether the port is right, as far as can be seen before the first tick: on a sampled CPU, after `register`,
-    /// its NMI gate, stacks and entry stubs; on the sampler CPU, before `run_sampler`, the clock, the sleep, and whether
-    /// every CPU has registered (for which it waits up to a second). Runs in: ordinary code, on that CPU.
+    /// Looks whether the port is right, as far as can be seen before the first tick: on a sampled CPU, after
+    /// `register`, its NMI gate, stacks and entry stubs; on the sampler CPU, before `run_sampler`, the clock, the
+    /// sleep, and whether every CPU has registered (for which it waits up to a second). Runs in: ordinary code, on that
+    /// CPU.
     ///
     /// # Errors
     /// [`CheckError`]: the first thing that is wrong. Nothing is changed.
@@ -103,7 +104,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(sampler::run(&self.instance, cpu); else ());
     }
 
-    /// One timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the sampler runs).
+    /// One timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the sampler
+    /// runs).
     ///
     /// Runs in: the timer's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
@@ -111,8 +113,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// The handler: to be called by the NMI entry (with [`crate::Trigger::Ipi`], by that interrupt's entry) with what it
-    /// interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
+    /// The handler: to be called by the NMI entry (with [`crate::Trigger::Ipi`], by that interrupt's entry) with what
+    /// it interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
     #[inline]
     pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
         feature!(handler::on_nmi(&self.instance, at); else Outcome::Foreign)

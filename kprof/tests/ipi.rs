@@ -1,5 +1,5 @@
-//! The trigger `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on again. So
-//! no sample has them off, what came meanwhile is coalesced, and the file says by which way it was made.
+//! The trigger `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on
+//! again. So no sample has them off, what came meanwhile is coalesced, and the file says by which way it was made.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

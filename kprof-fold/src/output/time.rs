@@ -1,8 +1,8 @@
 //! Where all the time went, in percent, from the account. Stage: output.
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
-//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's own cost. A tick stands for one
-//! part of the time that the handler did not use itself.
+//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's own cost. A tick stands for
+//! one part of the time that the handler did not use itself.
 
 use crate::account::Account;
 use crate::profile::Profile;

@@ -128,8 +128,8 @@ pub fn gap(
 
 /// The hole before a batch that begins after the end of the newest one.
 ///
-/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample of
-/// this batch, or a sample in the hole.
+/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample
+/// of this batch, or a sample in the hole.
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);

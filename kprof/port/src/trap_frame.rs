@@ -1,7 +1,8 @@
 //! Kernels that have their own trap frame: where a stub that leaves no marker has put what it interrupted.
 //!
 //! In: one description for each stub, written by hand from its pushes. Out: the answers of `Kernel::is_entry_code`,
-//! `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded search, one read of the stack.
+//! `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded search, one read of the
+//! stack.
 //!
 //! ```text
 //!   SS RSP RFLAGS CS RIP      <- frame + rip

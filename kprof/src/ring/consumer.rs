@@ -53,8 +53,8 @@ impl Ring {
     /// Whether nothing from `at` on has been given up to the producer before now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
-        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was a new one, the tail that was
-        // moved before it was written is visible now.
+        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was a new one, the tail that
+        // was moved before it was written is visible now.
         fence(Ordering::Acquire);
         if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
     }

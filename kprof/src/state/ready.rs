@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
-    /// How many of them take NMIs: none where the sampler fills the rings ([`Trigger::Published`]), so that no NMI becomes
-    /// a second producer.
+    /// How many of them take NMIs: none where the sampler fills the rings ([`Trigger::Published`]), so that no NMI
+    /// becomes a second producer.
     nmi_count: AtomicUsize,
     /// The main text range; empty before `once`.
     pub(crate) text: TextCell,

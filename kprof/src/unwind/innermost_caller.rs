@@ -72,7 +72,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if here == NO_CODE || pushed && !self.holds(range, at.rsp.wrapping_add(8), 8) {
             return Innermost::None;
         }
-        // SAFETY: an aligned word of a declared stack, as `innermost_caller` has found; or the next one, as `holds` has said here.
+        // SAFETY: an aligned word of a declared stack, as `innermost_caller` has found; or the next one, as `holds` has
+        // said here.
         let word = unsafe { self.memory.stack(at.rsp.wrapping_add(if pushed { 8 } else { 0 })) };
         let Some(call) = self.call_before(word) else { return Innermost::None };
         let is_certain = if pushed {

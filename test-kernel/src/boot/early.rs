@@ -1,9 +1,9 @@
 //! Samples of the boot itself: ticks of the boot CPU from before there are frames, page tables or a local APIC.
 //!
 //! In: `boot-profile=1` and `cpus=` on the command line. Out: timer interrupts by the two oldest devices of the
-//! machine, the 8259 and the 8254, which need ports only; a calibrated TSC; the profiler, running by the trigger `self`.
-//! Runs in: the boot CPU, interrupts off, once. The sampler's first tick takes over: the records wait in the ring for
-//! profiled.
+//! machine, the 8259 and the 8254, which need ports only; a calibrated TSC; the profiler, running by the trigger
+//! `self`. Runs in: the boot CPU, interrupts off, once. The sampler's first tick takes over: the records wait in the
+//! ring for profiled.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

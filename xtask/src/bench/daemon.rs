@@ -1,7 +1,7 @@
 //! `cargo xtask bench daemon`: what draining costs, as the profile itself shows it.
 //!
-//! In: three CPUs busy with system calls, every tick recorded (`--include user`), on counted instructions. Out: the share
-//! of one CPU's ticks that found `profiled` running, at 1 and 10 kHz; bytes a sample in both forms; lost samples.
+//! In: three CPUs busy with system calls, every tick recorded (`--include user`), on counted instructions. Out: the
+//! share of one CPU's ticks that found `profiled` running, at 1 and 10 kHz; bytes a sample in both forms; lost samples.
 
 use std::process::{Command, ExitCode};
 

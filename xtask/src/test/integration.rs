@@ -1,10 +1,9 @@
 //! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
 //!
-//! The bare kernel, the template for ports, is built, booted with one CPU (which samples itself) and with several (NMIs),
-//! with counted instructions too, where the asked rate must be reached,
-//! and its serial log is folded as it is, other lines in between. It is built with a nightly toolchain too, core from
-//! source, where rustup has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of
-//! the workspace.)
+//! The bare kernel, the template for ports, is built, booted with one CPU (which samples itself) and with several
+//! (NMIs), with counted instructions too, where the asked rate must be reached, and its serial log is folded as it is,
+//! other lines in between. It is built with a nightly toolchain too, core from source, where rustup has one. (The tests
+//! of the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
