@@ -4,7 +4,7 @@
 //! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks; past that the ones whose samples lie
 //! longest back are forgotten, counted, and from then on written as `id<hex>`.
 
-use kprof::format::text::{Hex, escaped};
+use kprof_format::text::{Hex, escaped};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -4,7 +4,7 @@
 //! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
 
 use crate::stacks::Traits;
-use kprof::format::record::OTHER_TASKS_NAME;
+use kprof_format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
 /// The counters of one CPU by the names that ctl gives them, cumulative since boot.

@@ -12,7 +12,7 @@
 //! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
-use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
 /// Goes through the records of one read.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ impl fmt::Display for Stream {
 /// What the words of the sample streams are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// `kprof::format::record`: positions, ticks, kinds.
+    /// `kprof_format::record`: positions, ticks, kinds.
     Framed,
     /// Redox's raw words: `0xfedfac00|length, rip, tsc, task id, callers`.
     RedoxRaw,

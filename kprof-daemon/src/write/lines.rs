@@ -6,8 +6,8 @@
 use crate::ctl::{Counters, Ctl, HEADER_KEYS};
 use crate::read::{Meta, Skipped};
 use crate::source::Stream;
-use kprof::format::record::Kind;
-use kprof::format::text::{BATCH_COUNTERS, escaped};
+use kprof_format::record::Kind;
+use kprof_format::text::{BATCH_COUNTERS, escaped};
 use std::fmt::Display;
 use std::io::Write as _;
 

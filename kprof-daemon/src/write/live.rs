@@ -9,8 +9,8 @@
 //! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is counted.
 
 use crate::system::{Open, System};
-use kprof::format::chunk::{Chunk, MAGIC};
-use kprof::format::serial;
+use kprof_format::chunk::{Chunk, MAGIC};
+use kprof_format::serial;
 use std::path::PathBuf;
 use std::time::Duration;
 

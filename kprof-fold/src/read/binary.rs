@@ -5,9 +5,9 @@
 
 use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;
-use kprof::format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
-use kprof::format::samples::{Delta, take_varint};
-use kprof::format::text::{Hex, escaped};
+use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
+use kprof_format::samples::{Delta, take_varint};
+use kprof_format::text::{Hex, escaped};
 use std::io::{self, Read};
 
 /// Bytes asked for in one read.

@@ -119,6 +119,7 @@ impl Header {
     }
 
     /// The first word of a record.
+    #[inline]
     pub const fn encode(self) -> u64 {
         (MAGIC as u64) << 32 | (VERSION as u64) << 24 | (self.kind as u64) << 16 | self.words as u64
     }
