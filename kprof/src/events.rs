@@ -5,6 +5,7 @@
 //! interrupts, never NMI. Bounded: a CPU tells [`TASKS`] tasks apart until the next time they are written; the
 //! others share one count.
 
+use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, Kind, OTHER_TASKS};
 use crate::kernel::Event;
 use crate::state::Shared;
@@ -44,9 +45,9 @@ impl Events {
         }
     }
 
-    /// Everything since boot, by name.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        EVENT_NAMES.into_iter().zip(&self.totals).map(|(name, total)| (name, total.load(Ordering::Relaxed)))
+    /// Everything since boot.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
+        Counter::EVENTS.into_iter().zip(&self.totals).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
     }
 
     /// Counts one. This CPU, interrupts off.

@@ -7,6 +7,7 @@
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::System;
+use kprof_format::command::StreamName;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,15 @@ pub enum Stream {
     Meta,
     /// The samples of one CPU.
     Cpu(u32),
+}
+
+impl From<Stream> for StreamName {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Meta => Self::Meta,
+            Stream::Cpu(cpu) => Self::Cpu(cpu as usize),
+        }
+    }
 }
 
 impl fmt::Display for Stream {

@@ -19,10 +19,15 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod account;
 pub mod checksum;
 pub mod chunk;
+pub mod command;
+pub mod counter;
+pub mod fact;
 pub mod marker;
 pub mod record;
 pub mod samples;
 pub mod serial;
+mod table;
 pub mod text;

@@ -1,12 +1,11 @@
-//! The smallest pieces of the text form: numbers, escaped names, the counters of a batch.
+//! The smallest pieces of the text form: numbers and escaped names.
 //!
 //! In: numbers and foreign bytes. Out: bytes that stand in a line of `profiling.txt` and are read back the same.
 //! Runs in: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte above
 //! 0x7e inside a field.
 
-/// The counters that stand in every batch line of a CPU, by their names in ctl, in the order of the line.
-pub const BATCH_COUNTERS: [&str; 9] =
-    ["taken", "coalesced", "user", "idle", "lost-full", "lost-nested", "lost-torn", "recorded", "overwritten"];
+/// A task without a known name is called this and its id in hex.
+pub const UNNAMED_TASK: &str = "id";
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
