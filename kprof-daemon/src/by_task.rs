@@ -3,8 +3,8 @@
 //! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the task's name. Out: sums by name. Runs in: user
 //! process. Bounded: past [`ByTask::LIMIT`] names, new ones share one row.
 
-use kprof::format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
-use kprof::format::text::unescaped;
+use kprof_format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
+use kprof_format::text::unescaped;
 use std::collections::BTreeMap;
 
 /// Sums of events by the (escaped) name of the task.

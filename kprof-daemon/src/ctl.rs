@@ -3,13 +3,9 @@
 //! In: `key value` lines. Out: state, header facts, counters by CPU. Runs in: user process. Unknown keys are kept and
 //! never refused (a newer kernel may say more); a missing key is missing, nothing is made up.
 
+use kprof_format::account;
+use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
-
-/// The header keys that the sample file repeats, in the order of the file. `anchor` may stand in the text many times.
-pub const HEADER_KEYS: [&str; 17] = [
-    "tsc-hz", "boot", "cpus", "sampler", "trigger", "clock", "accel", "hz", "interval", "seed", "include", "backoff",
-    "depth", "mode", "build-id", "load", "text",
-];
 
 /// One reading of the ctl file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +54,7 @@ impl Counters {
 
     /// All samples lost, by whatever reason.
     pub fn lost(&self) -> u64 {
-        self.iter().filter(|(name, _)| name.starts_with("lost")).map(|(_, value)| value).sum()
+        account::lost(self.iter())
     }
 }
 
@@ -145,17 +141,17 @@ impl Ctl {
 
     /// The id of this boot; empty where the source has none.
     pub fn boot(&self) -> &str {
-        self.fact("boot").unwrap_or("")
+        self.fact(Fact::Boot.name()).unwrap_or("")
     }
 
     /// Whether sampling goes on now.
     pub fn is_running(&self) -> bool {
-        self.fact("state") == Some("running")
+        self.fact(Fact::State.name()) == Some("running")
     }
 
     /// Whether full rings overwrite their oldest records (flight recorder).
     pub fn overwrites(&self) -> bool {
-        self.fact("mode") == Some("overwrite")
+        self.fact(Fact::Mode.name()) == Some("overwrite")
     }
 
     /// The counters of every CPU that has a ring.

@@ -133,7 +133,7 @@ impl fmt::Display for Error {
                 f,
                 "stream {stream}, position {position}: records of version {version}, this program reads version {}; \
                  use the profiled of that kernel (nothing was acknowledged, it will find them all)",
-                kprof::format::record::VERSION
+                kprof_format::record::VERSION
             ),
             Self::Write { path, safe_bytes, during, cause } => {
                 write!(f, "{}: {during} failed: {cause}; the file is whole up to byte {safe_bytes}", path.display())

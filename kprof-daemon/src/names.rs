@@ -4,7 +4,7 @@
 //! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks; past that the ones whose samples lie
 //! longest back are forgotten, counted, and from then on written as `id<hex>`.
 
-use kprof::format::text::{Hex, escaped};
+use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -79,7 +79,7 @@ impl Names {
         if !self.known.contains_key(&id) {
             let Some(name) = make() else {
                 self.made_up.clear();
-                self.made_up.extend_from_slice(b"id");
+                self.made_up.extend_from_slice(UNNAMED_TASK.as_bytes());
                 self.made_up.extend_from_slice(Hex::new(id).as_bytes());
                 return Name { text: &self.made_up, is_the_only_one: false };
             };

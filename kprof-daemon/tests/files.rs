@@ -5,11 +5,11 @@
 
 mod support;
 
-use kprof::format::chunk::Chunk;
-use kprof::format::serial;
 use kprof_daemon::drain_loop::{Options, Totals};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::write::compose::Form;
+use kprof_format::chunk::Chunk;
+use kprof_format::serial;
 use std::path::Path;
 use support::kernel::Kernel;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};

@@ -3,8 +3,8 @@
 //! In: `data/redox/` (three CPUs, 5083 samples). Out: the text, the binary form of the same, the same again after every
 //! interruption. Runs the real program on the real file system.
 
-use kprof::format::chunk::{Chunk, ChunkKind};
-use kprof::format::samples::{Delta, take_varint};
+use kprof_format::chunk::{Chunk, ChunkKind};
+use kprof_format::samples::{Delta, take_varint};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -4,16 +4,14 @@
 //! the file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
 //!
 //! ```text
-//! sent     = taken + coalesced + pending
-//! taken    = user + idle + lost-* + recorded
-//! recorded = delivered + overwritten + in-ring
-//! delivered = samples in the file
+//! delivered = samples in the file            and the identities of kprof_format::account
 //! ```
 //!
 //! A file that begins in the midst of a boot (a second recording, a rotated file) lacks what was delivered before. Then
 //! its positions must go from its first batch to the last without a hole.
 
-use crate::profile::{self, Counters, Profile};
+use crate::profile::{self, Counters, Profile, named};
+use kprof_format::account::{self, IDENTITIES};
 use std::fmt;
 
 /// The account of one CPU.
@@ -45,7 +43,7 @@ impl CpuAccount {
 
     /// All losses.
     pub fn lost(&self) -> u64 {
-        profile::lost(&self.counters)
+        account::lost(named(&self.counters))
     }
 }
 
@@ -99,37 +97,23 @@ impl Account {
 }
 
 fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {
-    let get = |name: &str| cpu.get(name);
-    let mut faults = Vec::new();
+    let broken = IDENTITIES.iter().filter_map(|identity| identity.fault(named(&cpu.counters)));
+    let mut faults: Vec<String> = broken.map(|fault| format!("CPU {}: {fault}", cpu.cpu)).collect();
     // A dump lies in the ring still.
     let dumped = cpu.dumped;
-    if dumped > get("in-ring") {
-        faults.push(format!("CPU {}: {dumped} samples were dumped of {} in the ring", cpu.cpu, get("in-ring")));
+    if dumped > cpu.get("in-ring") {
+        faults.push(format!("CPU {}: {dumped} samples were dumped of {} in the ring", cpu.cpu, cpu.get("in-ring")));
     }
-    let delivered = cpu.in_file.saturating_sub(dumped);
-    let mut check = |left: &str, is: u64, parts: &str, sum: u128| {
-        if u128::from(is) != sum {
-            faults.push(format!("CPU {}: {left} {is} is not {parts} {sum}", cpu.cpu));
-        }
-    };
-    let sum = |names: &[&str]| names.iter().map(|name| u128::from(get(name))).sum::<u128>();
-    check("sent", get("sent"), "taken + coalesced + pending =", sum(&["taken", "coalesced", "pending"]));
-    let kept = sum(&["user", "idle", "recorded"]) + sum(&profile::LOST);
-    check("taken", get("taken"), "user + idle + lost + recorded =", kept);
-    check(
-        "recorded",
-        get("recorded"),
-        "delivered + overwritten + in-ring =",
-        sum(&["delivered", "overwritten", "in-ring"]),
-    );
     if overwrites {
         return faults;
     }
-    if !cpu.begins_later {
-        check("delivered", get("delivered"), "the samples in the file,", u128::from(delivered));
-    } else if delivered > get("delivered") {
-        check("delivered", get("delivered"), "at least the samples in the file,", u128::from(delivered));
-    } else if dumped == 0 {
+    let (delivered, in_file) = (cpu.get("delivered"), cpu.in_file.saturating_sub(dumped));
+    let mut wrong = |what| faults.push(format!("CPU {}: delivered {delivered} is not {what}, {in_file}", cpu.cpu));
+    if !cpu.begins_later && delivered != in_file {
+        wrong("the samples in the file");
+    } else if in_file > delivered {
+        wrong("at least the samples in the file");
+    } else if cpu.begins_later && dumped == 0 {
         let ends = read.begins_at.into_iter().chain(read.positions.iter().map(|(_, to)| *to));
         let begins = read.positions.iter().map(|(from, _)| *from).chain(cpu.counters.get("position-out").copied());
         for (end, begin) in ends.zip(begins).filter(|(end, begin)| end < begin) {

@@ -4,18 +4,15 @@
 //! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
 
 use crate::stacks::Traits;
-use kprof::format::record::OTHER_TASKS_NAME;
+use kprof_format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
 /// The counters of one CPU by the names that ctl gives them, cumulative since boot.
 pub type Counters = BTreeMap<String, u64>;
 
-/// Names of the counters that mean: the handler ran, but the sample could not be kept.
-pub const LOST: [&str; 3] = ["lost-full", "lost-nested", "lost-torn"];
-
-/// All losses of a set of counters.
-pub fn lost(counters: &Counters) -> u64 {
-    LOST.iter().filter_map(|name| counters.get(*name)).fold(0, |sum, value| sum.saturating_add(*value))
+/// The names and values of a set of counters.
+pub fn named(counters: &Counters) -> impl Iterator<Item = (&str, u64)> {
+    counters.iter().map(|(name, value)| (name.as_str(), *value))
 }
 
 /// Samples of one CPU that are in the file, by what they are.

@@ -6,7 +6,7 @@
 //! distinct stacks only.
 
 use crate::relocations::{Move, Relocations};
-use kprof::format::marker::{Facts, Marker, PUBLISHED_LEAF};
+use kprof_format::marker::{Facts, Marker, PUBLISHED_LEAF};
 
 pub use crate::relocations::StackId;
 

@@ -1,10 +1,10 @@
 //! The same samples in every form fold to the same; exports hold what the folded text holds.
 #![forbid(unsafe_code)]
 
-use kprof::format::chunk::{Chunk, ChunkKind};
-use kprof::format::samples::{Delta, Times, put_varint};
-use kprof::format::serial;
 use kprof_fold::output::export::pprof::proto::Profile;
+use kprof_format::chunk::{Chunk, ChunkKind};
+use kprof_format::samples::{Delta, Times, put_varint};
+use kprof_format::serial;
 use prost::Message;
 use std::io::Read;
 use std::path::PathBuf;

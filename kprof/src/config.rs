@@ -3,6 +3,7 @@
 //! In: the kernel's choices. Out: [`Setup`], handed to `Profiler::init`. Runs in: boot CPU.
 
 use crate::CpuSlot;
+pub use crate::format::command::Mode;
 use core::mem::MaybeUninit;
 
 /// How a core is reached. The data says which was used.
@@ -28,27 +29,6 @@ impl Trigger {
             Self::Ipi => "ipi",
             Self::Published => "published",
             Self::Timer => "timer",
-        }
-    }
-}
-
-/// What a full ring does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    /// The new record is lost, and counted.
-    #[default]
-    Drop = 0,
-    /// The oldest records make room, and are counted: the flight recorder.
-    Overwrite = 1,
-}
-
-impl Mode {
-    /// Its name in ctl and in the data.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Overwrite => "overwrite",
         }
     }
 }

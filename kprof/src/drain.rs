@@ -23,7 +23,7 @@ pub(crate) struct OpenStream {
 }
 
 /// The first word of a raw record, to which its length in words is added.
-const RAW_MAGIC: u64 = 0xfedf_ac00;
+const RAW_MAGIC: u64 = crate::format::record::REDOX_MAGIC;
 /// Words before the callers of a raw record.
 const RAW_HEADER_WORDS: usize = 4;
 /// The greatest length that fits into the low byte.

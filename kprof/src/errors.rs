@@ -4,8 +4,9 @@
 
 use core::fmt;
 
-/// The greatest `depth`: with it the longest sample still is a record.
-pub(crate) const MAX_DEPTH: u16 = 250;
+use crate::format::command::BadCommand;
+pub(crate) use crate::format::command::MAX_DEPTH;
+pub use crate::format::command::StreamName;
 /// The least number of words of a ring: a record of the greatest length fits.
 pub(crate) const MIN_RING_WORDS: usize = crate::format::record::MAX_WORDS;
 
@@ -128,24 +129,6 @@ impl fmt::Display for StateError {
     }
 }
 
-/// A stream's name in messages: the CPU's number, or `meta`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamName {
-    /// The samples of this CPU.
-    Cpu(usize),
-    /// Names, images, marks, settings.
-    Meta,
-}
-
-impl fmt::Display for StreamName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu(cpu) => write!(f, "profiling-{cpu}"),
-            Self::Meta => f.write_str("profiling-meta"),
-        }
-    }
-}
-
 /// A write to ctl that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlError {
@@ -170,6 +153,15 @@ pub enum CommandError {
     Change(StateError),
     /// The kernel was built without the feature `profiling`.
     Off,
+}
+
+impl From<BadCommand> for CommandError {
+    fn from(bad: BadCommand) -> Self {
+        match bad {
+            BadCommand::Unknown => Self::Unknown,
+            BadCommand::Value(expected) => Self::Value(expected),
+        }
+    }
 }
 
 impl From<StateError> for CommandError {

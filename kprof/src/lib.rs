@@ -1,7 +1,8 @@
-//! kprof: the profiler inside the kernel, and the wire language that it shares with daemon and host.
+//! kprof: the profiler inside the kernel.
 //!
-//! Contents, in the order of the path. Without the feature `profiling` only [`format`] has code in it: the names that
-//! a kernel uses are still there, do nothing, and leave no symbol and no byte in the kernel.
+//! Contents, in the order of the path. Without the feature `profiling` the names that a kernel uses are still
+//! there, do nothing, and leave no symbol and no byte in the kernel. [`format`] is the package `kprof-format`, the wire
+//! language that daemon and host share.
 //!
 //! A kernel brings one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and these calls:
 //! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler
@@ -31,7 +32,6 @@ pub mod config;
 mod cpu_set;
 mod errors;
 mod files;
-pub mod format;
 pub mod kernel;
 mod profiler;
 mod publisher;
@@ -77,6 +77,8 @@ mod x86_64;
 mod slot_off;
 
 pub use check::CheckError;
+pub use kprof_format as format;
+
 pub use config::{Clock, Config, Mode, Setup, Trigger};
 pub use cpu_set::CpuSet;
 pub use errors::{

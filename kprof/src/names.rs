@@ -3,6 +3,8 @@
 //! In: the kernel's calls, and every change of a choice. Out: records in the meta stream, or a count of what was lost.
 //! Runs in: ordinary code, never in an NMI.
 
+use crate::format::command::{Command, Verb, Who};
+use crate::format::fact::Fact;
 use crate::format::record::Kind;
 use crate::format::text::eight_digits;
 use crate::kernel::Image;
@@ -42,37 +44,31 @@ impl Shared {
 
     /// Writes down the values of these choices.
     pub(crate) fn note_choices(&self, keys: Key, choices: &Choices) {
-        let verb = |yes| if yes { "include" } else { "exclude" };
         for key in keys.iter() {
-            match key {
-                Key::HZ => self.note_setting(format_args!("hz {}", choices.hz)),
-                Key::INTERVAL => {
-                    self.note_setting(format_args!(
-                        "interval {}",
-                        if choices.random_interval { "random" } else { "fixed" }
-                    ));
-                }
-                Key::SEED => self.note_setting(format_args!("seed {}", choices.seed)),
-                Key::IDLE => self.note_setting(format_args!("{} idle", verb(choices.include_idle))),
-                Key::USER => self.note_setting(format_args!("{} user", verb(choices.include_user))),
-                Key::BACKOFF => {
-                    self.note_setting(format_args!("backoff {}", if choices.backoff { "on" } else { "off" }));
-                }
-                Key::DEPTH => self.note_setting(format_args!("depth {}", choices.depth)),
-                Key::MODE => self.note_setting(format_args!("mode {}", choices.mode.name())),
-                _ => {}
-            }
+            let command = match key {
+                Key::HZ => Command::Hz(choices.hz),
+                Key::INTERVAL => Command::RandomInterval(choices.random_interval),
+                Key::SEED => Command::Seed(choices.seed),
+                Key::IDLE => Command::Include(choices.include_idle, Who::Idle),
+                Key::USER => Command::Include(choices.include_user, Who::User),
+                Key::BACKOFF => Command::Backoff(choices.backoff),
+                Key::DEPTH => Command::Depth(choices.depth),
+                Key::MODE => Command::Mode(choices.mode),
+                // The list of CPUs is no choice: `note_cpus`.
+                _ => continue,
+            };
+            self.note_setting(format_args!("{command}"));
         }
     }
 
     /// Writes down which CPUs get ticks.
     pub(crate) fn note_cpus(&self) {
-        self.note_setting(format_args!("cpus {}", EnabledCpus(self)));
+        self.note_setting(format_args!("{} {}", Verb::Cpus, EnabledCpus(self)));
     }
 
     /// Writes all settings down, for a reader that may have missed their changes.
     pub(crate) fn note_all(&self) {
-        self.note_setting(format_args!("trigger {}", self.trigger().name()));
+        self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
         self.note_cpus();
     }

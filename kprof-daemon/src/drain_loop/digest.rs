@@ -11,7 +11,7 @@ use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Layout, Source, Stream};
 use crate::system::System;
-use kprof::format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
+use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Takes one piece apart and adds its batch to the output.

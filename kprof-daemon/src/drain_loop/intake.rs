@@ -12,7 +12,7 @@ use crate::ctl::{Counters, Ctl};
 use crate::error::Error;
 use crate::source::{Source, Stream};
 use crate::system::System;
-use kprof::format::record::MAX_WORDS;
+use kprof_format::record::MAX_WORDS;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -13,7 +13,7 @@
 //! complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
-use kprof::format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
 /// Goes through the records of one read.
 #[derive(Debug)]

@@ -89,7 +89,7 @@ pub struct Sample<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a> {
     /// What it is about; never a sample.
-    pub kind: kprof::format::record::Kind,
+    pub kind: kprof_format::record::Kind,
     /// TSC.
     pub tsc: u64,
     /// Its three values.

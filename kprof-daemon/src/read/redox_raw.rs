@@ -11,7 +11,7 @@
 use super::{Item, Sample, Skipped, Why, Words};
 
 /// The first word of a record without its length.
-const MAGIC: u64 = 0xfedf_ac00;
+const MAGIC: u64 = kprof_format::record::REDOX_MAGIC;
 /// Words before the callers.
 const HEADER_WORDS: usize = 4;
 

@@ -6,7 +6,7 @@
 use super::account::Difference;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
-use kprof::format::record::EVENT_NAMES;
+use kprof_format::record::EVENT_NAMES;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;

@@ -8,6 +8,8 @@ use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
+use kprof_format::command::Command;
+use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
@@ -42,10 +44,10 @@ impl<S: System> KprofDevice<S> {
         })?;
         let mut device =
             Self { folder: folder.into(), ctl_path, ctl, streams: BTreeMap::new(), can_wait: true, text: Vec::new() };
-        let claimed = device.command(system, "protocol 1");
+        let claimed = device.command(system, &Command::Protocol(true).to_string());
         let mut state = Ctl::default();
         let readable = device.observe(system, &mut state);
-        let is_framed = state.fact("protocol") == Some("1");
+        let is_framed = state.fact(Fact::Protocol.name()) == Some("1");
         match (claimed, readable) {
             (Ok(()), Ok(())) if is_framed => Ok(device),
             // Refused, and yet in use: by somebody else.
@@ -77,7 +79,8 @@ impl<S: System> KprofDevice<S> {
     /// The kernel's reason for the refusal just met, or the system's words.
     fn reason(&mut self, system: &mut S, cause: &io::Error) -> String {
         let mut ctl = Ctl::default();
-        let said = self.observe(system, &mut ctl).ok().and_then(|()| ctl.facts("error").last().map(str::to_owned));
+        let said =
+            self.observe(system, &mut ctl).ok().and_then(|()| ctl.facts(Fact::Error.name()).last().map(str::to_owned));
         said.filter(|reason| !reason.is_empty()).unwrap_or_else(|| cause.to_string())
     }
 }
@@ -131,7 +134,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
     fn acknowledge(&mut self, system: &mut S, ends: &[(Stream, u64)]) -> Result<(), Error> {
         let mut command = String::new();
         for (stream, position) in ends {
-            let _ = writeln!(command, "ack {stream} {position}");
+            let _ = writeln!(command, "{}", Command::Ack((*stream).into(), *position));
         }
         if command.is_empty() { Ok(()) } else { self.command(system, command.trim_end()) }
     }
@@ -154,7 +157,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
         if !self.can_wait {
             return Ok(Waited::CannotWait);
         }
-        let command = format!("wait {}\n", limit.as_millis());
+        let command = format!("{}\n", Command::WaitMs(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
         match system.write(&mut self.ctl, command.as_bytes()) {
             Ok(_) => Ok(Waited::Waited),
             // A signal: look at the flags now.

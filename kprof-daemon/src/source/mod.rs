@@ -7,6 +7,7 @@
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::System;
+use kprof_format::command::StreamName;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,15 @@ pub enum Stream {
     Cpu(u32),
 }
 
+impl From<Stream> for StreamName {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Meta => Self::Meta,
+            Stream::Cpu(cpu) => Self::Cpu(cpu as usize),
+        }
+    }
+}
+
 impl fmt::Display for Stream {
     /// As in `ack` commands, in batch lines and in the names of the device files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +47,7 @@ impl fmt::Display for Stream {
 /// What the words of the sample streams are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// `kprof::format::record`: positions, ticks, kinds.
+    /// `kprof_format::record`: positions, ticks, kinds.
     Framed,
     /// Redox's raw words: `0xfedfac00|length, rip, tsc, task id, callers`.
     RedoxRaw,

@@ -9,6 +9,7 @@ use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
+use kprof_format::command::Command;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -84,9 +85,9 @@ impl<S: System> Source<S> for RedoxDevice<S> {
     }
 
     fn command(&mut self, system: &mut S, command: &str) -> Result<(), Error> {
-        let byte: &[u8] = match command {
-            "start" => b"1",
-            "stop" => b"0",
+        let byte: &[u8] = match Command::parse(command.as_bytes()) {
+            Ok(Command::Start) => b"1",
+            Ok(Command::Stop) => b"0",
             _ => {
                 let reason = "an unmodified Redox kernel knows `start` and `stop` only".into();
                 return Err(Error::Refused { path: self.ctl_path.clone(), command: command.into(), reason });

@@ -9,8 +9,8 @@ use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
 use crate::source::Stream;
-use kprof::format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
-use kprof::format::samples::{self, Delta, Times};
+use kprof_format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
+use kprof_format::samples::{self, Delta, Times};
 
 /// The form of the sample file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Form {
     Text,
     /// Lines without markers, as Redox's tools know them.
     Plain,
-    /// Chunks, for high rates: `kprof::format::chunk`.
+    /// Chunks, for high rates: `kprof_format::chunk`.
     Binary,
 }
 

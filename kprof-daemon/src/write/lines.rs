@@ -3,11 +3,13 @@
 //! In: typed facts. Out: bytes of whole lines, appended. Runs in: user process, a few times in a round. No `#` line has
 //! a hex number as its second word, so that Redox's old tool takes none for a sample.
 
-use crate::ctl::{Counters, Ctl, HEADER_KEYS};
+use crate::ctl::{Counters, Ctl};
 use crate::read::{Meta, Skipped};
 use crate::source::Stream;
-use kprof::format::record::Kind;
-use kprof::format::text::{BATCH_COUNTERS, escaped};
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
+use kprof_format::record::{Kind, image_name_and_id};
+use kprof_format::text::escaped;
 use std::fmt::Display;
 use std::io::Write as _;
 
@@ -22,13 +24,13 @@ macro_rules! put {
 /// The header of a boot.
 pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
     put!(out, "{FIRST_LINE}\n");
-    for key in HEADER_KEYS {
-        if let Some(value) = ctl.fact(key) {
+    for key in Fact::HEADER {
+        if let Some(value) = ctl.fact(key.name()) {
             put!(out, "# {key} {value}\n");
         }
     }
-    for anchor in ctl.facts("anchor") {
-        put!(out, "# anchor {anchor}\n");
+    for anchor in ctl.facts(Fact::Anchor.name()) {
+        put!(out, "# {} {anchor}\n", Fact::Anchor);
     }
 }
 
@@ -55,9 +57,9 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
     if stream != Stream::Meta {
         put!(out, " first-tick={} last-tick={}", batch.first_tick, batch.last_tick);
         // Of samples: the meta stream's counters of the same names are of other records.
-        for name in BATCH_COUNTERS {
-            if let Some(value) = counters.and_then(|counters| counters.find(name)) {
-                put!(out, " {name}={value}");
+        for counter in Counter::BATCH {
+            if let Some(value) = counters.and_then(|counters| counters.find(counter.name())) {
+                put!(out, " {counter}={value}");
             }
         }
     }
@@ -108,10 +110,9 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
         Kind::Mark => put_text(out, format_args!("# mark tsc={tsc:x} name="), record.text),
         Kind::Setting => put_text(out, format_args!("# setting tsc={tsc:x} value="), record.text),
         Kind::Image => {
-            let space = record.text.iter().rposition(|byte| *byte == b' ').unwrap_or(record.text.len());
-            let (name, build_id) = record.text.split_at(space);
+            let (name, build_id) = image_name_and_id(record.text);
             put!(out, "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id=");
-            out.extend(if build_id.len() > 1 { &build_id[1..] } else { b"-" }.iter().copied().flat_map(printable));
+            out.extend(escaped(build_id));
             put_text(out, format_args!(" name="), name);
         }
         Kind::Events | Kind::Sample | Kind::SnapshotSample => {}
@@ -129,8 +130,4 @@ pub fn task(out: &mut Vec<u8>, id: u64, name: impl Iterator<Item = u8>) {
 fn put_text(out: &mut Vec<u8>, before: impl Display, text: &[u8]) {
     put!(out, "{before}");
     out.extend(escaped(text));
-}
-
-fn printable(byte: u8) -> Option<u8> {
-    byte.is_ascii_alphanumeric().then_some(byte)
 }

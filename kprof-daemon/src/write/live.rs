@@ -10,8 +10,8 @@
 //! counted.
 
 use crate::system::{Open, System};
-use kprof::format::chunk::{Chunk, MAGIC};
-use kprof::format::serial;
+use kprof_format::chunk::{Chunk, MAGIC};
+use kprof_format::serial;
 use std::path::PathBuf;
 use std::time::Duration;
 

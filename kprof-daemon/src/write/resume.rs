@@ -12,9 +12,9 @@
 
 use super::lines::FIRST_LINE;
 use crate::source::Stream;
-use kprof::format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC};
-use kprof::format::samples;
-use kprof::format::text::parse_hex;
+use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC};
+use kprof_format::samples;
+use kprof_format::text::parse_hex;
 use std::collections::BTreeMap;
 
 /// Bytes of a line that are held; a longer one is none of ours and counts as one line in pieces.

@@ -11,8 +11,8 @@
 //! text from the line before. Nothing is allocated but buffers that stay.
 
 use crate::read::{Sample, Stack};
-use kprof::format::marker::Marker;
-use kprof::format::text::{Hex, eight_digits};
+use kprof_format::marker::Marker;
+use kprof_format::text::{Hex, eight_digits};
 
 /// A space and sixteen digits.
 const WORD_BYTES: usize = 17;

@@ -5,8 +5,8 @@
 
 use super::Random;
 use super::ring::Ring;
-use kprof::format::record::{Header, Kind};
 use kprof_daemon::source::Stream;
+use kprof_format::record::{Header, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;

@@ -3,8 +3,8 @@
 //! In: the bytes of one or more files, oldest first. Out: the samples that count. A batch without its end is void; a
 //! batch whose positions were already seen for that boot and CPU is skipped.
 
-use kprof::format::chunk::{BadChunk, Chunk, ChunkKind};
-use kprof::format::samples::{Delta, take_varint};
+use kprof_format::chunk::{BadChunk, Chunk, ChunkKind};
+use kprof_format::samples::{Delta, take_varint};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

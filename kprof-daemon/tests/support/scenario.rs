@@ -5,11 +5,11 @@
 use super::kernel::Kernel;
 use super::reader::{Reading, read, text_of_binary};
 use super::system::{SCHEME, Simulated};
-use kprof::format::chunk::MAGIC;
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::kprof_device::KprofDevice;
+use kprof_format::chunk::MAGIC;
 use std::path::Path;
 
 /// The sample file of all simulated sessions.

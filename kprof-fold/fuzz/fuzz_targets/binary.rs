@@ -5,7 +5,7 @@
 
 mod shared;
 
-use kprof::format::chunk::{Chunk, ChunkKind};
+use kprof_format::chunk::{Chunk, ChunkKind};
 use kprof_fold::read::form::Form;
 use libfuzzer_sys::fuzz_target;
 

@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     shared::fold(bytes, Some(Form::Serial), &symbols);
     let mut log = String::new();
     for (number, line) in String::from_utf8_lossy(bytes).lines().enumerate() {
-        kprof::format::serial::write(&mut log, number as u64, line).expect("a string takes everything");
+        kprof_format::serial::write(&mut log, number as u64, line).expect("a string takes everything");
     }
     shared::fold(log.as_bytes(), Some(Form::Serial), &symbols);
 });

@@ -8,7 +8,7 @@ use super::load::Opened;
 use super::places;
 use crate::profile::{Boot, Counters};
 use crate::tally::Tally;
-use kprof::format::marker::{Marker, TruncationReason};
+use kprof_format::marker::{Marker, TruncationReason};
 
 /// This part of all stacks, in percent, has to end early before it is said.
 const TRUNCATED_PERCENT: u64 = 20;

@@ -6,7 +6,7 @@
 //! lower. From the first word of user code on, user space chose every word: none of them names kernel code or a kernel
 //! entry.
 
-use kprof::format::marker::{Marker, PUBLISHED_LEAF};
+use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 
 /// The innermost frame of a sample that was read from published registers: some code behind its entry was running.
 pub const RUNNING: &str = "[running]";
@@ -98,7 +98,7 @@ pub fn marker_name(marker: Marker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kprof::format::marker::{Facts, TruncationReason};
+    use kprof_format::marker::{Facts, TruncationReason};
 
     fn steps(words: &[u64], user: bool) -> Vec<Step> {
         let mut steps = Vec::new();

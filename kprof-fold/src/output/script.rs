@@ -7,7 +7,7 @@ use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, name::clean, users::plain};
 use crate::timeline::{Event, Timeline};
-use kprof::format::marker::PUBLISHED_LEAF;
+use kprof_format::marker::PUBLISHED_LEAF;
 use std::io::{self, Write};
 
 /// How it is printed.

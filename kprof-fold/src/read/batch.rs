@@ -6,9 +6,10 @@
 //! were seen before for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
 
 use crate::profile::{self, Boot, Counters, Gap, Hole, Seen};
+use kprof_format::counter::Counter;
 
 /// Words of a record before its addresses (docs/format.md, device stream).
-pub const RECORD_HEADER_WORDS: u64 = 5;
+pub const RECORD_HEADER_WORDS: u64 = kprof_format::record::SAMPLE_HEADER_WORDS as u64;
 
 /// A batch whose end has not come yet.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +105,11 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     gap
 }
 
+/// The names of the losses among these.
+fn losses(counters: &Counters) -> impl Iterator<Item = &str> {
+    counters.keys().map(String::as_str).filter(|name| Counter::names_a_loss(name))
+}
+
 /// What `newer` counters report beyond those of the last batch.
 pub fn gap(
     boot: usize,
@@ -113,7 +119,7 @@ pub fn gap(
     to: Option<u64>,
     missing: u64,
 ) -> Option<Gap> {
-    let lost = profile::LOST.iter().map(|name| grown(known, newer, name)).sum();
+    let lost = losses(newer).map(|name| grown(known, newer, name)).sum();
     let coalesced = grown(known, newer, "coalesced");
     (lost > 0 || coalesced > 0 || missing > 0).then_some(Gap {
         boot,
@@ -134,8 +140,11 @@ fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
     let ticks = grown(known, &open.counters, "last-tick");
-    let counted: u64 =
-        ["coalesced", "user", "idle"].iter().chain(&profile::LOST).map(|n| grown(known, &open.counters, n)).sum();
+    let counted: u64 = ["coalesced", "user", "idle"]
+        .into_iter()
+        .chain(losses(&open.counters))
+        .map(|n| grown(known, &open.counters, n))
+        .sum();
     let here = open.seen.samples() + missing;
     let samples = ticks.saturating_sub(counted).saturating_sub(here);
     let tsc = (known.batch_tsc, open.seen.tsc_max());

@@ -5,9 +5,9 @@
 
 use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;
-use kprof::format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
-use kprof::format::samples::{Delta, take_varint};
-use kprof::format::text::{Hex, escaped};
+use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
+use kprof_format::samples::{Delta, take_varint};
+use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::io::{self, Read};
 
 /// Bytes asked for in one read.
@@ -133,7 +133,7 @@ fn task_name<C: Consumer>(ingest: &Ingest<C>, id: u64) -> Vec<u8> {
     let known = ingest.profile.boots.get(ingest.boot).and_then(|boot| boot.tasks.get(&id));
     match known {
         Some(name) => escaped(name).collect(),
-        None => [b"id", Hex::new(id).as_bytes()].concat(),
+        None => [UNNAMED_TASK.as_bytes(), Hex::new(id).as_bytes()].concat(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: an escaped name. Out: its bytes; an empty name is written `%00`. A `%` that two hex digits do not follow stays
 //! as it is: Redox's old texts do not escape.
 
-use kprof::format::text::unescaped;
+use kprof_format::text::unescaped;
 use std::borrow::Cow;
 
 /// The name behind an escaped one.

@@ -4,8 +4,8 @@
 //! live stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
 
 use super::hex::{hex32, hex64};
-use kprof::format::chunk::MAGIC;
-use kprof::format::serial;
+use kprof_format::chunk::MAGIC;
+use kprof_format::serial;
 use std::io::{self, Read};
 
 /// What the text form begins with.

@@ -7,7 +7,7 @@ use super::blocks::{Block, Blocks};
 use super::ingest::{Consumer, Ingest};
 use super::lines::Lines;
 use crate::problems::Kind;
-use kprof::format::serial;
+use kprof_format::serial;
 use std::io::{self, Read};
 
 /// Reads a whole log.

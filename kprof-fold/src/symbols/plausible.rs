@@ -10,7 +10,7 @@
 use super::Symbols;
 use crate::stacks::Stacks;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use kprof::format::marker::{Marker, PUBLISHED_LEAF};
+use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 use std::collections::BTreeSet;
 
 /// Stacks that are looked at, spread over all.

@@ -6,11 +6,12 @@
 //! hold the claim on the streams (`protocol 1`), one the lease (`lease`); closing the file ends both.
 
 mod close;
-mod command;
 mod text;
 mod write;
 
-use crate::errors::{CommandError, ControlError, StateError};
+use crate::errors::{ControlError, StateError};
+use crate::format::command::{BadCommand, Command};
+use crate::format::fact::Fact;
 use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
@@ -67,7 +68,7 @@ impl OpenControl {
         write_status(self.shared, out)?;
         match interrupts::without(|| self.error.lock().clone()) {
             error if error.is_empty() => Ok(()),
-            error => writeln!(out, "error {error}"),
+            error => writeln!(out, "{} {error}", Fact::Error),
         }
     }
 
@@ -98,11 +99,11 @@ pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateEr
 }
 
 /// The commands of a write with their line numbers from 1.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<command::Command<'_>, CommandError>)> {
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, Result<Command<'_>, BadCommand>)> {
     bytes
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii)
         .enumerate()
         .filter(|(_, line)| !line.is_empty())
-        .map(|(index, line)| (index + 1, command::parse(line)))
+        .map(|(index, line)| (index + 1, Command::parse(line)))
 }

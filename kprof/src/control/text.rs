@@ -4,6 +4,8 @@
 //! read between two looks at its handler, so that they belong together.
 
 use crate::config::Clock;
+use crate::format::counter::{Counter, MetaCounter};
+use crate::format::fact::Fact;
 use crate::format::text::Decimal;
 use crate::names::Hex;
 use crate::ring::Ring;
@@ -17,34 +19,41 @@ use core::sync::atomic::{Ordering, fence};
 
 /// Writes state, settings and counters. Runs in: ordinary code.
 pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
-    writeln!(out, "protocol {}", u8::from(shared.claim() != 0))?;
+    writeln!(out, "{} {}", Fact::Protocol, u8::from(shared.claim() != 0))?;
     let state = match shared.state() {
         State::Stopped => "stopped",
         // Paused for the moment of a change of mode.
         State::Running | State::Paused => "running",
         State::Frozen => "frozen",
     };
-    writeln!(out, "state {state}")?;
+    writeln!(out, "{} {state}", Fact::State)?;
     each_setting(shared, &mut |key, value| writeln!(out, "{key} {value}"))?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let cpu = Decimal::new(cpu as u64);
-        for_each_counter(shared, slot, &mut |name, value| {
+        for_each_counter(shared, slot, &mut |counter, value| {
             // Read several times a second by every reader: by hand, as `writeln!` takes four times as long.
             let value = Decimal::new(value);
-            ["cpu.", cpu.as_str(), ".", name, " ", value.as_str(), "\n"].iter().try_for_each(|part| out.write_str(part))
+            ["cpu.", cpu.as_str(), ".", counter.name(), " ", value.as_str(), "\n"]
+                .iter()
+                .try_for_each(|part| out.write_str(part))
         })?;
     }
     if let Some(Stream { ring, .. }) = shared.meta.stream() {
-        writeln!(out, "meta.position-in {}", ring.head())?;
-        writeln!(out, "meta.position-out {}", ring.tail())?;
-        writeln!(out, "meta.lost {}", shared.meta.lost())?;
-        writeln!(out, "meta.overwritten {}", shared.meta.overwritten())?;
+        for counter in MetaCounter::ALL {
+            let value = match counter {
+                MetaCounter::PositionIn => ring.head(),
+                MetaCounter::PositionOut => ring.tail(),
+                MetaCounter::Lost => shared.meta.lost(),
+                MetaCounter::Overwritten => shared.meta.overwritten(),
+            };
+            writeln!(out, "meta.{counter} {value}")?;
+        }
     }
     Ok(())
 }
 
 /// The settings, which are also the header of every file, in the order of the contract.
-pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(&str, Arguments<'_>) -> Result) -> Result {
+pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments<'_>) -> Result) -> Result {
     let choices = shared.live.choices();
     let Some(config) = shared.config() else { return Ok(()) };
     let included = match (choices.include_idle, choices.include_user) {
@@ -54,60 +63,64 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(&str, Arguments
         (true, true) => "idle user",
     };
     let clock = if config.clock == Clock::Instructions { "instructions" } else { "tsc" };
-    each("boot", format_args!("{:x}", config.boot))?;
-    each("tsc-hz", format_args!("{}", config.tsc_hz))?;
-    each("clock", format_args!("{clock}"))?;
-    each("accel", format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
-    each("cpus", format_args!("{}", shared.slots().len()))?;
+    each(Fact::Boot, format_args!("{:x}", config.boot))?;
+    each(Fact::TscHz, format_args!("{}", config.tsc_hz))?;
+    each(Fact::Clock, format_args!("{clock}"))?;
+    each(Fact::Accel, format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
+    each(Fact::Cpus, format_args!("{}", shared.slots().len()))?;
     match config.sampler_cpu {
-        Some(cpu) => each("sampler", format_args!("{cpu}"))?,
-        None => each("sampler", format_args!("-"))?,
+        Some(cpu) => each(Fact::Sampler, format_args!("{cpu}"))?,
+        None => each(Fact::Sampler, format_args!("-"))?,
     }
-    each("trigger", format_args!("{}", shared.trigger().name()))?;
-    each("hz", format_args!("{}", choices.hz))?;
+    each(Fact::Trigger, format_args!("{}", shared.trigger().name()))?;
+    each(Fact::Hz, format_args!("{}", choices.hz))?;
     if shared.live.halvings.load(Ordering::Relaxed) > 0 {
-        each("hz-now", format_args!("{}", shared.live.hz_now()))?;
+        each(Fact::HzNow, format_args!("{}", shared.live.hz_now()))?;
     }
-    each("interval", format_args!("{}", if choices.random_interval { "random 25" } else { "fixed" }))?;
-    each("seed", format_args!("{}", choices.seed))?;
-    each("include", format_args!("{included}"))?;
-    each("backoff", format_args!("{}", if choices.backoff { "on" } else { "off" }))?;
-    each("depth", format_args!("{}", choices.depth))?;
-    each("mode", format_args!("{}", choices.mode.name()))?;
-    each("build-id", format_args!("{}", Hex(config.build_id)))?;
-    each("load", format_args!("{:x}", config.load))?;
-    each("text", format_args!("{:x}-{:x}", config.text.0, config.text.1))?;
-    config.anchors.iter().try_for_each(|(name, address)| each("anchor", format_args!("{name}={address:x}")))
+    each(Fact::Interval, format_args!("{}", if choices.random_interval { "random 25" } else { "fixed" }))?;
+    each(Fact::Seed, format_args!("{}", choices.seed))?;
+    each(Fact::Include, format_args!("{included}"))?;
+    each(Fact::Backoff, format_args!("{}", if choices.backoff { "on" } else { "off" }))?;
+    each(Fact::Depth, format_args!("{}", choices.depth))?;
+    each(Fact::Mode, format_args!("{}", choices.mode.name()))?;
+    each(Fact::BuildId, format_args!("{}", Hex(config.build_id)))?;
+    each(Fact::Load, format_args!("{:x}", config.load))?;
+    each(Fact::Text, format_args!("{:x}-{:x}", config.text.0, config.text.1))?;
+    config.anchors.iter().try_for_each(|(name, address)| each(Fact::Anchor, format_args!("{name}={address:x}")))
 }
 
 /// Everything that is counted on one CPU, by its ctl name.
-pub(crate) fn for_each_counter(shared: &Shared, slot: &CpuSlot, each: &mut dyn FnMut(&str, u64) -> Result) -> Result {
+pub(crate) fn for_each_counter(
+    shared: &Shared,
+    slot: &CpuSlot,
+    each: &mut dyn FnMut(Counter, u64) -> Result,
+) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
     // What found the CPU halted never came to its handler: the sampler took it.
     let halted = slot.sampler.halted.get();
     let moment = Moment::of(slot, ring);
-    each("sent", moment.sent + halted)?;
-    moment.counters.into_iter().try_for_each(|(name, value)| {
-        each(name, if matches!(name, "taken" | "idle") { value + halted } else { value })
+    each(Counter::Sent, moment.sent + halted)?;
+    moment.counters.into_iter().try_for_each(|(counter, value)| {
+        each(counter, if matches!(counter, Counter::Taken | Counter::Idle) { value + halted } else { value })
     })?;
-    each("pending", moment.sent.saturating_sub(moment.seen))?;
-    each("delivered", moment.delivered)?;
+    each(Counter::Pending, moment.sent.saturating_sub(moment.seen))?;
+    each(Counter::Delivered, moment.delivered)?;
     // Each record that was ever put in, less those that have left.
-    each("in-ring", moment.counter("recorded").wrapping_sub(moment.removed))?;
+    each(Counter::InRing, moment.counter(Counter::Recorded).wrapping_sub(moment.removed))?;
     // The sampler's, the same for every CPU.
-    each("sleep-asked", shared.sleeps.asked.get())?;
-    each("sleep-late", shared.sleeps.late.get())?;
-    each("ring-words", ring.capacity())?;
-    each("position-in", ring.head())?;
-    each("position-out", ring.tail())?;
-    slot.events.totals().try_for_each(|(name, total)| each(name, total))
+    each(Counter::SleepAsked, shared.sleeps.asked.get())?;
+    each(Counter::SleepLate, shared.sleeps.late.get())?;
+    each(Counter::RingWords, ring.capacity())?;
+    each(Counter::PositionIn, ring.head())?;
+    each(Counter::PositionOut, ring.tail())?;
+    slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
 }
 
 /// The counters of a CPU at one moment between two ticks (or, if its handler never rests, nearly so).
 struct Moment {
     sent: u64,
     seen: u64,
-    counters: [(&'static str, u64); HANDLER_COUNTERS],
+    counters: [(Counter, u64); HANDLER_COUNTERS],
     delivered: u64,
     removed: u64,
 }
@@ -132,7 +145,7 @@ impl Moment {
         }
     }
 
-    fn counter(&self, name: &str) -> u64 {
-        self.counters.iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1)
+    fn counter(&self, wanted: Counter) -> u64 {
+        self.counters.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, value)| *value)
     }
 }

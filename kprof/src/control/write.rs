@@ -5,9 +5,9 @@
 //! writer's lock); `ack`, `mark` and `wait` need only the streams that they name, so that a reader is not held up by a
 //! change that waits.
 
-use super::command::{Command, Who};
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
+use crate::format::command::{Command, Who};
 use crate::kernel::ControlDone;
 use crate::patience::Patience;
 use crate::state::Shared;
@@ -62,7 +62,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
     let mut plan = Plan::new(file);
     for (line, command) in lines(bytes) {
-        let command = command.map_err(at(line))?;
+        let command = command.map_err(|bad| at(line)(bad.into()))?;
         plan.changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::WaitMs(_));
     }
     let writer = match plan.changes {
@@ -77,7 +77,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     let mut state_line = 1;
     for (line, command) in lines(bytes) {
         let Ok(command) = command else { continue };
-        if command.names_state() {
+        if names_state(&command) {
             state_line = line;
         }
         plan.add(file, command).map_err(at(line))?;
@@ -157,7 +157,7 @@ impl Plan {
     /// Adds a command, if it can be carried out in the state that the commands before it leave.
     fn add(&mut self, file: &OpenControl, command: Command<'_>) -> Result<(), CommandError> {
         let shared = file.shared;
-        self.names_state |= command.names_state();
+        self.names_state |= names_state(&command);
         match command {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
@@ -215,7 +215,7 @@ impl Plan {
             Command::Ack(..) => self.acknowledges = true,
             Command::Cpus(_) | Command::Mark(_) => {}
         }
-        self.keys |= command.key();
+        self.keys |= key(&command);
         Ok(())
     }
 }
@@ -328,25 +328,26 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     }
 }
 
-impl Command<'_> {
-    /// Whether it is about the state or the mode.
-    fn names_state(&self) -> bool {
-        matches!(self, Self::Start | Self::Stop | Self::Freeze | Self::Thaw | Self::Mode(_))
-    }
+/// Whether a command is about the state or the mode.
+fn names_state(command: &Command<'_>) -> bool {
+    matches!(command, Command::Start | Command::Stop | Command::Freeze | Command::Thaw | Command::Mode(_))
+}
 
-    /// The choice that it sets.
-    fn key(&self) -> Key {
-        match self {
-            Self::Hz(_) => Key::HZ,
-            Self::RandomInterval(_) => Key::INTERVAL,
-            Self::Seed(_) => Key::SEED,
-            Self::Include(_, Who::Idle) => Key::IDLE,
-            Self::Include(_, Who::User) => Key::USER,
-            Self::Backoff(_) => Key::BACKOFF,
-            Self::Depth(_) => Key::DEPTH,
-            Self::Mode(_) => Key::MODE,
-            Self::Cpus(_) => Key::CPUS,
-            _ => Key::empty(),
+/// The choice that a command sets.
+fn key(command: &Command<'_>) -> Key {
+    match command {
+        Command::Hz(_) => Key::HZ,
+        Command::RandomInterval(_) => Key::INTERVAL,
+        Command::Seed(_) => Key::SEED,
+        Command::Include(_, Who::Idle) => Key::IDLE,
+        Command::Include(_, Who::User) => Key::USER,
+        Command::Backoff(_) => Key::BACKOFF,
+        Command::Depth(_) => Key::DEPTH,
+        Command::Mode(_) => Key::MODE,
+        Command::Cpus(_) => Key::CPUS,
+        Command::Protocol(_) | Command::Lease | Command::Start | Command::Stop | Command::Freeze | Command::Thaw => {
+            Key::empty()
         }
+        Command::Mark(_) | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }
 }

@@ -4,9 +4,12 @@
 //! change between the two passes over a line (counters) goes through a small buffer first.
 
 use crate::format::checksum::Crc32;
+use crate::format::counter::Counter;
 use crate::format::marker::{Marker, TruncationReason};
-use crate::format::record::{Header, Kind, META_HEADER_WORDS, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS};
-use crate::format::text::{BATCH_COUNTERS, escaped};
+use crate::format::record::{
+    Header, Kind, META_HEADER_WORDS, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS, image_name_and_id,
+};
+use crate::format::text::{UNNAMED_TASK, escaped};
 use crate::ring::Ring;
 use crate::state::slot::CpuSlot;
 use core::fmt::{self, Display, Write};
@@ -70,13 +73,14 @@ impl Lines<'_> {
                     self.put(format_args!("# events tsc={tsc:x} cpu={second} {counts} task={}", Escaped(&name)))?;
                 }
                 Ok(Kind::Image) => {
-                    let space = text.bytes().iter().rposition(|byte| *byte == b' ').unwrap_or(0);
-                    let (name, id) = (Escaped(&text.bytes()[..space]), Escaped(&text.bytes()[space + 1..]));
+                    let (name, id) = image_name_and_id(text.bytes());
+                    let (name, id) = (Escaped(name), Escaped(id));
                     self.put(format_args!(
                         "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id={id} name={name}"
                     ))?;
                 }
-                _ => {}
+                // No record, or one that has no business here.
+                Ok(Kind::Sample | Kind::SnapshotSample) | Err(_) => {}
             }
             at += words;
         }
@@ -102,7 +106,7 @@ pub(super) struct Batch<'a> {
 impl Display for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counters = self.slot.handler.counters.read();
-        let mut wanted = counters.iter().filter(|(name, _)| BATCH_COUNTERS.contains(name));
+        let mut wanted = counters.iter().filter(|(counter, _)| Counter::BATCH.contains(counter));
         wanted.try_for_each(|(name, value)| write!(f, " {name}={value}"))
     }
 }
@@ -181,18 +185,18 @@ impl<'a> Names<'a> {
         Self { meta, id: None, name: heapless::Vec::new() }
     }
 
-    /// Makes `name` that of task `id`: the newest one told, or `task-ID` when none is left in the stream.
+    /// Makes `name` that of task `id`: the newest one told, or `idID` when none is left in the stream.
     fn find(&mut self, id: u64) {
         if self.id == Some(id) {
             return;
         }
         (self.id, self.name) = (Some(id), heapless::Vec::new());
-        // All fit: 7 bytes, 16 hex digits and a cut copy.
+        // All fit: `id`, 16 hex digits and a cut copy.
         if id == OTHER_TASKS {
             let _ = self.name.extend_from_slice(OTHER_TASKS_NAME);
             return;
         }
-        let _ = write!(self.name, "task-{id:x}");
+        let _ = write!(self.name, "{UNNAMED_TASK}{id:x}");
         let Some(ring) = self.meta else { return };
         let mut at = ring.tail();
         while let Ok(Some(words)) = ring.record_at(at) {

@@ -11,6 +11,7 @@
 //! recorded = delivered + overwritten + in the ring
 //! ```
 
+use crate::format::counter::Counter as Name;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A counter with one writer.
@@ -74,7 +75,7 @@ impl Sleeps {
 }
 
 macro_rules! handler_counters {
-    ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident $counter:ident,)*) => {
         /// What the handler counts.
         #[derive(Debug)]
         pub(crate) struct HandlerCounters {
@@ -96,49 +97,49 @@ macro_rules! handler_counters {
             }
 
             /// The values by their ctl names, in the order of the contract.
-            pub(crate) fn read(&self) -> [(&'static str, u64); HANDLER_COUNTERS] {
-                [("irq-on", self.irq[0].get()), ("irq-off", self.irq[1].get()), $(($text, self.$name.get()),)*]
+            pub(crate) fn read(&self) -> [(Name, u64); HANDLER_COUNTERS] {
+                [(Name::IrqOn, self.irq[0].get()), (Name::IrqOff, self.irq[1].get()), $((Name::$counter, self.$name.get()),)*]
             }
         }
 
         /// How many there are.
-        pub(crate) const HANDLER_COUNTERS: usize = 2 + [$($text),*].len();
+        pub(crate) const HANDLER_COUNTERS: usize = 2 + [$(Name::$counter),*].len();
     };
 }
 
 handler_counters! {
     /// New ticks seen.
-    taken "taken",
+    taken Taken,
     /// Ticks that came while an earlier one was not seen yet.
-    coalesced "coalesced",
+    coalesced Coalesced,
     /// NMIs of the profiler's without a tick: it was coalesced with one before, or signalled twice.
-    spurious "spurious",
+    spurious Spurious,
     /// NMIs that were not the profiler's.
-    foreign "foreign",
+    foreign Foreign,
     /// Left out: user code.
-    user "user",
+    user User,
     /// Left out: the idle task, not in an interrupt.
-    idle "idle",
+    idle Idle,
     /// Lost: the ring was full.
-    lost_full "lost-full",
+    lost_full LostFull,
     /// Lost: came inside a handler.
-    lost_nested "lost-nested",
+    lost_nested LostNested,
     /// Lost: published registers changed while they were read.
-    lost_torn "lost-torn",
+    lost_torn LostTorn,
     /// Samples published in the ring.
-    recorded "recorded",
+    recorded Recorded,
     /// Recorded samples that made room for newer ones.
-    overwritten "overwritten",
+    overwritten Overwritten,
     /// Recorded kernel samples inside an interrupt or exception.
-    interrupt "interrupt",
+    interrupt Interrupt,
     /// Recorded samples of user code.
-    recorded_user "recorded-user",
+    recorded_user RecordedUser,
     /// Recorded samples of the idle task.
-    recorded_idle "recorded-idle",
+    recorded_idle RecordedIdle,
     /// TSC ticks spent in the handler, measured on one tick of 64, scaled.
-    self_tsc "self-tsc",
+    self_tsc SelfTsc,
     /// How many were measured.
-    self_samples "self-samples",
+    self_samples SelfSamples,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: a CPU tells [`TASKS`] tasks apart until
 //! the next time they are taken; the others share one count.
 
+use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
 use crate::kernel::Event;
 use crate::sync::{AtomicU64, Ordering};
@@ -40,8 +41,8 @@ impl Events {
     }
 
     /// Everything since boot, by name.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        EVENT_NAMES.into_iter().zip(&self.totals).map(|(name, total)| (name, total.load(Ordering::Relaxed)))
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
+        Counter::EVENTS.into_iter().zip(&self.totals).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
     }
 
     /// Counts one. This CPU, interrupts off.

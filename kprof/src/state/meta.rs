@@ -18,7 +18,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
 /// Longest text of a meta record in bytes; a longer one is cut at a character.
-pub(crate) const MAX_TEXT: usize = 1024;
+pub(crate) const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
 /// The largest meta record in words.
 const MAX_RECORD_WORDS: u64 = (META_HEADER_WORDS + MAX_TEXT.div_ceil(8)) as u64;

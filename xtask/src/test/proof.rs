@@ -42,7 +42,7 @@ const UNDER_MIRI: [&str; 7] = [
 ];
 /// Cases of the model of the account, of 400 steps each: ten million steps.
 const MODEL_CASES: &str = "25000";
-const NOT_UNDER_SANITIZERS: [&str; 5] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps", "--skip=format::"];
+const NOT_UNDER_SANITIZERS: [&str; 4] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps"];
 
 /// Runs what can be run.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -54,9 +54,10 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     match nightly_has("miri", context.install) {
         Ok(()) => {
             let mut miri = nightly("miri");
-            miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "--features", "profiling"]);
-            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and
-            // a sampler never comes back.
+            miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "-p", "kprof-format"]);
+            miri.args(["--features", "kprof/profiling"]);
+            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and a
+            // sampler never comes back.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
             count_tests_of(&mut outcome, "Miri", &mut miri)?;
         }

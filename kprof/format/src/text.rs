@@ -1,12 +1,11 @@
-//! The smallest pieces of the text form: numbers, escaped names, the counters of a batch.
+//! The smallest pieces of the text form: numbers and escaped names.
 //!
 //! In: numbers and foreign bytes. Out: bytes that stand in a line of `profiling.txt` and are read back the same.
 //! Runs in: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte above
 //! 0x7e inside a field.
 
-/// The counters that stand in every batch line of a CPU, by their names in ctl, in the order of the line.
-pub const BATCH_COUNTERS: [&str; 9] =
-    ["taken", "coalesced", "user", "idle", "lost-full", "lost-nested", "lost-torn", "recorded", "overwritten"];
+/// A task without a known name is called this and its id in hex.
+pub const UNNAMED_TASK: &str = "id";
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -21,7 +20,7 @@ impl Hex {
     /// The digits of `value`; zero is `0`.
     ///
     /// ```
-    /// use kprof::format::text::Hex;
+    /// use kprof_format::text::Hex;
     /// assert_eq!(Hex::new(0xffff_ffff_8020_1000).as_bytes(), b"ffffffff80201000");
     /// assert_eq!(Hex::new(0).as_bytes(), b"0");
     /// ```
@@ -56,7 +55,7 @@ impl Hex {
 /// The eight digits of `value`, leading zeros included.
 ///
 /// ```
-/// assert_eq!(&kprof::format::text::eight_digits(0x8020_1000), b"80201000");
+/// assert_eq!(&kprof_format::text::eight_digits(0x8020_1000), b"80201000");
 /// ```
 #[inline]
 pub const fn eight_digits(value: u32) -> [u8; 8] {
@@ -85,7 +84,7 @@ impl Decimal {
     /// The digits of `value`; zero is `0`.
     ///
     /// ```
-    /// use kprof::format::text::Decimal;
+    /// use kprof_format::text::Decimal;
     /// assert_eq!(Decimal::new(u64::MAX).as_str(), "18446744073709551615");
     /// assert_eq!(Decimal::new(100).as_str(), "100");
     /// assert_eq!(Decimal::new(0).as_str(), "0");
@@ -113,7 +112,7 @@ impl Decimal {
 /// Reads plain hex: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.
 ///
 /// ```
-/// use kprof::format::text::parse_hex;
+/// use kprof_format::text::parse_hex;
 /// assert_eq!(parse_hex(b"00ffffffff80201000"), Some(0xffff_ffff_8020_1000));
 /// assert_eq!(parse_hex(b"1ffffffff80201000"), None);
 /// assert_eq!(parse_hex(b"0x10"), None);
@@ -134,7 +133,7 @@ pub fn parse_hex(digits: &[u8]) -> Option<u64> {
 /// A name that is one zero byte looks the same as an empty one; no kernel makes a difference there.
 ///
 /// ```
-/// use kprof::format::text::escaped;
+/// use kprof_format::text::escaped;
 /// assert!(escaped(b"#a b%").eq(*b"%23a%20b%25"));
 /// assert!(escaped(b"").eq(*b"%00"));
 /// ```
@@ -153,7 +152,7 @@ pub fn escaped(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
 /// reading; `%00` alone is the empty name.
 ///
 /// ```
-/// use kprof::format::text::unescaped;
+/// use kprof_format::text::unescaped;
 /// assert!(unescaped(b"%23a%20b%25").eq(*b"#a b%"));
 /// assert_eq!(unescaped(b"%00").count(), 0);
 /// assert!(unescaped(b"100%").eq(*b"100%"));

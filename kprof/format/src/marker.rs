@@ -34,6 +34,7 @@ impl TruncationReason {
     pub const ALL: [Self; 6] = [Self::Depth, Self::Range, Self::Alignment, Self::Loop, Self::NotText, Self::Entry];
 
     /// The reason with this number, if there is one.
+    #[inline]
     pub fn from_low(low: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u8 == low)
     }
@@ -54,6 +55,7 @@ impl Facts {
     pub const PUBLISHED: u8 = 1 << 2;
 
     /// Whether all bits of `mask` are set.
+    #[inline]
     pub fn has(self, mask: u8) -> bool {
         self.0 & mask == mask
     }
@@ -89,10 +91,11 @@ impl Marker {
     /// The marker that `word` is, or `None` for an ordinary address.
     ///
     /// ```
-    /// use kprof::format::marker::Marker;
+    /// use kprof_format::marker::Marker;
     /// assert_eq!(Marker::decode(0xffff_ffff_ffff_f121), Some(Marker::Interrupt(33)));
     /// assert_eq!(Marker::decode(0xffff_ffff_8020_1000), None);
     /// ```
+    #[inline]
     pub fn decode(word: u64) -> Option<Self> {
         if word < MARKER_PAGE {
             return None;
@@ -111,6 +114,7 @@ impl Marker {
     }
 
     /// The word that stands for this marker.
+    #[inline]
     pub const fn encode(self) -> u64 {
         let (kind, low) = match self {
             Self::Facts(facts) => (0, facts.0),

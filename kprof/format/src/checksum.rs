@@ -20,7 +20,7 @@ impl Crc32 {
     /// The same with `bytes` added.
     ///
     /// ```
-    /// use kprof::format::checksum::Crc32;
+    /// use kprof_format::checksum::Crc32;
     /// assert_eq!(Crc32::default().with(b"12345").with(b"6789").end(), 0xcbf4_3926);
     /// ```
     #[must_use]

@@ -24,7 +24,7 @@ pub const MARK: &[u8] = b"~kprof ";
 ///
 /// ```
 /// let mut out = String::new();
-/// kprof::format::serial::write(&mut out, 7, "# kprof-profile 1").unwrap();
+/// kprof_format::serial::write(&mut out, 7, "# kprof-profile 1").unwrap();
 /// assert_eq!(out, "~kprof 7 85f1a8ec # kprof-profile 1\n");
 /// ```
 pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Result {
@@ -36,7 +36,7 @@ pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Resu
 ///
 /// ```
 /// let mut port = Vec::new();
-/// kprof::format::serial::write(&mut kprof::Bytes(|byte| port.push(byte)), 7, "# kprof-profile 1").unwrap();
+/// kprof_format::serial::write(&mut kprof_format::serial::Bytes(|byte| port.push(byte)), 7, "# kprof-profile 1").unwrap();
 /// assert_eq!(port, b"~kprof 7 85f1a8ec # kprof-profile 1\n");
 /// ```
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub struct Damaged;
 /// damaged beginning and then a whole one; the last mark counts.
 ///
 /// ```
-/// use kprof::format::serial::{Damaged, read};
+/// use kprof_format::serial::{Damaged, read};
 /// let line = b"[ 1.0] disk ~kprof 7 85f1a8ec # kprof-profile 1";
 /// assert_eq!(read(line).unwrap().unwrap().sequence, 7);
 /// assert_eq!(read(b"~kprof 7 85f1a8ec # kprof-profile 2"), Some(Err(Damaged)));

@@ -11,6 +11,10 @@
 //!
 //! In: words. Out: a header or the reason why it is none. Runs in: any, NMI included. Never trusts a length.
 
+use crate::counter::Counter;
+
+/// What the words of Redox's own profiler begin with (protocol 0): the lowest byte is the length in words.
+pub const REDOX_MAGIC: u64 = 0xfedf_ac00;
 /// The upper half of the first word of every record: "kpro".
 pub const MAGIC: u32 = 0x6b70_726f;
 /// The version of the layout written by this crate.
@@ -44,11 +48,27 @@ pub enum Kind {
 }
 
 /// How events are called, in the text of a record of [`Kind::Events`] and in ctl.
-pub const EVENT_NAMES: [&str; 3] = ["context-switches", "page-faults", "interrupts"];
+pub const EVENT_NAMES: [&str; 3] =
+    [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
 /// The task id of events that are counted for several tasks together.
 pub const OTHER_TASKS: u64 = u64::MAX;
 /// What they are called together.
 pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
+
+/// Name and build id of the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is all name; the
+/// id is `-` where there is none.
+///
+/// ```
+/// use kprof_format::record::image_name_and_id;
+/// assert_eq!(image_name_and_id(b"my module 0af3"), (&b"my module"[..], &b"0af3"[..]));
+/// assert_eq!(image_name_and_id(b"kernel "), (&b"kernel"[..], &b"-"[..]));
+/// assert_eq!(image_name_and_id(b""), (&b""[..], &b"-"[..]));
+/// ```
+pub fn image_name_and_id(text: &[u8]) -> (&[u8], &[u8]) {
+    let space = text.iter().rposition(|byte| *byte == b' ').unwrap_or(text.len());
+    let (name, id) = text.split_at(space);
+    (name, id.get(1..).filter(|id| !id.is_empty()).unwrap_or(b"-"))
+}
 
 impl Kind {
     /// All kinds of this version.
@@ -110,7 +130,7 @@ impl Header {
         let Some(kind) = Kind::of(kind) else { return Err(BadHeader::Kind { kind, words }) };
         let least = match kind {
             Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
-            _ => META_HEADER_WORDS,
+            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events => META_HEADER_WORDS,
         };
         if (words as usize) < least || words as usize > MAX_WORDS {
             return Err(BadHeader::Length(words));
@@ -119,6 +139,7 @@ impl Header {
     }
 
     /// The first word of a record.
+    #[inline]
     pub const fn encode(self) -> u64 {
         (MAGIC as u64) << 32 | (VERSION as u64) << 24 | (self.kind as u64) << 16 | self.words as u64
     }

@@ -1,0 +1,393 @@
+//! The commands that are written to ctl, one to a line.
+//!
+//! In: a line. Out: a command with its values in range, or what was expected instead; and back: [`Command`] prints itself
+//! as the line that it was made of. Runs in: any. Whether a command fits the state of the kernel is the kernel's to say.
+
+use crate::table::table;
+use core::fmt;
+
+/// The rate above which `force` is needed.
+pub const MAX_HZ: u32 = 20_000;
+/// The rate that nothing goes above.
+pub const MAX_HZ_BY_FORCE: u32 = 100_000;
+/// The greatest `depth`: with it the longest sample still is a record.
+pub const MAX_DEPTH: u16 = 250;
+/// A longer `wait` is shortened to this.
+pub const MAX_WAIT_MS: u64 = 60_000;
+/// Bytes of the longest name of a mark.
+pub const MAX_NAME: usize = 1024;
+
+table! {
+    /// The first word of a command.
+    pub enum Verb {
+        /// Claims the streams, or gives the claim up.
+        Protocol = "protocol",
+        /// What is set from here on is undone when the file is closed.
+        Lease = "lease",
+        /// Sampling begins.
+        Start = "start",
+        /// Sampling ends.
+        Stop = "stop",
+        /// The rate.
+        Hz = "hz",
+        /// Distances of the ticks.
+        Interval = "interval",
+        /// Of the random distances.
+        Seed = "seed",
+        /// What is recorded besides kernel samples.
+        Include = "include",
+        /// What is not.
+        Exclude = "exclude",
+        /// Whether the rate is lowered where ticks coalesce.
+        Backoff = "backoff",
+        /// Most callers of a sample.
+        Depth = "depth",
+        /// Which CPUs are sampled.
+        Cpus = "cpus",
+        /// What a full ring does.
+        Mode = "mode",
+        /// The flight recorder stands still.
+        Freeze = "freeze",
+        /// It goes on.
+        Thaw = "thaw",
+        /// A record in the meta stream.
+        Mark = "mark",
+        /// What was read is safe.
+        Ack = "ack",
+        /// Waits for records.
+        Wait = "wait",
+    }
+}
+
+/// What a full ring does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// The new record is lost, and counted.
+    #[default]
+    Drop = 0,
+    /// The oldest records make room, and are counted: the flight recorder.
+    Overwrite = 1,
+}
+
+impl Mode {
+    /// Its name in ctl and in the data.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Overwrite => "overwrite",
+        }
+    }
+}
+
+/// One of the streams of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamName {
+    /// The samples of this CPU.
+    Cpu(usize),
+    /// Names, images, marks, settings.
+    Meta,
+}
+
+impl fmt::Display for StreamName {
+    /// The name of its device file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(cpu) => write!(f, "profiling-{cpu}"),
+            Self::Meta => f.write_str("profiling-meta"),
+        }
+    }
+}
+
+/// Samples that are recorded only when asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Of the idle task.
+    Idle,
+    /// Of user code.
+    User,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// `protocol 1` claims the streams, `protocol 0` gives them up.
+    Protocol(bool),
+    /// `lease`
+    Lease,
+    /// `start`, or `1`
+    Start,
+    /// `stop`, or `0`
+    Stop,
+    /// `hz N`, with `force` above [`MAX_HZ`]
+    Hz(u32),
+    /// `interval random` or `interval fixed`
+    RandomInterval(bool),
+    /// `seed N`
+    Seed(u64),
+    /// `include WHO` or `exclude WHO`
+    Include(bool, Who),
+    /// `backoff on` or `backoff off`
+    Backoff(bool),
+    /// `depth N`
+    Depth(u16),
+    /// `cpus LIST` or `cpus all`
+    Cpus(CpuList<'a>),
+    /// `mode drop` or `mode overwrite`
+    Mode(Mode),
+    /// `freeze`
+    Freeze,
+    /// `thaw`
+    Thaw,
+    /// `mark NAME`
+    Mark(&'a str),
+    /// `ack STREAM POSITION`
+    Ack(StreamName, u64),
+    /// `wait MS`
+    WaitMs(u64),
+}
+
+/// A checked list of CPUs, kept as its text: there is no memory for a set of unknown size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuList<'a>(&'a str);
+
+impl CpuList<'_> {
+    /// Whether it names this CPU.
+    pub fn contains(self, cpu: usize) -> bool {
+        self.0 == "all" || self.0.split(',').any(|number| number.parse() == Ok(cpu))
+    }
+
+    /// The greatest CPU named.
+    pub fn greatest(self) -> Option<usize> {
+        self.0.split(',').filter_map(|number| number.parse().ok()).max()
+    }
+}
+
+/// Why a line is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadCommand {
+    /// Not a command of this version.
+    Unknown,
+    /// A value is missing, is not of the right kind, or is out of its range: what was expected.
+    Value(&'static str),
+}
+
+impl fmt::Display for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = self.verb();
+        let word = |f: &mut fmt::Formatter<'_>, value: &str| write!(f, "{verb} {value}");
+        match *self {
+            Self::Lease | Self::Start | Self::Stop | Self::Freeze | Self::Thaw => write!(f, "{verb}"),
+            Self::Protocol(claim) => word(f, if claim { "1" } else { "0" }),
+            Self::Hz(hz) => write!(f, "{verb} {hz}{}", if hz > MAX_HZ { " force" } else { "" }),
+            Self::RandomInterval(random) => word(f, if random { "random" } else { "fixed" }),
+            Self::Seed(seed) => write!(f, "{verb} {seed}"),
+            Self::Include(_, Who::Idle) => word(f, "idle"),
+            Self::Include(_, Who::User) => word(f, "user"),
+            Self::Backoff(on) => word(f, if on { "on" } else { "off" }),
+            Self::Depth(depth) => write!(f, "{verb} {depth}"),
+            Self::Cpus(CpuList(list)) => word(f, list),
+            Self::Mode(mode) => word(f, mode.name()),
+            Self::Mark(name) => word(f, name),
+            Self::Ack(StreamName::Cpu(cpu), position) => write!(f, "{verb} {cpu} {position}"),
+            Self::Ack(StreamName::Meta, position) => write!(f, "{verb} meta {position}"),
+            Self::WaitMs(ms) => write!(f, "{verb} {ms}"),
+        }
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Its first word.
+    pub const fn verb(&self) -> Verb {
+        match self {
+            Self::Protocol(_) => Verb::Protocol,
+            Self::Lease => Verb::Lease,
+            Self::Start => Verb::Start,
+            Self::Stop => Verb::Stop,
+            Self::Hz(_) => Verb::Hz,
+            Self::RandomInterval(_) => Verb::Interval,
+            Self::Seed(_) => Verb::Seed,
+            Self::Include(true, _) => Verb::Include,
+            Self::Include(false, _) => Verb::Exclude,
+            Self::Backoff(_) => Verb::Backoff,
+            Self::Depth(_) => Verb::Depth,
+            Self::Cpus(_) => Verb::Cpus,
+            Self::Mode(_) => Verb::Mode,
+            Self::Freeze => Verb::Freeze,
+            Self::Thaw => Verb::Thaw,
+            Self::Mark(_) => Verb::Mark,
+            Self::Ack(..) => Verb::Ack,
+            Self::WaitMs(_) => Verb::Wait,
+        }
+    }
+
+    /// Takes a line without its end apart.
+    ///
+    /// # Errors
+    /// [`BadCommand`] says what was expected.
+    ///
+    /// ```
+    /// use kprof_format::command::{BadCommand, Command};
+    /// let command = Command::parse(b"hz 50000 force").unwrap();
+    /// assert_eq!(command, Command::Hz(50_000));
+    /// assert_eq!(command.to_string(), "hz 50000 force");
+    /// assert_eq!(Command::parse(b"protocol 2"), Err(BadCommand::Value("protocol 0 or 1")));
+    /// ```
+    pub fn parse(line: &'a [u8]) -> Result<Self, BadCommand> {
+        let line = core::str::from_utf8(line).map_err(|_| BadCommand::Value("a line of UTF-8"))?;
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let rest = rest.trim();
+        let verb = match (word, rest) {
+            ("1", "") => Verb::Start,
+            ("0", "") => Verb::Stop,
+            _ => Verb::of(word).ok_or(BadCommand::Unknown)?,
+        };
+        let wrong = |expected| Err(BadCommand::Value(expected));
+        let alone = |command| if rest.is_empty() { Ok(command) } else { Err(BadCommand::Unknown) };
+        let one_of = |yes, no, expected| match rest {
+            _ if rest == yes => Ok(true),
+            _ if rest == no => Ok(false),
+            _ => Err(BadCommand::Value(expected)),
+        };
+        match verb {
+            Verb::Start => alone(Self::Start),
+            Verb::Stop => alone(Self::Stop),
+            Verb::Lease => alone(Self::Lease),
+            Verb::Freeze => alone(Self::Freeze),
+            Verb::Thaw => alone(Self::Thaw),
+            Verb::Protocol => one_of("1", "0", "protocol 0 or 1").map(Self::Protocol),
+            Verb::Hz => hz(rest),
+            Verb::Interval => one_of("random", "fixed", "interval random or fixed").map(Self::RandomInterval),
+            Verb::Seed => rest.parse().map(Self::Seed).map_err(|_| BadCommand::Value("seed 0 to 2^64-1")),
+            Verb::Include | Verb::Exclude => {
+                let is_idle = one_of("idle", "user", "idle or user")?;
+                Ok(Self::Include(verb == Verb::Include, if is_idle { Who::Idle } else { Who::User }))
+            }
+            Verb::Backoff => one_of("on", "off", "backoff on or off").map(Self::Backoff),
+            Verb::Depth => match rest.parse() {
+                Ok(depth) if (1..=MAX_DEPTH).contains(&depth) => Ok(Self::Depth(depth)),
+                _ => wrong("depth 1 to 250"),
+            },
+            Verb::Cpus if rest == "all" || rest.split(',').all(|number| number.parse::<usize>().is_ok()) => {
+                Ok(Self::Cpus(CpuList(rest)))
+            }
+            Verb::Cpus => wrong("cpus all, or numbers with commas"),
+            Verb::Mode => match one_of("drop", "overwrite", "mode drop or overwrite")? {
+                true => Ok(Self::Mode(Mode::Drop)),
+                false => Ok(Self::Mode(Mode::Overwrite)),
+            },
+            Verb::Mark if !rest.is_empty() && rest.len() <= MAX_NAME => Ok(Self::Mark(rest)),
+            Verb::Mark => wrong("mark NAME, 1 to 1024 bytes"),
+            Verb::Ack => ack(rest),
+            Verb::Wait => rest
+                .parse()
+                .map(|ms: u64| Self::WaitMs(ms.min(MAX_WAIT_MS)))
+                .map_err(|_| BadCommand::Value("wait MILLISECONDS")),
+        }
+    }
+}
+
+fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
+    let (number, most) = match rest.strip_suffix(" force") {
+        Some(number) => (number.trim_end(), MAX_HZ_BY_FORCE),
+        None => (rest, MAX_HZ),
+    };
+    match number.parse() {
+        Ok(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
+        _ => Err(BadCommand::Value("hz 1 to 20000, or up to 100000 with `force` behind it")),
+    }
+}
+
+fn ack(rest: &str) -> Result<Command<'static>, BadCommand> {
+    let parts = rest.split_once(' ').and_then(|(stream, position)| {
+        let stream = if stream == "meta" { StreamName::Meta } else { StreamName::Cpu(stream.parse().ok()?) };
+        Some((stream, position.trim_start().parse().ok()?))
+    });
+    parts.map(|(stream, position)| Command::Ack(stream, position)).ok_or(BadCommand::Value("ack CPU|meta POSITION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn every_command_of_the_contract_is_understood() {
+        let cases = [
+            ("start", Command::Start),
+            ("1", Command::Start),
+            ("0", Command::Stop),
+            ("hz 20000", Command::Hz(20_000)),
+            ("hz 100000 force", Command::Hz(100_000)),
+            ("interval fixed", Command::RandomInterval(false)),
+            ("seed 18446744073709551615", Command::Seed(u64::MAX)),
+            ("include idle", Command::Include(true, Who::Idle)),
+            ("exclude user", Command::Include(false, Who::User)),
+            ("depth 250", Command::Depth(250)),
+            ("mark two words", Command::Mark("two words")),
+            ("ack 3 1024", Command::Ack(StreamName::Cpu(3), 1024)),
+            ("ack meta 8", Command::Ack(StreamName::Meta, 8)),
+            ("wait 100", Command::WaitMs(100)),
+            ("wait 18446744073709551615", Command::WaitMs(60_000)),
+            ("lease", Command::Lease),
+            ("stop", Command::Stop),
+            ("protocol 1", Command::Protocol(true)),
+            ("protocol 0", Command::Protocol(false)),
+            ("interval random", Command::RandomInterval(true)),
+            ("backoff on", Command::Backoff(true)),
+            ("backoff off", Command::Backoff(false)),
+            ("cpus all", Command::Cpus(CpuList("all"))),
+            ("cpus 1,3", Command::Cpus(CpuList("1,3"))),
+            ("mode drop", Command::Mode(Mode::Drop)),
+            ("mode overwrite", Command::Mode(Mode::Overwrite)),
+            ("freeze", Command::Freeze),
+            ("thaw", Command::Thaw),
+        ];
+        for verb in Verb::ALL {
+            assert!(cases.iter().any(|(_, command)| command.verb() == verb), "{verb} is not tried");
+        }
+        for (line, command) in cases {
+            assert_eq!(Command::parse(line.as_bytes()), Ok(command), "{line}");
+            // What a command prints is that command.
+            let printed = command.to_string();
+            assert_eq!(Command::parse(printed.as_bytes()), Ok(command), "{printed}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for line in [
+            "",
+            "begin",
+            "start now",
+            "hz",
+            "hz 0",
+            "hz 20001",
+            "hz 100001 force",
+            "hz -1",
+            "depth 0",
+            "depth 251",
+            "cpus",
+            "cpus 1,,2",
+            "cpus a",
+            "mark",
+            "ack 1",
+            "ack x 5",
+            "ack 1 -5",
+            "wait",
+            "protocol 2",
+            "interval",
+            "include all",
+        ] {
+            assert!(Command::parse(line.as_bytes()).is_err(), "{line}");
+        }
+        assert!(Command::parse(b"mark \xff").is_err());
+    }
+
+    #[test]
+    fn a_cpu_list_knows_its_members() {
+        let Ok(Command::Cpus(list)) = Command::parse(b"cpus 1,3") else { panic!("not a list") };
+        assert_eq!([0, 1, 2, 3].map(|cpu| list.contains(cpu)), [false, true, false, true]);
+        assert_eq!(list.greatest(), Some(3));
+    }
+}

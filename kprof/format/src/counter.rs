@@ -1,0 +1,139 @@
+//! What is counted, by name: the counters of a CPU and of the meta stream, as ctl, batch and account lines call them.
+//!
+//! In: a counter or its name. Out: the other of the two. Runs in: any. A counter exists once it stands here; which of them
+//! are losses is said here and nowhere else.
+
+use crate::table::table;
+
+table! {
+    /// What is counted on one CPU, since boot: `cpu.N.NAME` in ctl.
+    pub enum Counter {
+        /// Ticks sent to the CPU.
+        Sent = "sent",
+        /// Recorded kernel samples outside of interrupts, with interrupts on.
+        IrqOn = "irq-on",
+        /// Recorded kernel samples outside of interrupts, with interrupts off.
+        IrqOff = "irq-off",
+        /// New ticks seen.
+        Taken = "taken",
+        /// Ticks that came while an earlier one was not seen yet.
+        Coalesced = "coalesced",
+        /// NMIs of the profiler's without a tick.
+        Spurious = "spurious",
+        /// NMIs that were not the profiler's.
+        Foreign = "foreign",
+        /// Filtered: user code.
+        User = "user",
+        /// Filtered: the idle task, not in an interrupt.
+        Idle = "idle",
+        /// Lost: the ring was full.
+        LostFull = "lost-full",
+        /// Lost: came inside a handler.
+        LostNested = "lost-nested",
+        /// Lost: published registers changed while they were read.
+        LostTorn = "lost-torn",
+        /// Samples published in the ring.
+        Recorded = "recorded",
+        /// Recorded samples that made room for newer ones.
+        Overwritten = "overwritten",
+        /// Recorded kernel samples inside an interrupt or exception.
+        Interrupt = "interrupt",
+        /// Recorded samples of user code.
+        RecordedUser = "recorded-user",
+        /// Recorded samples of the idle task.
+        RecordedIdle = "recorded-idle",
+        /// TSC ticks spent in the handler.
+        SelfTsc = "self-tsc",
+        /// How many handler runs were measured for it.
+        SelfSamples = "self-samples",
+        /// How long the sampler wanted to sleep between ticks, in TSC ticks; the same for every CPU.
+        SleepAsked = "sleep-asked",
+        /// How much longer than that it slept, in TSC ticks; the same for every CPU.
+        SleepLate = "sleep-late",
+        /// Ticks sent that the CPU has not taken yet.
+        Pending = "pending",
+        /// Samples that a reader has freed.
+        Delivered = "delivered",
+        /// Samples that are in the ring.
+        InRing = "in-ring",
+        /// Words of the ring.
+        RingWords = "ring-words",
+        /// Position after the newest record.
+        PositionIn = "position-in",
+        /// Position of the oldest record.
+        PositionOut = "position-out",
+        /// Events of the CPU.
+        ContextSwitches = "context-switches",
+        /// Events of the CPU.
+        PageFaults = "page-faults",
+        /// Events of the CPU.
+        Interrupts = "interrupts",
+    }
+}
+
+table! {
+    /// What is counted in the meta stream: `meta.NAME` in ctl. They count records, not samples.
+    pub enum MetaCounter {
+        /// Position after the newest record.
+        PositionIn = "position-in",
+        /// Position of the oldest record.
+        PositionOut = "position-out",
+        /// Records that found no room.
+        Lost = "lost",
+        /// Records that newer ones have replaced before anybody read them.
+        Overwritten = "overwritten",
+    }
+}
+
+impl Counter {
+    /// The losses: ticks that were taken and became no sample, against what was asked for.
+    pub const LOSSES: [Self; 3] = [Self::LostFull, Self::LostNested, Self::LostTorn];
+
+    /// Events of a CPU, which a record of [`Kind::Events`](crate::record::Kind::Events) counts by task too.
+    pub const EVENTS: [Self; 3] = [Self::ContextSwitches, Self::PageFaults, Self::Interrupts];
+
+    /// Those that stand in every batch line of a CPU, in the order of the line.
+    pub const BATCH: [Self; 9] = [
+        Self::Taken,
+        Self::Coalesced,
+        Self::User,
+        Self::Idle,
+        Self::LostFull,
+        Self::LostNested,
+        Self::LostTorn,
+        Self::Recorded,
+        Self::Overwritten,
+    ];
+
+    /// Whether a counter of this name is a loss. A kernel that is newer may have losses that this version does not know.
+    ///
+    /// ```
+    /// use kprof_format::counter::Counter;
+    /// assert!(Counter::LOSSES.iter().all(|loss| Counter::names_a_loss(loss.name())));
+    /// assert!(!Counter::names_a_loss("taken"));
+    /// ```
+    pub fn names_a_loss(name: &str) -> bool {
+        name.starts_with("lost-")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_one_name_and_is_found_by_it() {
+        for (at, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(Counter::of(counter.name()), Some(counter));
+            assert!(Counter::ALL[..at].iter().all(|other| other.name() != counter.name()), "{counter:?}");
+        }
+        assert_eq!(Counter::of("sent "), None);
+    }
+
+    #[test]
+    fn the_losses_are_those_that_are_called_so() {
+        for counter in Counter::ALL {
+            assert_eq!(Counter::LOSSES.contains(&counter), Counter::names_a_loss(counter.name()), "{counter:?}");
+        }
+    }
+}

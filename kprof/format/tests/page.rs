@@ -1,0 +1,104 @@
+//! `docs/format.md` against the code: every key, counter, command, record kind and marker kind, both ways.
+//!
+//! In: the page. Out: nothing, or what stands in one of the two only. Runs in: the repository; the package
+//! leaves this test out, as it has no such page.
+
+use kprof_format::command::Verb;
+use kprof_format::counter::{Counter, MetaCounter};
+use kprof_format::fact::Fact;
+use kprof_format::marker::Marker;
+use kprof_format::record::Kind;
+use std::collections::BTreeSet;
+
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The paragraph that begins so.
+fn paragraph<'a>(page: &'a str, begins: &str) -> &'a str {
+    let found = page.split("\n\n").find(|text| text.starts_with(begins));
+    found.unwrap_or_else(|| panic!("docs/format.md has no paragraph that begins with {begins:?}"))
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The numbers that stand before a word, each after `:`, `,` or a space.
+fn numbers(text: &str) -> BTreeSet<u8> {
+    let mut depth = 0;
+    let outside: String = text
+        .chars()
+        .filter(|letter| {
+            depth += i32::from(*letter == '(');
+            let is_outside = depth == 0;
+            depth -= i32::from(*letter == ')');
+            is_outside
+        })
+        .collect();
+    outside.split([' ', '\n']).filter_map(|word| word.parse().ok()).collect()
+}
+
+fn names<const N: usize>(all: [&'static str; N]) -> BTreeSet<&'static str> {
+    all.into_iter().collect()
+}
+
+#[test]
+fn every_key_of_ctl_stands_in_the_page_and_no_other() {
+    let page = page();
+    assert_eq!(quoted(paragraph(&page, "Facts: ")), names(Fact::ALL.map(Fact::name)));
+    assert_eq!(quoted(paragraph(&page, "Counters of each CPU")), names(Counter::ALL.map(Counter::name)));
+    assert_eq!(quoted(paragraph(&page, "Counters of the meta stream")), names(MetaCounter::ALL.map(MetaCounter::name)));
+}
+
+#[test]
+fn every_fact_of_a_header_stands_in_its_line_of_the_page_and_no_other() {
+    let page = page();
+    let line = page.lines().find(|line| line.starts_with("| `# KEY VALUE` |")).expect("the line of the facts");
+    let mut facts = quoted(line);
+    facts.remove("# KEY VALUE");
+    assert_eq!(facts, names(Fact::HEADER.map(Fact::name)));
+}
+
+#[test]
+fn every_command_stands_in_the_page_and_no_other() {
+    let page = page();
+    let table = paragraph(&page, "| command | effect |");
+    let commands: BTreeSet<&str> = table
+        .lines()
+        .skip(2)
+        .flat_map(|row| quoted(row.split('|').nth(1).unwrap_or_default()))
+        .map(|command| command.split(' ').next().unwrap_or_default())
+        .filter(|word| !["0", "1"].contains(word))
+        .collect();
+    assert_eq!(commands, names(Verb::ALL.map(Verb::name)));
+}
+
+#[test]
+fn every_kind_of_record_stands_in_the_page_and_no_other() {
+    let page = page();
+    let (samples, meta): (Vec<u8>, Vec<u8>) = Kind::ALL.iter().map(|kind| *kind as u8).partition(|kind| *kind < 16);
+    // A colon ends each clause; the numbers inside of brackets are of values.
+    let listed = numbers(paragraph(&page, "Meta kinds: "));
+    assert_eq!(listed, meta.into_iter().collect());
+    for kind in samples {
+        assert!(page.contains(&format!("(kind {kind})")), "kind {kind}");
+    }
+    assert!(page.contains("(kinds 16 to 20)"));
+}
+
+#[test]
+fn every_kind_of_marker_stands_in_the_page_and_no_other() {
+    let page = page();
+    let known = (0..16_u8).filter(|kind| {
+        let word = |low: u64| 0xffff_ffff_ffff_f000 | u64::from(*kind) << 8 | low;
+        (0..=255).any(|low| !matches!(Marker::decode(word(low)), Some(Marker::Unknown { .. })))
+    });
+    let text = paragraph(&page, "Markers are addresses");
+    // After the form of the word, which has a number too.
+    let text = text.splitn(3, '`').nth(2).unwrap_or_default();
+    let list = text.split_once("Words that user code").map_or(text, |(list, _)| list);
+    assert_eq!(numbers(list), known.collect());
+}
