@@ -1,7 +1,8 @@
 //! The commands that are written to ctl, one to a line.
 //!
-//! In: a line. Out: a command with its values in range, or what was expected instead; and back: [`Command`] prints itself
-//! as the line that it was made of. Runs in: any. Whether a command fits the state of the kernel is the kernel's to say.
+//! In: a line. Out: a command with its values in range, or what was expected instead; and back: [`Command`] prints
+//! itself as the line that it was made of. Runs in: any. Whether a command fits the state of the kernel is the kernel's
+//! to say.
 
 use crate::table::table;
 use core::fmt;

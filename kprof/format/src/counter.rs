@@ -1,7 +1,7 @@
 //! What is counted, by name: the counters of a CPU and of the meta stream, as ctl, batch and account lines call them.
 //!
-//! In: a counter or its name. Out: the other of the two. Runs in: any. A counter exists once it stands here; which of them
-//! are losses is said here and nowhere else.
+//! In: a counter or its name. Out: the other of the two. Runs in: any. A counter exists once it stands here; which of
+//! them are losses is said here and nowhere else.
 
 use crate::table::table;
 
@@ -105,7 +105,8 @@ impl Counter {
         Self::Overwritten,
     ];
 
-    /// Whether a counter of this name is a loss. A kernel that is newer may have losses that this version does not know.
+    /// Whether a counter of this name is a loss. A kernel that is newer may have losses that this version does not
+    /// know.
     ///
     /// ```
     /// use kprof_format::counter::Counter;

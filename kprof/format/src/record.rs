@@ -55,8 +55,8 @@ pub const OTHER_TASKS: u64 = u64::MAX;
 /// What they are called together.
 pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
 
-/// Name and build id of the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is all name; the
-/// id is `-` where there is none.
+/// Name and build id of the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is all name;
+/// the id is `-` where there is none.
 ///
 /// ```
 /// use kprof_format::record::image_name_and_id;

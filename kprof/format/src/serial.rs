@@ -36,7 +36,8 @@ pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Resu
 ///
 /// ```
 /// let mut port = Vec::new();
-/// kprof_format::serial::write(&mut kprof_format::serial::Bytes(|byte| port.push(byte)), 7, "# kprof-profile 1").unwrap();
+/// let mut sink = kprof_format::serial::Bytes(|byte| port.push(byte));
+/// kprof_format::serial::write(&mut sink, 7, "# kprof-profile 1").unwrap();
 /// assert_eq!(port, b"~kprof 7 85f1a8ec # kprof-profile 1\n");
 /// ```
 #[derive(Debug)]

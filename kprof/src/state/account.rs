@@ -98,7 +98,11 @@ macro_rules! handler_counters {
 
             /// The values by their ctl names, in the order of the contract.
             pub(crate) fn read(&self) -> [(Name, u64); HANDLER_COUNTERS] {
-                [(Name::IrqOn, self.irq[0].get()), (Name::IrqOff, self.irq[1].get()), $((Name::$counter, self.$name.get()),)*]
+                [
+                    (Name::IrqOn, self.irq[0].get()),
+                    (Name::IrqOff, self.irq[1].get()),
+                    $((Name::$counter, self.$name.get()),)*
+                ]
             }
         }
 

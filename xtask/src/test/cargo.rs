@@ -96,8 +96,9 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
         outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
         return;
     }
-    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--package", "kprof", "--features", "profiling"];
-    outcome.check("kprof by the oldest Rust", with_it(&check));
+    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling"];
+    let packages = ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-port"];
+    outcome.check("what goes into kernels, by the oldest Rust", with_it(&[&check[..], &packages].concat()));
 }
 
 /// `cargo doc` without a warning, private items included.

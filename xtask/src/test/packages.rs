@@ -23,7 +23,7 @@ const UNWANTED: [&str; 4] = ["tests/", "fuzz/", "benches/", "golden"];
 const OUTSIDE: &str = r#"#![no_std]
 //! A port outside of kprof's repository.
 use core::ops::Range;
-use kprof::{Config, Context, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, Task};
 
 pub struct Port;
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
@@ -41,8 +41,8 @@ unsafe impl Kernel for Port {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
-    fn context(&self) -> Context {
-        Context { id: 1, idle: false }
+    fn task(&self) -> Task {
+        Task { id: 1, idle: false }
     }
     fn sleep_ns(&self, _: u64) {}
 }

@@ -56,8 +56,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             let mut miri = nightly("miri");
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "-p", "kprof-format"]);
             miri.args(["--features", "kprof/profiling"]);
-            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and a
-            // sampler never comes back.
+            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and
+            // a sampler never comes back.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
             count_tests_of(&mut outcome, "Miri", &mut miri)?;
         }
