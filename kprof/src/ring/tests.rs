@@ -1,4 +1,4 @@
-//! Tests of the ring on one thread, and memory for the tests of others.
+//! Tests of the ring on one thread, and ring memory for the tests of other modules.
 
 use super::*;
 use crate::errors::BadMemory;
@@ -14,7 +14,7 @@ pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     memory
 }
 
-/// A ring of so many words.
+/// A ring of `words` words.
 pub(crate) fn ring_of(words: usize) -> Ring {
     let ring = Ring::none();
     ring.install(memory(words)).expect("ring memory");
