@@ -1,14 +1,14 @@
-//! The seam: what a kernel tells the profiler, and in which task it is asked.
+//! The interface between kernel and profiler: what the kernel tells the profiler, and where each function is called.
 //!
-//! In: the kernel's implementation of [`Kernel`]. Out: facts about CPUs, stacks, text and time. Every function says who
-//! calls it; those called in NMI context must not take a lock, allocate, print, fault or loop without bound.
+//! In: the kernel's implementation of [`Kernel`]. Out: information about CPUs, stacks, text and time. Every function
+//! says where it is called. Those called in an NMI must not take a lock, allocate, print, fault or loop without bound.
 
 use crate::CpuSet;
 use crate::format::marker::Marker;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// The facts that only the kernel knows. A port is an implementation of this trait and a handful of calls.
+/// The information that only the kernel has. A port is an implementation of this trait and a few calls.
 ///
 /// # Safety
 /// The profiler reads memory, in NMI context, where these functions say that it may. So whoever writes `unsafe impl`
@@ -52,61 +52,64 @@ pub unsafe trait Kernel: Sync + 'static {
     /// APIC's "all but me" shorthand does the same as one message for each.
     fn signal(&self, cpus: &CpuSet<'_>);
 
-    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at
-    /// once and it sleeps on, undisturbed (with `include idle`, and for the ways that signal nobody, this is not
-    /// asked).
+    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. If so, its tick counts as `idle`
+    /// at once and the CPU is not woken. (This is not called with `include idle`, nor with triggers that send no
+    /// signal.)
     ///
-    /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
-    /// in every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every
-    /// tick: right too, but virtual CPUs that share the host's cores get in each other's way.
+    /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off. Clear it at the very
+    /// beginning of every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at
+    /// every tick. That is correct too, but virtual CPUs that share the host's cores then slow each other down.
     fn is_halted(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
     }
 
-    /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
+    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, interrupt, IST).
     ///
-    /// Runs in: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without
-    /// locks. Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
+    /// Runs in: NMI, also in the middle of a task switch. Answer without locks, from data that is valid at every
+    /// instruction of the switch. Start and end are multiples of 8. The profiler reads what this declares: see the
+    /// trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
     ///
-    /// Runs in: NMI. Asked only for addresses that the main text range does not hold.
+    /// Runs in: NMI. Called only for addresses outside of the main text range.
     fn is_text(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// The running task and whether it is this CPU's idle one. Runs in: NMI, also in the middle of a switch.
+    /// The running task, and whether it is the idle task of this CPU. Runs in: NMI, also in the middle of a task
+    /// switch.
     fn task(&self) -> Task;
 
     /// One word of user memory, or `None`: never faults (walk the page tables by software), whatever `address` is.
     ///
-    /// Runs in: NMI, the user's address space is loaded. The default gives up user frames.
+    /// Runs in: NMI, with the user's address space loaded. With the default, user frames are not recorded.
     fn read_user(&self, address: u64) -> Option<u64> {
         let _ = address;
         None
     }
 
     /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
-    /// system call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or
-    /// the user's, so the chain of frame pointers would leave out the interrupted function and nothing would show it.
+    /// system call, NMI) and the call of a Rust function, and back. There rbp may still be that of the interrupted
+    /// code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
+    /// it.
     ///
     /// Runs in: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
-    /// `false` for every address is right only where no sample is taken inside a stub: all stubs run with interrupts
-    /// off, and the trigger is no NMI.
+    /// `false` for every address is right only if no sample can be taken inside a stub: all stubs run with interrupts
+    /// off, and the trigger is not an NMI.
     fn is_entry_code(&self, address: u64) -> bool;
 
-    /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function.
-    /// Where that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
-    /// [`Kernel::caller_entry_frame`] says how it goes on.
+    /// `true`: every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust
+    /// function. `false`: each return address is checked, and a stack is truncated at a stub unless
+    /// [`Kernel::caller_entry_frame`] says how it continues.
     const MARKED_ENTRIES: bool = false;
 
-    /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not
-    /// known; the sample's callers are then left out, and it is marked as truncated.
+    /// Where the interrupted registers are, if the interrupted instruction is code of an entry stub. `None`: not known.
+    /// The sample then has no callers and is marked as truncated.
     ///
-    /// Runs in: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
+    /// Runs in: NMI, if [`Kernel::is_entry_code`] returns `true` for `at.rip`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let _ = at;
         None
@@ -115,8 +118,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// For kernels whose entry stubs leave no marker word: where the interrupted registers are, for the stub that
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
-    /// Runs in: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address
-    /// of the pair `[saved rbp, return_address]`.
+    /// Runs in: NMI, for return addresses for which [`Kernel::is_entry_code`] returns `true`. `frame_pointer` is the
+    /// address of the pair `[saved rbp, return_address]`.
     fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
         let _ = (return_address, frame_pointer);
         None
@@ -124,14 +127,14 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
     ///
-    /// Runs in: the sampler CPU; that CPU goes on running.
+    /// Runs in: the sampler CPU, while that CPU continues to run.
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let _ = (cpu, address);
         None
     }
 
-    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. Must
-    /// survive that the stack is unmapped meanwhile.
+    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. It
+    /// must not fault if the stack is unmapped meanwhile.
     ///
     /// Runs in: the sampler CPU.
     ///
@@ -148,7 +151,7 @@ pub unsafe trait Kernel: Sync + 'static {
     /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
-    /// A ring is a quarter full: wake those who wait in `wait MS`.
+    /// Called when a ring is a quarter full: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
     /// nothing: the daemon polls.
@@ -158,7 +161,7 @@ pub unsafe trait Kernel: Sync + 'static {
 /// What runs on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// An id that no other task ever had or will have.
+    /// An id that no other task has ever had or will ever have.
     pub id: u64,
     /// Whether it is the idle task of its CPU.
     pub idle: bool,
@@ -182,10 +185,10 @@ pub struct Registers {
     pub rcx: u64,
 }
 
-/// What an entry stub saved, in the kernel's own form: the usual sample needs four of the registers, and only these are
-/// read then.
+/// What an entry stub saved, in the kernel's own form. The usual sample needs only four of the registers, and only
+/// these are read then.
 pub trait Interrupted {
-    /// The registers. Runs in: NMI; to be inlined.
+    /// The registers. Runs in: NMI; should be inlined.
     fn registers(&self) -> Registers;
 }
 
@@ -200,23 +203,23 @@ impl Interrupted for Registers {
 /// rbp is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
-    /// rbp is the stub's own: the marker word is on the stack, beside the interrupted code's rbp.
+    /// rbp is the stub's own: the marker word is on the stack, next to the interrupted code's rbp.
     Built,
     /// rbp is not the stub's own, and the hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
     OnStack {
-        /// The border: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
+        /// The kind of entry: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
         marker: Marker,
-        /// The address of its lowest word, the saved RIP.
+        /// The address of the lowest word of the hardware frame, the saved RIP.
         rip_at: u64,
     },
     /// A syscall stub before it has saved, or after it has restored, the user's registers: RIP is in rcx.
     InRegisters {
-        /// The border.
+        /// The kind of entry.
         marker: Marker,
     },
 }
 
-/// A border found by [`Kernel::caller_entry_frame`].
+/// An entry frame found by [`Kernel::caller_entry_frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerEntryFrame {
     /// Interrupt, exception or syscall.
@@ -229,8 +232,9 @@ pub struct CallerEntryFrame {
 
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].
 ///
-/// An entry is known by its frame, which its stub leaves on the stack: `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`,
-/// lowest address first (docs/porting.md, step 3). It stays where it is until the CPU publishes another place.
+/// An entry is identified by its frame, which its stub leaves on the stack:
+/// `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`, lowest address first (docs/porting.md, step 3). The frame stays in
+/// place until the CPU publishes another value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published(u64);
 
@@ -238,7 +242,7 @@ pub struct Published(u64);
 const LEFT: u64 = 1;
 
 impl Published {
-    /// In the kernel, but by no entry: a kernel thread, the idle loop.
+    /// In the kernel, but not in an entry: a kernel thread, the idle loop.
     pub const THREAD: Self = Self(0);
 
     /// In the entry whose frame begins at `frame`, a multiple of 8.
@@ -247,19 +251,19 @@ impl Published {
         Self(frame)
     }
 
-    /// In user code, or about to be, by the way out of that entry.
+    /// In user code, or about to return to it from that entry.
     #[inline(always)]
     pub const fn user(frame: u64) -> Self {
         Self(frame | LEFT)
     }
 
-    /// Whether it is user code.
+    /// Whether the CPU is in user code.
     #[inline(always)]
     pub const fn is_user(self) -> bool {
         self.0 & LEFT != 0
     }
 
-    /// The frame of the entry: the innermost, or the last one.
+    /// The frame of the innermost entry; in user code, of the last one.
     #[inline(always)]
     pub const fn frame(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some(self.0 & !LEFT) }
@@ -283,26 +287,24 @@ impl Published {
 pub enum Outcome {
     /// A sample is in the ring.
     Sampled,
-    /// A tick, not kept: user code or the idle task, by the filter.
+    /// A tick that was filtered: user code or the idle task.
     Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing
-    /// to do.
+    /// The profiler's NMI, but its tick was taken already, together with an earlier one. Nothing to do.
     Spurious,
-    /// Not the profiler's NMI. The kernel may treat it as watchdog, button or error.
+    /// Not the profiler's NMI. The kernel may treat it as a watchdog, button or error.
     Foreign,
 }
 
 /// A write to ctl that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlDone {
-    /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long, at most a
-    /// minute.
+    /// The write contained `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`], or for this long, at
+    /// most a minute.
     pub wait_ms: Option<u64>,
-    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
-    /// [`crate::Profiler::task_name`] for each task that lives now, and [`crate::Profiler::image`] for each
-    /// module.
+    /// The streams were claimed by a reader that may not have got the names that earlier readers got. Call
+    /// [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each module.
     pub is_claim: bool,
 }
 
@@ -311,11 +313,12 @@ pub struct ControlDone {
 pub struct TimerTick {
     /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
     pub outcome: Outcome,
-    /// When the next tick is due, from now: the timer should come about then, later is harmless.
+    /// The time from now until the next tick is due. The next timer interrupt should come about then; a later one is
+    /// harmless.
     pub next_ns: u64,
 }
 
-/// Things that [`crate::Profiler::count`] counts.
+/// The events that [`crate::Profiler::count`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Event {
@@ -330,13 +333,13 @@ pub enum Event {
 /// A code image: the kernel or a loaded module.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// Its name; for the kernel `kernel`.
+    /// The name of the image; for the kernel `kernel`.
     pub name: &'a str,
     /// Where it is loaded.
     pub load: u64,
     /// Its code.
     pub text: (u64, u64),
-    /// The build id of its note, or empty.
+    /// The build id from its ELF note, or empty.
     pub build_id: &'a [u8],
 }
 
@@ -345,7 +348,7 @@ pub struct Image<'a> {
 pub struct NmiToken(PhantomData<*mut ()>);
 
 impl NmiToken {
-    /// To be made by the entry stub's Rust half only.
+    /// Only the Rust half of the entry stub may make it.
     ///
     /// # Safety
     /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its

@@ -1,9 +1,9 @@
 //! The counters that must balance, one set per CPU.
 //!
-//! In: one call where an event happens. Out: `Account`, a consistent copy. Runs in: each counter has one writer (the
-//! handler, the sampler, or the reader), so an ordinary load and store is enough. A counter that a nested NMI may
-//! change while the handler changes it is added to by one instruction (`x86_64/add.rs`, or a locked one). No counter is
-//! computed from the others.
+//! In: one call where an event happens. Out: the values by name. Runs in: each counter has one writer (the handler, the
+//! sampler, or the reader), so an ordinary load and store is enough. A counter that a nested NMI may change while the
+//! handler changes it is added to by one instruction (`x86_64/add.rs`, or a locked one). No counter is computed from
+//! the others.
 //!
 //! ```text
 //! sent     = taken + coalesced + pending
