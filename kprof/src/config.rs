@@ -13,7 +13,7 @@ pub enum Trigger {
     /// By NMI: samples all code, also with interrupts off.
     #[default]
     Nmi = 0,
-    /// By a fixed interrupt: time with interrupts off appears at the instruction that turns them on.
+    /// By a fixed interrupt: time spent with interrupts off is attributed to the instruction that turns them on.
     Ipi = 1,
     /// Each core publishes where it is, and the sampler reads that without interrupting any core.
     Published = 2,

@@ -29,7 +29,7 @@ pub enum InitError {
     Text((u64, u64)),
     /// `Config::sampler_cpu` has no slot.
     SamplerCpu(usize),
-    /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] does without a sampler CPU.
+    /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] needs no sampler CPU.
     NoSampler,
     /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,

@@ -11,35 +11,32 @@ use core::ops::Range;
 /// The information that only the kernel has. A port is an implementation of this trait and a few calls.
 ///
 /// # Safety
-/// The profiler reads memory, in NMI context, where these functions say that it may. So whoever writes `unsafe impl`
-/// promises, for every call at any time:
+/// In an NMI the profiler reads memory wherever these functions say that it may. So an `unsafe impl` promises, for
+/// every call at any time:
 ///
 /// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning
-///   and
-///   the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
+///   and the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
 /// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so
-///   until the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it
-///   meanwhile. (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds
-///   `address`.)
-/// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
-///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when
-///   no CPU can still be in an NMI, or a look of [`crate::Trigger::Published`], that began before the answer became no.
+///   until the NMI returns in which this function was called. It is a stack of the calling CPU, and no other CPU writes
+///   to it meanwhile. (Not part of the promise, because it is checked: that the range is aligned, not empty, and
+///   contains `address`.)
+/// - [`Kernel::is_text`]: if the answer is `true`, the whole 4 KiB page around `address` is ordinary memory, mapped and
+///   readable, and stays so until the call into kprof returns that called this function. So a module's memory may be
+///   freed only when no CPU can still be in an NMI that began before the answer became `false`, and no sample of
+///   [`crate::Trigger::Published`] that began before then can still be in progress.
 /// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
-///   page
-///   that the range touches is ordinary memory, mapped and readable for ever.
+///   page that the range touches is ordinary memory, mapped and readable for ever.
 /// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page
-///   tables
-///   map for user code.
+///   tables map for user code.
 /// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
-///   range that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another
-///   use, since.
-/// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
-///   NMI
-///   lets the next NMI in, on the same stack.
+///   range that the first has ever returned for that CPU, also if the stack has since been unmapped or put to another
+///   use.
+/// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and always return. (A fault
+///   inside an NMI unblocks NMIs, so the next one arrives on the same stack.)
 ///
-/// The other functions can make samples wrong, but nothing unsafe.
+/// Wrong answers of the other functions can make samples wrong, but are not unsafe.
 pub unsafe trait Kernel: Sync + 'static {
-    /// The number of the CPU that runs this, from 0.
+    /// The number of the calling CPU, from 0.
     ///
     /// Runs in: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
     /// NMI's own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
@@ -47,9 +44,9 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// Sends an NMI (or, with [`crate::Trigger::Ipi`], the fixed interrupt) to each CPU of the set.
     ///
-    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them (until the sampler runs: its timer
-    /// interrupt, where the boot is sampled). [`CpuSet::all_others`] says when the
-    /// APIC's "all but me" shorthand does the same as one message for each.
+    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them. (Until the sampler runs: its CPU's
+    /// timer interrupt, if the boot is sampled.) [`CpuSet::all_others`] says when the APIC's "all but me" shorthand has
+    /// the same effect as one message for each CPU.
     fn signal(&self, cpus: &CpuSet<'_>);
 
     /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. If so, its tick counts as `idle`
@@ -83,7 +80,7 @@ pub unsafe trait Kernel: Sync + 'static {
     /// switch.
     fn task(&self) -> Task;
 
-    /// One word of user memory, or `None`: never faults (walk the page tables by software), whatever `address` is.
+    /// One word of user memory, or `None`. Must never fault, whatever `address` is: walk the page tables by software.
     ///
     /// Runs in: NMI, with the user's address space loaded. With the default, user frames are not recorded.
     fn read_user(&self, address: u64) -> Option<u64> {
@@ -146,7 +143,7 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
-    /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer; earlier wake-ups are fine.
+    /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer. It may return earlier.
     ///
     /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
@@ -158,7 +155,7 @@ pub unsafe trait Kernel: Sync + 'static {
     fn wake_reader(&self) {}
 }
 
-/// What runs on a CPU.
+/// The task that runs on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// An id that no other task has ever had or will ever have.
@@ -179,7 +176,7 @@ pub struct Registers {
     pub rflags: u64,
     /// Stack pointer.
     pub rsp: u64,
-    /// Frame pointer, or whatever else the code keeps there.
+    /// Frame pointer, or any other value that the code keeps in rbp.
     pub rbp: u64,
     /// rcx: in the first and last instructions of a syscall stub it holds the user's RIP.
     pub rcx: u64,
@@ -285,7 +282,7 @@ impl Published {
 /// What became of an NMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A sample is in the ring.
+    /// A sample was recorded in the ring.
     Sampled,
     /// A tick that was filtered: user code or the idle task.
     Filtered,
@@ -352,7 +349,7 @@ impl NmiToken {
     ///
     /// # Safety
     /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its
-    /// own stack, and the code that was interrupted does not run before the token is gone.
+    /// own stack, and the interrupted code does not run before the token is dropped.
     #[inline]
     pub const unsafe fn new() -> Self {
         Self(PhantomData)

@@ -60,7 +60,7 @@ impl<K: Kernel> Profiler<K> {
         feature!(setup::init(&self.instance.shared, setup); else Ok(()))
     }
 
-    /// Gives a CPU its ring; from now on it gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
+    /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
     /// entry, and again when it comes back after [`Profiler::offline`]. `ring` returns the memory, a power of two of at
     /// least 1024 words. It is not called with the feature off, nor if the CPU already has a ring.
     ///
@@ -98,7 +98,8 @@ impl<K: Kernel> Profiler<K> {
     /// Runs the sampler. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`], if a
     /// sampler runs already, or with the feature off. Otherwise it never returns.
     ///
-    /// Runs in: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
+    /// Runs in: the sampler CPU, in its own thread or instead of a scheduler. It must be able to take its timer
+    /// interrupt.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn run_sampler(&'static self, cpu: usize) {
         feature!(sampler::run(&self.instance, cpu); else ());

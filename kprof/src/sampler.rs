@@ -22,7 +22,7 @@ use crate::state::{Instance, Shared};
 use crate::x86_64::tsc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// How long the sampler sleeps while nothing is to be sampled.
+/// How long the sampler sleeps at a time while sampling is stopped.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
 /// The least number of sleeps per second, so that `stop`, `start` and a new rate are noticed at a low rate too.
 const SLEEPS_PER_SECOND: u64 = 50;
@@ -155,8 +155,8 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     }
 }
 
-/// Once a second: writes down what was counted by task, undoes a lease that has ended, looks at the cost, and
-/// changes the rate if need be.
+/// Once a second: records the counts of events by task, undoes a lease that has expired, checks the cost, and changes
+/// the rate if necessary.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let now = tsc::read();
     // CPU time is added up in small steps, because the number of CPUs changes and the clock may jump.
@@ -230,7 +230,7 @@ struct Second {
     end: u64,
     /// When the clock was last read.
     last: u64,
-    /// CPU time that has passed since the sampler began.
+    /// CPU time that has passed since the sampler started, summed over the CPUs that take ticks.
     time: u64,
     total: Cost,
 }

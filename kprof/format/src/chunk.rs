@@ -49,7 +49,7 @@ pub struct Chunk<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why no chunk begins here.
+/// Why the bytes do not begin with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadChunk {
     /// The bytes end before the chunk does.
@@ -139,7 +139,7 @@ pub fn find(bytes: &[u8], from: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A chunk of lines in a buffer of its own: 24 + 7 bytes.
+    /// A chunk of lines in its own buffer: 24 + 7 bytes.
     fn sample() -> [u8; 31] {
         let chunk = Chunk { kind: ChunkKind::Lines, samples: 0, payload: b"# boot\n" };
         let mut bytes = [0; 31];

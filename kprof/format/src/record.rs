@@ -54,7 +54,7 @@ pub const EVENT_NAMES: [&str; 3] =
     [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
 /// The task id of events that are counted for several tasks together.
 pub const OTHER_TASKS: u64 = u64::MAX;
-/// The name that is shown for [`OTHER_TASKS`].
+/// The name that is shown for `OTHER_TASKS`.
 pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
 
 /// Name and build id from the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is only a

@@ -1,4 +1,4 @@
-//! The smallest pieces of the text form: numbers and escaped names.
+//! The elements of the text form: numbers and escaped names.
 //!
 //! In: numbers and arbitrary bytes. Out: bytes that can be written into a line of `profiling.txt` and are read back
 //! unchanged. Runs in: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte

@@ -1,4 +1,4 @@
-//! A write to ctl: check everything, reserve everything, then do everything.
+//! A write to ctl: checks all commands, reserves what they need, then carries them out.
 //!
 //! In: the lines of one write, and the file it came through. Out: all commands were carried out, or none and the first
 //! line that is wrong. Runs in: ordinary code. Changes of choices, state, mode, claim and lease are serialized by the

@@ -75,8 +75,8 @@ impl<K: Kernel> Instance<K> {
     }
 }
 
-/// A tick whose time is measured. It is added to the self cost times [`MEASURED`], to stand for the ticks that are not
-/// measured.
+/// A tick whose time is measured. It is added to the self cost multiplied by `MEASURED`, which accounts for the ticks
+/// that are not measured.
 #[inline(never)]
 fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
     let start = tsc::read();

@@ -5,9 +5,9 @@
 //! other code only reads the word.
 //!
 //! ```text
-//!   bits 63..2: the newest tick taken      bits 1..0: 0 nobody is at work
-//!                                                     1 ENTERED: one tick, if there is one, is this handler's to take
-//!                                                     2 TAKEN: it has taken what it takes
+//!   bits 63..2: the newest tick taken      bits 1..0: 0 no handler runs
+//!                                                     1 ENTERED: this handler will take one tick, if there is one
+//!                                                     2 TAKEN: it has taken its tick
 //!                         enter: +1                   take: + one tick, + 1                leave: -2
 //! ```
 //!
@@ -49,7 +49,7 @@ pub(super) fn take_one(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
 }
 
-/// Takes the newest tick, where [`one`] found none or more than one. Returns its number.
+/// Takes the newest tick, where `one` found none or more than one. Returns its number.
 #[cold]
 #[inline(never)]
 pub(super) fn take_newest(slot: &CpuSlot) -> Option<u64> {
@@ -88,7 +88,7 @@ pub(super) fn leave(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -2);
 }
 
-/// The same for a handler that has taken nothing.
+/// The same for a handler that has taken no tick.
 pub(super) fn leave_untaken(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -1);
 }

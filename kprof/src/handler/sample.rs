@@ -19,11 +19,11 @@ const INTERRUPT_FLAG: u64 = 1 << 9;
 /// Words before the first caller: header, first address, facts.
 const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 
-/// What ends a handler.
+/// The function that ends a handler.
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
 impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
 
-/// One tick being handled.
+/// A tick that is being handled.
 pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) profiler: &'a Instance<K>,
     pub(super) slot: &'a CpuSlot,
@@ -236,7 +236,7 @@ fn frames_of(words: usize, at: &Registers) -> usize {
     words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
 }
 
-/// Bit 0 of the sample's facts.
+/// Bit 0 of the sample's facts: 1 if interrupts were off.
 #[inline(always)]
 fn interrupts_off(at: &Registers) -> u64 {
     (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)

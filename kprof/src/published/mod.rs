@@ -87,7 +87,8 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
     }
 
     unsafe fn stack_unaligned(&self, address: u64) -> u64 {
-        // SAFETY: the aligned word before it lies in the same range. What is published has no misaligned stack pointer.
+        // SAFETY: the aligned word that contains the first byte lies in the same range. A published stack pointer is
+        // never misaligned.
         unsafe { self.stack(address & !7) }
     }
 

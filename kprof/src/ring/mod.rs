@@ -1,4 +1,4 @@
-//! The ring of one CPU: whole records in, whole records out.
+//! The ring of one CPU. Only whole records are written and read.
 //!
 //! ```text
 //!            tail (oldest word kept)            head (next word to write)

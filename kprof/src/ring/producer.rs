@@ -80,7 +80,7 @@ impl Ring {
         ))
     }
 
-    /// The address of the word at the head, for a caller that has got [`Ring::places`] there.
+    /// The address of the word at the head, for a caller of [`Ring::places`] that has got words there.
     #[inline(always)]
     pub(crate) fn head_address(&self) -> usize {
         self.producer
@@ -90,7 +90,7 @@ impl Ring {
             .addr()
     }
 
-    /// Computes anew how many contiguous words are free. For drop mode, between two records.
+    /// Recomputes how many contiguous words are free. For drop mode, between two records.
     pub(crate) fn look_ahead(&self) {
         let head = self.producer.head.load(Ordering::Relaxed);
         // Acquire: the reader finished its copies before it moved the tail, so they are complete before these words are
@@ -141,7 +141,7 @@ impl Ring {
         }
     }
 
-    /// Writes the first word and publishes what was put into the sink, whose first word was a placeholder.
+    /// Writes the first word of the record, for which the sink had a placeholder, and publishes the record.
     #[inline(always)]
     pub(crate) fn publish(&self, kind: Kind, words: usize) {
         self.publish_at(self.words.at(self.producer.head.load(Ordering::Relaxed)), kind, words);

@@ -1,8 +1,8 @@
 //! The meta stream: names, images, marks, settings. It is written by ordinary code, so a lock is allowed.
 //!
-//! In: the kernel's calls. Out: meta records, read like a CPU's ring. Runs in: ordinary code, interrupts on or off;
-//! never in an NMI. The lock is held with interrupts off, so that no thread can preempt the holder and then wait for
-//! it. It is held for as long as one record of at most 136 words takes.
+//! In: the kernel's calls. Out: meta records, which are read like those of a CPU's ring. Runs in: ordinary code,
+//! interrupts on or off; never in an NMI. The lock is held with interrupts off, so that no thread can preempt the
+//! holder and then wait for it. It is held for as long as one record of at most 136 words takes.
 //!
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
 //! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. After

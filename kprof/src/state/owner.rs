@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   bit 63 ...                  3 │ 2  1  0
-//!   claim: a control file's id,   │ activity: 0 nobody is at work
-//!   0: nobody has claimed         │
+//!   claim: a control file's id,   │ activity: 0 no owner at work
+//!   0: not claimed                │
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use super::account::Counter;
 
 /// The bits of the state.
 pub(crate) const STATE: u64 = 3;
-/// A handler has entered, and has yet to take the one tick that is there.
+/// A handler has entered, and has yet to take one tick.
 pub(crate) const ENTERED: u64 = 1;
 /// A handler has taken its tick, if there was one.
 pub(crate) const TAKEN: u64 = 2;

@@ -16,7 +16,7 @@ pub(crate) struct Ready {
     /// How many CPUs take NMIs. 0 if the sampler fills the rings ([`Trigger::Published`]), so that no NMI becomes a
     /// second producer.
     nmi_count: AtomicUsize,
-    /// The main text range; empty before `once`.
+    /// The main text range. Empty before `once` is called.
     pub(crate) text: TextCell,
     config: spin::Once<Config>,
 }

@@ -39,9 +39,9 @@ pub(crate) struct SamplerPart {
     pub(crate) halted: Counter,
     /// Signals sent again, without a new tick. Each may cause an NMI that finds no tick.
     pub(crate) resent: Counter,
-    /// To be signalled in this round.
+    /// Set if the CPU is to be signalled in this round.
     pub(crate) due: AtomicBool,
-    /// In the mask of `cpus LIST`.
+    /// The CPU is in the list of the command `cpus`.
     pub(crate) enabled: AtomicBool,
     /// The value of `enabled` when the lease began.
     pub(crate) enabled_before: AtomicBool,

@@ -62,7 +62,7 @@ impl Drop for Transition<'_> {
 }
 
 impl Shared {
-    /// Takes the right to change things, waiting for others.
+    /// Takes the right to make changes, after waiting for other changes to end.
     pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
         let mut patience = Patience::us(WRITER_WAIT_US, self.tsc_hz());
         while self.writer.swap(true, Ordering::Acquire) {

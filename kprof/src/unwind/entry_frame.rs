@@ -6,7 +6,7 @@
 //!   frame + 32 │ RFLAGS │   the hardware frame; a syscall stub pushes the same five words
 //!   frame + 24 │ CS     │
 //!   frame + 16 │ RIP    │ ◄─ rip_at
-//!   frame + 8  │ marker │   in the place of a return address (and of the hardware's error code)
+//!   frame + 8  │ marker │   where a return address would be (instead of the hardware's error code)
 //!   frame      │ rbp    │   of the interrupted code
 //! ```
 //!

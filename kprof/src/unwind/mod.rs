@@ -1,9 +1,9 @@
 //! Turns the interrupted registers into a list of return addresses, innermost first, across every entry frame.
 //!
 //! In: registers, the kernel's answers about stacks and code, memory. Out: addresses and markers, pushed into a sink.
-//! Runs in: NMI. Every read is aligned and inside a range that the kernel declared. Within one range the walk only goes
-//! upward, and it takes at most `depth` frames. Anything that breaks these rules ends the walk with a reason that the
-//! reader sees. Never faults, never loops, never guesses a caller.
+//! Runs in: NMI. Every read of a stack is inside a range that the kernel declared, and every frame address is aligned.
+//! Within one range the walk only goes upward, and it takes at most `depth` frames. Anything that breaks these rules
+//! ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
 //!
 //! ```text
 //! registers ─► innermost_caller (prologue, epilogue) ─► frame_pointer (one step per frame) ─► root | truncated

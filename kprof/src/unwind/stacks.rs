@@ -20,7 +20,7 @@ pub(super) fn bound(_range: &Range<u64>) -> u64 {
     u64::MAX - 15
 }
 
-/// How many times one walk may go from one stack to another.
+/// How many times one walk may change from one stack to another.
 const MAX: usize = 8;
 
 /// The start addresses of the stacks that were left.

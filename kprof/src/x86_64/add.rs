@@ -13,7 +13,7 @@ macro_rules! add_in_one {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let base: &$type = $base;
-            // SAFETY: the word is a field of a structure that is borrowed here, aligned, and of interior mutability
+            // SAFETY: the word is a field of a structure that is borrowed here, aligned, and has interior mutability
             // (`Counter`); the one instruction reads and writes nothing else. Other CPUs read either the old word or
             // the new one, as with an atomic store.
             unsafe {

@@ -1,10 +1,10 @@
-//! Across interrupt, exception and syscall entries; inside entry stubs; into user code.
+//! Walks across interrupt, exception and syscall entries, from inside entry stubs, and into user code.
 
 use super::*;
 
 const INTERRUPT: u64 = Marker::Interrupt(33).encode();
 
-/// A handler on its own stack, two frames deep, that interrupted what `hardware` says.
+/// A handler on its own stack, two frames deep, that interrupted the registers in `hardware`.
 fn interrupted(machine: &mut Machine, marker: u64, rip: u64, cs: u64, rsp: u64, rbp: u64) -> Registers {
     let irq = STACK + 0x10_0000;
     machine.stacks.push((irq, vec![0; 64]));

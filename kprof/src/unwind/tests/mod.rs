@@ -31,7 +31,7 @@ pub(super) struct Machine {
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
     pub(super) border: Option<(u64, CallerEntryFrame)>,
-    /// What it declares in place of its stacks.
+    /// The range that it declares instead of those of its stacks.
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
     pub(super) user_frames: bool,
@@ -187,7 +187,7 @@ impl Memory for &Machine {
     }
     unsafe fn stack_unaligned(&self, address: u64) -> u64 {
         let (low, shift) = (address & !7, 8 * (address & 7) as u32);
-        // SAFETY: a machine's reads are checked.
+        // SAFETY: the machine checks every read.
         let (first, second) = unsafe { (self.stack(low), if shift == 0 { 0 } else { self.stack(low + 8) }) };
         ((u128::from(second) << 64 | u128::from(first)) >> shift) as u64
     }

@@ -3,7 +3,7 @@
 //!
 //! The machine's memory panics at every read that is misaligned or outside of a declared stack, so a walk that returns
 //! has made no such read. Under `--cfg kprof_break_bounds` these tests must fail. A case is made from one seed, which
-//! proptest prints; worlds of words drawn one by one by proptest were a hundred times slower.
+//! proptest prints; letting proptest draw each word was a hundred times slower.
 
 use super::*;
 use crate::format::marker::MARKER_PAGE;
