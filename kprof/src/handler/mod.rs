@@ -8,8 +8,8 @@
 //! the handler is working on (`progress`). Full ring: nothing is published, and the tick counts as lost.
 //!
 //! An NMI that finds no tick can still be the profiler's: its tick was coalesced with an earlier one, or was signalled
-//! twice. As many such NMIs are counted as spurious as there were ticks of that kind. Any further one is reported to
-//! the kernel as foreign.
+//! twice. At most as many such NMIs are counted as spurious as ticks were coalesced or signalled again. Any further one
+//! is reported to the kernel as foreign.
 #![cfg_attr(
     not(test),
     deny(

@@ -66,9 +66,9 @@ impl Ring {
             return None;
         }
         let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
-        // SAFETY: every position from `head` up to `limit` has at least `MIN_ROOM` contiguous free words after it. They
-        // are reached from this origin, because `look_ahead`, which sets both, was called in the same lap. So the
-        // pointer is not null. Saying so saves the caller a check.
+        // SAFETY: every position that is not below `head` and is below `limit` has at least `MIN_ROOM` contiguous free
+        // words after it. They are reached from this origin, because `look_ahead`, which sets both, was called in the
+        // same lap. So the pointer is not null. Saying so saves the caller a check.
         unsafe { hint::assert_unchecked(!first.is_null()) };
         Some((
             head,
