@@ -1,35 +1,36 @@
-//! Slower when sampling costs too much, and back again when it does not.
+//! Lowers the rate when sampling costs too much, and raises it again when it does not.
 //!
-//! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how often the rate is to be
-//! halved. Pure; the sampler asks once a second, acts, and writes the new rate into the meta stream. Runs in: sampler
-//! CPU.
+//! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how many times the rate should
+//! be halved. Pure. The sampler calls it once a second, applies the result, and writes the new rate into the meta
+//! stream. Runs in: sampler CPU.
 
-/// Own cost above which the rate is halved: 5 % of the time in which the CPUs are not halted.
+/// The rate is halved if the self cost is above this: 5 % of the time in which the CPUs are not halted.
 const MAX_SELF_PERCENT: u64 = 5;
-/// Merged ticks above which the rate is halved: 20 % of those sent.
+/// The rate is halved if more ticks than this are coalesced: 20 % of those sent.
 const MAX_COALESCED_PERCENT: u64 = 20;
-/// The rate is doubled again when both are below a quarter of that: twice as fast must not be too fast at once.
+/// The rate is doubled again when both values are below a quarter of their limits, so that the doubled rate does not
+/// exceed a limit at once.
 const QUIET: u64 = 4;
-/// Most halvings: 1000 Hz become 4.
+/// The most halvings: 1000 Hz become about 4 Hz.
 const MAX_HALVINGS: u32 = 8;
 
 /// Sums over all sampled CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// TSC ticks that have gone by, times the number of CPUs.
+    /// TSC ticks that have passed, times the number of CPUs.
     pub(crate) time: u64,
-    /// TSC ticks in the handlers.
+    /// TSC ticks spent in the handlers.
     pub(crate) own: u64,
     /// Ticks sent to the handlers.
     pub(crate) sent: u64,
     /// Ticks that found a CPU halted.
     pub(crate) halted: u64,
-    /// Ticks coalesced.
+    /// Ticks that were coalesced.
     pub(crate) coalesced: u64,
 }
 
 impl Cost {
-    /// What has been added since `before`.
+    /// The differences to `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             time: self.time.saturating_sub(before.time),
@@ -40,12 +41,14 @@ impl Cost {
         }
     }
 
-    /// How often the rate should be halved after a second of this cost; `on_coalesced`: coalesced ticks count.
+    /// How many times the rate should be halved after a second of this cost. `on_coalesced`: whether coalesced ticks
+    /// count.
     pub(crate) fn halvings(self, now: u32, on_coalesced: bool) -> u32 {
         let above = |part: u64, whole: u64, percent: u64, divisor: u64| {
             u128::from(part) * 100 * u128::from(divisor) > u128::from(whole) * u128::from(percent)
         };
-        // Ticks come at random: what part of them found a CPU awake is the part of the time that it was.
+        // Ticks come at random times, so the share of ticks that found a CPU awake is the share of time that it was
+        // awake.
         let ticks = u128::from(self.sent + self.halted).max(1);
         let awake = (u128::from(self.time) * u128::from(self.sent) / ticks) as u64;
         let costs_more_than_allowed_by = |divisor| {
@@ -93,7 +96,7 @@ mod tests {
     fn the_rate_comes_back_slowly_and_does_not_swing() {
         assert_eq!(QUIET_SECOND.halvings(3, true), 2);
         assert_eq!(QUIET_SECOND.halvings(0, true), 0);
-        // What would be too much when doubled stays.
+        // The rate stays if its double would cost too much.
         assert_eq!(Cost { own: 30_000, ..QUIET_SECOND }.halvings(3, true), 3);
     }
 

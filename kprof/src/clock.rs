@@ -1,15 +1,15 @@
-//! Time: what the TSC and the timer count, found out against a reference around a sleep.
+//! Calibration: finds the frequencies of the TSC and the timer by a reference counter around a sleep.
 //!
-//! In: counts before and after. Out: frequencies. Pure; the kernel does the reading. Runs in: boot CPU. The sleep must
-//! be one that halts and is woken by the timer, not a loop that polls: only then the result is right under instruction
-//! counting too.
+//! In: counts before and after the sleep. Out: frequencies. Pure; the kernel reads the counters. Runs in: boot CPU. The
+//! sleep must halt the CPU and be ended by the timer interrupt. With a loop that polls, the result would be wrong under
+//! instruction counting.
 //!
-//! How a kernel calibrates: start the timer with a count of its own choice, note TSC and reference, `hlt` until its
-//! interrupt, note both again; once more with another count; then [`Calibration::of`].
+//! How a kernel calibrates: start the timer with any count, note TSC and reference, `hlt` until the timer's interrupt,
+//! note both again. Repeat this once with another count. Then call [`Calibration::of`].
 
 use core::fmt;
 
-/// The counts at one moment.
+/// The counts of TSC and reference at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The time stamp counter.
@@ -21,13 +21,14 @@ pub struct Moment {
 /// The reference counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its frequency.
+    /// The frequency of the counter.
     pub hz: u64,
-    /// Its width in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. It may wrap once.
+    /// The width of the counter in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. It may wrap
+    /// once.
     pub bits: u32,
 }
 
-/// What a sleep has shown.
+/// The frequencies found by a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calibration {
     /// TSC ticks per second.
@@ -36,12 +37,12 @@ pub struct Calibration {
     pub timer_hz: u64,
 }
 
-/// Why a sleep shows nothing.
+/// Why a sleep gave no frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadSleep {
-    /// The reference moved less than 1000 counts (it stands still, or the sleep was too short).
+    /// The reference advanced by less than 1000 counts (it stands still, or the sleep was too short).
     Reference(u64),
-    /// The TSC did not move, or fell.
+    /// The TSC did not advance, or went backwards.
     Tsc,
     /// The timer's count was 0.
     Timer,
@@ -57,14 +58,14 @@ impl fmt::Display for BadSleep {
     }
 }
 
-/// The least movement of the reference: an error of one count is a thousandth then.
+/// The least advance of the reference, so that an error of one count is at most a thousandth.
 const MIN_COUNTS: u64 = 1000;
 
 impl Calibration {
-    /// From the moments around a sleep of `timer_count` timer counts.
+    /// Computes the frequencies from the moments before and after a sleep of `timer_count` timer counts.
     ///
     /// # Errors
-    /// [`BadSleep`] says which counter shows nothing.
+    /// [`BadSleep`] says which counter could not be used.
     pub fn of(before: Moment, after: Moment, reference: Reference, timer_count: u64) -> Result<Self, BadSleep> {
         let mask = u64::MAX >> (64 - reference.bits.clamp(1, 64));
         let counts = after.reference.wrapping_sub(before.reference) & mask;
@@ -80,12 +81,12 @@ impl Calibration {
     }
 }
 
-/// TSC ticks in nanoseconds; 0 for a clock that is not calibrated.
+/// Converts TSC ticks to nanoseconds; 0 for a clock that is not calibrated.
 pub fn ticks_to_ns(ticks: u64, tsc_hz: u64) -> u64 {
     if tsc_hz == 0 { 0 } else { scale(ticks, 1_000_000_000, tsc_hz) }
 }
 
-/// `value * by / over`, rounded to the nearest, without overflow on the way.
+/// `value * by / over`, rounded to the nearest, without intermediate overflow.
 fn scale(value: u64, by: u64, over: u64) -> u64 {
     let exact = (u128::from(value) * u128::from(by) + u128::from(over) / 2) / u128::from(over);
     u64::try_from(exact).unwrap_or(u64::MAX)
@@ -102,7 +103,7 @@ mod tests {
         let before = Moment { tsc: 5_000, reference: 100 };
         let after = Moment { tsc: 5_000 + 220_000_000, reference: 100 + 357_954 };
         let found = Calibration::of(before, after, PM_TIMER, 100_000_000).unwrap();
-        // Half a count of the reference in 357954 is the error there is: below 1 in 500000.
+        // The error is half a count of the reference in 357954, which is below 1 in 500000.
         assert!(found.tsc_hz.abs_diff(2_200_000_000) < 4_400, "{found:?}");
         assert!(found.timer_hz.abs_diff(1_000_000_000) < 2_000, "{found:?}");
     }

@@ -1,28 +1,28 @@
-//! What the kernel decides at boot: way, rate, filter, clock, image. Plain data; no code runs here.
+//! What the kernel decides at boot: trigger, rate, filter, clock, image. Data only; no code runs here.
 //!
-//! In: the kernel's choices. Out: [`Setup`], handed to `Profiler::init`. Runs in: boot CPU.
+//! In: the kernel's choices. Out: [`Setup`], passed to `Profiler::init`. Runs in: boot CPU.
 
 use crate::CpuSlot;
 pub use crate::format::command::Mode;
 use core::mem::MaybeUninit;
 
-/// How a core is reached. The data says which was used.
+/// How a tick reaches a core. The recorded data says which trigger was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Trigger {
-    /// By NMI: sees everything, code with interrupts off too.
+    /// By NMI: samples all code, also with interrupts off.
     #[default]
     Nmi = 0,
-    /// By a fixed interrupt: time with interrupts off appears at the instruction that turns them on.
+    /// By a fixed interrupt: time spent with interrupts off is attributed to the instruction that turns them on.
     Ipi = 1,
-    /// Each core publishes where it is; the sampler reads that without interrupting anybody.
+    /// Each core publishes where it is, and the sampler reads that without interrupting any core.
     Published = 2,
     /// By the CPU's own timer: for one CPU, and for the boot CPU until the sampler runs.
     Timer = 3,
 }
 
 impl Trigger {
-    /// Its name on the command line and in the data.
+    /// The name on the command line and in the data.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nmi => "nmi",
@@ -47,53 +47,54 @@ pub enum Clock {
 /// The kernel's choices. Start from [`Config::new`] and change what differs.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The CPU that does nothing but sample, or `None` where every CPU samples itself ([`Trigger::Timer`]).
+    /// The CPU that only samples the others, or `None` if every CPU samples itself ([`Trigger::Timer`]).
     pub sampler_cpu: Option<usize>,
-    /// How the others are reached.
+    /// How ticks reach the other CPUs.
     pub trigger: Trigger,
     /// Ticks per second, 1 to 100 000.
     pub hz: u32,
-    /// Seed of the random gaps.
+    /// Seed of the random intervals.
     pub seed: u64,
-    /// Gaps are uniform within ±25 % of the period; `false`: fixed.
+    /// Intervals are uniform within ±25 % of the period; `false`: fixed.
     pub random_interval: bool,
-    /// Keep samples of the idle task.
+    /// Include samples of the idle task.
     pub include_idle: bool,
-    /// Keep samples of user code.
+    /// Include samples of user code.
     pub include_user: bool,
     /// Lower the rate when sampling costs too much.
     pub backoff: bool,
-    /// Whether coalesced ticks count for the backoff; `false` under multi-threaded emulation, where they merge anyway.
+    /// Whether coalesced ticks count for the backoff; `false` under multi-threaded emulation, where ticks are coalesced
+    /// in any case.
     pub backoff_on_coalesced: bool,
-    /// Frames kept of each stack, 1 to 250.
+    /// The most frames recorded of each stack, 1 to 250.
     pub depth: u16,
-    /// What a full ring does.
+    /// What happens when a ring is full.
     pub mode: Mode,
-    /// Sample from the start, before anybody says `start`.
+    /// Sample from the start, without a `start` command.
     pub running: bool,
     /// Whether the kernel can let a writer of `wait MS` sleep.
     pub can_wait: bool,
-    /// An id of this boot: boots in one file are told apart by it. 0, the default: made from the TSC at `init`.
+    /// An id of this boot, which distinguishes boots in one file. 0, the default: made from the TSC at `init`.
     pub boot: u64,
     /// TSC ticks per second, calibrated (see the module `clock`).
     pub tsc_hz: u64,
     /// What the TSC counts.
     pub clock: Clock,
-    /// What runs the machine, where the kernel knows: `kvm`, `icount`, `tcg`; empty elsewhere. The host tool says how
-    /// exact places are.
+    /// What runs the machine, if the kernel knows: `kvm`, `icount`, `tcg`; otherwise empty. The host tool uses it to
+    /// say how exact addresses are.
     pub accel: &'static str,
     /// Where the kernel image is loaded.
     pub load: u64,
-    /// The main range of kernel code: start, end. Readable, mapped for ever.
+    /// The main range of kernel code: start, end. Must be readable and mapped for ever.
     pub text: (u64, u64),
     /// The build id of the kernel image, or empty.
     pub build_id: &'static [u8],
-    /// One or two symbols by which a wrong symbol file is noticed.
+    /// One or two symbols with their addresses, by which the host tool notices a wrong symbol file.
     pub anchors: &'static [(&'static str, u64)],
 }
 
 impl Config {
-    /// The defaults: NMI, 1000 Hz, random gaps, 64 frames, drop mode, stopped.
+    /// The defaults: NMI, 1000 Hz, random intervals, 64 frames, drop mode, stopped.
     pub const fn new() -> Self {
         Self {
             sampler_cpu: Some(0),

@@ -1,4 +1,5 @@
-//! The CPUs that a signal is for: a view of the slots, so there is no greatest CPU number and no memory of its own.
+//! The set of CPUs to signal. It is a view of the slots, so it needs no memory of its own and has no limit on CPU
+//! numbers.
 //!
 //! In: slots with their `due` flags. Out: CPU numbers. Runs in: the sampler CPU, inside [`crate::Kernel::signal`].
 
@@ -18,7 +19,7 @@ impl<'a> CpuSet<'a> {
         Self { slots, all_others }
     }
 
-    /// Whether every CPU that has a slot, but the one that runs this, is in the set.
+    /// Whether the set contains every CPU that has a slot, except the calling one.
     pub fn all_others(&self) -> bool {
         self.all_others
     }
@@ -28,7 +29,7 @@ impl<'a> CpuSet<'a> {
         self.slots.get(cpu).is_some_and(CpuSlot::is_due)
     }
 
-    /// The CPU numbers, rising.
+    /// The CPU numbers, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<'a> {
         let set = *self;
         (0..set.slots.len()).filter(move |cpu| set.contains(*cpu))

@@ -1,10 +1,10 @@
-//! Whole records to a reader; freed when it has said that they are safe.
+//! Passes whole records to a reader, and frees them after the reader has acknowledged them.
 //!
 //! In: an open stream file and a reader's buffer. Out: framed records (claimed by `protocol 1`) or Redox's raw words
-//! (not claimed). Runs in: ordinary code; each read owns its stream. Framed: nothing is freed before `ack`; a new claim
-//! reads everything not acknowledged again. Raw: freed when read. Empty: 0 bytes, at once. A record is never split; a
-//! buffer that cannot hold the next one is an error. A claimed stream can be read only by the process whose control
-//! file holds the claim.
+//! (not claimed). Runs in: ordinary code; each read owns its stream. Framed: nothing is freed before `ack`; after a new
+//! claim, everything that was not acknowledged is read again. Raw: records are freed when they are read. Empty: 0
+//! bytes, at once. A record is never split; a buffer that cannot hold the next one is an error. A claimed stream can be
+//! read only by the process whose control file holds the claim.
 
 use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
@@ -22,14 +22,14 @@ pub(crate) struct OpenStream {
     process: u64,
 }
 
-/// The first word of a raw record, to which its length in words is added.
+/// The first word of a raw record; the length in words is added to it.
 const RAW_MAGIC: u64 = crate::format::record::REDOX_MAGIC;
 /// Words before the callers of a raw record.
 const RAW_HEADER_WORDS: usize = 4;
 /// The greatest length that fits into the low byte.
 const RAW_MAX_WORDS: usize = 255;
 
-/// How often one read may be overtaken by a running recorder before it returns with what it has.
+/// How often a running recorder may overwrite the record that is being read, before the read returns what it has.
 const MAX_OVERTAKEN: usize = 64;
 
 impl OpenStream {
@@ -41,17 +41,17 @@ impl OpenStream {
         }
     }
 
-    /// A new file of the meta stream for `process`.
+    /// A new open file of the meta stream for `process`.
     pub(crate) fn open_meta(shared: &'static Shared, process: u64) -> Self {
         Self { shared, name: StreamName::Meta, process }
     }
 
-    /// Reads records into `buffer`; the number of bytes.
+    /// Reads records into `buffer`; returns the number of bytes.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         let shared = self.shared;
         let stream = shared.stream(self.name).ok_or(ReadError::NoStream)?;
         let claim = stream.reader.owner().claim();
-        // If the claim changes after this look, the stream cannot be taken under the old one.
+        // If the claim changes after this check, the stream cannot be taken under the old claim.
         if claim != 0 && shared.claim_process.load(Ordering::Acquire) != self.process {
             return Err(ReadError::Claimed);
         }
@@ -87,15 +87,15 @@ fn framed(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, Re
     }
     let bytes = (to - from) as usize * 8;
     if ring.copy(from, &mut buffer[..bytes]).is_err() {
-        // Cannot be: only the owner moves the tail. What is not whole is not given away all the same.
+        // Cannot happen, because only the owner moves the tail. If it did, incomplete data would still not be returned.
         return Ok(0);
     }
     owned.has_read(to, records);
     Ok(bytes)
 }
 
-/// The same from a running recorder: each record is marked as part of a snapshot, and one that is overwritten while it
-/// is copied is not given away.
+/// The same from a running recorder: each record is marked as part of a snapshot, and a record that is overwritten
+/// while it is copied is not returned.
 fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
     let (mut bytes, mut overtaken) = (0, 0);
     while overtaken < MAX_OVERTAKEN {
@@ -103,7 +103,7 @@ fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, 
         let length = match ring.record_at(at) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(bytes),
-            // Overwritten while it was read: gone, and the tail has moved on.
+            // The record was overwritten while it was read, and the tail has moved past it.
             Err(Torn) => {
                 overtaken += 1;
                 continue;
@@ -125,10 +125,10 @@ fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, 
     Ok(bytes)
 }
 
-/// Turns records into raw words and frees them.
+/// Converts records into raw words and frees them.
 fn raw(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
     let (mut bytes, mut records, mut at) = (0, 0, ring.tail());
-    // No record of a ring whose tail is the owner's can be torn.
+    // No record can be torn, because only the owner moves the tail here.
     while let Ok(Some(length)) = ring.record_at(at) {
         let word = |index: usize| ring.word(at + index as u64);
         let raw_words = RAW_MAX_WORDS.min(RAW_HEADER_WORDS + callers(word, length as usize).count());

@@ -1,6 +1,6 @@
-//! Every error that a kernel meets, and what to do about it. The same with the feature on and off.
+//! Every error that the kernel can get from kprof, and what to do about it. The same with the feature on and off.
 //!
-//! In: nothing. Out: plain values that print themselves in one sentence. Runs in: any.
+//! In: nothing. Out: values whose `Display` is one sentence. Runs in: any.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ pub enum InitError {
     Twice,
     /// There are no slots.
     NoSlots,
-    /// The slot of this CPU is another profiler's.
+    /// The slot of this CPU belongs to another profiler.
     SlotTaken(usize),
     /// `Config::depth` must be 1 to 250.
     Depth(u16),
@@ -29,7 +29,7 @@ pub enum InitError {
     Text((u64, u64)),
     /// `Config::sampler_cpu` has no slot.
     SamplerCpu(usize),
-    /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] does without a sampler CPU.
+    /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] needs no sampler CPU.
     NoSampler,
     /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,
@@ -60,7 +60,7 @@ impl fmt::Display for InitError {
 pub enum RegisterError {
     /// `init` has not been called, or gave this CPU no slot.
     NoSlot(usize),
-    /// Another CPU registers under this number at this moment.
+    /// Another CPU is registering under this number at the same time.
     Twice(usize),
     /// The ring memory is not a power of two of at least 1024 words.
     Memory(BadMemory),
@@ -76,14 +76,14 @@ impl fmt::Display for RegisterError {
     }
 }
 
-/// Why memory cannot be a ring.
+/// Why memory cannot be used as a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadMemory {
     /// The number of words is not a power of two.
     NotPowerOfTwo(usize),
-    /// Fewer than 1024 words.
+    /// The memory has fewer than 1024 words.
     TooSmall(usize),
-    /// There is memory already.
+    /// The ring has memory already.
     Twice,
 }
 
@@ -97,21 +97,21 @@ impl core::fmt::Display for BadMemory {
     }
 }
 
-/// Why a change of state was not carried out, or not to its end.
+/// Why a change of state was not carried out, or not completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateError {
-    /// This CPU has not taken so many ticks that were sent to it. After `stop` no more ticks are sent all the same.
+    /// This CPU has not taken all ticks that were sent to it. After `stop`, no more ticks are sent even so.
     Pending {
         /// The first such CPU.
         cpu: usize,
-        /// How many it has not taken; 0 while its handler is at work.
+        /// How many ticks it has not taken; 0 if its handler is still running.
         ticks: u64,
     },
-    /// The sampler CPU has not come back from sending a tick. After `stop` no more ticks are sent all the same.
+    /// The sampler CPU has not finished sending a tick. After `stop`, no more ticks are sent even so.
     Sampler,
-    /// Somebody reads or exports this stream and has not ended in time.
+    /// Another reader or an export uses this stream and has not finished in time.
     StreamBusy(StreamName),
-    /// Another change was under way and has not ended in time.
+    /// Another change was in progress and has not finished in time.
     Busy,
 }
 
@@ -138,7 +138,8 @@ pub struct ControlError {
     pub reason: CommandError,
 }
 
-/// Why a command is refused. Nothing has changed then, except after a `stop` or `freeze` whose ticks stay on their way.
+/// Why a command is refused. Nothing has changed then, except after a `stop` or `freeze` that ended with ticks still
+/// pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// Not a command of this version.
@@ -171,7 +172,8 @@ impl From<StateError> for CommandError {
 }
 
 impl ControlError {
-    /// Whether another reader holds the claim: EBUSY where there are error numbers, EINVAL for all other refusals.
+    /// Whether another reader holds the claim. A kernel with error numbers returns EBUSY in this case and EINVAL for
+    /// all other refusals.
     pub fn is_busy(&self) -> bool {
         self.reason == CommandError::Claimed
     }
@@ -191,7 +193,7 @@ impl fmt::Display for ControlError {
     }
 }
 
-/// Why a read gave nothing. Nothing is consumed then.
+/// Why a read returned nothing. No record is consumed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// There is no such CPU, or it has not registered.
@@ -200,7 +202,7 @@ pub enum ReadError {
     TooSmall(usize),
     /// Another process has claimed the streams. (EBUSY)
     Claimed,
-    /// Somebody else works on this stream and has not ended within a second. (EAGAIN)
+    /// Another owner works on this stream and has not finished within a second. (EAGAIN)
     Busy,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,
@@ -224,11 +226,11 @@ impl fmt::Display for ReadError {
 /// Why an export ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError {
-    /// A reader has claimed the streams (`protocol 1`): it gets the records.
+    /// A reader has claimed the streams (`protocol 1`), so it gets the records.
     Claimed,
-    /// Somebody else reads or exports this stream and has not ended within a second.
+    /// Another reader or an export uses this stream and has not finished within a second.
     Busy(StreamName),
-    /// The sink failed. What was not written whole is not freed.
+    /// The sink failed. Records that were not written completely are not freed.
     Sink,
 }
 

@@ -1,8 +1,8 @@
-//! Context switches, page faults and interrupts, on their way into the meta stream.
+//! Counts context switches, page faults and interrupts, and writes the counts into the meta stream.
 //!
-//! In: one call for each event. Out: while sampling runs, counts by task, which the sampler writes into the meta
-//! stream once a second and `stop` at the end; totals of a CPU for ctl are in its slot. Runs in: ordinary code and
-//! interrupts, never an NMI.
+//! In: one call for each event. Out: while sampling runs, counts by task; the sampler writes them into the meta stream
+//! once a second, and `stop` writes the last ones. The totals of a CPU, for ctl, are in its slot. Runs in: ordinary
+//! code and interrupts, never an NMI.
 
 use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
@@ -12,11 +12,11 @@ use crate::x86_64::interrupts;
 use core::fmt::Write;
 
 impl Shared {
-    /// Counts an event on `cpu`, which runs this, in the task that `task` names.
+    /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
         interrupts::without(|| {
-            // A CPU without a ring is not sampled: the sampler's own.
+            // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
             if let Some(slot) = self.ready.slot(cpu()).filter(|slot| slot.ring.get().is_some()) {
                 let task = (self.state() == State::Running).then(task);
                 slot.events.add(event, task);
@@ -24,7 +24,7 @@ impl Shared {
         });
     }
 
-    /// Writes what was counted by task into the meta stream.
+    /// Writes the counts by task into the meta stream.
     pub(crate) fn write_events(&self) {
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {
@@ -39,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// Forgets what was counted by task before sampling began.
+    /// Discards the counts by task from before sampling started.
     pub(crate) fn forget_events(&self) {
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         self.slots().iter().for_each(|slot| slot.events.take(|_, _| true));

@@ -1,5 +1,4 @@
-//! What a kernel keeps: open control files and streams. The same with the feature on and
-//! off.
+//! The open control files and streams that a kernel keeps. The same with the feature on and off.
 //!
 //! In: the kernel's device files (`open`, `read`, `write`, `close`). Out: the stages `control` and `drain`. Runs in:
 //! ordinary code. With the feature off every type is empty, and every call is refused.
@@ -11,7 +10,7 @@ use crate::errors::{ControlError, ReadError};
 use crate::kernel::ControlDone;
 use core::fmt;
 
-/// An open control file. Dropping it closes it: its claim and its lease end.
+/// An open control file. Dropping it closes it, which ends its claim and its lease.
 ///
 /// A kernel makes one for each `open` of `ctl-profiling` ([`crate::Profiler::open_control`]) and keeps it with the open
 /// file.
@@ -21,19 +20,19 @@ pub struct ControlFile {
 }
 
 impl ControlFile {
-    /// Carries a write to ctl out, all of it or nothing. Runs in: ordinary code; it may wait for other writers and
-    /// readers, 3 s at most, with interrupts as they are.
+    /// Carries out a write to ctl, either completely or not at all. Runs in: ordinary code. It may wait for other
+    /// writers and readers, 3 s at most, and does not change whether interrupts are on.
     ///
     /// # Errors
-    /// The first line that is wrong; nothing has changed then, except after a `stop` or `freeze` whose ticks stay on
-    /// their way.
+    /// The first line that is wrong. Nothing has changed then, except after a `stop` or `freeze` that ended with ticks
+    /// still pending.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
         feature!(self.control.write(bytes); else Err(ControlError { line: 1, reason: CommandError::Off }))
     }
 
-    /// Writes what a read of ctl shows: state, settings, counters, and why the last write through this file was
-    /// refused. Runs in: ordinary code.
+    /// Writes the text that a read of ctl returns: state, settings, counters, and why the last write through this file
+    /// was refused. Runs in: ordinary code.
     ///
     /// # Errors
     /// Those of the sink.
@@ -51,12 +50,12 @@ pub struct StreamFile {
 }
 
 impl StreamFile {
-    /// Reads records into `buffer`; the number of bytes, 0 when there is nothing now. Framed records for the process
-    /// that has claimed the streams, raw words while nobody has. Runs in: ordinary code; it may wait 1 s for other
-    /// readers.
+    /// Reads records into `buffer`. Returns the number of bytes, 0 if there are no records now. The process that has
+    /// claimed the streams gets framed records; while they are not claimed, a read returns raw words. Runs in: ordinary
+    /// code; it may wait 1 s for other readers.
     ///
     /// # Errors
-    /// [`ReadError`]; nothing is consumed then.
+    /// [`ReadError`]; no record is consumed then.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         feature!(self.stream.read(buffer); else Err(ReadError::NoStream))

@@ -1,10 +1,10 @@
-//! The gap to the next tick: uniform within ±25 % of the period, from a seed that is stored with the data.
+//! The interval to the next tick: uniform within ±25 % of the period, from a seed that is stored with the data.
 //!
-//! In: the period. Out: the next gap. Runs in: the sampler CPU. The generator is SplitMix64 (Steele, Lea, Flood 2014):
-//! 64 bits of state, every seed is good, and the same seed gives the same gaps on every machine, which is why it is
-//! written out here and not taken from a crate that may change its stream.
+//! In: the period. Out: the next interval. Runs in: the sampler CPU. The generator is SplitMix64 (Steele, Lea, Flood
+//! 2014): it has 64 bits of state, and every seed is good. It is written out here, and not taken from a crate that may
+//! change its stream, because the same seed must give the same intervals on every machine.
 
-/// A stream of gaps.
+/// A generator of intervals.
 #[derive(Clone, Debug)]
 pub(crate) struct Intervals {
     state: u64,
@@ -15,12 +15,12 @@ impl Intervals {
         Self { state: seed }
     }
 
-    /// The state, to go on from with `new`.
+    /// The state; `new` with this value continues the sequence.
     pub(crate) const fn state(&self) -> u64 {
         self.state
     }
 
-    /// The next gap in the unit of `period`; exactly the period when `random` is off.
+    /// The next interval, in the unit of `period`; exactly the period if `random` is off.
     pub(crate) fn next(&mut self, period: u64, random: bool) -> u64 {
         if !random {
             return period;

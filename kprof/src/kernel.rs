@@ -1,45 +1,42 @@
-//! The seam: what a kernel tells the profiler, and in which task it is asked.
+//! The interface between kernel and profiler: what the kernel tells the profiler, and where each function is called.
 //!
-//! In: the kernel's implementation of [`Kernel`]. Out: facts about CPUs, stacks, text and time. Every function says who
-//! calls it; those called in NMI context must not take a lock, allocate, print, fault or loop without bound.
+//! In: the kernel's implementation of [`Kernel`]. Out: information about CPUs, stacks, text and time. Every function
+//! says where it is called. Those called in an NMI must not take a lock, allocate, print, fault or loop without bound.
 
 use crate::CpuSet;
 use crate::format::marker::Marker;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-/// The facts that only the kernel knows. A port is an implementation of this trait and a handful of calls.
+/// The information that only the kernel has. A port is an implementation of this trait and a few calls.
 ///
 /// # Safety
-/// The profiler reads memory, in NMI context, where these functions say that it may. So whoever writes `unsafe impl`
-/// promises, for every call at any time:
+/// In an NMI the profiler reads memory wherever these functions say that it may. So an `unsafe impl` promises, for
+/// every call at any time:
 ///
 /// - [`Kernel::cpu`]: no two CPUs ever get the same number, and a CPU's number does not change between the beginning
-///   and
-///   the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
+///   and the end of an NMI. (Two CPUs with one number would both write to one ring, past its end.)
 /// - [`Kernel::stack_range`]: every byte of a returned range is ordinary memory, mapped and readable, and stays so
-///   until the NMI in which it was asked for returns. It is a stack of the CPU that asks: no other CPU writes to it
-///   meanwhile. (Not part of the promise, because it is checked: that the range is aligned, not empty, and holds
-///   `address`.)
-/// - [`Kernel::is_text`]: where the answer is yes, the whole 4 KiB page around `address` is ordinary memory, mapped and
-///   readable, and stays so until the call of kprof that asked returns: a module's memory may be given back only when
-///   no CPU can still be in an NMI, or a look of [`crate::Trigger::Published`], that began before the answer became no.
+///   until the NMI returns in which this function was called. It is a stack of the calling CPU, and no other CPU writes
+///   to it meanwhile. (Not part of the promise, because it is checked: that the range is aligned, not empty, and
+///   contains `address`.)
+/// - [`Kernel::is_text`]: if the answer is `true`, the whole 4 KiB page around `address` is ordinary memory, mapped and
+///   readable, and stays so until the call into kprof returns that called this function. So a module's memory may be
+///   freed only when no CPU can still be in an NMI that began before the answer became `false`, and no sample of
+///   [`crate::Trigger::Published`] that began before then can still be in progress.
 /// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
-///   page
-///   that the range touches is ordinary memory, mapped and readable for ever.
+///   page that the range touches is ordinary memory, mapped and readable for ever.
 /// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page
-///   tables
-///   map for user code.
+///   tables map for user code.
 /// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
-///   range that the first has ever returned for that CPU, also when the stack has been unmapped, or given to another
-///   use, since.
-/// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and end: a fault inside an
-///   NMI
-///   lets the next NMI in, on the same stack.
+///   range that the first has ever returned for that CPU, also if the stack has since been unmapped or put to another
+///   use.
+/// - Functions marked "Runs in: NMI" do not fault, take no lock, do not allocate or print, and always return. (A fault
+///   inside an NMI unblocks NMIs, so the next one arrives on the same stack.)
 ///
-/// The other functions can make samples wrong, but nothing unsafe.
+/// Wrong answers of the other functions can make samples wrong, but are not unsafe.
 pub unsafe trait Kernel: Sync + 'static {
-    /// The number of the CPU that runs this, from 0.
+    /// The number of the calling CPU, from 0.
     ///
     /// Runs in: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
     /// NMI's own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
@@ -47,66 +44,69 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// Sends an NMI (or, with [`crate::Trigger::Ipi`], the fixed interrupt) to each CPU of the set.
     ///
-    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them (until the sampler runs: its timer
-    /// interrupt, where the boot is sampled). [`CpuSet::all_others`] says when the
-    /// APIC's "all but me" shorthand does the same as one message for each.
+    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them. (Until the sampler runs: its CPU's
+    /// timer interrupt, if the boot is sampled.) [`CpuSet::all_others`] says when the APIC's "all but me" shorthand has
+    /// the same effect as one message for each CPU.
     fn signal(&self, cpus: &CpuSet<'_>);
 
-    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. Then its tick counts as `idle` at
-    /// once and it sleeps on, undisturbed (with `include idle`, and for the ways that signal nobody, this is not
-    /// asked).
+    /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. If so, its tick counts as `idle`
+    /// at once and the CPU is not woken. (This is not called with `include idle`, nor with triggers that send no
+    /// signal.)
     ///
-    /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off; clear it first thing
-    /// in every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at every
-    /// tick: right too, but virtual CPUs that share the host's cores get in each other's way.
+    /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off. Clear it at the very
+    /// beginning of every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at
+    /// every tick. That is correct too, but virtual CPUs that share the host's cores then slow each other down.
     fn is_halted(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
     }
 
-    /// The range, among the stacks in use by THIS CPU now (its thread's, interrupt, IST), that holds `address`.
+    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, interrupt, IST).
     ///
-    /// Runs in: NMI, also in the middle of a switch: answer from what does not change under the NMI's feet, without
-    /// locks. Start and end are multiples of 8. The profiler reads what this declares: see the trait's Safety section.
+    /// Runs in: NMI, also in the middle of a task switch. Answer without locks, from data that is valid at every
+    /// instruction of the switch. Start and end are multiples of 8. The profiler reads what this declares: see the
+    /// trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
     ///
-    /// Runs in: NMI. Asked only for addresses that the main text range does not hold.
+    /// Runs in: NMI. Called only for addresses outside of the main text range.
     fn is_text(&self, address: u64) -> bool {
         let _ = address;
         false
     }
 
-    /// The running task and whether it is this CPU's idle one. Runs in: NMI, also in the middle of a switch.
+    /// The running task, and whether it is the idle task of this CPU. Runs in: NMI, also in the middle of a task
+    /// switch.
     fn task(&self) -> Task;
 
-    /// One word of user memory, or `None`: never faults (walk the page tables by software), whatever `address` is.
+    /// One word of user memory, or `None`. Must never fault, whatever `address` is: walk the page tables by software.
     ///
-    /// Runs in: NMI, the user's address space is loaded. The default gives up user frames.
+    /// Runs in: NMI, with the user's address space loaded. With the default, user frames are not recorded.
     fn read_user(&self, address: u64) -> Option<u64> {
         let _ = address;
         None
     }
 
     /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
-    /// system call, NMI) and the call of a Rust function, and back. There rbp may be that of the interrupted code, or
-    /// the user's, so the chain of frame pointers would leave out the interrupted function and nothing would show it.
+    /// system call, NMI) and the call of a Rust function, and back. There rbp may still be that of the interrupted
+    /// code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
+    /// it.
     ///
     /// Runs in: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
-    /// `false` for every address is right only where no sample is taken inside a stub: all stubs run with interrupts
-    /// off, and the trigger is no NMI.
+    /// `false` for every address is right only if no sample can be taken inside a stub: all stubs run with interrupts
+    /// off, and the trigger is not an NMI.
     fn is_entry_code(&self, address: u64) -> bool;
 
-    /// Every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust function.
-    /// Where that is not so, each return address is looked at, and a stack ends at a stub, marked as truncated, unless
-    /// [`Kernel::caller_entry_frame`] says how it goes on.
+    /// `true`: every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust
+    /// function. `false`: each return address is checked, and a stack is truncated at a stub unless
+    /// [`Kernel::caller_entry_frame`] says how it continues.
     const MARKED_ENTRIES: bool = false;
 
-    /// Where the interrupted registers are when the interrupted instruction is code of an entry stub. `None`: not
-    /// known; the sample's callers are then left out, and it is marked as truncated.
+    /// Where the interrupted registers are, if the interrupted instruction is code of an entry stub. `None`: not known.
+    /// The sample then has no callers and is marked as truncated.
     ///
-    /// Runs in: NMI, where [`Kernel::is_entry_code`] says yes of `at.rip`.
+    /// Runs in: NMI, if [`Kernel::is_entry_code`] returns `true` for `at.rip`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let _ = at;
         None
@@ -115,8 +115,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// For kernels whose entry stubs leave no marker word: where the interrupted registers are, for the stub that
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
-    /// Runs in: NMI, for return addresses of which [`Kernel::is_entry_code`] says yes. `frame_pointer` is the address
-    /// of the pair `[saved rbp, return_address]`.
+    /// Runs in: NMI, for return addresses for which [`Kernel::is_entry_code`] returns `true`. `frame_pointer` is the
+    /// address of the pair `[saved rbp, return_address]`.
     fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
         let _ = (return_address, frame_pointer);
         None
@@ -124,14 +124,14 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// For [`crate::Trigger::Published`]: as [`Kernel::stack_range`], for the stacks in use by another CPU.
     ///
-    /// Runs in: the sampler CPU; that CPU goes on running.
+    /// Runs in: the sampler CPU, while that CPU continues to run.
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let _ = (cpu, address);
         None
     }
 
-    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. Must
-    /// survive that the stack is unmapped meanwhile.
+    /// For [`crate::Trigger::Published`]: a word of another CPU's stack, or `None` if it cannot be read any more. It
+    /// must not fault if the stack is unmapped meanwhile.
     ///
     /// Runs in: the sampler CPU.
     ///
@@ -143,22 +143,22 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
-    /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer; earlier wake-ups are fine.
+    /// Sleeps (`hlt`) for about `ns` nanoseconds by a one-shot timer. It may return earlier.
     ///
     /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
-    /// A ring is a quarter full: wake those who wait in `wait MS`.
+    /// Called when a ring is a quarter full: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
     /// nothing: the daemon polls.
     fn wake_reader(&self) {}
 }
 
-/// What runs on a CPU.
+/// The task that runs on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// An id that no other task ever had or will have.
+    /// An id that no other task has ever had or will ever have.
     pub id: u64,
     /// Whether it is the idle task of its CPU.
     pub idle: bool,
@@ -176,16 +176,16 @@ pub struct Registers {
     pub rflags: u64,
     /// Stack pointer.
     pub rsp: u64,
-    /// Frame pointer, or whatever else the code keeps there.
+    /// Frame pointer, or any other value that the code keeps in rbp.
     pub rbp: u64,
     /// rcx: in the first and last instructions of a syscall stub it holds the user's RIP.
     pub rcx: u64,
 }
 
-/// What an entry stub saved, in the kernel's own form: the usual sample needs four of the registers, and only these are
-/// read then.
+/// What an entry stub saved, in the kernel's own form. The usual sample needs only four of the registers, and only
+/// these are read then.
 pub trait Interrupted {
-    /// The registers. Runs in: NMI; to be inlined.
+    /// The registers. Runs in: NMI; should be inlined.
     fn registers(&self) -> Registers;
 }
 
@@ -200,23 +200,23 @@ impl Interrupted for Registers {
 /// rbp is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
-    /// rbp is the stub's own: the marker word is on the stack, beside the interrupted code's rbp.
+    /// rbp is the stub's own: the marker word is on the stack, next to the interrupted code's rbp.
     Built,
     /// rbp is not the stub's own, and the hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
     OnStack {
-        /// The border: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
+        /// The kind of entry: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
         marker: Marker,
-        /// The address of its lowest word, the saved RIP.
+        /// The address of the lowest word of the hardware frame, the saved RIP.
         rip_at: u64,
     },
     /// A syscall stub before it has saved, or after it has restored, the user's registers: RIP is in rcx.
     InRegisters {
-        /// The border.
+        /// The kind of entry.
         marker: Marker,
     },
 }
 
-/// A border found by [`Kernel::caller_entry_frame`].
+/// An entry frame found by [`Kernel::caller_entry_frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerEntryFrame {
     /// Interrupt, exception or syscall.
@@ -229,8 +229,9 @@ pub struct CallerEntryFrame {
 
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].
 ///
-/// An entry is known by its frame, which its stub leaves on the stack: `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`,
-/// lowest address first (docs/porting.md, step 3). It stays where it is until the CPU publishes another place.
+/// An entry is identified by its frame, which its stub leaves on the stack:
+/// `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`, lowest address first (docs/porting.md, step 3). The frame stays in
+/// place until the CPU publishes another value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published(u64);
 
@@ -238,7 +239,7 @@ pub struct Published(u64);
 const LEFT: u64 = 1;
 
 impl Published {
-    /// In the kernel, but by no entry: a kernel thread, the idle loop.
+    /// In the kernel, but not in an entry: a kernel thread, the idle loop.
     pub const THREAD: Self = Self(0);
 
     /// In the entry whose frame begins at `frame`, a multiple of 8.
@@ -247,19 +248,19 @@ impl Published {
         Self(frame)
     }
 
-    /// In user code, or about to be, by the way out of that entry.
+    /// In user code, or about to return to it from that entry.
     #[inline(always)]
     pub const fn user(frame: u64) -> Self {
         Self(frame | LEFT)
     }
 
-    /// Whether it is user code.
+    /// Whether the CPU is in user code.
     #[inline(always)]
     pub const fn is_user(self) -> bool {
         self.0 & LEFT != 0
     }
 
-    /// The frame of the entry: the innermost, or the last one.
+    /// The frame of the innermost entry; in user code, of the last one.
     #[inline(always)]
     pub const fn frame(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some(self.0 & !LEFT) }
@@ -281,28 +282,26 @@ impl Published {
 /// What became of an NMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A sample is in the ring.
+    /// A sample was recorded in the ring.
     Sampled,
-    /// A tick, not kept: user code or the idle task, by the filter.
+    /// A tick that was filtered: user code or the idle task.
     Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// The profiler's NMI, but its tick is taken already, with an earlier one: ticks that came close together. Nothing
-    /// to do.
+    /// The profiler's NMI, but its tick was taken already, together with an earlier one. Nothing to do.
     Spurious,
-    /// Not the profiler's NMI. The kernel may treat it as watchdog, button or error.
+    /// Not the profiler's NMI. The kernel may treat it as a watchdog, button or error.
     Foreign,
 }
 
 /// A write to ctl that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlDone {
-    /// The write held `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`] or for this long, at most a
-    /// minute.
+    /// The write contained `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`], or for this long, at
+    /// most a minute.
     pub wait_ms: Option<u64>,
-    /// The streams were claimed, by somebody who may never have seen what earlier readers did: call
-    /// [`crate::Profiler::task_name`] for each task that lives now, and [`crate::Profiler::image`] for each
-    /// module.
+    /// The streams were claimed by a reader that may not have got the names that earlier readers got. Call
+    /// [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each module.
     pub is_claim: bool,
 }
 
@@ -311,11 +310,12 @@ pub struct ControlDone {
 pub struct TimerTick {
     /// What became of the timer interrupt; [`Outcome::Foreign`]: no tick was due.
     pub outcome: Outcome,
-    /// When the next tick is due, from now: the timer should come about then, later is harmless.
+    /// The time from now until the next tick is due. The next timer interrupt should come about then; a later one is
+    /// harmless.
     pub next_ns: u64,
 }
 
-/// Things that [`crate::Profiler::count`] counts.
+/// The events that [`crate::Profiler::count`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Event {
@@ -330,13 +330,13 @@ pub enum Event {
 /// A code image: the kernel or a loaded module.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// Its name; for the kernel `kernel`.
+    /// The name of the image; for the kernel `kernel`.
     pub name: &'a str,
     /// Where it is loaded.
     pub load: u64,
     /// Its code.
     pub text: (u64, u64),
-    /// The build id of its note, or empty.
+    /// The build id from its ELF note, or empty.
     pub build_id: &'a [u8],
 }
 
@@ -345,11 +345,11 @@ pub struct Image<'a> {
 pub struct NmiToken(PhantomData<*mut ()>);
 
 impl NmiToken {
-    /// To be made by the entry stub's Rust half only.
+    /// Only the Rust half of the entry stub may make it.
     ///
     /// # Safety
     /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its
-    /// own stack, and the code that was interrupted does not run before the token is gone.
+    /// own stack, and the interrupted code does not run before the token is dropped.
     #[inline]
     pub const unsafe fn new() -> Self {
         Self(PhantomData)

@@ -1,10 +1,10 @@
 //! kprof: the profiler inside the kernel.
 //!
-//! Contents, in the order of the path. Without the feature `profiling` the names that a kernel uses are still
-//! there, do nothing, and leave no symbol and no byte in the kernel. [`format`] is the package `kprof-format`, the wire
-//! language that daemon and host share.
+//! The modules are listed in the order in which a sample passes them. Without the feature `profiling` the names that a
+//! kernel uses still exist, do nothing, and add no symbol and no byte to the kernel. [`format`] is the package
+//! `kprof-format`, the wire language that daemon and host share.
 //!
-//! A kernel brings one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and these calls:
+//! A kernel provides one implementation of the unsafe trait [`Kernel`], one `static` [`Profiler`], and these calls:
 //! [`Profiler::init`] on the boot CPU, [`Profiler::register`] on every CPU, [`Profiler::run_sampler`] on the sampler
 //! CPU, [`Profiler::on_nmi`] in the NMI entry; [`Profiler::open_control`], [`Profiler::open_stream`] and
 //! [`Profiler::open_meta`] where a process opens its device files, or [`Profiler::export`] where there are none.
@@ -12,7 +12,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 
-/// What a public function does: with the feature on, and with it off.
+/// The body of a public function: with the feature on, and with it off.
 macro_rules! feature {
     ($on:expr; else $off:expr) => {{
         #[cfg(feature = "profiling")]

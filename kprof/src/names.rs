@@ -1,6 +1,6 @@
-//! Names, images, marks and settings, as records of the meta stream.
+//! Writes names, images, marks and settings as records of the meta stream.
 //!
-//! In: the kernel's calls, and every change of a choice. Out: records in the meta stream, or a count of what was lost.
+//! In: the kernel's calls, and every change of a choice. Out: records in the meta stream, or a count of lost records.
 //! Runs in: ordinary code, never in an NMI.
 
 use crate::format::command::{Command, Verb, Who};
@@ -15,26 +15,27 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 impl Shared {
-    /// Names a task, at its birth or when its name changes.
+    /// Records the name of a task, when it is created or when its name changes.
     pub(crate) fn task_name(&self, id: u64, name: &str) {
         self.meta.put_or_lose(Kind::TaskName, [id, 0, 0], name);
     }
 
-    /// Tells of a code image: the kernel once, a module when it is loaded.
+    /// Records a code image: the kernel once, a module when it is loaded.
     pub(crate) fn image(&self, image: &Image<'_>) {
         let mut text = heapless::String::<MAX_TEXT>::new();
         let name = truncated(image.name, MAX_TEXT / 2);
-        // Cannot overflow: half the room for the name, 2 bytes of text for each of at most 64 of the id.
+        // Cannot overflow: the name has half of the space, and the id has at most 64 bytes, each written as 2
+        // characters.
         let _ = write!(text, "{name} {}", Hex(&image.build_id[..image.build_id.len().min(64)]));
         self.meta.put_or_lose(Kind::Image, [image.load, image.text.0, image.text.1], &text);
     }
 
-    /// Sets a mark in time.
+    /// Records a mark: a name, with the present time.
     pub(crate) fn mark(&self, name: &str) {
         self.meta.put_or_lose(Kind::Mark, [0; 3], name);
     }
 
-    /// Writes down that a setting changed.
+    /// Records that a setting changed.
     pub(crate) fn note_setting(&self, command: core::fmt::Arguments<'_>) {
         // A longer one (a list of many CPUs) is truncated.
         let mut text = Truncating(heapless::String::<256>::new());
@@ -42,7 +43,7 @@ impl Shared {
         self.meta.put_or_lose(Kind::Setting, [0; 3], &text.0);
     }
 
-    /// Writes down the values of these choices.
+    /// Records the values of these choices.
     pub(crate) fn note_choices(&self, keys: Key, choices: &Choices) {
         for key in keys.iter() {
             let command = match key {
@@ -54,19 +55,19 @@ impl Shared {
                 Key::BACKOFF => Command::Backoff(choices.backoff),
                 Key::DEPTH => Command::Depth(choices.depth),
                 Key::MODE => Command::Mode(choices.mode),
-                // The list of CPUs is no choice: `note_cpus`.
+                // The list of CPUs is not in `Choices`: `note_cpus` records it.
                 _ => continue,
             };
             self.note_setting(format_args!("{command}"));
         }
     }
 
-    /// Writes down which CPUs get ticks.
+    /// Records which CPUs get ticks.
     pub(crate) fn note_cpus(&self) {
         self.note_setting(format_args!("{} {}", Verb::Cpus, EnabledCpus(self)));
     }
 
-    /// Writes all settings down, for a reader that may have missed their changes.
+    /// Records all settings, for a reader that may have missed their changes.
     pub(crate) fn note_all(&self) {
         self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
@@ -74,7 +75,7 @@ impl Shared {
     }
 }
 
-/// The list of CPUs as ctl takes it.
+/// The list of CPUs, in the syntax of the ctl command.
 struct EnabledCpus<'a>(&'a Shared);
 
 impl core::fmt::Display for EnabledCpus<'_> {
@@ -92,7 +93,7 @@ impl core::fmt::Display for EnabledCpus<'_> {
     }
 }
 
-/// A text that takes what fits.
+/// A text that is truncated at its capacity.
 struct Truncating<const N: usize>(heapless::String<N>);
 
 impl<const N: usize> Write for Truncating<N> {
@@ -104,7 +105,7 @@ impl<const N: usize> Write for Truncating<N> {
     }
 }
 
-/// Bytes in hex, `-` for none.
+/// Bytes in hex; `-` if there are none.
 pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl core::fmt::Display for Hex<'_> {

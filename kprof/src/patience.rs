@@ -1,14 +1,15 @@
 //! A wait with a bound, for ordinary code that waits for another CPU.
 //!
-//! In: a bound in microseconds. Out: whether to look once more. Runs in: ordinary code, interrupts as the caller has
-//! them; never in an NMI. The bound holds on any clock: a TSC that stands still, runs backwards or jumps (another
-//! CPU's, after a move of the waiting thread; after a resume) neither ends the wait at once nor makes it endless.
+//! In: a bound in microseconds. Out: whether to check once more. Runs in: ordinary code, with interrupts as the caller
+//! has them; never in an NMI. The bound holds on any clock. A TSC that stands still, runs backwards or jumps (because
+//! the thread has moved to another CPU, or after a resume) neither ends the wait at once nor makes it endless.
 
 use crate::x86_64::tsc;
 
-/// One look at the clock counts at least this many ticks, so that a clock that stands still ends the wait too.
+/// Each reading of the clock counts at least this many ticks, so that the wait ends even if the clock stands still.
 const MIN_STEP_TICKS: u64 = 16;
-/// One look counts at most this part of the bound, so that one jump of the clock does not end the wait.
+/// Each reading counts at most this fraction of the bound (one eighth), so that one jump of the clock does not end the
+/// wait.
 const MAX_STEP_PART: u64 = 8;
 
 /// What is left of a bounded wait.
@@ -27,7 +28,7 @@ impl Patience {
         Self { left_ticks, max_step_ticks: left_ticks / MAX_STEP_PART + 1, last_tsc: tsc::read() }
     }
 
-    /// Whether to look once more. Pauses the CPU for a moment.
+    /// Whether to check once more. Pauses the CPU for a moment.
     pub(crate) fn go_on(&mut self) -> bool {
         core::hint::spin_loop();
         self.spend(tsc::read())

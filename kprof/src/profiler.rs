@@ -1,7 +1,7 @@
-//! The public API: what a kernel puts into a `static`, and calls. The same with the feature on and off.
+//! The public API: the type that a kernel puts into a `static`, and its methods. The same with the feature on and off.
 //!
-//! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in: as
-//! each method says. With the feature off every method does nothing, calls no closure, and leaves no byte in the
+//! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in:
+//! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
 //! kernel.
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
@@ -39,7 +39,7 @@ pub struct Profiler<K: Kernel> {
 }
 
 impl<K: Kernel> Profiler<K> {
-    /// For a `static`.
+    /// Makes a profiler, for a `static`.
     pub const fn new(kernel: K) -> Self {
         Self {
             #[cfg(feature = "profiling")]
@@ -49,8 +49,8 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Sets the profiler up. Runs in: the boot CPU, once, as soon as memory and the choices are there; `setup` is not
-    /// called with the feature off, nor the second time.
+    /// Sets the profiler up. Runs in: the boot CPU, once, as soon as memory and the choices are available. `setup` is
+    /// not called with the feature off, nor by a second call of `init`.
     ///
     /// # Errors
     /// [`InitError`] says what is wrong with the setup; the profiler then has no CPUs, and every later call does
@@ -60,12 +60,12 @@ impl<K: Kernel> Profiler<K> {
         feature!(setup::init(&self.instance.shared, setup); else Ok(()))
     }
 
-    /// Gives a CPU its ring; from now on it gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
-    /// entry, and again when it comes back after [`Profiler::offline`]. `ring` (a power of two of at least 1024 words)
-    /// is not called with the feature off, nor when the CPU has a ring.
+    /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
+    /// entry, and again when it comes back after [`Profiler::offline`]. `ring` returns the memory, a power of two of at
+    /// least 1024 words. It is not called with the feature off, nor if the CPU already has a ring.
     ///
     /// # Errors
-    /// [`RegisterError`]: the CPU has no slot, or the memory is no ring. It gets no ticks then.
+    /// [`RegisterError`]: the CPU has no slot, or the memory cannot be used as a ring. The CPU gets no ticks then.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn register(
         &'static self,
@@ -75,7 +75,7 @@ impl<K: Kernel> Profiler<K> {
         feature!(setup::register(&self.instance.shared, cpu, ring); else Ok(()))
     }
 
-    /// Looks whether the port is right, as far as can be seen before the first tick: on a sampled CPU, after
+    /// Checks that the port is right, as far as this is possible before the first tick: on a sampled CPU, after
     /// `register`, its NMI gate, stacks and entry stubs; on the sampler CPU, before `run_sampler`, the clock, the
     /// sleep, and whether every CPU has registered (for which it waits up to a second). Runs in: ordinary code, on that
     /// CPU.
@@ -87,25 +87,26 @@ impl<K: Kernel> Profiler<K> {
         feature!(check::check(&self.instance); else Ok(()))
     }
 
-    /// Takes a CPU out that is about to be stopped: it gets no more ticks, and no change waits for those that it has
-    /// not taken; they stay in `pending`. Its ring can be read all the same. Runs in: ordinary code, on any CPU; from
-    /// then until `register` the CPU must not call [`Profiler::on_nmi`] or [`Profiler::on_timer`].
+    /// Excludes a CPU that is about to be stopped. It gets no more ticks, and no change waits for ticks that it has not
+    /// taken; they stay in `pending`. Its ring can still be read. Runs in: ordinary code, on any CPU; from then until
+    /// `register` the CPU must not call [`Profiler::on_nmi`] or [`Profiler::on_timer`].
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn offline(&self, cpu: usize) {
         feature!(setup::offline(&self.instance.shared, cpu); else ());
     }
 
-    /// The sampler's life. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`], if a
-    /// sampler runs already, or with the feature off; otherwise never.
+    /// Runs the sampler. Returns at once, having done nothing, if `cpu` is not [`crate::Config::sampler_cpu`], if a
+    /// sampler runs already, or with the feature off. Otherwise it never returns.
     ///
-    /// Runs in: the sampler CPU, in its own thread or instead of a scheduler, able to take its timer interrupt.
+    /// Runs in: the sampler CPU, in its own thread or instead of a scheduler. It must be able to take its timer
+    /// interrupt.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn run_sampler(&'static self, cpu: usize) {
         feature!(sampler::run(&self.instance, cpu); else ());
     }
 
-    /// One timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the sampler
-    /// runs).
+    /// Handles one timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the
+    /// sampler runs).
     ///
     /// Runs in: the timer's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
@@ -113,14 +114,14 @@ impl<K: Kernel> Profiler<K> {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// The handler: to be called by the NMI entry (with [`crate::Trigger::Ipi`], by that interrupt's entry) with what
-    /// it interrupted. [`Outcome`] says what became of the NMI. Runs in: NMI.
+    /// The handler. The NMI entry calls it with the interrupted registers (with [`crate::Trigger::Ipi`], the entry of
+    /// that interrupt does). [`Outcome`] says what became of the NMI. Runs in: NMI.
     #[inline]
     pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
         feature!(handler::on_nmi(&self.instance, at); else Outcome::Foreign)
     }
 
-    /// Numbers a tick of this CPU without sending anything: for tests and benches that then call the handler
+    /// Numbers a tick of this CPU without sending anything: for tests and benchmarks that then call the handler
     /// themselves.
     #[cfg(all(feature = "profiling", feature = "testing"))]
     pub fn raise_tick(&self, cpu: usize) {
@@ -129,8 +130,8 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// The place where a CPU publishes, to be kept where its entry stubs find it at once; `None` without a slot, or
-    /// with the feature off. Runs in: ordinary code, after [`Profiler::init`].
+    /// The `Publisher` of a CPU. Keep it where the CPU's entry stubs can reach it without a search. `None` without a
+    /// slot, or with the feature off. Runs in: ordinary code, after [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
         feature!(self.instance.shared.ready.slot(cpu).map(|slot| &slot.published); else None)
@@ -145,19 +146,18 @@ impl<K: Kernel> Profiler<K> {
         feature!(control::change_state(&self.instance.shared, State::Running); else Ok(()))
     }
 
-    /// Stops sampling, and returns when every tick sent has been taken. Runs in: ordinary code on any CPU; with
+    /// Stops sampling, and returns after every tick sent has been taken. Runs in: ordinary code on any CPU; with
     /// [`crate::Trigger::Ipi`] interrupts must be on. Waits at most 3 s for other changes and 1 s for ticks.
     ///
     /// # Errors
-    /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped all the same), or another change did
-    /// not end.
+    /// [`StateError`]: a CPU did not take its ticks in time (sampling is stopped even so), or another change did not
+    /// end in time.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn stop(&self) -> Result<(), StateError> {
         feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))
     }
 
-    /// Counts an event on the CPU that runs this, in the task that [`Kernel::task`] names now. Runs in: any but
-    /// NMI.
+    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Runs in: any but NMI.
     #[inline]
     pub fn count(&self, event: Event) {
         feature!({
@@ -166,27 +166,28 @@ impl<K: Kernel> Profiler<K> {
         }; else ());
     }
 
-    /// Names a task, at its birth or when its name changes. Runs in: ordinary code.
+    /// Records the name of a task. Call it when the task is created and when its name changes. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn task_name(&self, id: u64, name: &str) {
         feature!(self.instance.shared.task_name(id, name); else ());
     }
 
-    /// Tells of a code image: the kernel once, a module when it is loaded. Runs in: ordinary code.
+    /// Records a code image. Call it once for the kernel, and for each module when it is loaded. Runs in: ordinary
+    /// code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn image(&self, image: &Image<'_>) {
         feature!(self.instance.shared.image(image); else ());
     }
 
-    /// Sets a mark in time. Runs in: ordinary code.
+    /// Records a mark: a name, with the present time. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn mark(&self, name: &str) {
         feature!(self.instance.shared.mark(name); else ());
     }
 
-    /// Opens the control file for a process: to be kept with the open file, and dropped when that is closed. `process`
-    /// is a number that is the same for all files of one process (its id), or 0 for the kernel itself. Runs in:
-    /// ordinary code.
+    /// Opens the control file for a process. Keep the result with the open file, and drop it when that is closed.
+    /// `process` is a number that is the same for all files of one process (its id), or 0 for the kernel itself. Runs
+    /// in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn open_control(&'static self, process: u64) -> ControlFile {
         ControlFile {
@@ -216,14 +217,15 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Whether somebody has claimed the streams (`protocol 1`): reads by that process give framed records then, which
-    /// are freed when they are acknowledged; otherwise raw words, freed when read. Runs in: any.
+    /// Whether a process has claimed the streams (`protocol 1`). If so, its reads return framed records, which are
+    /// freed when they are acknowledged. Otherwise reads return raw words, which are freed when they are read. Runs in:
+    /// any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn is_claimed(&self) -> bool {
         feature!(self.instance.shared.claim() != 0; else false)
     }
 
-    /// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full. Runs in: any.
+    /// Whether a waiting reader should read now, because a ring or the meta stream is a quarter full. Runs in: any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn reader_due(&self) -> bool {
         feature!(sampler::reader_due(&self.instance.shared); else false)
@@ -238,20 +240,20 @@ impl<K: Kernel> Profiler<K> {
         feature!(control::write_status(&self.instance.shared, out); else Ok(()))
     }
 
-    /// Writes all samples and names that have not been written, and frees them: they count as delivered. `out`: a
-    /// serial port, or [`crate::Bytes`] around what takes bytes. Call it again and again from a kernel thread, and at
-    /// shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
+    /// Writes all samples and names that have not been written yet, and frees them; they count as delivered. `out` is a
+    /// serial port, or [`crate::Bytes`] around a function that takes bytes. Call it repeatedly from a kernel thread,
+    /// and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
     ///
     /// # Errors
-    /// [`ExportError`]: a reader has claimed the streams, somebody else works on one, or the sink failed (what was not
-    /// written whole is not freed).
+    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, or the sink failed (records that
+    /// were not written completely are not freed).
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
         feature!(export::export(&self.instance.shared, out); else Ok(()))
     }
 
-    /// Writes the newest `last` samples of every CPU and the names there are. Frees nothing; takes no lock. Runs in:
-    /// any, a panic handler too; it needs 6 KiB of stack.
+    /// Writes the newest `last` samples of every CPU, and all names in the meta stream. Frees nothing; takes no lock.
+    /// Runs in: any, a panic handler too. It needs 6 KiB of stack.
     ///
     /// # Errors
     /// Those of the sink.

@@ -1,9 +1,10 @@
-//! The reserved core: sleep for a random interval, number the tick, reach the others; for ever.
+//! The loop of the sampler CPU: sleep for a random interval, number the tick, signal the other CPUs (with the trigger
+//! `published`: sample them).
 //!
 //! In: rate, intervals, seed, state. Out: tick numbers and signals. Runs in: the sampler CPU, ordinary code, interrupts
-//! as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins: a spinning core slows the others down.
-//! Never samples itself. Late (the machine was busy): goes on from now; a tick that was not sent was not sent, and is
-//! not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
+//! as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins, because a spinning core slows the others
+//! down. Never samples itself. If it is late (the machine was busy), it continues from the present time; ticks that
+//! were not sent are not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
 
 use crate::backoff::Cost;
 use crate::clock;
@@ -21,15 +22,15 @@ use crate::state::{Instance, Shared};
 use crate::x86_64::tsc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// How long the sampler sleeps while nothing is to be sampled.
+/// How long the sampler sleeps at a time while sampling is stopped.
 pub(crate) const STOPPED_SLEEP_NS: u64 = 10_000_000;
-/// So many sleeps in a second at least, so that `stop`, `start` and a new rate are noticed at a low rate too.
+/// The least number of sleeps per second, so that `stop`, `start` and a new rate are noticed at a low rate too.
 const SLEEPS_PER_SECOND: u64 = 50;
-/// How often a second the sampler looks whether a waiting reader should be woken, at most.
+/// At most this often per second the sampler checks whether a waiting reader should be woken.
 const WAKE_LOOKS_PER_SECOND: u64 = 1000;
 
-/// The sampler's life. Returns at once if `cpu` is not [`Config::sampler_cpu`], or if a sampler runs already; else
-/// never.
+/// Runs the sampler. Returns at once if `cpu` is not [`Config::sampler_cpu`], or if a sampler runs already; otherwise
+/// it never returns.
 pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     let Some(config) = shared.config().filter(|config| config.sampler_cpu == Some(cpu)) else { return };
@@ -51,7 +52,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             wake_if_due(kernel, shared, now);
         }
         each_second(shared, &mut second, config);
-        // With the trigger `self` the CPUs tick for themselves; here is only the reader to wake.
+        // With the trigger `timer` each CPU makes its own ticks, and the sampler only wakes the reader.
         let own = config.trigger == Trigger::Timer;
         if own || shared.state() != State::Running {
             if !own {
@@ -67,7 +68,8 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
         }
         let now = tsc::read();
         match deadline.filter(|at| is_plausible(*at, now, period(shared, config.tsc_hz))) {
-            // However late it is, one sleep lies between two ticks: the others get a chance to take the last one.
+            // There is always one sleep between two ticks, even if the sampler is late, so that the other CPUs can take
+            // the last one.
             Some(at) if now < at || !has_slept => {
                 let left = at.saturating_sub(now).min(longest_sleep);
                 kernel.sleep_ns(clock::ticks_to_ns(left, config.tsc_hz).max(1));
@@ -86,12 +88,12 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     }
 }
 
-/// Whether a reader that waits should read now: a ring, or the meta stream, is a quarter full.
+/// Whether a waiting reader should read now, because a ring or the meta stream is a quarter full.
 pub(crate) fn reader_due(shared: &Shared) -> bool {
     streams(shared).any(|(ring, reader, _)| quarter_full(ring, reader))
 }
 
-/// Every ring with its reader, and whether that one has been told of it.
+/// Every ring with its reader, and the flag that says whether that reader has been woken for it.
 fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool)> {
     let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, &slot.sampler.woken)));
     let all = cpus.chain(shared.meta.stream().map(|stream| (stream, &shared.meta.woken)));
@@ -102,7 +104,8 @@ fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool
 pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     shared.sending.store(true, Ordering::SeqCst);
-    // Looked at again: whoever stops waits for `sending` to end, so no tick follows a stop.
+    // The state is checked again after `sending` is set: `stop` waits until `sending` is cleared, so no tick follows a
+    // stop.
     if shared.state() == State::Running {
         let spares_halted = shared.trigger() != Trigger::Published && !shared.settings().include_idle();
         let number = |cpu: usize, slot: &CpuSlot| {
@@ -122,7 +125,7 @@ pub(crate) fn send_tick<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     shared.sending.store(false, Ordering::SeqCst);
 }
 
-/// Signals CPUs that have not taken their last tick, so that `stop` does not wait for a signal that got lost.
+/// Signals CPUs again that have not taken their last tick, so that `stop` does not wait for a signal that was lost.
 fn signal_pending<K: Kernel>(instance: &'static Instance<K>, me: usize) {
     let again = |cpu: usize, slot: &CpuSlot| {
         let is_late = cpu != me && slot.pending() > 0 && !slot.sampler.offline.load(Ordering::Relaxed);
@@ -152,11 +155,11 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     }
 }
 
-/// Once a second: writes down what was counted by task, undoes a lease that has ended, looks at the cost, and
-/// changes the rate if need be.
+/// Once a second: records the counts of events by task, undoes a lease that has expired, checks the cost, and changes
+/// the rate if necessary.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let now = tsc::read();
-    // The time of a second is added up as it passes: the number of CPUs changes, and the clock may jump.
+    // CPU time is added up in small steps, because the number of CPUs changes and the clock may jump.
     let passed = now.saturating_sub(second.last).min(config.tsc_hz);
     second.last = now;
     second.time += passed * shared.slots().iter().filter(|slot| slot.takes_ticks()).count() as u64;
@@ -165,7 +168,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     }
     shared.write_events();
     if shared.with_lease(|lease| lease.is_some_and(|lease| lease.has_expired)) {
-        // Again in a second, if another change takes too long.
+        // If another change takes too long, this is tried again in a second.
         let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
     }
     let total = total_cost(shared, second.time);
@@ -181,7 +184,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     }
 }
 
-/// The counters of all CPUs that the backoff looks at.
+/// The sum over all CPUs of the counters that the backoff uses.
 fn total_cost(shared: &Shared, time: u64) -> Cost {
     let mut cost = Cost { time, ..Cost::default() };
     for slot in shared.slots() {
@@ -203,8 +206,8 @@ pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u6
     intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
-/// Tells the kernel once when a ring passes a quarter, while somebody waits. (A look reads a line of each CPU's ring,
-/// which its handler then has to fetch back: nobody looks for nobody.)
+/// Tells the kernel once when a ring becomes a quarter full, if a reader waits. If no reader waits the rings are not
+/// checked, because a check reads a cache line of each CPU's ring, which that CPU's handler then has to fetch back.
 pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
     if now >= shared.waited_until.load(Ordering::Relaxed) {
         return;
@@ -222,30 +225,30 @@ pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
     }
 }
 
-/// A second of the sampler's life: its end, and the counters that the backoff looks at, at its beginning.
+/// One second of the sampler: when it ends, and the counters that the backoff uses, as they were at its beginning.
 struct Second {
     end: u64,
-    /// The last look at the clock.
+    /// When the clock was last read.
     last: u64,
-    /// CPU time that has passed since the sampler began.
+    /// CPU time that has passed since the sampler started, summed over the CPUs that take ticks.
     time: u64,
     total: Cost,
 }
 
-/// Whether a deadline can be one that was planned. One further away than any interval is not: the clock has jumped
-/// backwards.
+/// Whether a deadline is plausible. One that is further away than any interval is not: the clock has jumped backwards.
 pub(crate) fn is_plausible(deadline: u64, now: u64, period: u64) -> bool {
     deadline.saturating_sub(now) <= 2 * period
 }
 
-/// The next deadline: `gap` after the last one, or after `now` when that has gone by already, or nearly so: a tick that
-/// was late is not followed at once by the next, which could only merge with it.
+/// The next deadline: `gap` after the last one, or `gap` after `now` if the former has passed already or is less than a
+/// quarter of `gap` away. A late tick is not followed at once by the next one, because that one would probably be
+/// coalesced with it.
 pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     let next = last + gap;
     if next > now + gap / 4 { next } else { now + gap }
 }
 
-/// Whether a quarter of the ring is neither read nor given up.
+/// Whether records that were neither read nor overwritten fill a quarter of the ring.
 fn quarter_full(ring: &Ring, reader: &Reader) -> bool {
     let from = reader.position().max(ring.tail());
     ring.head().saturating_sub(from) >= ring.capacity() / 4

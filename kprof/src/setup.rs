@@ -1,7 +1,7 @@
-//! From memory and choices to a profiler that may be started; CPUs that come and go.
+//! Sets the profiler up from memory and choices, and adds and removes CPUs.
 //!
-//! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or what is wrong with them. Runs in: ordinary
-//! code; `init` on the boot CPU, `register` on the CPU concerned.
+//! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or an error. Runs in: ordinary code; `init` on
+//! the boot CPU, `register` on the CPU concerned.
 
 use crate::config::{Config, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, RegisterError};
@@ -26,7 +26,7 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
             }
         }
         if result.is_err() {
-            // No slots: every later call finds no CPU and does nothing.
+            // With no slots, every later call finds no CPU and does nothing.
             return (&[], config);
         }
         if config.boot == 0 {
@@ -55,7 +55,7 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
     Err(error)
 }
 
-/// Gives a CPU its ring, or, where it has one, lets it take ticks again.
+/// Gives a CPU its ring; if it has one already, lets it take ticks again.
 pub(crate) fn register(
     shared: &'static Shared,
     cpu: usize,
@@ -72,7 +72,7 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// Takes a CPU out: it gets no more ticks, and nothing waits for those that it has not taken.
+/// Excludes a CPU: it gets no more ticks, and no change waits for ticks that it has not taken.
 pub(crate) fn offline(shared: &Shared, cpu: usize) {
     if let Some(slot) = shared.slots().get(cpu) {
         slot.sampler.offline.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
-//! A CPU's slot with the feature off: nothing.
+//! A CPU's slot with the feature off: an empty type.
 //!
-//! In: nothing. Out: a type without a size, so that a static array of slots takes no room. Runs in: nowhere.
+//! In: nothing. Out: a zero-sized type, so that a static array of slots takes no memory. Runs in: nowhere.
 
-/// One CPU's part of the profiler: nothing.
+/// One CPU's part of the profiler; empty.
 #[derive(Debug, Default)]
 pub struct CpuSlot;
 
@@ -12,7 +12,7 @@ impl CpuSlot {
         Self
     }
 
-    /// Never.
+    /// Always `false`.
     pub(crate) fn is_due(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The one switch between the atomics of `core` and those of loom.
+//! Selects between the atomics of `core` and those of loom.
 //!
 //! In: nothing. Out: the atomic types that ring and slots are made of. Under `--cfg kprof_loom` only the ring and
 //! the published cell are compiled, because loom's atomics cannot be made in a `const`.

@@ -1,8 +1,8 @@
-//! The trigger `self`: a CPU samples itself, by its own timer.
+//! The trigger `timer`: a CPU samples itself by its own timer.
 //!
-//! In: its timer interrupts. Out: ticks that it gives itself, and when it wants the next interrupt. Runs in: the
-//! timer's interrupt handler. Blind where interrupts are off. For a kernel with one CPU, and for every CPU until the
-//! sampler core runs; when that takes over, a setting in the meta stream says so.
+//! In: the CPU's timer interrupts. Out: ticks, and when the next interrupt is wanted. Runs in: the timer's interrupt
+//! handler. It cannot sample code that runs with interrupts off. Used by a kernel with one CPU, and by every CPU until
+//! the sampler runs. When the sampler takes over, a setting in the meta stream says so.
 
 use crate::clock;
 use crate::config::Trigger;
@@ -14,7 +14,7 @@ use crate::state::settings::State;
 use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::Ordering;
 
-/// One timer interrupt of a CPU that samples itself.
+/// Handles one timer interrupt of a CPU that samples itself.
 pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers) -> TimerTick {
     let (kernel, shared) = (&instance.kernel, &instance.shared);
     let nothing = TimerTick { outcome: Outcome::Foreign, next_ns: STOPPED_SLEEP_NS };
@@ -24,7 +24,7 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
         return nothing;
     }
     let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
-    // By the lowest rate there may have been: one tick a second.
+    // Plausible by the lowest possible rate, one tick a second, because the rate may have changed.
     let is_first = due == 0 || !sampler::is_plausible(due, now, config.tsc_hz);
     let (mut outcome, mut next) = (Outcome::Foreign, due);
     if is_first || now >= due {
@@ -33,7 +33,8 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
             intervals = Intervals::new(shared.live.seed().wrapping_add(cpu as u64));
         } else {
             outcome = instance.timer_tick(slot, at, Direct);
-            // The sampler's CPU before it samples: the others are reached as soon as they register.
+            // This is the sampler CPU before its sampler runs: it also sends ticks to the other CPUs, as soon as they
+            // register.
             if config.sampler_cpu == Some(cpu) && config.trigger == Trigger::Nmi {
                 sampler::send_tick(instance, cpu);
             }

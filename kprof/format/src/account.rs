@@ -6,7 +6,8 @@
 //! recorded = delivered + overwritten + in-ring
 //! ```
 //!
-//! In: counters by name. Out: the identities that do not hold. Runs in: any. Nothing is corrected; sums do not wrap.
+//! In: counters by name. Out: the identities that do not hold. Runs in: any. The counters are not corrected; sums do
+//! not wrap.
 
 use crate::counter::Counter::{self, *};
 use core::fmt;
@@ -14,17 +15,17 @@ use core::fmt;
 /// A counter that must be the sum of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The counter.
+    /// The counter that is the sum.
     pub whole: Counter,
-    /// What it consists of, besides the losses.
+    /// The counters that it is the sum of, besides the losses.
     pub parts: &'static [Counter],
-    /// Whether every loss is a part of it too.
+    /// Whether every loss is added too.
     pub has_losses: bool,
-    /// The parts in words.
+    /// The sum in words.
     pub words: &'static str,
 }
 
-/// Of the ticks that were sent.
+/// The identity of the ticks that were sent.
 pub const SENT: Identity = Identity {
     whole: Sent,
     parts: &[Taken, Coalesced, Pending],
@@ -32,11 +33,12 @@ pub const SENT: Identity = Identity {
     words: "taken + coalesced + pending",
 };
 
-/// Of those that were taken.
+/// The identity of the ticks that were taken.
 pub const TAKEN: Identity =
     Identity { whole: Taken, parts: &[User, Idle, Recorded], has_losses: true, words: "user + idle + lost + recorded" };
 
-/// Of those that became samples. At one moment only: what is in a ring now was recorded earlier.
+/// The identity of the ticks that became samples. It holds only for counters read at one moment, because what is in a
+/// ring now was recorded earlier.
 pub const RECORDED: Identity = Identity {
     whole: Recorded,
     parts: &[Delivered, Overwritten, InRing],
@@ -44,15 +46,15 @@ pub const RECORDED: Identity = Identity {
     words: "delivered + overwritten + in-ring",
 };
 
-/// What must hold of the counters of a CPU.
+/// The identities that must hold between the counters of a CPU.
 pub const IDENTITIES: [Identity; 3] = [SENT, TAKEN, RECORDED];
 
 /// An identity that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which one.
+    /// The identity.
     pub identity: Identity,
-    /// The counter.
+    /// The value of the counter.
     pub is: u64,
     /// The sum of its parts.
     pub sum: u128,
@@ -66,7 +68,7 @@ impl fmt::Display for Fault {
 }
 
 impl Identity {
-    /// What does not hold of these counters, if it does not. A counter that is not among them is 0.
+    /// The fault, if the identity does not hold for these counters. A counter that is not among them counts as 0.
     ///
     /// ```
     /// use kprof_format::account::SENT;

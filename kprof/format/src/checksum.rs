@@ -1,12 +1,12 @@
 //! CRC-32/ISO-HDLC, the checksum of chunks and of the serial form.
 //!
-//! In: bytes, in as many pieces as they come in. Out: 32 bits. Runs in: any, a panic hook too.
+//! In: bytes, in any number of pieces. Out: 32 bits. Runs in: any, a panic hook too.
 
 use crc::{CRC_32_ISO_HDLC, Crc, Digest, Table};
 
 static CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
 
-/// A checksum being made.
+/// A checksum that is being computed.
 #[derive(Clone)]
 pub struct Crc32(Digest<'static, u32, Table<1>>);
 
@@ -17,7 +17,7 @@ impl Default for Crc32 {
 }
 
 impl Crc32 {
-    /// The same with `bytes` added.
+    /// The checksum with `bytes` added.
     ///
     /// ```
     /// use kprof_format::checksum::Crc32;
@@ -29,7 +29,7 @@ impl Crc32 {
         self
     }
 
-    /// The checksum.
+    /// The finished checksum.
     pub fn end(self) -> u32 {
         self.0.finalize()
     }

@@ -1,4 +1,4 @@
-//! The binary form of the sample file: framed chunks, each whole by itself.
+//! The binary form of the sample file: framed chunks, each of which can be read by itself.
 //!
 //! ```text
 //! offset bytes                          all numbers little endian; the table of docs/format.md, version 1
@@ -14,21 +14,21 @@
 //!              kind 2: varint bytes of lines, lines (the batch line first), then the samples (see `samples`)
 //! ```
 //!
-//! In: bytes. Out: chunks, or the place and kind of the damage. Runs in: any; no allocation. A chunk that does not
-//! match its checksum is void as a whole; the next one is found by its magic.
+//! In: bytes. Out: chunks, or the position and kind of the damage. Runs in: any; no allocation. A chunk that does not
+//! match its checksum is discarded as a whole. The next chunk is found by its magic.
 
 use super::checksum::Crc32;
 
-/// What every chunk begins with.
+/// The bytes that every chunk begins with.
 pub const MAGIC: [u8; 8] = *b"\x89kprof\r\n";
 /// The version written by this crate.
 pub const VERSION: u8 = 1;
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 24;
-/// The greatest payload in bytes: a damaged length must not make a reader wait for gigabytes.
+/// The greatest payload in bytes. It exists so that a damaged length does not make a reader wait for gigabytes.
 pub const MAX_PAYLOAD_BYTES: u32 = 16 << 20;
 
-/// What a chunk holds.
+/// The kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChunkKind {
@@ -41,44 +41,44 @@ pub enum ChunkKind {
 /// One chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// What it holds.
+    /// The kind of the content.
     pub kind: ChunkKind,
-    /// Number of samples in it.
+    /// The number of samples in the chunk.
     pub samples: u32,
-    /// Its content.
+    /// The content.
     pub payload: &'a [u8],
 }
 
-/// Why no chunk begins here.
+/// Why the bytes do not begin with a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadChunk {
-    /// The bytes end before the chunk does; it needs this many in all.
+    /// The bytes end before the chunk does.
     Incomplete {
         /// Bytes from the chunk's beginning to its end.
         needs_bytes: usize,
     },
-    /// No magic here.
+    /// The bytes do not begin with the magic.
     Magic,
     /// Written by a newer version of this crate.
     Version(u8),
-    /// Claims to be longer than [`MAX_PAYLOAD_BYTES`].
+    /// The stated length is greater than [`MAX_PAYLOAD_BYTES`].
     Length(u32),
-    /// A kind that this version does not know; whole, and can be skipped.
+    /// A kind that this version does not know. The chunk is complete and can be skipped.
     Kind {
         /// The unknown number.
         kind: u8,
         /// Bytes from the chunk's beginning to its end.
         bytes: usize,
     },
-    /// The content is not what was written.
+    /// The checksum does not match, so the content is not what was written.
     Checksum,
 }
 
 impl<'a> Chunk<'a> {
-    /// The chunk at the beginning of `bytes`, and the bytes behind it.
+    /// The chunk at the beginning of `bytes`, and the bytes after it.
     ///
     /// # Errors
-    /// [`BadChunk`]; go on at [`find`].
+    /// [`BadChunk`]; continue at the offset that [`find`] returns.
     pub fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BadChunk> {
         let magic = &bytes[..bytes.len().min(MAGIC.len())];
         if magic != &MAGIC[..magic.len()] {
@@ -129,7 +129,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Offset of the next magic at or after `from`: where reading can go on after damage.
+/// Offset of the next magic at or after `from`, where reading can continue after damage.
 pub fn find(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map(|at| from + at)
@@ -139,7 +139,7 @@ pub fn find(bytes: &[u8], from: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A chunk of lines in a buffer of its own: 24 + 7 bytes.
+    /// A chunk of lines in its own buffer: 24 + 7 bytes.
     fn sample() -> [u8; 31] {
         let chunk = Chunk { kind: ChunkKind::Lines, samples: 0, payload: b"# boot\n" };
         let mut bytes = [0; 31];

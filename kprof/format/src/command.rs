@@ -1,17 +1,16 @@
-//! The commands that are written to ctl, one to a line.
+//! The commands that are written to ctl, one per line.
 //!
-//! In: a line. Out: a command with its values in range, or what was expected instead; and back: [`Command`] prints
-//! itself as the line that it was made of. Runs in: any. Whether a command fits the state of the kernel is the kernel's
-//! to say.
+//! In: a line. Out: a command with its values in range, or what was expected instead. A [`Command`] also prints itself
+//! as the line that it was parsed from. Runs in: any. Only the kernel decides whether a command fits its state.
 
 use crate::table::table;
 use core::fmt;
 
-/// The rate above which `force` is needed.
+/// Rates above this need `force`.
 pub const MAX_HZ: u32 = 20_000;
-/// The rate that nothing goes above.
+/// The highest rate, also with `force`.
 pub const MAX_HZ_BY_FORCE: u32 = 100_000;
-/// The greatest `depth`: with it the longest sample still is a record.
+/// The greatest `depth`. With it, the longest sample still fits in a record.
 pub const MAX_DEPTH: u16 = 250;
 /// A longer `wait` is shortened to this.
 pub const MAX_WAIT_MS: u64 = 60_000;
@@ -23,56 +22,56 @@ table! {
     pub enum Verb {
         /// Claims the streams, or gives the claim up.
         Protocol = "protocol",
-        /// What is set from here on is undone when the file is closed.
+        /// What this file sets from here on is undone when it is closed.
         Lease = "lease",
-        /// Sampling begins.
+        /// Starts sampling.
         Start = "start",
-        /// Sampling ends.
+        /// Stops sampling.
         Stop = "stop",
-        /// The rate.
+        /// Sets the rate.
         Hz = "hz",
-        /// Distances of the ticks.
+        /// Chooses random or fixed intervals between ticks.
         Interval = "interval",
-        /// Of the random distances.
+        /// Sets the seed of the random intervals.
         Seed = "seed",
-        /// What is recorded besides kernel samples.
+        /// Adds to what is recorded besides kernel samples.
         Include = "include",
-        /// What is not.
+        /// Removes from what is recorded besides kernel samples.
         Exclude = "exclude",
-        /// Whether the rate is lowered where ticks coalesce.
+        /// Sets whether the rate is lowered when sampling costs too much or ticks coalesce.
         Backoff = "backoff",
-        /// Most callers of a sample.
+        /// Sets the most frames of a sample.
         Depth = "depth",
-        /// Which CPUs are sampled.
+        /// Chooses the CPUs that are sampled.
         Cpus = "cpus",
-        /// What a full ring does.
+        /// Chooses what happens when a ring is full.
         Mode = "mode",
-        /// The flight recorder stands still.
+        /// Stops the flight recorder, which keeps its samples.
         Freeze = "freeze",
-        /// It goes on.
+        /// Lets a frozen flight recorder continue.
         Thaw = "thaw",
-        /// A record in the meta stream.
+        /// Writes a mark into the meta stream.
         Mark = "mark",
-        /// What was read is safe.
+        /// Acknowledges records that were read.
         Ack = "ack",
         /// Waits for records.
         Wait = "wait",
     }
 }
 
-/// What a full ring does.
+/// What happens when a ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
     /// The new record is lost, and counted.
     #[default]
     Drop = 0,
-    /// The oldest records make room, and are counted: the flight recorder.
+    /// The oldest records are overwritten, and counted: the flight recorder.
     Overwrite = 1,
 }
 
 impl Mode {
-    /// Its name in ctl and in the data.
+    /// The name of the mode in ctl and in the data.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -91,7 +90,7 @@ pub enum StreamName {
 }
 
 impl fmt::Display for StreamName {
-    /// The name of its device file.
+    /// Writes the name of the device file of the stream.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu(cpu) => write!(f, "profiling-{cpu}"),
@@ -148,23 +147,23 @@ pub enum Command<'a> {
     WaitMs(u64),
 }
 
-/// A checked list of CPUs, kept as its text: there is no memory for a set of unknown size.
+/// A checked list of CPUs. It is kept as text, because there is no memory for a set of unknown size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuList<'a>(&'a str);
 
 impl CpuList<'_> {
-    /// Whether it names this CPU.
+    /// Whether the list contains this CPU.
     pub fn contains(self, cpu: usize) -> bool {
         self.0 == "all" || self.0.split(',').any(|number| number.parse() == Ok(cpu))
     }
 
-    /// The greatest CPU named.
+    /// The greatest CPU number in the list.
     pub fn greatest(self) -> Option<usize> {
         self.0.split(',').filter_map(|number| number.parse().ok()).max()
     }
 }
 
-/// Why a line is no command.
+/// Why a line is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCommand {
     /// Not a command of this version.
@@ -198,7 +197,7 @@ impl fmt::Display for Command<'_> {
 }
 
 impl<'a> Command<'a> {
-    /// Its first word.
+    /// The first word of the command.
     pub const fn verb(&self) -> Verb {
         match self {
             Self::Protocol(_) => Verb::Protocol,
@@ -222,7 +221,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Takes a line without its end apart.
+    /// Parses a line, given without its line end.
     ///
     /// # Errors
     /// [`BadCommand`] says what was expected.
@@ -349,7 +348,7 @@ mod tests {
         }
         for (line, command) in cases {
             assert_eq!(Command::parse(line.as_bytes()), Ok(command), "{line}");
-            // What a command prints is that command.
+            // A printed command parses to the same command.
             let printed = command.to_string();
             assert_eq!(Command::parse(printed.as_bytes()), Ok(command), "{printed}");
         }

@@ -1,12 +1,12 @@
-//! What is counted, by name: the counters of a CPU and of the meta stream, as ctl, batch and account lines call them.
+//! The counters of a CPU and of the meta stream, with their names in ctl, batch and account lines.
 //!
-//! In: a counter or its name. Out: the other of the two. Runs in: any. A counter exists once it stands here; which of
-//! them are losses is said here and nowhere else.
+//! In: a counter or its name. Out: the other of the two. Runs in: any. To add a counter, add it here. Which counters
+//! are losses is defined only here.
 
 use crate::table::table;
 
 table! {
-    /// What is counted on one CPU, since boot: `cpu.N.NAME` in ctl.
+    /// The counters of one CPU since boot: `cpu.N.NAME` in ctl.
     pub enum Counter {
         /// Ticks sent to the CPU.
         Sent = "sent",
@@ -14,11 +14,11 @@ table! {
         IrqOn = "irq-on",
         /// Recorded kernel samples outside of interrupts, with interrupts off.
         IrqOff = "irq-off",
-        /// New ticks seen.
+        /// Ticks that a handler has taken.
         Taken = "taken",
-        /// Ticks that came while an earlier one was not seen yet.
+        /// Ticks that came while an earlier one was not taken yet.
         Coalesced = "coalesced",
-        /// NMIs of the profiler's without a tick.
+        /// NMIs of the profiler that found no tick.
         Spurious = "spurious",
         /// NMIs that were not the profiler's.
         Foreign = "foreign",
@@ -28,13 +28,13 @@ table! {
         Idle = "idle",
         /// Lost: the ring was full.
         LostFull = "lost-full",
-        /// Lost: came inside a handler.
+        /// Lost: the tick came inside a handler.
         LostNested = "lost-nested",
         /// Lost: published registers changed while they were read.
         LostTorn = "lost-torn",
         /// Samples published in the ring.
         Recorded = "recorded",
-        /// Recorded samples that made room for newer ones.
+        /// Recorded samples that were overwritten by newer ones.
         Overwritten = "overwritten",
         /// Recorded kernel samples inside an interrupt or exception.
         Interrupt = "interrupt",
@@ -44,11 +44,11 @@ table! {
         RecordedIdle = "recorded-idle",
         /// TSC ticks spent in the handler.
         SelfTsc = "self-tsc",
-        /// How many handler runs were measured for it.
+        /// How many handler runs were measured for `self-tsc`.
         SelfSamples = "self-samples",
-        /// How long the sampler wanted to sleep between ticks, in TSC ticks; the same for every CPU.
+        /// How long the sampler asked to sleep between ticks, in TSC ticks; the same for every CPU.
         SleepAsked = "sleep-asked",
-        /// How much longer than that it slept, in TSC ticks; the same for every CPU.
+        /// How much longer than asked the sampler slept, in TSC ticks; the same for every CPU.
         SleepLate = "sleep-late",
         /// Ticks sent that the CPU has not taken yet.
         Pending = "pending",
@@ -72,27 +72,27 @@ table! {
 }
 
 table! {
-    /// What is counted in the meta stream: `meta.NAME` in ctl. They count records, not samples.
+    /// The counters of the meta stream: `meta.NAME` in ctl. They count records, not samples.
     pub enum MetaCounter {
         /// Position after the newest record.
         PositionIn = "position-in",
         /// Position of the oldest record.
         PositionOut = "position-out",
-        /// Records that found no room.
+        /// Records that were lost because the ring was full.
         Lost = "lost",
-        /// Records that newer ones have replaced before anybody read them.
+        /// Records that were replaced by newer ones before they were read.
         Overwritten = "overwritten",
     }
 }
 
 impl Counter {
-    /// The losses: ticks that were taken and became no sample, against what was asked for.
+    /// The losses: ticks that were taken and should have become a sample, but did not.
     pub const LOSSES: [Self; 3] = [Self::LostFull, Self::LostNested, Self::LostTorn];
 
     /// Events of a CPU, which a record of [`Kind::Events`](crate::record::Kind::Events) counts by task too.
     pub const EVENTS: [Self; 3] = [Self::ContextSwitches, Self::PageFaults, Self::Interrupts];
 
-    /// Those that stand in every batch line of a CPU, in the order of the line.
+    /// The counters in every batch line of a CPU, in the order of the line.
     pub const BATCH: [Self; 9] = [
         Self::Taken,
         Self::Coalesced,
@@ -105,8 +105,7 @@ impl Counter {
         Self::Overwritten,
     ];
 
-    /// Whether a counter of this name is a loss. A kernel that is newer may have losses that this version does not
-    /// know.
+    /// Whether a counter of this name is a loss. A newer kernel may have losses that this version does not know.
     ///
     /// ```
     /// use kprof_format::counter::Counter;

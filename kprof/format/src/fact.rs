@@ -1,4 +1,4 @@
-//! Facts: the keys of ctl's lines `key value`, which are also the header of a file.
+//! Facts: the keys of the `key value` lines of ctl, which are also the header of a file.
 //!
 //! In: a fact or its key. Out: the other of the two. Runs in: any.
 
@@ -13,49 +13,49 @@ table! {
         State = "state",
         /// Id of the boot.
         Boot = "boot",
-        /// TSC ticks in a second.
+        /// TSC ticks per second.
         TscHz = "tsc-hz",
         /// `tsc` or `instructions`.
         Clock = "clock",
-        /// What runs the kernel: `kvm`, `icount`, `tcg`; `-`: not known.
+        /// What runs the kernel: `kvm`, `icount`, `tcg`; `-` if it is not known.
         Accel = "accel",
         /// Number of CPUs.
         Cpus = "cpus",
-        /// The sampler CPU, `-` where there is none.
+        /// The sampler CPU; `-` if there is none.
         Sampler = "sampler",
-        /// How a CPU is made to take a sample.
+        /// How a tick reaches a CPU.
         Trigger = "trigger",
-        /// The rate asked for.
+        /// The rate that was asked for.
         Hz = "hz",
-        /// The rate while `backoff` has lowered it.
+        /// The rate now, if `backoff` has lowered it.
         HzNow = "hz-now",
-        /// Distances of the ticks: `random 25` or `fixed`.
+        /// The intervals between ticks: `random 25` or `fixed`.
         Interval = "interval",
-        /// Of the random distances.
+        /// The seed of the random intervals.
         Seed = "seed",
         /// What is recorded besides kernel samples: `idle`, `user`, both, or `-`.
         Include = "include",
-        /// Whether the rate is lowered where ticks coalesce.
+        /// Whether the rate is lowered when sampling costs too much or ticks coalesce.
         Backoff = "backoff",
-        /// Most callers of a sample.
+        /// The most frames of a sample.
         Depth = "depth",
         /// `drop` or `overwrite`.
         Mode = "mode",
         /// Build id of the kernel.
         BuildId = "build-id",
-        /// Where the kernel is loaded.
+        /// The address where the kernel is loaded.
         Load = "load",
-        /// Its code.
+        /// The address range of the kernel's code.
         Text = "text",
-        /// `NAME=ADDRESS`, many times.
+        /// `NAME=ADDRESS`; this key may appear many times.
         Anchor = "anchor",
-        /// Why the last write through this file was refused; empty where none was.
+        /// Why the last write through this file was refused; empty if it was not.
         Error = "error",
     }
 }
 
 impl Fact {
-    /// The facts that stand once in the header of a file, in its order. Anchors come after them.
+    /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
     pub const HEADER: [Self; 17] = [
         Self::TscHz,
         Self::Boot,

@@ -1,4 +1,4 @@
-//! The wire language: what rings, device streams, control files and sample files are made of.
+//! The wire language: the formats of rings, device streams, control files and sample files.
 //!
 //! In: words or bytes. Out: typed views of them. Runs in: any, NMI included. Never allocates, never panics on
 //! foreign input, contains no `unsafe`. The byte tables are in `docs/format.md`.

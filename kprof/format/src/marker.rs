@@ -1,17 +1,17 @@
-//! Markers: facts and borders that travel between the addresses of a stack.
+//! Markers: facts, entries and ends that are recorded between the addresses of a stack.
 //!
-//! A marker is an address in the last page, `0xfffffffffffff000 | kind << 8 | low`, where no code can be.
-//! In: a word of a sample. Out: the marker that it is, or none. Runs in: any. Never guesses: an unknown kind stays
-//! visible as [`Marker::Unknown`].
+//! A marker is an address in the last page, `0xfffffffffffff000 | kind << 8 | low`, where no code can be. In: a word of
+//! a sample. Out: the marker that it is, or none. Runs in: any. Never guesses: a marker of an unknown kind is returned
+//! as [`Marker::Unknown`].
 
-/// The first address of the page that markers live in.
+/// The first address of the page that is used for markers.
 pub const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 
 /// The first address of a sample that was read from published registers: no instruction is known, the leaf is
 /// `[running]`. No code can be there.
 pub const PUBLISHED_LEAF: u64 = MARKER_PAGE - 2;
 
-/// Why a stack was cut (low byte of [`Marker::Truncated`]).
+/// Why a stack was truncated (low byte of [`Marker::Truncated`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TruncationReason {
@@ -25,7 +25,7 @@ pub enum TruncationReason {
     Loop = 4,
     /// The return address is not kernel text.
     NotText = 5,
-    /// An entry stub of which the kernel does not say where the interrupted registers are.
+    /// An entry stub for which the kernel did not tell where the interrupted registers are.
     Entry = 6,
 }
 
@@ -61,10 +61,10 @@ impl Facts {
     }
 }
 
-/// A word in the last page, taken apart.
+/// A word in the last page, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Marker {
-    /// Kind 0: facts of the sample, directly after its first address; left out when none is set.
+    /// Kind 0: facts of the sample, directly after its first address; omitted if no fact is set.
     Facts(Facts),
     /// Kind 1: an interrupt entered here; its vector.
     Interrupt(u8),
@@ -72,7 +72,7 @@ pub enum Marker {
     Exception(u8),
     /// Kind 3: a system call entered here.
     Syscall,
-    /// Kind 4: the stack is cut here. `Err` holds a reason this version does not know.
+    /// Kind 4: the stack is truncated here. `Err` holds a reason that this version does not know.
     Truncated(Result<TruncationReason, u8>),
     /// Kind 5: user code begins.
     User,
@@ -113,7 +113,7 @@ impl Marker {
         })
     }
 
-    /// The word that stands for this marker.
+    /// The word that encodes this marker.
     #[inline]
     pub const fn encode(self) -> u64 {
         let (kind, low) = match self {

@@ -9,11 +9,12 @@
 //! others:  words 4, 5, 6 three values, word 7 length of the text in bytes, then the text, zero padded to words
 //! ```
 //!
-//! In: words. Out: a header or the reason why it is none. Runs in: any, NMI included. Never trusts a length.
+//! In: words. Out: a header, or the reason why the word is not one. Runs in: any, NMI included. Never trusts a length.
 
 use crate::counter::Counter;
 
-/// What the words of Redox's own profiler begin with (protocol 0): the lowest byte is the length in words.
+/// The first word of a record in the format of Redox's own profiler (protocol 0). The lowest byte is the length in
+/// words.
 pub const REDOX_MAGIC: u64 = 0xfedf_ac00;
 /// The upper half of the first word of every record: "kpro".
 pub const MAGIC: u32 = 0x6b70_726f;
@@ -26,13 +27,14 @@ pub const META_HEADER_WORDS: usize = 8;
 /// The greatest length of a record in words.
 pub const MAX_WORDS: usize = 1024;
 
-/// What a record is about (bits 16 to 23 of word 0).
+/// The kind of a record (bits 16 to 23 of word 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// One sample of one CPU.
     Sample = 1,
-    /// The same, read from a running flight recorder: it was there at that moment, and does not count as delivered.
+    /// The same, read from a running flight recorder. It was in the ring at that moment, and does not count as
+    /// delivered.
     SnapshotSample = 2,
     /// Meta: the name of task `value[0]`; the text is the name.
     TaskName = 16,
@@ -40,23 +42,23 @@ pub enum Kind {
     Image = 17,
     /// Meta: `mark NAME`; the text is the name.
     Mark = 18,
-    /// Meta: a setting changed; the text is the ctl command that did it.
+    /// Meta: a setting changed; the text is the ctl command that sets it.
     Setting = 19,
     /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU
     /// `value[1]`; the text is `context-switches=N page-faults=N interrupts=N`.
     Events = 20,
 }
 
-/// How events are called, in the text of a record of [`Kind::Events`] and in ctl.
+/// The names of events, in the text of a record of [`Kind::Events`] and in ctl.
 pub const EVENT_NAMES: [&str; 3] =
     [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
 /// The task id of events that are counted for several tasks together.
 pub const OTHER_TASKS: u64 = u64::MAX;
-/// What they are called together.
+/// The name that is shown for `OTHER_TASKS`.
 pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
 
-/// Name and build id of the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is all name;
-/// the id is `-` where there is none.
+/// Name and build id from the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is only a
+/// name; the id is `-` if there is none.
 ///
 /// ```
 /// use kprof_format::record::image_name_and_id;
@@ -75,7 +77,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Sample, Self::SnapshotSample, Self::TaskName, Self::Image, Self::Mark, Self::Setting, Self::Events];
 
-    /// The kind with this number. Nearly all records are samples, so these are asked for first.
+    /// The kind with this number. Samples are tested first, because nearly all records are samples.
     #[inline]
     fn of(number: u8) -> Option<Self> {
         if number == Self::Sample as u8 {
@@ -85,23 +87,23 @@ impl Kind {
     }
 }
 
-/// The first word of a record, checked.
+/// The decoded and checked first word of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the record is about.
+    /// The kind of the record.
     pub kind: Kind,
-    /// Its length in words, header included.
+    /// The length of the record in words, header included.
     pub words: u16,
 }
 
-/// Why a word does not begin a record.
+/// Why a word is not the first word of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHeader {
     /// The upper half is not [`MAGIC`].
     Magic(u32),
     /// Written by a newer version of this crate.
     Version(u8),
-    /// A kind that this version does not know; the record can be skipped by its length.
+    /// A kind that this version does not know. The record can be skipped by its length.
     Kind {
         /// The unknown number.
         kind: u8,
@@ -113,10 +115,10 @@ pub enum BadHeader {
 }
 
 impl Header {
-    /// Takes the first word of a record apart.
+    /// Decodes the first word of a record.
     ///
     /// # Errors
-    /// [`BadHeader`] says which part does not fit.
+    /// [`BadHeader`] says which part is invalid.
     #[inline]
     pub fn decode(word: u64) -> Result<Self, BadHeader> {
         let magic = (word >> 32) as u32;

@@ -1,4 +1,4 @@
-//! The samples inside a chunk: differences to what went before, in variable-length numbers.
+//! The samples inside a chunk: differences to the previous sample, as variable-length numbers.
 //!
 //! ```text
 //! sample:  varint zigzag(tick    - tick of the sample before)      the one before the first has tick, TSC and
@@ -14,47 +14,47 @@
 //! zigzag:  0, -1, 1, -2, ... as 0, 1, 2, 3, ...
 //! ```
 //!
-//! In: samples or bytes. Out: the other. Runs in: any; no allocation, 8 KiB of state. Never trusts a count.
+//! In: samples or bytes. Out: the other of the two. Runs in: any; no allocation, 8 KiB of state. Never trusts a count.
 
 use super::marker::MARKER_PAGE;
 use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
 
 /// The greatest stack in words.
 pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
-/// `v / 2` of a word that stands there as it is.
+/// The value of `v / 2` that says that the word follows unencoded.
 const LITERAL: u64 = 4096;
 
-/// The sample before: what the next one is told against, when writing as when reading.
+/// The previous sample, to which the differences of the next one refer, both when writing and when reading.
 #[derive(Clone, Debug)]
 pub struct Delta {
     tick: u64,
     tsc: u64,
     task: u64,
     first: u64,
-    /// The stack, ending at the end of the array, so that what two stacks have in common need not move.
+    /// The stack. It ends at the end of the array, so that the outer part that two stacks share need not be moved.
     words: [u64; MAX_STACK_WORDS],
     start: usize,
 }
 
-/// One sample as read; its stack is [`Delta::stack`].
+/// One sample without its stack, which is [`Delta::stack`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Tick number of the CPU.
     pub tick: u64,
     /// TSC.
     pub tsc: u64,
-    /// Context id.
+    /// Task id.
     pub task: u64,
 }
 
-/// Why bytes are no sample.
+/// Why bytes are not a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadSample {
-    /// They end in the middle of it.
+    /// The bytes end in the middle of the sample.
     End,
     /// A number of more than 64 bits.
     Number,
-    /// More words than a record can have, none at all, or more in common than there are.
+    /// The stack has more words than a record can have, or none, or shares more words than there are.
     Words,
 }
 
@@ -65,12 +65,12 @@ impl Default for Delta {
 }
 
 impl Delta {
-    /// Back to the beginning of a chunk.
+    /// Resets the state to that at the beginning of a chunk.
     pub fn reset(&mut self) {
         (self.tick, self.tsc, self.task, self.first, self.start) = (0, 0, 0, 0, MAX_STACK_WORDS);
     }
 
-    /// The stack of the sample read last, innermost first.
+    /// The stack of the last sample read, innermost first.
     pub fn stack(&self) -> &[u64] {
         &self.words[self.start..]
     }
@@ -78,7 +78,7 @@ impl Delta {
     /// Writes one sample as bytes to `put`.
     ///
     /// # Panics
-    /// When the stack is empty or longer than [`MAX_STACK_WORDS`]; no record can hold such a one.
+    /// When the stack is empty or longer than [`MAX_STACK_WORDS`]; no record can hold such a stack.
     pub fn write(&mut self, times: Times, stack: &[u64], mut put: impl FnMut(&[u8])) {
         assert!((1..=MAX_STACK_WORDS).contains(&stack.len()), "a stack of {} words", stack.len());
         let common = stack.iter().rev().zip(self.stack().iter().rev()).take_while(|(new, old)| new == old).count();
@@ -107,7 +107,7 @@ impl Delta {
         self.follow(times);
     }
 
-    /// Reads the sample at the beginning of `bytes` and moves them past it; `None` at their end.
+    /// Reads the sample at the beginning of `bytes` and moves `bytes` past it. `None` at the end of `bytes`.
     ///
     /// # Errors
     /// [`BadSample`]; nothing more can be read from this chunk then.
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(reader.stack(), *stack);
         }
         assert_eq!(reader.read(&mut rest), None);
-        // A beginning of it reads as fewer samples or as an error, never as others.
+        // A truncated input reads as fewer samples or as an error, never as other samples.
         for end in 0..length.min(300) {
             let (mut reader, mut rest, mut count) = (Delta::default(), &bytes[..end], 0);
             while let Some(Ok(times)) = reader.read(&mut rest) {

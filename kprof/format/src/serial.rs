@@ -7,14 +7,15 @@
 //!        └ decimal, from 0, one more with each line: a gap says how many are missing
 //! ```
 //!
-//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. Reading: the mark may stand
-//! in mid-line, behind another log's text; what does not match its checksum is damaged and costs only itself.
+//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. When a log is read, the mark
+//! may stand in the middle of a line, after the text of another log. A line that does not match its checksum is
+//! damaged; the other lines stay readable.
 
 use super::checksum::Crc32;
 use super::text::parse_hex;
 use core::fmt::Write;
 
-/// What a line of ours is found by.
+/// The mark by which a line of kprof is found.
 pub const MARK: &[u8] = b"~kprof ";
 
 /// Writes one line (without its line feed) in the serial form, with a line feed.
@@ -32,7 +33,7 @@ pub fn write(out: &mut impl Write, sequence: u64, line: &str) -> core::fmt::Resu
     writeln!(out, "~kprof {sequence} {crc:08x} {line}")
 }
 
-/// Makes a writer of what takes single bytes: a UART's data port, QEMU's debugcon.
+/// A writer around a function that takes single bytes: a UART's data port, QEMU's debugcon.
 ///
 /// ```
 /// let mut port = Vec::new();
@@ -53,18 +54,18 @@ impl<F: FnMut(u8)> Write for Bytes<F> {
 /// A line found in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Its number.
+    /// The number of the line.
     pub sequence: u64,
     /// The line of the text form.
     pub line: &'a [u8],
 }
 
-/// A line of ours that is not what was written.
+/// A line of kprof that does not match its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-/// What stands in a line of a log: nothing of ours (`None`), a line, or a damaged one. A log line may hold a
-/// damaged beginning and then a whole one; the last mark counts.
+/// Finds a line of kprof in a line of a log: none (`None`), a line, or a damaged one. A log line may contain a damaged
+/// beginning and then a complete line, so the last mark is used.
 ///
 /// ```
 /// use kprof_format::serial::{Damaged, read};

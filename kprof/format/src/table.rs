@@ -1,4 +1,5 @@
-//! Words of the wire language as an enum: each with its spelling, in the order in which they are listed.
+//! A macro for the words of the wire language: an enum in which each variant has a spelling. The order is that of the
+//! list.
 
 /// An enum whose values have names.
 macro_rules! table {
@@ -8,16 +9,16 @@ macro_rules! table {
         pub enum $type { $($(#[$each])* $name,)* }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: [Self; [$($text),*].len()] = [$(Self::$name),*];
 
-            /// How it is spelled.
+            /// The spelling of this word.
             #[inline]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The one that is spelled so.
+            /// The word with this spelling.
             pub fn of(name: &str) -> Option<Self> {
                 match name { $($text => Some(Self::$name),)* _ => None }
             }

@@ -1,15 +1,15 @@
-//! The smallest pieces of the text form: numbers and escaped names.
+//! The elements of the text form: numbers and escaped names.
 //!
-//! In: numbers and foreign bytes. Out: bytes that stand in a line of `profiling.txt` and are read back the same.
-//! Runs in: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte above
-//! 0x7e inside a field.
+//! In: numbers and arbitrary bytes. Out: bytes that can be written into a line of `profiling.txt` and are read back
+//! unchanged. Runs in: any (a panic hook writes lines too). Never allocates, never emits a space, a line feed or a byte
+//! above 0x7e inside a field.
 
-/// A task without a known name is called this and its id in hex.
+/// A task without a known name is shown as this prefix and its id in hex.
 pub const UNNAMED_TASK: &str = "id";
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A number as lower-case hex without `0x` and without leading zeros, in a buffer of its own.
+/// A number as lower-case hex without `0x` and without leading zeros, in its own buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Hex {
     digits: [u8; 16],
@@ -27,7 +27,7 @@ impl Hex {
     #[inline]
     pub const fn new(value: u64) -> Self {
         let [high, low] = [spread(value >> 32), spread(value)];
-        // The greatest digit first: big endian.
+        // The most significant digit comes first, so big endian.
         let digits = ((high as u128) << 64 | low as u128).to_be_bytes();
         let start = (value | 1).leading_zeros() / 4;
         Self { digits, start: start as u8 }
@@ -39,7 +39,7 @@ impl Hex {
         &self.digits
     }
 
-    /// How many of them are leading zeros.
+    /// How many of the sixteen digits are leading zeros.
     #[inline]
     pub const fn leading_zeros(&self) -> usize {
         self.start as usize
@@ -62,8 +62,8 @@ pub const fn eight_digits(value: u32) -> [u8; 8] {
     spread(value as u64).to_be_bytes()
 }
 
-/// The eight digits of the lower 32 bits, one in each byte, all at once: 4 bits are moved into each byte, then turned
-/// into ASCII by adding `0`, and 39 more to those above 9.
+/// The eight hex digits of the lower 32 bits, one in each byte, computed in parallel: 4 bits are moved into each byte
+/// and turned into ASCII by adding `0`, and 39 more for digits above 9.
 #[inline]
 const fn spread(value: u64) -> u64 {
     let halves = (value & 0xffff_0000) << 16 | value & 0xffff;
@@ -73,7 +73,7 @@ const fn spread(value: u64) -> u64 {
     digits + 0x3030_3030_3030_3030 + above_nine * 39
 }
 
-/// A number in decimal, in a buffer of its own: what stands behind every counter, without the machinery of `core::fmt`.
+/// A number in decimal, in its own buffer. Used for the values of counters, because `core::fmt` is slower.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
     digits: [u8; 20],
@@ -109,7 +109,7 @@ impl Decimal {
     }
 }
 
-/// Reads plain hex: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.
+/// Parses hex digits: `0-9a-fA-F`, at least one digit, no sign, no prefix, at most 64 bits.
 ///
 /// ```
 /// use kprof_format::text::parse_hex;
@@ -127,10 +127,10 @@ pub fn parse_hex(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The bytes of `name` as they stand in a line: bytes up to 0x20, from 0x7f on, `%`, and a leading `#` become `%xx`;
-/// an empty name becomes `%00`.
+/// The bytes of `name` as they are written into a line: bytes up to 0x20, bytes from 0x7f on, `%`, and a leading `#`
+/// become `%xx`. An empty name becomes `%00`.
 ///
-/// A name that is one zero byte looks the same as an empty one; no kernel makes a difference there.
+/// A name that consists of one zero byte is written in the same way as an empty one; no kernel distinguishes the two.
 ///
 /// ```
 /// use kprof_format::text::escaped;
@@ -148,8 +148,8 @@ pub fn escaped(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     empty.iter().copied().chain(bytes)
 }
 
-/// The bytes that [`escaped`] was made from. A `%` without two hex digits stands for itself, so every text has a
-/// reading; `%00` alone is the empty name.
+/// The bytes that [`escaped`] was made from. A `%` without two hex digits is kept as it is, so every text can be
+/// decoded. `%00` alone is the empty name.
 ///
 /// ```
 /// use kprof_format::text::unescaped;

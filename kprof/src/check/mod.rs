@@ -1,7 +1,7 @@
-//! The check at boot: is this port right, as far as can be seen before the first tick?
+//! The check at boot: tests whether this port is right, as far as this is possible before the first tick.
 //!
-//! In: the kernel's answers, its descriptor tables, a sleep. Out: nothing, or the first thing that is wrong, in words.
-//! Runs in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
+//! In: the kernel's answers, its descriptor tables, a sleep. Out: `Ok`, or a message about the first thing that is
+//! wrong. Runs in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
 
 #[cfg(feature = "profiling")]
 mod steps;
@@ -16,45 +16,45 @@ use core::fmt;
 pub enum CheckError {
     /// [`crate::Profiler::init`] has not been called, or was refused.
     NotReady,
-    /// [`crate::Kernel::cpu`] says a number for which there is no slot.
+    /// [`crate::Kernel::cpu`] returns a number for which there is no slot.
     Cpu(usize),
-    /// This CPU has not registered; asked by the sampler CPU: not within a second.
+    /// This CPU has not registered. When checked on the sampler CPU: not within a second.
     NotRegistered(usize),
-    /// No interrupt gate for vector 2.
+    /// There is no interrupt gate for vector 2.
     NoGate,
-    /// The gate of vector 2 leads out of the kernel's text.
+    /// The gate of vector 2 leads to an address outside of the kernel's text.
     GateOutsideText(u64),
     /// The gate of vector 2 names no interrupt stack.
     NoInterruptStack,
-    /// This entry of the interrupt stack table is not set on this CPU, or is no multiple of 16.
+    /// This entry of the interrupt stack table is not set on this CPU, or is not a multiple of 16.
     EmptyInterruptStack {
         /// The entry, 1 to 7.
         ist: u8,
-        /// What it holds; `None`: there is no task state segment.
+        /// The value of the entry; `None`: there is no task state segment.
         end: Option<u64>,
     },
-    /// The NMI's interrupt stack is that of another vector too.
+    /// Another vector uses the NMI's interrupt stack too.
     SharedInterruptStack {
         /// The entry, 1 to 7.
         ist: u8,
         /// The other vector.
         vector: u8,
     },
-    /// The NMI's interrupt stack, as far as [`crate::Kernel::stack_range`] declares it.
+    /// The NMI's interrupt stack, as [`crate::Kernel::stack_range`] declares it, is too small.
     SmallInterruptStack {
-        /// Its size.
+        /// The size of the stack.
         bytes: u64,
     },
-    /// The stub of another vector, of which [`crate::Kernel::is_entry_code`] says no.
+    /// [`crate::Kernel::is_entry_code`] returns `false` for the stub of another vector.
     UnknownStub {
-        /// Its vector.
+        /// The vector.
         vector: u8,
-        /// Where it begins.
+        /// The address where the stub begins.
         address: u64,
     },
-    /// [`crate::Kernel::stack_range`] says `None` for the stack that this runs on.
+    /// [`crate::Kernel::stack_range`] returns `None` for the stack that this runs on.
     NoStack(u64),
-    /// [`crate::Kernel::stack_range`] answers with a range that cannot be believed.
+    /// [`crate::Kernel::stack_range`] returns an invalid range.
     CrookedStack {
         /// The address that was asked for.
         address: u64,
@@ -63,11 +63,11 @@ pub enum CheckError {
         /// The answer.
         end: u64,
     },
-    /// [`crate::Config::tsc_hz`] is no frequency of a TSC.
+    /// [`crate::Config::tsc_hz`] is not a plausible frequency of a TSC.
     Clock(u64),
-    /// A sleep of 1 ms takes this long, in microseconds, at best.
+    /// A sleep of 1 ms takes at least this long, in microseconds.
     SleepsLong(u64),
-    /// A sleep comes back at once, again and again.
+    /// Sleeps return at once, again and again.
     SleepsNot,
 }
 
@@ -123,5 +123,5 @@ impl fmt::Display for CheckError {
     }
 }
 
-/// The smallest stack that an NMI can be handled on.
+/// The smallest stack on which an NMI can be handled.
 pub(crate) const MIN_STACK_BYTES: u64 = 4096;

@@ -1,7 +1,7 @@
-//! The steps of the check, on this CPU: what must be repaired first comes first.
+//! The steps of the check on this CPU, in the order in which errors must be repaired.
 //!
-//! In: the kernel, the machine. Out: the first thing that is wrong. Runs in: ordinary code. Of the machine only what
-//! [`Machine`] names is used, so that tests can have one that is wrong in each way.
+//! In: the kernel, the machine. Out: the first thing that is wrong. Runs in: ordinary code. The machine is used only
+//! through [`Machine`], so that tests can replace it by one that has each kind of error.
 
 use super::{CheckError, MIN_STACK_BYTES};
 use crate::clock::ticks_to_ns;
@@ -16,23 +16,23 @@ use crate::x86_64::tsc;
 const NMI: u8 = 2;
 /// Frequencies that a TSC may have.
 const CLOCK_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10_000_000_000;
-/// A sleep of 1 ms may come back so many times before its end; one that does not sleep does it thousands of times.
+/// A sleep of 1 ms may return early at most this many times. A sleep that does not sleep returns thousands of times.
 const MAX_RETURNS: usize = 200;
-/// A virtual CPU may be put aside during a sleep: the best of these counts.
+/// The shortest of this many sleeps counts, because a virtual CPU may be descheduled during a sleep.
 const SLEEPS: usize = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
-/// Sleeps of 1 ms that the sampler waits for the other CPUs.
+/// The number of sleeps of 1 ms for which the sampler waits for the other CPUs.
 const WAITS: usize = 1000;
-/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: what begins so is a compiled function, which saves rbp
-/// itself directly below the processor's frame, so the chain of frame pointers goes through it.
+/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: code that begins with these bytes is a compiled function. It
+/// saves rbp itself, directly below the processor's frame, so the chain of frame pointers goes through it.
 const PROLOGUE: u32 = 0xe589_4855;
 const ENDBR64: u32 = 0xfa1e_0ff3;
 
-/// What the check asks the machine.
+/// What the check reads from the machine.
 pub(super) trait Machine {
-    /// The gate of a vector in this CPU's table.
+    /// The gate of a vector in this CPU's interrupt descriptor table.
     fn gate(&self, vector: u8) -> Option<Gate>;
-    /// The end of an interrupt stack of this CPU.
+    /// The end address of an interrupt stack of this CPU.
     fn interrupt_stack(&self, ist: u8) -> Option<u64>;
     /// The time stamp counter.
     fn ticks(&self) -> u64;
@@ -60,7 +60,7 @@ impl Machine for Here {
     }
 
     unsafe fn code(&self, address: u64) -> u64 {
-        // SAFETY: the caller's promise: kernel text is mapped and readable, by the page.
+        // SAFETY: by the caller's promise this is kernel text, and every page with kernel text is mapped and readable.
         unsafe { (address as *const u64).read_unaligned() }
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn on<K: Kernel, M: Machine>(kernel: &K, shared: &Shared, machine: &M
     if config.trigger == Trigger::Nmi { nmi(kernel, config, machine) } else { Ok(()) }
 }
 
-/// A sleep of 1 ms takes 1 ms.
+/// Checks that a sleep of 1 ms takes 1 ms.
 fn sleep<K: Kernel, M: Machine>(kernel: &K, machine: &M, tsc_hz: u64) -> Result<(), CheckError> {
     let wanted = tsc_hz / 1000;
     let mut best = u64::MAX;
@@ -110,7 +110,7 @@ fn sleep<K: Kernel, M: Machine>(kernel: &K, machine: &M, tsc_hz: u64) -> Result<
     Err(CheckError::SleepsLong(ticks_to_ns(best, tsc_hz) / 1000))
 }
 
-/// Every CPU has registered, or does so soon.
+/// Checks that every CPU has registered, or does so soon.
 fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), CheckError> {
     let missing = || {
         let mut slots = shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != sampler);
@@ -125,7 +125,7 @@ fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), 
     missing().map_or(Ok(()), |cpu| Err(CheckError::NotRegistered(cpu)))
 }
 
-/// The stack that this runs on is declared.
+/// Checks that the stack that this runs on is declared.
 #[inline(never)]
 fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
     let here = 0_u64;
@@ -136,7 +136,8 @@ fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
     if is_straight { Ok(()) } else { Err(CheckError::CrookedStack { address, start, end }) }
 }
 
-/// The NMI is handled by code, on a stack of its own; other entries are known as such.
+/// Checks that the NMI is handled by kernel code on a stack of its own, and that the other entry stubs are known as
+/// entry code.
 fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Result<(), CheckError> {
     let text = Text::new(config.text);
     let is_text = |address: u64| text.contains(address) || kernel.is_text(address);
@@ -151,7 +152,7 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
     let Some(end) = end.filter(|end| *end != 0 && end % 16 == 0) else {
         return Err(CheckError::EmptyInterruptStack { ist, end });
     };
-    // What a kernel does not declare cannot be known.
+    // The size cannot be checked if the kernel does not declare this stack.
     if let Some(range) = kernel.stack_range(end.wrapping_sub(8)) {
         let bytes = end.saturating_sub(range.start);
         if bytes < MIN_STACK_BYTES {
@@ -167,7 +168,7 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
         if kernel.is_entry_code(address) || !is_text(address) || !is_text(address.wrapping_add(7)) {
             continue;
         }
-        // SAFETY: the first and the last of the eight bytes are kernel text, as was just asked.
+        // SAFETY: the first and the last of the eight bytes are kernel text, as was just checked.
         let code = unsafe { machine.code(address) };
         let first = code as u32;
         if first != PROLOGUE && !(first == ENDBR64 && (code >> 32) as u32 == PROLOGUE) {

@@ -1,4 +1,4 @@
-//! One test for each answer of the check: a port that is right but for one thing.
+//! One test for each result of the check, with a port that is right except for one thing.
 
 use super::*;
 use crate::config::Setup;
@@ -19,7 +19,7 @@ const FUNCTION: u64 = TEXT + 0x300;
 /// The kernel, and the machine that it runs on.
 struct Port {
     cpu: AtomicUsize,
-    /// By how much a sleep is longer than it should be, and how many are.
+    /// By how much a sleep is too long. `late_sleeps` is how many sleeps are.
     late_ns: AtomicU64,
     late_sleeps: AtomicUsize,
     sleep_factor: AtomicU64,
@@ -42,14 +42,14 @@ impl Port {
             nmi: Some(Gate { handler: STUB, ist: 1 }),
             timer: Some(Gate { handler: OTHER_STUB, ist: 0 }),
             nmi_stack: Some(NMI_STACK.end),
-            // All of memory but the NMI's stack is the stack of the test's thread.
+            // All of memory except the NMI's stack is declared as the stack of the test's thread.
             stacks: |address| Some(if NMI_STACK.contains(&address) { NMI_STACK } else { 0x60_0000..!7 }),
             entry_code: STUB..FUNCTION,
         }
     }
 }
 
-// SAFETY: nothing is walked: no NMI comes in these tests.
+// SAFETY: no NMI comes in these tests, so no stack is walked.
 unsafe impl Kernel for Port {
     fn cpu(&self) -> usize {
         self.cpu.load(Relaxed)
@@ -91,7 +91,7 @@ impl Machine for Port {
     }
 }
 
-/// Two CPUs, the first samples; these register.
+/// Two CPUs, of which the first is the sampler CPU; the ones in `registered` have registered.
 fn shared(registered: &[usize], tsc_hz: u64) -> &'static Shared {
     let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
     let slots: &'static [CpuSlot] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
@@ -102,14 +102,14 @@ fn shared(registered: &[usize], tsc_hz: u64) -> &'static Shared {
     shared
 }
 
-/// What the check says on the CPU that is sampled.
+/// The result of the check on the CPU that is sampled.
 fn sampled(change: impl FnOnce(&mut Port)) -> Result<(), CheckError> {
     let mut port = Port::right();
     change(&mut port);
     on(&port, shared(&[1], TSC_HZ), &port)
 }
 
-/// What it says on the sampler.
+/// The result of the check on the sampler CPU.
 fn sampler(registered: &[usize], change: impl FnOnce(&Port)) -> Result<(), CheckError> {
     let port = Port::right();
     port.cpu.store(0, Relaxed);

@@ -1,8 +1,8 @@
-//! The end of a control file: its claim and its lease end with it.
+//! Closes a control file: its claim and its lease end with it.
 //!
-//! In: the file that is dropped, also because its process was killed. Out: streams that anybody may claim, choices as
-//! they were before the lease. Runs in: ordinary code. What cannot be undone at once, because another change is under
-//! way, is undone by the sampler within a second, or by the next change.
+//! In: the file that is dropped, also because its process was killed. Out: streams that any file may claim, and choices
+//! as they were before the lease. Runs in: ordinary code. If another change is in progress and takes too long, the
+//! sampler undoes the lease within a second, or the next change does.
 
 use super::OpenControl;
 use crate::errors::StateError;
@@ -19,13 +19,13 @@ impl Drop for OpenControl {
             mine.map(|lease| lease.has_expired = true).is_some()
         });
         if expires {
-            // Left to the sampler if another change takes too long.
+            // If another change takes too long, the sampler undoes the lease later.
             let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));
         }
     }
 }
 
-/// Undoes what a lease has changed whose holder is gone.
+/// Undoes the changes of a lease whose holder has closed its file.
 pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result<(), StateError> {
     let Some(lease) = shared.with_lease(|lease| lease.filter(|lease| lease.has_expired)) else { return Ok(()) };
     let now = shared.live.choices();
@@ -38,7 +38,7 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         }
         shared.note_cpus();
     }
-    // From here on the change is in force, even if ticks stay on their way.
+    // From here on the change is in force, even if some ticks stay pending.
     shared.with_lease(|lease| *lease = None);
     let committed = change.commit(&choices, target, false);
     shared.note_choices(now.differences(&choices), &choices);

@@ -1,9 +1,10 @@
 //! ctl: commands in, state and counters out.
 //!
-//! In: one write through an open control file, one command per line. Out: all of it done, or nothing and a reason. Runs
-//! in: ordinary code. The whole write is checked, and what it needs is reserved, before its first command is carried
-//! out; the reason for a refusal is also the `error` line of the next read of that file. One control file at a time may
-//! hold the claim on the streams (`protocol 1`), one the lease (`lease`); closing the file ends both.
+//! In: one write through an open control file, one command per line. Out: all commands were carried out, or none and an
+//! error. Runs in: ordinary code. The whole write is checked, and what it needs is reserved, before its first command
+//! is carried out. If a write is refused, the reason is also the `error` line of the next read of that file. One
+//! control file at a time may hold the claim on the streams (`protocol 1`), and one may hold the lease (`lease`).
+//! Closing the file ends both.
 
 mod close;
 mod text;
@@ -28,9 +29,9 @@ pub(crate) use text::{each_setting, for_each_counter, write_status};
 pub(crate) struct OpenControl {
     shared: &'static Shared,
     id: ClaimId,
-    /// Of whoever has opened it, as the kernel says.
+    /// The process that has opened the file, as the kernel told.
     process: u64,
-    /// A write through this file is under way.
+    /// A write through this file is in progress.
     is_writing: AtomicBool,
     error: spin::Mutex<heapless::String<128>>,
 }
@@ -49,7 +50,7 @@ impl OpenControl {
         }
     }
 
-    /// Carries a write out.
+    /// Carries out a write.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<ControlDone, ControlError> {
         let mut patience = Patience::us(WRITER_WAIT_US, self.shared.tsc_hz());
         while self.is_writing.swap(true, Ordering::Acquire) {
@@ -63,7 +64,7 @@ impl OpenControl {
         result
     }
 
-    /// Writes what a read shows.
+    /// Writes the text that a read of the file returns.
     pub(crate) fn read(&self, out: &mut dyn Write) -> fmt::Result {
         write_status(self.shared, out)?;
         match interrupts::without(|| self.error.lock().clone()) {
@@ -75,14 +76,15 @@ impl OpenControl {
     fn set_error(&self, error: Option<&ControlError>) {
         let mut text = heapless::String::new();
         if let Some(error) = error {
-            // A longer one is truncated; `no_reason_is_longer_than_its_place` says that none is.
+            // A longer text would be truncated; the test `no_reason_is_longer_than_its_place` shows that none is
+            // longer.
             let _ = write!(text, "{error}");
         }
         interrupts::without(|| *self.error.lock() = text);
     }
 }
 
-/// Starts or stops sampling, for the kernel itself.
+/// Starts or stops sampling on behalf of the kernel itself.
 pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateError> {
     let writer = shared.writer()?;
     undo_expired_lease(shared, &writer)?;

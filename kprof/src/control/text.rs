@@ -1,7 +1,7 @@
-//! ctl's read: state and all counters as `key value` lines.
+//! What a read of ctl returns: state and all counters as `key value` lines.
 //!
-//! In: the profiler. Out: text, into any sink. Runs in: ordinary code, also while running. The counters of a CPU are
-//! read between two looks at its handler, so that they belong together.
+//! In: the profiler. Out: text, into any sink. Runs in: ordinary code, also while sampling runs. The progress of a
+//! CPU's handler is read before and after the counters of that CPU, so that they are consistent.
 
 use crate::config::Clock;
 use crate::format::counter::{Counter, MetaCounter};
@@ -22,7 +22,7 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
     writeln!(out, "{} {}", Fact::Protocol, u8::from(shared.claim() != 0))?;
     let state = match shared.state() {
         State::Stopped => "stopped",
-        // Paused for the moment of a change of mode.
+        // `Paused` lasts only for a change of mode.
         State::Running | State::Paused => "running",
         State::Frozen => "frozen",
     };
@@ -31,7 +31,8 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let cpu = Decimal::new(cpu as u64);
         for_each_counter(shared, slot, &mut |counter, value| {
-            // Read several times a second by every reader: by hand, as `writeln!` takes four times as long.
+            // Composed by hand, because every reader reads this several times a second and `writeln!` takes four times
+            // as long.
             let value = Decimal::new(value);
             ["cpu.", cpu.as_str(), ".", counter.name(), " ", value.as_str(), "\n"]
                 .iter()
@@ -52,7 +53,7 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
     Ok(())
 }
 
-/// The settings, which are also the header of every file, in the order of the contract.
+/// The settings, in the order of the contract. They are also the header of every file.
 pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments<'_>) -> Result) -> Result {
     let choices = shared.live.choices();
     let Some(config) = shared.config() else { return Ok(()) };
@@ -89,14 +90,14 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     config.anchors.iter().try_for_each(|(name, address)| each(Fact::Anchor, format_args!("{name}={address:x}")))
 }
 
-/// Everything that is counted on one CPU, by its ctl name.
+/// All counters of one CPU, by their ctl names.
 pub(crate) fn for_each_counter(
     shared: &Shared,
     slot: &CpuSlot,
     each: &mut dyn FnMut(Counter, u64) -> Result,
 ) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
-    // What found the CPU halted never came to its handler: the sampler took it.
+    // Ticks that found the CPU halted never reached its handler: the sampler counted them.
     let halted = slot.sampler.halted.get();
     let moment = Moment::of(slot, ring);
     each(Counter::Sent, moment.sent + halted)?;
@@ -105,9 +106,9 @@ pub(crate) fn for_each_counter(
     })?;
     each(Counter::Pending, moment.sent.saturating_sub(moment.seen))?;
     each(Counter::Delivered, moment.delivered)?;
-    // Each record that was ever put in, less those that have left.
+    // All records since boot, less those that have left the ring.
     each(Counter::InRing, moment.counter(Counter::Recorded).wrapping_sub(moment.removed))?;
-    // The sampler's, the same for every CPU.
+    // Counters of the sampler, the same for every CPU.
     each(Counter::SleepAsked, shared.sleeps.asked.get())?;
     each(Counter::SleepLate, shared.sleeps.late.get())?;
     each(Counter::RingWords, ring.capacity())?;
@@ -116,7 +117,8 @@ pub(crate) fn for_each_counter(
     slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
 }
 
-/// The counters of a CPU at one moment between two ticks (or, if its handler never rests, nearly so).
+/// The counters of a CPU at one moment between two ticks. If its handler runs at every attempt, they are only
+/// approximately consistent.
 struct Moment {
     sent: u64,
     seen: u64,
@@ -133,11 +135,12 @@ impl Moment {
             let counters = slot.handler.counters.read();
             let seen = slot.handler.progress.seen();
             let (delivered, removed) = slot.reader.delivered_and_removed(ring);
-            // Pairs with the handler's Release: a counter read above that is newer than `before` shows in `after`.
+            // Pairs with the handler's Release: if a counter read above is newer than `before`, the second `moment`
+            // below differs.
             fence(Ordering::Acquire);
             tries -= 1;
             if before.is_some() && before == slot.handler.progress.moment() || tries == 0 {
-                // Last: what has been taken was sent before.
+                // Read last, because a tick that was taken was sent before.
                 let sent = slot.sampler.tick.load(Ordering::Acquire);
                 return Self { sent, seen, counters, delivered, removed };
             }

@@ -1,9 +1,9 @@
-//! A write to ctl: check everything, reserve everything, then do everything.
+//! A write to ctl: checks all commands, reserves what they need, then carries them out.
 //!
-//! In: the lines of one write, and the file they came through. Out: all done, or nothing and the first line that is
-//! wrong. Runs in: ordinary code. Changes of choices, state, mode, claim and lease come one after the other (the
-//! writer's lock); `ack`, `mark` and `wait` need only the streams that they name, so that a reader is not held up by a
-//! change that waits.
+//! In: the lines of one write, and the file it came through. Out: all commands were carried out, or none and the first
+//! line that is wrong. Runs in: ordinary code. Changes of choices, state, mode, claim and lease are serialized by the
+//! writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a change that waits does not
+//! block a reader.
 
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
@@ -22,11 +22,11 @@ use core::sync::atomic::Ordering;
 
 const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
 
-/// What the lines so far want, and the state that the next line would find.
+/// What the lines so far ask for, and the state that the next line would find.
 struct Plan {
     before: Choices,
     choices: Choices,
-    /// Choices that were named, changed or not.
+    /// The choices that were named, whether their values change or not.
     keys: Key,
     state_before: State,
     state: State,
@@ -47,7 +47,7 @@ struct Acknowledging<'a>(&'a OpenControl);
 
 impl Drop for Acknowledging<'_> {
     fn drop(&mut self) {
-        // Only this file can have taken streams for this, and one write at a time goes through it.
+        // Only this file can have taken streams for acknowledging, and it carries out one write at a time.
         self.0
             .shared
             .words()
@@ -70,7 +70,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
         false => None,
     };
     if let Some(writer) = &writer {
-        // What an ended lease has left would otherwise be taken for this write's beginning.
+        // Otherwise the choices of an expired lease would be taken for those before this write.
         undo_expired_lease(shared, writer).map_err(|error| at(1)(error.into()))?;
         plan = Plan { changes: true, ..Plan::new(file) };
     }
@@ -85,7 +85,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     carry_out(file, bytes, plan, writer.as_ref(), state_line)
 }
 
-/// The second half: reserves, and does what was checked.
+/// The second half of a write: reserves what is needed, then carries out what was checked.
 fn carry_out(
     file: &OpenControl,
     bytes: &[u8],
@@ -106,7 +106,7 @@ fn carry_out(
     if plan.acknowledges {
         reserve(file, bytes, owns_all)?;
     }
-    // Nothing is refused from here on. In drop mode what was read is freed before a recorder can begin.
+    // Nothing is refused from here on. In drop mode, acknowledged records are freed before a recorder can start.
     if plan.acknowledges && !plan.before.overwrites() {
         acknowledge(shared, bytes);
     }
@@ -162,7 +162,7 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
-            // Once more after a `freeze` whose ticks stayed on their way: it comes to its end.
+            // Repeats a `freeze` that ended with ticks still pending, to complete it.
             Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
             Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
                 return Err(CommandError::State("`freeze` is for a running recorder (mode overwrite)"));
@@ -189,7 +189,7 @@ impl Plan {
                 if claim && claimed != 0 && claimed != file.id {
                     return Err(CommandError::Claimed);
                 }
-                // `protocol 0` of somebody without the claim changes nothing.
+                // `protocol 0` through a file without the claim changes nothing.
                 self.claims |= claim || self.has_claim;
                 self.has_claim = claim;
             }
@@ -251,7 +251,8 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
             }
         }
         let Some(stream) = held(shared, name) else { return refuse(CommandError::Value("a cpu that has registered")) };
-        // The mode may have changed between the look at it and the taking of the stream; it cannot change any more.
+        // The mode may have changed after it was checked and before the stream was taken. From here on it cannot
+        // change.
         if stream.is_recorder() && !owns_all {
             return refuse(CommandError::State(NO_ACK_IN_OVERWRITE));
         }
@@ -267,7 +268,8 @@ fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
     Some(shared.stream(name)?.taken(name != StreamName::Meta && shared.recorder()))
 }
 
-/// Frees what was checked. A stream that is named twice is freed once, as far as its last line says.
+/// Frees the records that were checked. A stream that is named twice is freed once, up to the position of its last
+/// line.
 fn acknowledge(shared: &Shared, bytes: &[u8]) {
     acks(bytes).filter_map(|(_, name, _)| held(shared, name)).for_each(|stream| {
         stream.acknowledge();
@@ -284,7 +286,7 @@ fn set_cpus(shared: &Shared, bytes: &[u8]) {
     }
 }
 
-/// Writes down for the lease's holder what it has set.
+/// Notes in the lease what its holder has set.
 fn note_lease(file: &OpenControl, plan: &Plan) {
     let shared = file.shared;
     if !plan.has_lease {
@@ -298,14 +300,14 @@ fn note_lease(file: &OpenControl, plan: &Plan) {
         is_new
     });
     if is_new {
-        // The list as it was before this write, which may hold a `cpus` line too.
+        // Saves the list of CPUs as it was before this write, which may contain a `cpus` line too.
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled_before.store(sampler.enabled.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }
 
-/// Marks, settings and the wait: what the others are told of.
+/// Publishes marks, settings and the wait.
 fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     for (_, command) in lines(bytes) {
         match command {

@@ -1,7 +1,8 @@
-//! Lines of the text form, written into the serial form: first their checksum, then their bytes.
+//! Writes lines of the text form in the serial form: first the checksum of a line, then its bytes.
 //!
-//! In: copies of records. Out: checked and numbered lines. Runs in: any, a panic handler too; no allocation. What can
-//! change between the two passes over a line (counters) goes through a small buffer first.
+//! In: copies of records. Out: checked and numbered lines. Runs in: any, a panic handler too; no allocation. Each line
+//! is formatted twice. Values that can change between the two passes (counters) are first formatted into a small
+//! buffer.
 
 use crate::format::checksum::Crc32;
 use crate::format::counter::Counter;
@@ -15,12 +16,12 @@ use crate::state::slot::CpuSlot;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest record that is written whole, in words; a longer one is cut, and marked so.
+/// The longest record that is written completely, in words. A longer one is truncated, and marked as truncated.
 const MAX_WORDS: usize = 256;
 /// The longest task name.
 const MAX_NAME: usize = 64;
 
-/// Where lines go.
+/// The sink for lines, with what is needed to write them.
 pub(super) struct Lines<'a> {
     pub(super) out: &'a mut dyn Write,
     pub(super) sequence: &'a AtomicU64,
@@ -28,7 +29,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Writes a line that is the same each time it is formatted.
+    /// Writes a line that has the same text each time it is formatted.
     pub(super) fn put(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut sum = Sum(Crc32::default());
         sum.write_fmt(line)?;
@@ -36,14 +37,14 @@ impl Lines<'_> {
         writeln!(self.out, "~kprof {sequence} {:08x} {line}", sum.0.end())
     }
 
-    /// Writes a line of counters that may be running.
+    /// Writes a line of counters that may change meanwhile.
     pub(super) fn put_once(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut buffer = heapless::String::<1536>::new();
         buffer.write_fmt(line)?;
         self.put(format_args!("{buffer}"))
     }
 
-    /// One sample line.
+    /// Writes one sample line.
     pub(super) fn sample(&mut self, cpu: usize, record: &Record) -> fmt::Result {
         self.names.find(record.words()[4]);
         let name = Escaped(&self.names.name);
@@ -54,7 +55,7 @@ impl Lines<'_> {
         writeln!(self.out, "~kprof {sequence} {:08x} {name} {cpu:x} {record}", sum.0.end())
     }
 
-    /// The meta records of a stretch, as one batch.
+    /// Writes the meta records between two positions, as one batch.
     pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
         self.put(format_args!("# batch cpu=meta from={from} to={to}"))?;
         let mut at = from;
@@ -79,7 +80,7 @@ impl Lines<'_> {
                         "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id={id} name={name}"
                     ))?;
                 }
-                // No record, or one that has no business here.
+                // Not a record, or a kind that does not belong in the meta stream.
                 Ok(Kind::Sample | Kind::SnapshotSample) | Err(_) => {}
             }
             at += words;
@@ -88,7 +89,7 @@ impl Lines<'_> {
     }
 }
 
-/// A checksum as a sink.
+/// A sink that computes a checksum.
 struct Sum(Crc32);
 
 impl Write for Sum {
@@ -111,7 +112,7 @@ impl Display for Batch<'_> {
     }
 }
 
-/// A sample, copied.
+/// A copy of a sample.
 pub(super) struct Record {
     words: [u64; MAX_WORDS],
     length: usize,
@@ -137,14 +138,14 @@ impl Record {
 }
 
 impl Display for Record {
-    /// TSC and addresses.
+    /// Writes TSC and addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.words[3])?;
         self.words()[SAMPLE_HEADER_WORDS..].iter().try_for_each(|word| write!(f, " {word:x}"))
     }
 }
 
-/// The text of a meta record, copied.
+/// A copy of the text of a meta record.
 struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -185,13 +186,13 @@ impl<'a> Names<'a> {
         Self { meta, id: None, name: heapless::Vec::new() }
     }
 
-    /// Makes `name` that of task `id`: the newest one told, or `idID` when none is left in the stream.
+    /// Sets `name` to the name of task `id`: the newest one in the stream, or `idID` if the stream has none.
     fn find(&mut self, id: u64) {
         if self.id == Some(id) {
             return;
         }
         (self.id, self.name) = (Some(id), heapless::Vec::new());
-        // All fit: `id`, 16 hex digits and a cut copy.
+        // Each of these fits: `id` with 16 hex digits, and a truncated copy.
         if id == OTHER_TASKS {
             let _ = self.name.extend_from_slice(OTHER_TASKS_NAME);
             return;

@@ -1,9 +1,9 @@
-//! The same records through any sink, in the serial form: for kernels without user space, and for a panic.
+//! Writes the records to any sink, in the serial form: for kernels without user space, and for a panic.
 //!
-//! In: the rings as they are. Out: lines `~kprof <seq> <crc32> <line>` between whatever else the sink gets. Runs in:
-//! [`export`] in ordinary code, any time; it owns each stream while it writes it. [`export_last`] also in a panic
-//! handler: it takes no lock, waits for nobody, owns nothing and moves nothing. The other CPUs are best stopped then; a
-//! record that is overwritten while it is read is not written.
+//! In: the rings as they are. Out: lines `~kprof <seq> <crc32> <line>`, between other output of the sink. Runs in:
+//! [`export`] in ordinary code, at any time; it owns each stream while it writes it. [`export_last`] also in a panic
+//! handler: it takes no lock, does not wait, owns no stream and moves no position. Stop the other CPUs before it if
+//! possible; a record that is overwritten while it is read is not written.
 
 mod lines;
 
@@ -19,7 +19,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names, Record};
 
-/// Writes all samples and names that have not been written, and frees them.
+/// Writes all samples and names that have not been written yet, and frees them.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
     let mut lines = lines(shared, out);
     if let Some(meta) = take(shared, StreamName::Meta)? {
@@ -32,7 +32,7 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
         let (Some(stream), Some(owned)) = (slot.stream(), take(shared, StreamName::Cpu(cpu))?) else { continue };
         let (ring, to) = (stream.ring, stream.ring.head());
         let samples = export_ring(&mut lines, cpu, slot, ring, ring.tail(), to)?;
-        // In overwrite mode the newest records stay for the next export too.
+        // In overwrite mode nothing is freed, so the newest records are there for the next export too.
         if !shared.live.choices().overwrites() {
             owned.free(to, samples);
         }
@@ -42,7 +42,7 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
     Ok(())
 }
 
-/// Owns a stream for the export, if it has memory.
+/// Takes a stream for the export, if it has memory.
 fn take(shared: &Shared, name: StreamName) -> Result<Option<Owned<'_>>, ExportError> {
     let taken = shared.take(name, 0, Activity::Export).transpose();
     taken.map_err(|conflict| match conflict {
@@ -51,20 +51,20 @@ fn take(shared: &Shared, name: StreamName) -> Result<Option<Owned<'_>>, ExportEr
     })
 }
 
-/// Writes what is new in the meta stream.
+/// Writes the records of the meta stream that have not been written yet.
 fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt::Result {
     let Some(stream) = shared.meta.stream() else { return Ok(()) };
     let (ring, from, to) = (stream.ring, meta.position(), stream.ring.head());
     if from < to {
         lines.meta(ring, from, to)?;
-        // Written out, but not freed: later samples find their names here. Newer records replace them when the ring is
-        // full.
+        // These records are written but not freed, because later samples need their names. Newer records replace them
+        // when the ring is full.
         meta.skip_to(to);
     }
     Ok(())
 }
 
-/// Writes the newest `last` samples of every CPU and the names there are.
+/// Writes the newest `last` samples of every CPU, and all names in the meta stream.
 pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
     let mut lines = lines(shared, out);
     export_header(shared, &mut lines)?;
@@ -95,7 +95,7 @@ fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
     each_setting(shared, &mut |key, value| lines.put(format_args!("# {key} {value}")))
 }
 
-/// One batch: the records from `from` to `to`; how many there were.
+/// Writes one batch: the records from `from` to `to`. Returns how many there were.
 fn export_ring(
     lines: &mut Lines<'_>,
     cpu: usize,
@@ -125,7 +125,7 @@ fn export_ring(
     Ok(samples)
 }
 
-/// Every record of a stretch; ends early where a running recorder has overtaken it.
+/// Calls `each` for every record between two positions. Ends early if a running recorder has overwritten one.
 fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt::Result) -> fmt::Result {
     let mut at = from;
     while at < to {

@@ -1,14 +1,15 @@
-//! One tick on one sampled CPU: count it, filter it, walk straight into the ring, publish.
+//! Handles one tick on one sampled CPU: counts it, filters it, walks the stack into the ring, publishes the record.
 //!
 //! In: the interrupted registers. Out: a record in this CPU's ring, or a counted reason why not. Runs in: NMI on the
 //! sampled CPU. No lock, no allocation, no page fault, no print, no unbounded loop.
 //!
-//! An NMI that comes while this CPU's handler is at work (after an `int3` or a page fault in it has let NMIs in again)
-//! takes a tick of its own, if there is one, and counts it as lost; it touches neither the ring nor what the handler is
-//! about (`progress`). Full ring: nothing is published, the tick counts as lost.
+//! An NMI can arrive while this CPU's handler runs, after an `int3` or a page fault in the handler has unblocked NMIs.
+//! It takes a tick of its own, if there is one, and counts it as lost. It does not touch the ring, nor the tick that
+//! the handler is working on (`progress`). Full ring: nothing is published, and the tick counts as lost.
 //!
-//! An NMI without a tick is the profiler's where a tick was coalesced with an earlier one before, or signalled again:
-//! as often as that happened. Beyond that it is somebody else's, and the kernel is told so.
+//! An NMI that finds no tick can still be the profiler's: its tick was coalesced with an earlier one, or was signalled
+//! twice. At most as many such NMIs are counted as spurious as ticks were coalesced or signalled again. Any further one
+//! is reported to the kernel as foreign.
 #![cfg_attr(
     not(test),
     deny(
@@ -32,19 +33,19 @@ use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::{Ordering, fence};
 use sample::Tick;
 
-/// One tick in this many has its cost measured.
+/// The cost of one tick in this many is measured.
 const MEASURED: u64 = 64;
 
-/// The handler. With [`crate::Trigger::Published`] every NMI comes from somebody else.
+/// The NMI handler. With [`crate::Trigger::Published`] every NMI is foreign.
 #[inline(always)]
 pub(crate) fn on_nmi<K: Kernel>(profiler: &Instance<K>, at: &impl Interrupted) -> Outcome {
-    // Before `init`, a CPU that it did not hear of, or none of the profiler's NMIs.
+    // `None`: before `init`, or a CPU that `init` was not told of, or the trigger `published`, which uses no NMIs.
     let Some(slot) = profiler.shared.ready.nmi_slot(profiler.kernel.cpu()) else { return not_ours() };
     if progress::enter(slot) { profiler.tick(slot, at, Direct) } else { inside(slot) }
 }
 
 impl<K: Kernel> Instance<K> {
-    /// A tick that the CPU gives itself: numbered inside the handler, where `stop` waits for it.
+    /// Takes a tick that the CPU's own timer causes. It is numbered inside the handler, where `stop` waits for it.
     pub(crate) fn timer_tick<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
         if !progress::enter(slot) {
             return inside(slot);
@@ -58,10 +59,10 @@ impl<K: Kernel> Instance<K> {
         self.tick(slot, at, memory)
     }
 
-    /// Takes the tick, and leaves.
+    /// Takes the tick, handles it, and leaves.
     #[inline(always)]
     fn tick<M: Memory>(&self, slot: &'static CpuSlot, at: &impl Interrupted, memory: M) -> Outcome {
-        // Each branch by itself: an answer that both give would have to be looked at again.
+        // Each branch handles its result by itself: a result that both share would have to be tested again.
         let number = if let Some(number) = progress::one(slot) {
             progress::take_one(slot);
             number
@@ -74,21 +75,22 @@ impl<K: Kernel> Instance<K> {
     }
 }
 
-/// A tick whose time is added to the handler's own cost, for itself and those that are not measured.
+/// A tick whose time is measured. It is added to the self cost multiplied by `MEASURED`, which accounts for the ticks
+/// that are not measured.
 #[inline(never)]
 fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
     let start = tsc::read();
     tick.sample(number, at, move |slot, outcome| {
         let counters = &slot.handler.counters;
-        // A clock that has jumped backwards (resume from sleep) says nothing about this tick. The product cannot wrap:
-        // 2^58 TSC ticks are more than a year at 8 GHz.
+        // If the clock has jumped backwards (resume from sleep), nothing is added. The product cannot wrap: 2^58 TSC
+        // ticks are more than a year at 8 GHz.
         counters.self_tsc.add(tsc::read().saturating_sub(start).wrapping_mul(MEASURED));
         counters.self_samples.add(1);
         leave(slot, outcome)
     })
 }
 
-/// Lets in who takes the tick that is there, and runs `work` with its number.
+/// Enters the handler, takes the pending tick, and runs `work` with its number.
 pub(crate) fn look(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome {
     if !progress::enter(slot) {
         return Outcome::Foreign;
@@ -97,14 +99,14 @@ pub(crate) fn look(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome
     leave(slot, outcome)
 }
 
-/// (Apart, so that the usual way has no result to prepare.)
+/// (A separate function, so that the usual path has no result to prepare.)
 #[cold]
 #[inline(never)]
 fn not_ours() -> Outcome {
     Outcome::Foreign
 }
 
-/// An NMI that came inside a handler of this CPU.
+/// An NMI that arrived inside a handler of this CPU.
 #[cold]
 #[inline(never)]
 fn inside(slot: &CpuSlot) -> Outcome {
@@ -126,17 +128,18 @@ fn without_tick(slot: &CpuSlot) -> Outcome {
             counters.foreign.fetch_add(1);
             return Outcome::Foreign;
         }
-        // Another round only after an NMI inside has been counted here: as many as the bound above allows.
+        // The loop repeats only if a nested NMI was counted here meanwhile, so at most as often as the bound above
+        // allows.
         if counters.spurious.replace(before, before.wrapping_add(1)) {
             return Outcome::Spurious;
         }
     }
 }
 
-/// The end of every handler that was let in.
+/// Ends every handler that has entered.
 #[inline(always)]
 fn leave(slot: &CpuSlot, outcome: Outcome) -> Outcome {
-    // Release: who sees that nobody is at work sees all that was counted.
+    // Release: whoever sees that no handler runs sees everything that was counted.
     fence(Ordering::Release);
     progress::leave(slot);
     outcome

@@ -1,26 +1,28 @@
-//! The steps of a handler on its word: entering, taking a tick, leaving.
+//! The steps of a handler on its progress word: entering, taking a tick, leaving.
 //!
-//! In: entering, taking, leaving; NMIs that come inside a handler. Out: whose tick it is. Runs in: NMI on the CPU
-//! itself (with the trigger `published`: the sampler CPU, which then is the only one to enter). Others read.
+//! In: calls to enter, take and leave; NMIs that arrive inside a handler. Out: which of them takes the tick. Runs in:
+//! NMI on the CPU itself (with the trigger `published`: the sampler CPU, which then is the only one to enter). All
+//! other code only reads the word.
 //!
 //! ```text
-//!   bits 63..2: the newest tick taken      bits 1..0: 0 nobody is at work
-//!                                                     1 ENTERED: one tick, if there is one, is this handler's to take
-//!                                                     2 TAKEN: it has taken what it takes
+//!   bits 63..2: the newest tick taken      bits 1..0: 0 no handler runs
+//!                                                     1 ENTERED: this handler will take one tick, if there is one
+//!                                                     2 TAKEN: it has taken its tick
 //!                         enter: +1                   take: + one tick, + 1                leave: -2
 //! ```
 //!
-//! Each step of a handler is one addition in one instruction, so whatever an NMI does to the word meanwhile is kept,
-//! and the number of ticks taken never goes back. An NMI that comes inside a handler takes what is there beyond the one
-//! tick that a handler in the state ENTERED has yet to take. So each tick has exactly one taker, at whatever
-//! instruction it comes.
+//! Each step of a handler is one addition in one instruction. So no change that a nested NMI makes to the word is lost,
+//! and the number of ticks taken never decreases. An NMI that arrives inside a handler leaves one tick to a handler in
+//! the state ENTERED, which has yet to take it, and takes all others. So each tick is taken exactly once, at whatever
+//! instruction an NMI arrives.
 
 use crate::state::progress::{ENTERED, STATE, TAKEN, TICK};
 use crate::state::slot::CpuSlot;
 use crate::sync::Ordering;
 use crate::x86_64::add::add_in_one;
 
-/// Lets one handler in; it must [`leave`]. `false`: one is at work on this CPU, so this NMI came inside it.
+/// Enters the handler; the caller must then [`leave`]. `false`: a handler runs on this CPU already, so this NMI arrived
+/// inside it.
 #[inline(always)]
 pub(super) fn enter(slot: &CpuSlot) -> bool {
     let is_free = !slot.handler.progress.is_busy();
@@ -30,33 +32,35 @@ pub(super) fn enter(slot: &CpuSlot) -> bool {
     is_free
 }
 
-/// The number of the one tick that is there, to be taken by [`take_one`]; `None`: there is none, or more than one.
+/// The number of the pending tick if there is exactly one, to be taken by [`take_one`]. `None`: there is none, or more
+/// than one.
 #[inline(always)]
 pub(super) fn one(slot: &CpuSlot) -> Option<u64> {
     let number = slot.handler.progress.seen().wrapping_add(1);
-    // Acquire: what the sampler set up before it raised the number is seen.
+    // Acquire: sees what the sampler stored before it raised the number.
     (slot.sampler.tick.load(Ordering::Acquire) == number).then_some(number)
 }
 
-/// Takes the tick that [`one`] has found: an NMI that came since has left it to this handler.
+/// Takes the tick that [`one`] has found. An NMI that arrived since then has left this tick to the handler.
 #[inline(always)]
 pub(super) fn take_one(slot: &CpuSlot) {
-    // One tick and one state.
+    // Adds one tick (4), and moves the state from ENTERED to TAKEN (1).
     add_in_one!(slot: CpuSlot, handler.progress, 5);
     add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
 }
 
-/// Takes the newest tick, where there is none, or more than one; gives its number.
+/// Takes the newest tick, where `one` found none or more than one. Returns its number.
 #[cold]
 #[inline(never)]
 pub(super) fn take_newest(slot: &CpuSlot) -> Option<u64> {
-    // From here on an NMI inside leaves nothing to this handler; what came before is found by the look that follows.
+    // From here on a nested NMI leaves no tick to this handler. Ticks that came before are found by the check that
+    // follows.
     add_in_one!(slot: CpuSlot, handler.progress, 1);
     take_inside(slot)
 }
 
-/// Takes all ticks that are there, but for the one that a handler that has only entered has yet to take: one is taken,
-/// by whoever calls this, the others were coalesced.
+/// Takes all pending ticks, except for the one that a handler in the state ENTERED has yet to take. The newest counts
+/// as taken by the caller, the others as coalesced.
 #[inline(never)]
 pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
     let progress = &slot.handler.progress.0;
@@ -68,7 +72,8 @@ pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
             return None;
         }
         let ticks = newest.wrapping_sub(taken);
-        // Another round only after an NMI inside has taken ticks between the look and this: fewer than were sent.
+        // The loop repeats only if a nested NMI took ticks between the load and this. That can happen at most as often
+        // as ticks were sent.
         if progress.replace(word, word.wrapping_add(ticks.wrapping_mul(TICK))) {
             slot.handler.counters.coalesced.fetch_add(ticks.wrapping_sub(1));
             add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
@@ -77,13 +82,13 @@ pub(super) fn take_inside(slot: &CpuSlot) -> Option<u64> {
     }
 }
 
-/// Lets the next one in.
+/// Lets the next handler enter.
 #[inline(always)]
 pub(super) fn leave(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -2);
 }
 
-/// The same for a handler that has taken nothing.
+/// The same for a handler that has taken no tick.
 pub(super) fn leave_untaken(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -1);
 }

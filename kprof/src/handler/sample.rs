@@ -1,8 +1,8 @@
-//! From a tick to a record: filter, walk straight into the ring, publish.
+//! Turns a tick into a record: filters, walks the stack into the ring, publishes.
 //!
 //! In: the interrupted registers. Out: a record, or a counted reason why not. Runs in: NMI. The usual sample (kernel
-//! code, a plain stack, room in the ring, drop mode) takes the short way; everything else takes the careful one. Both
-//! come to the same words: the unwinder's tests walk each stack both ways.
+//! code, an ordinary stack, free space in the ring, drop mode) takes the fast path; everything else takes the slow
+//! path. Both write the same words: the unwinder's tests walk each stack on both paths.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
@@ -16,14 +16,14 @@ use core::sync::atomic::Ordering;
 
 /// Bit 9 of RFLAGS: interrupts are on.
 const INTERRUPT_FLAG: u64 = 1 << 9;
-/// Places before the first caller: header, first address, facts.
+/// Words before the first caller: header, first address, facts.
 const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 
-/// What ends a handler.
+/// The function that ends a handler.
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
 impl<F: FnOnce(&CpuSlot, Outcome) -> Outcome> Leave for F {}
 
-/// One tick being handled.
+/// A tick that is being handled.
 pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) profiler: &'a Instance<K>,
     pub(super) slot: &'a CpuSlot,
@@ -31,16 +31,16 @@ pub(super) struct Tick<'a, K: Kernel, M> {
 }
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
-    /// Filters, walks, publishes, leaves. What is rare goes to `slow_path`; both come to the same record. Each way out
-    /// ends with `leave`, so that the rare ones are jumps and the usual one has nothing to save for them.
+    /// Filters, walks, publishes, leaves. Rare cases go to `slow_path`, which writes the same record. Each exit ends
+    /// with `leave`, so that the rare exits are jumps and the usual one saves no registers for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
-        // Asked for each by itself: what is kept over the walk would cost it its registers.
+        // The registers are asked for at each use: keeping them across the walk would spill the registers of the walk.
         if is_user(interrupted.registers().cs) {
             return Self::leave_by_user(interrupted, self, number, leave);
         }
-        // Room for everything a walk can have here, side by side: nothing needs to be checked on the way. In overwrite
-        // mode there is none.
+        // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
+        // In overwrite mode this is always `None`.
         let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
         let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
@@ -58,15 +58,15 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[4].store(task.id, Ordering::Relaxed);
         header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
-        // With interrupts on there are no facts, and the first caller takes that place.
+        // With interrupts on there are no facts, and the first caller is stored in their word instead.
         let frames = places.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.shared.ready.text;
         let kernel = &self.profiler.kernel;
-        // The record's beginning is asked for anew: a number of the round would take a register through all of it.
+        // Recomputed: keeping it live across the loop would spill a register.
         let guess = |end: usize| self.slot.handler.before.after(end.wrapping_sub(self.slot.ring.head_address()));
         let plain = unwind::innermost(kernel, self.memory, text, &interrupted.registers(), frames, guess);
         let Some(run) = plain else {
-            // Read again: to keep it over the walk would take a register.
+            // Read again: keeping it live across the walk would take a register.
             let number = header[2].load(Ordering::Relaxed);
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
@@ -101,7 +101,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         leave(tick.slot, tick.finish(&interrupted.registers(), words, cursor))
     }
 
-    /// A walk that began plainly and met a border or something special.
+    /// Finishes a walk that the fast path began, and that met an entry frame or another special case.
     fn finish(&self, at: &Registers, words: usize, (cursor, bounds): (Cursor, StackBounds)) -> Outcome {
         let (ring, settings) = (&self.slot.ring, self.profiler.shared.settings());
         let frames = frames_of(words, at);
@@ -124,7 +124,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         self.finish_walk(at, words, cursor)
     }
 
-    /// The same, step by step.
+    /// The same, on the slow path.
     #[inline(never)]
     fn finish_walk(&self, at: &Registers, words: usize, cursor: Cursor) -> Outcome {
         let frames = frames_of(words, at);
@@ -143,14 +143,15 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         self.slow_path(number, at)
     }
 
-    /// Everything, step by step: user and idle samples, overwrite mode, the physical end of the ring, prologues.
+    /// The slow path, which handles every case: user and idle samples, overwrite mode, the physical end of the ring,
+    /// prologues.
     #[inline(never)]
     fn slow_path(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
         let (task, user) = (self.profiler.kernel.task(), is_user(at.cs));
         let (idle, rip) = (task.idle && !user, if user { user_word(at.rip) } else { at.rip });
-        // An interrupt served on an idle core is not idle; only the walk knows, and a full ring must not make it a
-        // loss.
+        // An interrupt handler that runs on an idle core is not idle time, and only the walk can tell. The filter comes
+        // before the ring is used, so that a filtered tick is not counted as lost when the ring is full.
         if idle && !settings.include_idle() && !self.in_interrupt(at) {
             counters.idle.add(1);
             return Outcome::Filtered;
@@ -169,14 +170,14 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
-        // Where not even the header fits, most often, the walk would be in vain.
+        // Skips the walk if not even the header fits, which is the usual case in a full ring.
         if !walk.sink.is_full() {
             walk.run(at);
         }
         self.publish(at, &walk, idle)
     }
 
-    /// Publishes what a walk has put together, if there was room for it.
+    /// Publishes the record of a walk, if it fitted in the ring.
     #[inline(never)]
     fn publish(&self, at: &Registers, walk: &Walk<'_, '_, K, M>, idle: bool) -> Outcome {
         let ring = &self.slot.ring;
@@ -191,7 +192,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         self.recorded(at, walk.in_interrupt, idle)
     }
 
-    /// Counts a published sample, by kind.
+    /// Counts a published sample by its kind.
     fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
@@ -205,7 +206,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         Outcome::Sampled
     }
 
-    /// Whether the stack of an idle task passes an interrupt entry.
+    /// Whether the stack of an idle task passes an interrupt or exception entry.
     fn in_interrupt(&self, at: &Registers) -> bool {
         let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
         walk.run(at);
@@ -229,13 +230,13 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 }
 
-/// The frames, the interrupted instruction included, in a record of kernel code that has so many words and no marker
-/// but the facts.
+/// The number of frames, the interrupted instruction included, in a record of kernel code that has `words` words and no
+/// marker except the facts.
 fn frames_of(words: usize, at: &Registers) -> usize {
     words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
 }
 
-/// Bit 0 of the sample's facts.
+/// Bit 0 of the sample's facts: 1 if interrupts were off.
 #[inline(always)]
 fn interrupts_off(at: &Registers) -> u64 {
     (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)

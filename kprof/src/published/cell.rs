@@ -1,14 +1,15 @@
-//! What one core says of itself: a place and a task, behind a sequence number.
+//! What one core publishes about itself: a place and a task, protected by a sequence number.
 //!
-//! In: from that core, interrupts off, a word at each entry and exit, a task at each switch. Out: to the sampler
-//! core, both as they stood together, and whether anything has changed since. Runs in: see [`super`]. One writer; the
-//! reader never waits. A place is one word, so a core that enters or leaves only raises the number behind it; it is odd
-//! while place and task change together. The number guards more than these words: while it stands, the frame that
-//! the place points to has not been left, so whatever was read there belongs to it.
+//! In: from that core, with interrupts off, a word at each entry and exit, and a task at each switch. Out: to the
+//! sampler CPU, a consistent pair of both, and whether anything has changed since. Runs in: see [`super`]. There is one
+//! writer; the reader never waits. A place is one word, so a core that enters or leaves only raises the number after
+//! the store. The number is odd while place and task change together. It protects more than these words: as long as it
+//! is unchanged, the core has not left the frame that the place points to, so whatever was read there belongs to that
+//! frame.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// A core's own line: it writes at every entry.
+/// A separate cache line for each core, because the core writes it at every entry.
 #[repr(align(128))]
 pub(crate) struct PublishedCell {
     sequence: AtomicU64,
@@ -17,14 +18,14 @@ pub(crate) struct PublishedCell {
     idle: AtomicU64,
 }
 
-/// What was read of a cell.
+/// A consistent copy of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// A [`crate::Published`], as its word.
+    /// A [`crate::Published`], encoded as a word.
     pub(crate) place: u64,
     pub(crate) task: u64,
     pub(crate) is_idle: bool,
-    /// To be asked about later.
+    /// To be passed to `still` later.
     pub(crate) sequence: u64,
 }
 
@@ -35,29 +36,30 @@ macro_rules! empty {
 }
 
 impl PublishedCell {
-    /// In the kernel, by no entry, in no task.
+    /// The state at boot: in the kernel, entered by no entry, in no task.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn new() -> Self {
         empty!()
     }
 
-    /// The same: loom's atomics cannot be made in a `const`.
+    /// The same, not `const`: loom's atomics cannot be made in a `const`.
     #[cfg(kprof_loom)]
     pub(crate) fn new() -> Self {
         empty!()
     }
 
-    /// Changes the place; gives the one before. Its frame is whole, and that of the place before has not been left.
+    /// Changes the place and returns the previous one. The frame of the new place must be complete, and the frame of
+    /// the previous place must not have been left.
     #[inline(always)]
     pub(crate) fn replace(&self, place: u64) -> u64 {
         let before = self.place.load(Ordering::Relaxed);
-        // Release: who sees the place sees its frame.
+        // Release: whoever sees the place sees its frame.
         self.place.store(place, Ordering::Release);
         self.advance(2);
         before
     }
 
-    /// Changes place and task; gives the place before.
+    /// Changes place and task, and returns the previous place.
     pub(crate) fn switch(&self, place: u64, task: u64, is_idle: bool) -> u64 {
         self.advance(1);
         let before = self.place.load(Ordering::Relaxed);
@@ -68,15 +70,15 @@ impl PublishedCell {
         before
     }
 
-    /// Raises the number behind everything that was stored before, and ahead of everything that is stored from here on:
-    /// be it here, be it where a frame was that is left.
+    /// Raises the number. This is ordered after all earlier stores and before all later ones, both to this cell and to
+    /// the stack memory of a frame that is left.
     #[inline(always)]
     fn advance(&self, by: u64) {
         self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
         fence(Ordering::Release);
     }
 
-    /// What stands there; `None` while it changes.
+    /// A consistent copy of the cell; `None` while it changes.
     pub(crate) fn read(&self) -> Option<Seen> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let [place, task, idle] = [&self.place, &self.task, &self.idle].map(|word| word.load(Ordering::Relaxed));
@@ -84,7 +86,7 @@ impl PublishedCell {
         (sequence & 1 == 0 && self.still(sequence)).then_some(seen)
     }
 
-    /// Whether nothing has changed since.
+    /// Whether nothing has changed since `sequence` was read.
     pub(crate) fn still(&self, sequence: u64) -> bool {
         // Pairs with the fence in `advance`, and with the store of the place.
         fence(Ordering::Acquire);

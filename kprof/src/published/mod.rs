@@ -1,12 +1,13 @@
-//! The trigger `published`: each core says where it is at every entry, exit and switch; the sampler core looks.
+//! The trigger `published`: each core publishes where it is at every entry, exit and switch, and the sampler CPU reads
+//! it.
 //!
-//! In: one word ([`Published`]) at each entry and exit, the address of the frame that the entry's stub has built
-//! anyway, and a task at each switch; both in a sequence lock for each core. Out: samples in the rings of the cores,
-//! made by the sampler core, which is the producer of every ring then. Runs in: [`crate::Publisher`] on the core
-//! concerned, interrupts off; the look on the sampler core, which reads the frame, and the stack behind it, by a copy
-//! that survives a fault. Nobody is interrupted. What changes during a look is `torn`. The claim is smaller than that
-//! of a sampled instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the entry, and only what was
-//! interrupted inside the kernel has frames.
+//! In: one word ([`Published`]) at each entry and exit, which holds the address of the frame that the entry stub has
+//! built anyway; and a task at each switch. Both are in one sequence lock per core. Out: samples in the rings of the
+//! cores. The sampler CPU makes them, and is then the producer of every ring. Runs in: [`crate::Publisher`] on the core
+//! concerned, interrupts off. The sampler CPU reads the frame, and the stack above it, by a copy that survives a fault.
+//! No CPU is interrupted. A sample whose data changes while it is read is lost and counted as `torn`. Such a sample
+//! tells less than one from an interrupted instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the
+//! entry, and only code that was interrupted inside the kernel has frames.
 #![cfg_attr(
     not(test),
     deny(
@@ -31,15 +32,16 @@ use crate::x86_64::tsc;
 use core::cell::Cell;
 use core::ops::Range;
 
-/// Another core's stacks, read by the kernel's hook that survives a fault.
+/// A view of another core's stacks, read through the kernel's hook that survives a fault.
 struct Foreign<K: Kernel> {
     kernel: &'static K,
     cpu: usize,
 }
 
-// SAFETY: `cpu` is the number of the core that is looked at, whose handler is entered for the look, so there is one at
-// a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by `read_foreign` only, which
-// is sound for them. `is_text` is the kernel's own, and the look returns within the call that asked.
+// SAFETY: `cpu` is the number of the sampled core, whose handler is entered while it is sampled, so only one sample of
+// it is taken at a time. The stack ranges are those of `foreign_stack_range`: `ForeignMemory` reads them by
+// `read_foreign` only, which is sound for them. `is_text` is the kernel's own, and the sampling returns within the call
+// that started it.
 unsafe impl<K: Kernel> Kernel for Foreign<K> {
     fn cpu(&self) -> usize {
         self.cpu
@@ -63,7 +65,7 @@ unsafe impl<K: Kernel> Kernel for Foreign<K> {
 
 struct ForeignMemory<'a, K: Kernel> {
     foreign: &'a Foreign<K>,
-    /// A word could not be read: the stack went away under the look.
+    /// A word could not be read: the stack was unmapped while it was read.
     torn: &'a Cell<bool>,
 }
 
@@ -85,18 +87,19 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
     }
 
     unsafe fn stack_unaligned(&self, address: u64) -> u64 {
-        // SAFETY: the aligned word before it lies in the same range. What is published has no misaligned stack pointer.
+        // SAFETY: the aligned word that contains the first byte lies in the same range. A published stack pointer is
+        // never misaligned.
         unsafe { self.stack(address & !7) }
     }
 
     unsafe fn code(&self, address: u64) -> u64 {
-        // SAFETY: passed on: the caller vouches for kernel text, which is the same on every core.
+        // SAFETY: passed on: the caller promises that this is kernel text, which is the same on every core.
         unsafe { crate::x86_64::memory::Direct.code(address) }
     }
 }
 
 impl<K: Kernel> Instance<K> {
-    /// Looks at one core, whose tick has been numbered. Runs in: the sampler core.
+    /// Samples one core, whose tick has been numbered. Runs in: the sampler CPU.
     pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
         handler::look(slot, |number| self.look_inside(cpu, slot, number))
     }
@@ -136,8 +139,8 @@ impl<K: Kernel> Instance<K> {
         let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
         let words = [0, ring.head(), number, tsc::read(), seen.task, leaf, Marker::Facts(facts).encode()];
-        // Header, leaf (in user code the instruction that the last entry has gone back to), facts; then, of an entry,
-        // its marker and what it interrupted.
+        // Header, leaf (in user code, the instruction that the last entry returned to) and facts. If the core is in an
+        // entry, its marker and the interrupted frames follow.
         walk.sink.begin(&words);
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
             walk.behind(frame);

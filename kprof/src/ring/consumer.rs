@@ -1,13 +1,13 @@
-//! The reading end: copies whole records, gives up nothing until told.
+//! The reading end: copies whole records, and frees them only when told to.
 //!
 //! In: a position at which a record begins. Out: copies, lengths, counts. Runs in: ordinary code, one reader at a time
-//! (the owner word sees to that); in overwrite mode, and after a panic, beside a running producer. Empty: no record. A
-//! record that was overwritten while it was copied is [`Torn`] and no word of it may be used.
+//! (the owner word ensures this). In overwrite mode, and after a panic, the producer runs at the same time. Empty: no
+//! record. A record that was overwritten while it was copied is [`Torn`], and no word of the copy may be used.
 
 use super::{Ring, position};
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The producer took the place of the record while it was read.
+/// The producer overwrote the record while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Torn;
 
@@ -33,7 +33,7 @@ impl Ring {
         self.still_there(at)
     }
 
-    /// One word. Beside a running recorder only a look: nothing says that it is still part of the record.
+    /// One word. While a recorder runs it may already belong to another record, and nothing here checks that.
     pub(crate) fn word(&self, position: u64) -> u64 {
         self.words.at(position).load(Ordering::Relaxed)
     }
@@ -46,25 +46,25 @@ impl Ring {
             at += position::record_words(self.word(at), head - at)?;
             count += 1;
         }
-        // What was given up meanwhile made the way here a guess.
+        // If records were overwritten meanwhile, the lengths read above are not reliable.
         self.still_there(from).ok().filter(|()| at == to).map(|()| count)
     }
 
-    /// Whether nothing from `at` on has been given up to the producer before now.
+    /// Checks that the producer has not overwritten anything at or after `at` until now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
-        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was a new one, the tail that
-        // was moved before it was written is visible now.
+        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was new, the tail, which was
+        // moved before that word was written, is visible now.
         fence(Ordering::Acquire);
         if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
     }
 }
 
-/// The right of the one who moves the tail, where that is not the producer.
+/// The right to move the tail, where the producer does not move it.
 pub(crate) struct TailMover<'r>(&'r Ring);
 
 impl<'r> TailMover<'r> {
-    /// To be made by the stream's owner only, and not while the producer moves the tail.
+    /// Only the stream's owner may make it, and not while the producer moves the tail.
     pub(crate) fn of(ring: &'r Ring) -> Self {
         Self(ring)
     }
@@ -72,12 +72,13 @@ impl<'r> TailMover<'r> {
     /// Frees everything below `to`, which is the end of `records` records from the tail on.
     pub(crate) fn release(&self, to: u64, records: u64) {
         self.0.remove(records);
-        // Release: our copies were made before the producer may write over them.
+        // Release: our copies are complete before the producer may overwrite the words.
         self.0.tail.position.store(to, Ordering::Release);
     }
 }
 
-/// As many words as `to` has room for; four at a time, since nothing else makes a loop over atomics shorter.
+/// Copies as many words as `to` has space for. Four at a time, because the compiler does not unroll a loop over
+/// atomics.
 fn copy_words(words: &[AtomicU64], to: &mut [[u8; 8]]) {
     let (fours, rest) = to.as_chunks_mut::<4>();
     let (words, last) = words.split_at((fours.len() * 4).min(words.len()));

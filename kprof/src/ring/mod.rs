@@ -1,4 +1,4 @@
-//! The ring of one CPU: whole records in, whole records out.
+//! The ring of one CPU. Only whole records are written and read.
 //!
 //! ```text
 //!            tail (oldest word kept)            head (next word to write)
@@ -8,10 +8,11 @@
 //!   word of position p: words[p mod capacity]; used = head - tail; empty: 0, full: capacity; never confused
 //! ```
 //!
-//! Producer: one, in NMI (or the sampler, or the meta lock's holder). Consumer: one, ordinary code, behind a claim.
-//! One Release store of `head` publishes a record. Drop mode: the consumer moves `tail`, when the reader has
-//! acknowledged; a record that does not fit is not begun. Overwrite mode: the producer moves `tail` over whole old
-//! records before it writes; whoever reads meanwhile notices by `tail` afterwards and throws its copy away.
+//! There is one producer, which runs in NMI (or is the sampler, or the holder of the meta lock). There is one consumer,
+//! ordinary code that owns the stream. One Release store of `head` publishes a record. In drop mode the consumer moves
+//! `tail`, after the reader has acknowledged; a record that does not fit is not published. In overwrite mode the
+//! producer moves `tail` over whole old records before it writes; a reader that copies meanwhile compares `tail`
+//! afterwards and discards its copy if it was overwritten.
 
 mod consumer;
 mod position;
@@ -30,11 +31,11 @@ pub(crate) use storage::Words;
 
 /// One record ring. All positions are in words.
 ///
-/// What the producer writes at each record and what the owner writes lie on lines of their own, 128 bytes apart as
-/// processors fetch them in pairs, so that neither waits for the other's stores.
+/// What the producer writes at each record and what the owner writes lie in separate cache lines, so that neither waits
+/// for the other's stores. They are 128 bytes apart because processors fetch cache lines in pairs.
 #[repr(align(128))]
 pub(crate) struct Ring {
-    /// Set once, read by all.
+    /// Set once, read by all CPUs.
     words: Words,
     producer: ProducerLine,
     tail: TailLine,
@@ -44,14 +45,14 @@ pub(crate) struct Ring {
 #[repr(align(128))]
 struct ProducerLine {
     head: AtomicU64,
-    /// Every position below `limit`, from `head` on, has at least `MIN_ROOM` contiguous free words after it.
-    /// What was free once stays free, so it is computed again only when `head` has reached it.
+    /// Every position below `limit`, from `head` on, has at least `MIN_ROOM` contiguous free words after it. A free
+    /// word stays free until the producer writes it, so `limit` is computed again only when `head` has reached it.
     limit: AtomicU64,
     /// Base pointer of the current lap: word `p` is at `origin + p`.
     origin: AtomicPtr<AtomicU64>,
 }
 
-/// Written by who moves the tail.
+/// Written by whoever moves the tail.
 #[repr(align(128))]
 struct TailLine {
     position: AtomicU64,
@@ -74,7 +75,7 @@ macro_rules! empty {
 }
 
 impl Ring {
-    /// A ring without memory, which takes nothing.
+    /// A ring without memory. It takes no record.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn none() -> Self {
         empty!(Words::none())
@@ -86,7 +87,7 @@ impl Ring {
         empty!(words)
     }
 
-    /// Gives it its memory.
+    /// Gives the ring its memory.
     #[cfg(not(kprof_loom))]
     pub(crate) fn install(
         &self,
@@ -102,7 +103,7 @@ impl Ring {
         (self.capacity() > 1).then_some(self)
     }
 
-    /// Words it can hold.
+    /// The number of words that the ring can hold.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> u64 {
         self.words.capacity()
@@ -118,7 +119,7 @@ impl Ring {
         self.tail.removed.load(Ordering::Relaxed)
     }
 
-    /// Counts records that leave the ring. Only who moves the tail may.
+    /// Counts records that leave the ring. Only whoever moves the tail may call it.
     fn remove(&self, records: u64) {
         self.tail.removed.store(self.tail.removed.load(Ordering::Relaxed).wrapping_add(records), Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Arithmetic on positions, pure. In: cursors. Out: room and distances. Runs in: any.
+//! Arithmetic on positions, pure. In: positions. Out: free space and lengths. Runs in: any.
 //!
-//! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, at the rates of a
-//! profiler for ever, so nothing here wraps.
+//! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, and a profiler's
+//! rates are far lower, so they never wrap.
 #![cfg_attr(
     not(test),
     deny(
@@ -15,16 +15,17 @@
 
 use crate::format::record::{Header, MAX_WORDS};
 
-/// Words that may be written from `head` on without touching what is kept from `tail` on; none where the two cannot be
-/// the ends of what is in a ring of this capacity.
+/// How many words may be written from `head` on without overwriting what is kept from `tail` on. 0 if the two positions
+/// are impossible in a ring of this capacity.
 #[inline(always)]
 pub(crate) const fn room(capacity: u64, head: u64, tail: u64) -> u64 {
     capacity.saturating_sub(head.wrapping_sub(tail))
 }
 
-/// The length of the record with this first word, if it can be one that lies within `available` words.
+/// The length of the record with this first word, if the word is a valid header and the record fits in `available`
+/// words.
 ///
-/// The ring only ever holds whole records, so a `None` means that the words changed while they were read.
+/// The ring holds only whole records, so `None` means that the words changed while they were read.
 #[inline]
 pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
     let words = match Header::decode(first) {
@@ -34,7 +35,7 @@ pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
     (words <= available && words <= MAX_WORDS as u64).then_some(words)
 }
 
-/// The same for who has written the record: unchecked, but never 0.
+/// The same for the producer, which has written the record itself: unchecked, but never 0.
 #[inline(always)]
 pub(crate) fn own_record_words(first: u64) -> u64 {
     (first & 0xffff).max(1)

@@ -1,8 +1,8 @@
-//! The writing end: straight into the ring's free space, published by one store.
+//! The writing end: records are written directly into the ring's free space and published by one store.
 //!
 //! In: words of one record. Out: a record in the ring, or nothing. Runs in: NMI on the ring's CPU (or the one other
-//! producer of that ring). Full: the sink says so at the end, nothing was published and the words written are free
-//! space still. Nested: cannot happen, the handler lets only one level in.
+//! producer of that ring). Full: the sink says so at the end, nothing is published, and the words written are still
+//! free space. Nested: cannot happen, because the handler lets only one level in.
 #![cfg_attr(
     not(test),
     deny(
@@ -21,21 +21,21 @@ use core::marker::PhantomData;
 use core::num::NonZero;
 use core::{hint, slice};
 
-/// Room for one record, being filled.
+/// Free space for one record that is being written.
 pub(crate) struct Sink<'r> {
     piece: &'r [AtomicU64],
     at: usize,
-    /// The whole ring, whose beginning follows its end, and how many words of it may be used then.
+    /// The whole ring. Once `piece` is full, writing continues at its beginning; `beyond` words may be used there.
     words: &'r [AtomicU64],
     beyond: usize,
     written: usize,
     is_full: bool,
 }
 
-/// So many places there are at least from just before the limit on.
+/// Every position below `limit` has at least this many contiguous free words after it.
 const MIN_ROOM: usize = if cfg!(kprof_loom) { 8 } else { 32 };
 
-/// Free places from the ring's head on, side by side: a header, then rounds.
+/// Contiguous free words starting at the ring's head: a header, then rounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Reservation<'r, const H: usize, const R: usize> {
     first: *const AtomicU64,
@@ -43,10 +43,10 @@ pub(crate) struct Reservation<'r, const H: usize, const R: usize> {
     ring: PhantomData<&'r Ring>,
 }
 
-/// Bytes to words, by a shift.
+/// The shift that converts bytes to words.
 pub(crate) const WORD_SHIFT: u32 = size_of::<u64>().ilog2();
 
-/// Whole rounds of `R` words in so many.
+/// The number of whole rounds of `R` words in `words`.
 #[inline(always)]
 const fn per_round<const R: usize>(words: usize) -> usize {
     match words.checked_div(R) {
@@ -56,8 +56,8 @@ const fn per_round<const R: usize>(words: usize) -> usize {
 }
 
 impl Ring {
-    /// Where the next record begins, and places for a header of `H` words, a round of `R` words, and `more` words'
-    /// worth of further rounds behind it, side by side, if it is known that there are as many.
+    /// Where the next record begins, and contiguous free words for a header of `H` words, a round of `R` words, and
+    /// `more` words of further rounds. `None` if it is not known that so many words are free.
     #[inline(always)]
     pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
         const { assert!(H + R <= MIN_ROOM) };
@@ -66,9 +66,9 @@ impl Ring {
             return None;
         }
         let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
-        // SAFETY: all positions below `limit` that are not below `head` have the least room behind them: free places,
-        // side by side, reached from this origin; `look_ahead`, which sets both, was called in their lap. So it is not
-        // null, which saves the caller a look.
+        // SAFETY: every position that is not below `head` and is below `limit` has at least `MIN_ROOM` contiguous free
+        // words after it. They are reached from this origin, because `look_ahead`, which sets both, was called in the
+        // same lap. So the pointer is not null. Saying so saves the caller a check.
         unsafe { hint::assert_unchecked(!first.is_null()) };
         Some((
             head,
@@ -80,7 +80,7 @@ impl Ring {
         ))
     }
 
-    /// The address of the place at the head, for who has been given [`Ring::places`] there.
+    /// The address of the word at the head, for a caller of [`Ring::places`] that has got words there.
     #[inline(always)]
     pub(crate) fn head_address(&self) -> usize {
         self.producer
@@ -90,10 +90,11 @@ impl Ring {
             .addr()
     }
 
-    /// Looks how far the free places that lie side by side reach now. Drop mode, between two records.
+    /// Recomputes how many contiguous words are free. For drop mode, between two records.
     pub(crate) fn look_ahead(&self) {
         let head = self.producer.head.load(Ordering::Relaxed);
-        // Acquire: what the reader has copied before it moved the tail was read before we write over it.
+        // Acquire: the reader finished its copies before it moved the tail, so they are complete before these words are
+        // written again.
         let free = self.tail.position.load(Ordering::Acquire).wrapping_add(self.capacity());
         let physical_end = (head | self.capacity().wrapping_sub(1)).wrapping_add(1);
         self.producer
@@ -102,28 +103,30 @@ impl Ring {
         self.producer.origin.store(self.words.before(head), Ordering::Relaxed);
     }
 
-    /// Room for one record, as much as there is. Drop mode.
+    /// All free space, for one record. For drop mode.
     pub(crate) fn room(&self) -> Sink<'_> {
         self.sink(self.producer.head.load(Ordering::Relaxed), self.tail.position.load(Ordering::Acquire))
     }
 
-    /// Room for a record of up to `words`, made by giving up the oldest ones; returns how many those were.
+    /// Space for a record of up to `words`, made by overwriting the oldest records. Also returns how many were
+    /// overwritten.
     pub(crate) fn reserve_overwriting(&self, words: u64) -> (Sink<'_>, u64) {
         let (head, mut tail) = (self.producer.head.load(Ordering::Relaxed), self.tail.position.load(Ordering::Relaxed));
         let words = words.min(self.capacity());
         if position::room(self.capacity(), head, tail) >= words {
             return (self.sink(head, tail), 0);
         }
-        // At most one round per record in the ring; each is at least six words.
+        // At most one iteration per record in the ring, and each record has at least six words.
         let mut overwritten = 0_u64;
         while position::room(self.capacity(), head, tail) < words {
-            // The ring holds whole records that only this side writes; were it not so, this would end all the same.
+            // The ring holds whole records that only the producer writes. Even if that were not so, the loop would end,
+            // because each length is at least 1.
             let first = self.words.at(tail).load(Ordering::Relaxed);
             tail = tail.wrapping_add(position::own_record_words(first)).min(head);
             overwritten = overwritten.wrapping_add(1);
         }
         self.remove(overwritten);
-        // The new tail must be seen by whoever sees one of the words written after it.
+        // Whoever sees one of the words written after this must also see the new tail.
         self.tail.position.store(tail, Ordering::Relaxed);
         fence(Ordering::Release);
         (self.sink(head, tail), overwritten)
@@ -138,18 +141,18 @@ impl Ring {
         }
     }
 
-    /// Writes the first word and publishes what was put into the sink, whose first word was a placeholder.
+    /// Writes the first word of the record, for which the sink had a placeholder, and publishes the record.
     #[inline(always)]
     pub(crate) fn publish(&self, kind: Kind, words: usize) {
         self.publish_at(self.words.at(self.producer.head.load(Ordering::Relaxed)), kind, words);
     }
 
-    /// The same for who knows the head's place already.
+    /// The same, for a caller that already has the word at the head.
     #[inline(always)]
     pub(crate) fn publish_at(&self, place: &AtomicU64, kind: Kind, words: usize) {
-        // A sum, so that the length needs no masking: it has 16 bits.
+        // Added, so that the length needs no masking: it fits in 16 bits.
         place.store(Header { kind, words: 0 }.encode().wrapping_add(words as u64), Ordering::Relaxed);
-        // Release: who sees the new head sees every word of the record.
+        // Release: whoever sees the new head sees every word of the record.
         self.producer
             .head
             .store(self.producer.head.load(Ordering::Relaxed).wrapping_add(words as u64), Ordering::Release);
@@ -157,31 +160,32 @@ impl Ring {
 }
 
 impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
-    /// As many places as the header has, `skip` further on; as far as the rounds reach.
+    /// As many words as the header has, `skip` words after the beginning. `skip` is limited to the length of the
+    /// rounds.
     #[inline(always)]
     pub(crate) fn further(&self, skip: usize) -> &'r [AtomicU64; H] {
         let skip = skip.min(self.rounds.get().saturating_mul(R));
-        // SAFETY: as in `header`; there are no more than the rounds between.
+        // SAFETY: as in `header`; `skip` is at most the length of the rounds.
         unsafe { &*self.first.add(skip).cast() }
     }
 
-    /// The first places.
+    /// The words of the header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
-        // SAFETY: `places` made sure of `H + rounds * R` words from `first` on, side by side, that live as the ring
-        // does.
+        // SAFETY: `places` has checked that there are `H + rounds * R` contiguous words from `first` on. They live as
+        // long as the ring.
         unsafe { &*self.first.cast() }
     }
 
-    /// The rounds, which begin behind the first `skip` places of the header.
+    /// The rounds, beginning after the first `skip` words of the header.
     #[inline(always)]
     pub(crate) fn rounds(&self, skip: usize) -> &'r [[AtomicU64; R]] {
         let skip = skip.min(H);
-        // SAFETY: as in `header`; `skip` places and the rounds are no more.
+        // SAFETY: as in `header`; `skip` is at most `H`, so the rounds end within those words.
         unsafe { slice::from_raw_parts(self.first.add(skip).cast(), self.rounds.get()) }
     }
 
-    /// How many places lie before this address, which is one of theirs or just behind the last.
+    /// How many words lie before this address, which is that of one of the words or of the end just after the last.
     #[inline(always)]
     pub(crate) fn before(&self, address: usize) -> usize {
         address.wrapping_sub(self.first.addr()) >> WORD_SHIFT
@@ -193,7 +197,7 @@ impl<'r> Sink<'r> {
         Self { piece, at: 0, words, beyond, written: 0, is_full: false }
     }
 
-    /// A sink that is never full, for a walk whose words nobody wants: `scratch` is written over and over.
+    /// A sink that is never full, for a walk whose words are not used: `scratch` is overwritten again and again.
     pub(crate) fn discard(scratch: &'r [AtomicU64]) -> Self {
         Self::new(scratch, scratch, usize::MAX)
     }
@@ -204,13 +208,13 @@ impl<'r> Sink<'r> {
         Self::new(piece, &[], 0)
     }
 
-    /// Adds one word, if there is room: a record that does not fit is known by [`Sink::is_full`] at its end.
+    /// Adds one word, if there is space. After the last word, [`Sink::is_full`] tells whether the record did not fit.
     #[inline(never)]
     pub(crate) fn push(&mut self, word: u64) {
         self.put(word);
     }
 
-    /// The first words of a record.
+    /// Adds the first words of a record.
     #[inline(always)]
     pub(crate) fn begin<const N: usize>(&mut self, words: &[u64; N]) {
         match self.piece.first_chunk::<N>() {
@@ -239,32 +243,32 @@ impl<'r> Sink<'r> {
         }
     }
 
-    /// Whether a word had no room.
+    /// Whether there was no space for some word.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The next places, at most `most`, as far as they lie side by side; to be filled in order, then `advance`d over.
+    /// The next contiguous words, at most `most` of them. The caller fills them in order and then calls `advance`.
     #[inline(always)]
     pub(crate) fn contiguous(&self, most: usize) -> &'r [AtomicU64] {
         let places = self.piece.get(self.at..).unwrap_or_default();
         places.get(..most).unwrap_or(places)
     }
 
-    /// Takes over the first `filled` of the places that `contiguous` gave.
+    /// Adds the first `filled` of the words that `contiguous` returned.
     #[inline(always)]
     pub(crate) fn advance(&mut self, filled: usize) {
         self.at = self.at.saturating_add(filled);
     }
 
-    /// Words put in so far.
+    /// The number of words added so far.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         self.written.saturating_add(self.at)
     }
 
-    /// The physical end of the ring is reached: goes on at its beginning, if there is room.
+    /// Called at the physical end of the ring: continues at its beginning, if there is space.
     #[cold]
     #[inline(never)]
     fn go_round(&mut self) {

@@ -1,8 +1,8 @@
-//! The only raw memory of the ring: the words that the kernel handed in.
+//! The raw memory of the ring: the words that the kernel passed in.
 //!
-//! In: memory for ever, a power of two of words. Out: atomic words by position. Runs in: any. Words are atomics because
-//! a reader of a running recorder may look at a word while it is overwritten; it throws such a copy away, but the look
-//! itself must be defined. On x86_64 a relaxed atomic store is a plain `mov`.
+//! In: memory that lives for ever, a power of two of words. Out: atomic words by position. Runs in: any. Words are
+//! atomics because a reader of a running recorder may read a word while it is overwritten. It discards such a copy, but
+//! the read itself must be defined behavior. On x86_64 a relaxed atomic store is a plain `mov`.
 #![cfg_attr(
     not(test),
     deny(
@@ -19,10 +19,10 @@ use crate::errors::BadMemory;
 use crate::sync::AtomicU64;
 #[cfg(not(kprof_loom))]
 use core::mem::MaybeUninit;
-// Where the words are is set once and not part of any model.
+// The address of the words is set once and is not part of any loom model.
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The words of a ring: where they are and how many, as atomics, because they come when the CPU registers.
+/// The words of a ring: their address and their number. Both are atomics, because they are set when the CPU registers.
 pub(crate) struct Words {
     start: AtomicPtr<AtomicU64>,
     /// The number of words, a power of two, minus 1.
@@ -30,15 +30,15 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// No memory yet: one word that everybody shares, so that every position has a word; no record fits into it.
+    /// No memory yet: one static word that all rings share, so that every position has a word. No record fits into it.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn none() -> Self {
         static NOWHERE: AtomicU64 = AtomicU64::new(0);
         Self { start: AtomicPtr::new((&raw const NOWHERE).cast_mut()), mask: AtomicUsize::new(0) }
     }
 
-    /// Takes the memory over and writes every word once: afterwards all pages are there, and the handler cannot fault.
-    /// Only once, and before anybody else asks: the ring's CPU registers itself.
+    /// Takes the memory and writes every word once, so that all its pages are mapped and the handler cannot fault. Can
+    /// be done only once, and before anything else uses the ring: the ring's CPU registers itself.
     #[cfg(not(kprof_loom))]
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
         if self.mask.load(Ordering::Relaxed) != 0 {
@@ -53,7 +53,7 @@ impl Words {
         memory.fill(MaybeUninit::new(0));
         // An initialised u64 is an AtomicU64 (see the assertions below), and the exclusive borrow never ends.
         self.start.store(memory.as_mut_ptr().cast::<AtomicU64>(), Ordering::Relaxed);
-        // Release: who sees the number sees the place.
+        // Release: whoever sees the number sees the address.
         self.mask.store(memory.len().wrapping_sub(1), Ordering::Release);
         Ok(())
     }
@@ -68,8 +68,9 @@ impl Words {
     #[inline(always)]
     pub(crate) fn at(&self, position: u64) -> &'static AtomicU64 {
         let (mask, start) = (self.mask.load(Ordering::Acquire), self.start.load(Ordering::Relaxed));
-        // SAFETY: `start` points to `mask + 1` words that live for ever (`install`, which stores it before the number;
-        // or the one static word), a power of two, so the mask keeps the index below it.
+        // SAFETY: `start` points to `mask + 1` words that live for ever: those of `install`, which stores the address
+        // before the number, or the one static word. Their number is a power of two, so the mask keeps the index below
+        // it.
         unsafe { &*start.add(position as usize & mask) }
     }
 
@@ -87,7 +88,8 @@ impl Words {
         }
     }
 
-    /// Where position 0 would lie if the words of `position`'s lap followed each other back to it. Only to be added to.
+    /// Base pointer of the lap that `position` is in: word `p` of that lap is at the result plus `p`. It may point
+    /// outside the memory and must only be added to.
     pub(crate) fn before(&self, position: u64) -> *mut AtomicU64 {
         let lap = position & !self.capacity().wrapping_sub(1);
         self.start.load(Ordering::Relaxed).wrapping_sub(lap as usize)
@@ -101,7 +103,7 @@ impl Words {
 
 #[cfg(kprof_loom)]
 impl Words {
-    /// Words for a model; small, and leaked: a model makes few.
+    /// Words for a loom model. They are leaked; they are few, and a model makes few of them.
     pub(crate) fn for_model(count: usize) -> Self {
         assert!(count.is_power_of_two());
         let words: std::vec::Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();

@@ -1,4 +1,4 @@
-//! Tests of the ring on one thread, and memory for the tests of others.
+//! Tests of the ring on one thread, and ring memory for the tests of other modules.
 
 use super::*;
 use crate::errors::BadMemory;
@@ -6,7 +6,7 @@ use crate::format::record::{Header, Kind, MAX_WORDS};
 use core::mem::MaybeUninit;
 use std::sync::{Mutex, atomic::AtomicPtr};
 
-/// Ring memory that lives as long as the test process (and is known to leak checkers).
+/// Ring memory that lives as long as the test process. Leak checkers know of it.
 pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     static KEPT: Mutex<Vec<AtomicPtr<MaybeUninit<u64>>>> = Mutex::new(Vec::new());
     let memory = Box::leak(vec![MaybeUninit::uninit(); words].into_boxed_slice());
@@ -14,7 +14,7 @@ pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     memory
 }
 
-/// A ring of so many words.
+/// A ring of `words` words.
 pub(crate) fn ring_of(words: usize) -> Ring {
     let ring = Ring::none();
     ring.install(memory(words)).expect("ring memory");

@@ -1,9 +1,9 @@
 //! The counters that must balance, one set per CPU.
 //!
-//! In: one call at the place where a thing happens. Out: `Account`, a copy that belongs together. Runs in: each
-//! counter has one writer (the handler, the sampler, or the reader), so a plain load and store is enough. What an NMI
-//! may count inside a handler that counts the same is added by one instruction (`x86_64/add.rs`, or a locked one). No
-//! counter is computed from the others.
+//! In: one call where an event happens. Out: the values by name. Runs in: each counter has one writer (the handler, the
+//! sampler, or the reader), so an ordinary load and store is enough. A counter that a nested NMI may change while the
+//! handler changes it is added to by one instruction (`x86_64/add.rs`, or a locked one). No counter is computed from
+//! the others.
 //!
 //! ```text
 //! sent     = taken + coalesced + pending
@@ -24,19 +24,19 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds; only the one writer may.
+    /// Adds `count`. Only the one writer may call it.
     #[inline(always)]
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Adds by one locked instruction: for what is rare, and counted by NMIs inside a handler too.
+    /// Adds by one locked instruction: for rare events that nested NMIs count too.
     #[inline(always)]
     pub(crate) fn fetch_add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Puts `new` in the place of `old`, if that stands there still.
+    /// Replaces `old` by `new` if the value is still `old`.
     #[inline(always)]
     pub(crate) fn replace(&self, old: u64, new: u64) -> bool {
         self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -56,9 +56,9 @@ impl Counter {
 /// How the sampler sleeps between ticks, in TSC ticks; written by the sampler only.
 #[derive(Debug)]
 pub(crate) struct Sleeps {
-    /// How long it wanted to, all sleeps together.
+    /// The total time that the sampler asked to sleep.
     pub(crate) asked: Counter,
-    /// How much longer it was, where it was longer.
+    /// The total time by which sleeps were longer than asked.
     pub(crate) late: Counter,
 }
 
@@ -67,7 +67,7 @@ impl Sleeps {
         Self { asked: Counter::new(), late: Counter::new() }
     }
 
-    /// One sleep.
+    /// Adds one sleep.
     pub(crate) fn add(&self, asked: u64, slept: u64) {
         self.asked.add(asked);
         self.late.add(slept.saturating_sub(asked));
@@ -76,7 +76,7 @@ impl Sleeps {
 
 macro_rules! handler_counters {
     ($($(#[$doc:meta])* $name:ident $counter:ident,)*) => {
-        /// What the handler counts.
+        /// The counters that the handler writes.
         #[derive(Debug)]
         pub(crate) struct HandlerCounters {
             /// Recorded kernel samples outside of interrupts: with interrupts on, with interrupts off.
@@ -85,7 +85,7 @@ macro_rules! handler_counters {
         }
 
         impl HandlerCounters {
-            /// Those of kernel samples outside of interrupts, by bit 0 of their facts.
+            /// The counter of kernel samples outside of interrupts, chosen by bit 0 of their facts.
             #[inline(always)]
             pub(crate) fn irq(&self, interrupts_off: u64) -> &Counter {
                 let [on, off] = &self.irq;
@@ -106,33 +106,33 @@ macro_rules! handler_counters {
             }
         }
 
-        /// How many there are.
+        /// The number of handler counters.
         pub(crate) const HANDLER_COUNTERS: usize = 2 + [$(Name::$counter),*].len();
     };
 }
 
 handler_counters! {
-    /// New ticks seen.
+    /// Ticks that a handler has taken.
     taken Taken,
-    /// Ticks that came while an earlier one was not seen yet.
+    /// Ticks that came while an earlier one was not taken yet.
     coalesced Coalesced,
-    /// NMIs of the profiler's without a tick: it was coalesced with one before, or signalled twice.
+    /// NMIs of the profiler that found no tick: it was coalesced with an earlier one, or signalled twice.
     spurious Spurious,
     /// NMIs that were not the profiler's.
     foreign Foreign,
-    /// Left out: user code.
+    /// Filtered: user code.
     user User,
-    /// Left out: the idle task, not in an interrupt.
+    /// Filtered: the idle task, not in an interrupt.
     idle Idle,
     /// Lost: the ring was full.
     lost_full LostFull,
-    /// Lost: came inside a handler.
+    /// Lost: the tick came inside a handler.
     lost_nested LostNested,
     /// Lost: published registers changed while they were read.
     lost_torn LostTorn,
     /// Samples published in the ring.
     recorded Recorded,
-    /// Recorded samples that made room for newer ones.
+    /// Recorded samples that were overwritten by newer ones.
     overwritten Overwritten,
     /// Recorded kernel samples inside an interrupt or exception.
     interrupt Interrupt,
@@ -140,9 +140,9 @@ handler_counters! {
     recorded_user RecordedUser,
     /// Recorded samples of the idle task.
     recorded_idle RecordedIdle,
-    /// TSC ticks spent in the handler, measured on one tick of 64, scaled.
+    /// TSC ticks spent in the handler: measured on one tick of 64, multiplied by 64.
     self_tsc SelfTsc,
-    /// How many were measured.
+    /// How many ticks were measured.
     self_samples SelfSamples,
 }
 

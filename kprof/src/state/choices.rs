@@ -1,4 +1,4 @@
-//! What can be chosen while the kernel runs: rate, interval, filters, depth, mode.
+//! The settings that can be changed while the kernel runs: rate, interval, filters, depth, mode.
 //!
 //! In: `init`, ctl, leases. Out: plain values for ordinary code, one word for the handler. Runs in: written by ordinary
 //! code under the writer's lock; read anywhere, by single loads in an NMI.
@@ -8,7 +8,7 @@ use crate::config::{Config, Mode};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 bitflags::bitflags! {
-    /// The choices by name, for what a write or a lease has changed.
+    /// The names of the choices, to note which ones a write or a lease has changed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Key: u16 {
         const HZ = 1 << 0;
@@ -23,7 +23,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A copy of all choices but the list of CPUs, which the slots hold.
+/// A copy of all choices except the list of CPUs, which the slots hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choices {
     pub(crate) hz: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Choices {
 }
 
 impl Choices {
-    /// The kernel's own, at boot.
+    /// The choices that the kernel has made at boot.
     pub(crate) const fn of(config: &Config) -> Self {
         Self {
             hz: config.hz,
@@ -69,7 +69,7 @@ impl Choices {
         keys
     }
 
-    /// Takes over the values of these keys.
+    /// Copies the values of these keys from `from`.
     pub(crate) fn take_over(&mut self, from: &Self, keys: Key) {
         let take = |key| keys.contains(key);
         self.hz = if take(Key::HZ) { from.hz } else { self.hz };
@@ -86,13 +86,13 @@ impl Choices {
 /// The choices in force.
 pub(crate) struct Live {
     settings: AtomicU64,
-    /// What follows from them for the fast path of the walk.
+    /// Computed from the settings, for the fast path of the walk.
     pub(crate) fast_path_words: AtomicU32,
     hz: AtomicU32,
     seed: AtomicU64,
     random_interval: AtomicBool,
     backoff: AtomicBool,
-    /// How often the rate is halved now, by the backoff.
+    /// How many times the backoff has halved the rate.
     pub(crate) halvings: AtomicU32,
 }
 
@@ -110,13 +110,13 @@ impl Live {
         }
     }
 
-    /// What the handler must know.
+    /// The settings that the handler needs.
     #[inline(always)]
     pub(crate) fn settings(&self) -> Settings {
         Settings::from_bits_retain(self.settings.load(Ordering::Relaxed))
     }
 
-    /// A copy.
+    /// A copy of the choices.
     pub(crate) fn choices(&self) -> Choices {
         let settings = self.settings();
         Choices {

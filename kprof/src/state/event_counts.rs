@@ -1,8 +1,8 @@
-//! How many context switches, page faults and interrupts a CPU has had, and in which task.
+//! Counts the context switches, page faults and interrupts of a CPU, by task.
 //!
-//! In: one call for each event, on that CPU, interrupts off. Out: totals since boot; counts by task, which are
-//! taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: a CPU tells [`TASKS`] tasks apart until
-//! the next time they are taken; the others share one count.
+//! In: one call for each event, on that CPU, interrupts off. Out: totals since boot, and counts by task, which are
+//! reset when they are taken. Runs in: ordinary code and interrupts, never an NMI. Bounded: between two takes, a CPU
+//! has separate counts for [`TASKS`] tasks; all other tasks share one count.
 
 use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
@@ -10,21 +10,21 @@ use crate::kernel::Event;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
 
-/// Contexts that a CPU tells apart.
+/// The number of tasks that have counts of their own on a CPU.
 const TASKS: usize = 31;
 
 /// One CPU's counts.
 pub(crate) struct Events {
     totals: [AtomicU64; EVENT_NAMES.len()],
-    /// The last one is for all tasks that found no place.
+    /// The last entry is shared by all tasks that found no free entry.
     tasks: [Counts; TASKS + 1],
-    /// Counts are being taken: no place is given to another task.
+    /// Counts are being taken, so no entry is given to another task.
     taking: AtomicBool,
 }
 
 /// The counts of one task on one CPU.
 struct Counts {
-    /// Set by the CPU itself only, interrupts off, while nothing is counted here.
+    /// Set only by the CPU itself, interrupts off, while all counts here are 0.
     task: AtomicU64,
     events: [AtomicU64; EVENT_NAMES.len()],
 }
@@ -40,21 +40,21 @@ impl Events {
         }
     }
 
-    /// Everything since boot, by name.
+    /// The totals since boot, by name.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
         Counter::EVENTS.into_iter().zip(&self.totals).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
     }
 
-    /// Counts one. This CPU, interrupts off.
+    /// Counts one event. Must run on this CPU, with interrupts off.
     pub(crate) fn add(&self, event: Event, task: Option<u64>) {
         self.totals[event as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(counts) = task.and_then(|task| self.place(task)) {
-            // Release: who takes it sees whose place this is.
+            // Release: whoever takes the count sees which task it belongs to.
             counts.events[event as usize].fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Where a task is counted: its own place, else one where nothing is counted now, else that of all others.
+    /// The entry of a task: its own, else one whose counts are all 0, else the shared one.
     fn place(&self, task: u64) -> Option<&Counts> {
         let (others, places) = self.tasks.split_last()?;
         let is_its_own = |place: &&Counts| place.task.load(Ordering::Relaxed) == task;
@@ -65,15 +65,15 @@ impl Events {
         })
     }
 
-    /// Takes all counts by task: task and counts go to `write`; what it could not write is kept. One taker at a
-    /// time.
+    /// Takes all counts by task: passes task and counts to `write`, and keeps what it could not write. Only one caller
+    /// at a time.
     pub(crate) fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
         self.taking.swap(true, Ordering::SeqCst);
         for place in self.tasks.iter().filter(|place| !place.is_zero()) {
             let task = place.task.load(Ordering::Acquire);
             let counts = place.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
-            // The CPU may have been giving the place away when `taking` was set, once. It was empty then, so what was
-            // taken belongs to its new owner, and is taken the next time.
+            // The CPU may have been giving this entry to another task when `taking` was set, at most once. Its counts
+            // were 0 then, so what was taken belongs to the new task. It is put back, and taken the next time.
             let is_still_its_own = place.task.load(Ordering::Acquire) == task;
             if !is_still_its_own || !write(task, counts) {
                 for (count, taken) in place.events.iter().zip(counts) {
@@ -143,7 +143,7 @@ mod tests {
         let (events, done) = (Events::new(), AtomicU64::new(0));
         let mut all = std::collections::HashMap::<u64, u64>::new();
         std::thread::scope(|scope| {
-            // Contexts that never come again, each with as many events as its number says.
+            // Tasks that run only once. The number of events of each follows from its task number.
             scope.spawn(|| {
                 for task in 0..ROUNDS {
                     (0..task % 3 + 1).for_each(|_| events.add(Event::Interrupt, Some(task)));

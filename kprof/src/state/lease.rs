@@ -1,7 +1,8 @@
-//! A lease: what one control file has set and started is undone when it is closed, also by a kill.
+//! A lease: what one control file has set and started is undone when that file is closed, also when its process is
+//! killed.
 //!
-//! In: the choices before and after each write of the holder. Out: what to put back. Runs in: ordinary code, under the
-//! writer's lock. What somebody else has changed since then stays as that one wants it.
+//! In: the choices before and after each write of the holder. Out: the choices to restore. Runs in: ordinary code,
+//! under the writer's lock. A choice that another file has changed since then is not restored.
 
 use super::choices::{Choices, Key};
 use super::owner::ClaimId;
@@ -12,12 +13,12 @@ use super::settings::State;
 pub(crate) struct Lease {
     pub(crate) holder: ClaimId,
     before: Choices,
-    /// What the holder has set, and to which values.
+    /// The keys that the holder has set. `set` holds the values.
     keys: Key,
     set: Choices,
     /// The holder has started sampling.
     has_started: bool,
-    /// The holder is gone.
+    /// The holder has closed its file.
     pub(crate) has_expired: bool,
 }
 
@@ -26,13 +27,13 @@ impl Lease {
         Self { holder, before: now, keys: Key::empty(), set: now, has_started: false, has_expired: false }
     }
 
-    /// The holder has set these keys to the values of `now`.
+    /// Notes that the holder has set these keys to the values of `now`.
     pub(crate) fn note(&mut self, keys: Key, now: &Choices) {
         self.keys |= keys;
         self.set.take_over(now, keys);
     }
 
-    /// The holder has changed the state.
+    /// Notes that the holder has changed the state.
     pub(crate) fn note_state(&mut self, before: State, after: State) {
         match (before, after) {
             (State::Stopped, State::Running) => self.has_started = true,
@@ -46,7 +47,8 @@ impl Lease {
         self.keys.contains(Key::CPUS)
     }
 
-    /// What is to be in force after the lease: the values before it, where the holder's are still in force.
+    /// The choices after the lease: a value that the holder has set, and that is still in force, goes back to the value
+    /// before the lease.
     pub(crate) fn restored(&self, now: &Choices) -> Choices {
         let mut restored = *now;
         restored.take_over(&self.before, self.keys - now.differences(&self.set));
@@ -71,7 +73,7 @@ mod tests {
         let set = Choices { hz: 5000, include_user: true, depth: 8, ..before };
         lease.note(Key::HZ | Key::USER | Key::DEPTH, &set);
         lease.note_state(State::Stopped, State::Running);
-        // Meanwhile somebody else has changed the depth again, and the seed.
+        // Meanwhile another file has changed the depth again, and the seed.
         let now = Choices { depth: 20, seed: 9, ..set };
         assert_eq!(lease.restored(&now), Choices { depth: 20, seed: 9, ..before });
         assert_eq!(lease.restored_state(State::Running), State::Stopped);

@@ -1,12 +1,13 @@
-//! The second stream: names, images, marks, settings. From ordinary code, so a lock is allowed.
+//! The meta stream: names, images, marks, settings. It is written by ordinary code, so a lock is allowed.
 //!
-//! In: the kernel's calls. Out: meta records, read like a CPU's ring. Runs in: ordinary code, interrupts on or off;
-//! never in an NMI. The lock is held with interrupts off, so that no thread that preempts the holder waits for it, for
-//! the time that one record of at most 136 words takes.
+//! In: the kernel's calls. Out: meta records, which are read like those of a CPU's ring. Runs in: ordinary code,
+//! interrupts on or off; never in an NMI. The lock is held with interrupts off, so that no thread can preempt the
+//! holder and then wait for it. It is held for as long as one record of at most 136 words takes.
 //!
-//! Full: as long as nobody has read anything under the present claim, the newest records replace the oldest, so that a
-//! reader that starts late gets the names of what lives now; these count as overwritten. After that a record that does
-//! not fit is lost and counted. Names leave an eighth of the ring to settings, marks and images.
+//! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
+//! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. After
+//! the first read, a record that does not fit is lost and counted. Names leave an eighth of the ring free for settings,
+//! marks and images.
 
 use super::owner::Activity;
 use super::stream::{Reader, Stream};
@@ -17,7 +18,7 @@ use crate::x86_64::{interrupts, tsc};
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
-/// Longest text of a meta record in bytes; a longer one is cut at a character.
+/// The longest text of a meta record in bytes. A longer one is truncated at a character boundary.
 pub(crate) const MAX_TEXT: usize = crate::format::command::MAX_NAME;
 
 /// The largest meta record in words.
@@ -55,17 +56,17 @@ impl Meta {
         Some(Stream { ring: self.ring.get()?, reader: &self.reader })
     }
 
-    /// Records that found no room.
+    /// The number of records that were lost because the ring was full.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Records that were replaced by newer ones before anybody had read them.
+    /// The number of records that were replaced by newer ones before they were read.
     pub(crate) fn overwritten(&self) -> u64 {
         self.overwritten.load(Ordering::Relaxed)
     }
 
-    /// Puts one record in, or says that there is no room.
+    /// Writes one record. `false` if there is no space.
     pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
         let text = truncated(text, MAX_TEXT);
         let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
@@ -86,8 +87,9 @@ impl Meta {
         stored.is_some()
     }
 
-    /// A reader has claimed the streams: replaces the oldest records until half of the ring is free, so that new names
-    /// find room until the reader has acknowledged its first batch. The lock is held for some 32 records at once.
+    /// Called when a reader has claimed the streams: replaces the oldest records until half of the ring is free, so
+    /// that new names fit until the reader has acknowledged its first batch. The lock is held for about 32 records at a
+    /// time.
     pub(crate) fn make_room_for_claim(&self) {
         let Some(ring) = self.ring.get() else { return };
         let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
@@ -102,26 +104,27 @@ impl Meta {
         }
     }
 
-    /// Room for a record, `words` with what is to stay free. Replaces the oldest records where nobody can miss them.
+    /// Space for a record. `words` includes the words that must stay free after it. Replaces the oldest records if no
+    /// reader needs them.
     fn room<'r>(&self, ring: &'r Ring, words: u64) -> Option<Sink<'r>> {
         if ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail())) >= words {
             return Some(ring.room());
         }
-        // Whoever has read something under the present claim gets what follows it: nothing may vanish in between, also
-        // where all that was read has been freed. (A claim begins with the position 0.)
+        // A reader that has read something under the present claim must get everything that follows, so nothing may be
+        // replaced then, even if all that was read has been freed. (A claim begins with the position 0.)
         let owner = self.reader.owner();
         let is_read = || owner.claim() != 0 && self.reader.position() > 0;
         if is_read() || owner.take_any(Activity::Replace).is_err() {
             return None;
         }
-        // Looked at again: now nobody can read.
+        // Checked again: now that the stream is owned here, no reader can read.
         let sink = if is_read() {
             None
         } else {
             let unread = self.reader.position();
             let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
             while free() < words {
-                // What an export has written out already is not missed.
+                // Records that an export has written out already do not count as overwritten.
                 let missed = ring.tail() >= unread;
                 let (_, replaced) = ring.reserve_overwriting(free() + 1);
                 self.overwritten.fetch_add(if missed { replaced } else { 0 }, Ordering::Relaxed);
@@ -132,7 +135,7 @@ impl Meta {
         sink
     }
 
-    /// Puts one record in, or counts it as lost.
+    /// Writes one record, or counts it as lost.
     pub(crate) fn put_or_lose(&self, kind: Kind, values: [u64; 3], text: &str) {
         if !self.put(kind, values, text) {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +143,7 @@ impl Meta {
     }
 }
 
-/// The beginning of a text: at most so many bytes, up to a character's end.
+/// The beginning of a text: at most `max_bytes` bytes, ending at a character boundary.
 pub(crate) fn truncated(text: &str, max_bytes: usize) -> &str {
     let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {

@@ -1,7 +1,8 @@
-//! What the stages share: slots, streams with their owners, choices, state. Nothing here depends on the kernel's type.
+//! The state that the stages share: slots, streams with their owners, choices, the sampling state. Nothing here depends
+//! on the type of the kernel.
 //!
-//! In: `init`, once; then each stage writes its own part. Out: each part by reference. Runs in: any; what an NMI reads
-//! is said at each field. The locks here belong to ordinary code only.
+//! In: `init`, once; then each stage writes its own part. Out: each part by reference. Runs in: any. The fields that an
+//! NMI reads are marked. Only ordinary code takes the locks here.
 
 pub(crate) mod account;
 pub(crate) mod choices;
@@ -31,45 +32,45 @@ use settings::{Settings, State};
 use slot::CpuSlot;
 use stream::{OWNER_WAIT_US, Owned, Stream};
 
-/// The kernel, and what the stages share: what a stage works on that asks the kernel.
+/// The kernel and the shared state, for the stages that call the kernel.
 pub(crate) struct Instance<K> {
     pub(crate) kernel: K,
     pub(crate) shared: Shared,
 }
 
-/// Everything but the kernel itself.
+/// The shared state, without the kernel itself.
 pub(crate) struct Shared {
     /// Slots and configuration; read in NMIs.
     pub(crate) ready: Ready,
     /// The choices in force; read in NMIs.
     pub(crate) live: Live,
     state: AtomicU8,
-    /// The producers move the tails of the CPUs' rings: the flight recorder runs. Changes only while a transition owns
-    /// every stream.
+    /// The flight recorder runs, so the producers move the tails of the CPUs' rings. Changes only while a transition
+    /// owns every stream.
     recorder: AtomicBool,
-    /// The sampler is between its look at `state` and the end of its signals.
+    /// Set by the sampler from before it reads `state` until it has sent its signals.
     pub(crate) sending: AtomicBool,
-    /// Its sleeps between ticks.
+    /// The sampler's sleeps between ticks.
     pub(crate) sleeps: Sleeps,
-    /// A sampler runs.
+    /// A sampler is running.
     pub(crate) has_sampler: AtomicBool,
     trigger: AtomicU8,
     pub(crate) meta: Meta,
     /// Taken by every change of choices, state, mode or claim; see [`transition`].
     pub(crate) writer: AtomicBool,
-    /// A transition wants every stream: nobody takes one before it, or readers that come again and again would keep it
-    /// out.
+    /// A transition wants every stream, so no reader takes one before it. Otherwise readers that return again and again
+    /// could keep it out.
     pub(crate) wants_all: AtomicBool,
     pub(crate) lease: spin::Mutex<Option<Lease>>,
     /// The id of the next control file.
     pub(crate) next_file: AtomicU64,
     /// The process whose control file holds the claim.
     pub(crate) claim_process: AtomicU64,
-    /// Until when, by the TSC, somebody waits for records.
+    /// The TSC time until which a reader waits for records.
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
-    /// Held by who takes the counts of events by task.
+    /// Held while the counts of events by task are taken.
     pub(crate) events_taker: spin::Mutex<()>,
 }
 
@@ -130,7 +131,7 @@ impl Shared {
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
-    /// What `init` has chosen.
+    /// Stores the choices that `init` was given.
     pub(crate) fn begin(&self, config: &Config) {
         let choices = Choices::of(config);
         self.live.store(&choices);
@@ -172,7 +173,7 @@ impl Shared {
         cpus.chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
     }
 
-    /// Takes one stream for somebody with this claim; `None` if there is no such stream.
+    /// Takes one stream for a caller with this claim. `None` if there is no such stream.
     pub(crate) fn take(
         &self,
         name: StreamName,
@@ -194,12 +195,12 @@ impl Shared {
         }
     }
 
-    /// The control file that has claimed the streams; 0 for nobody.
+    /// The control file that has claimed the streams; 0 if none has.
     pub(crate) fn claim(&self) -> ClaimId {
         self.meta.reader.owner().claim()
     }
 
-    /// Looks at, or changes, the lease.
+    /// Reads or changes the lease.
     pub(crate) fn with_lease<R>(&self, work: impl FnOnce(&mut Option<Lease>) -> R) -> R {
         interrupts::without(|| work(&mut self.lease.lock()))
     }

@@ -1,14 +1,13 @@
-//! Who owns a stream: one word for each, taken by everything that moves one of its positions.
+//! The owner of a stream: one word per stream, taken by all code that moves one of its positions.
 //!
-//! In: a claim (which control file may read the stream, or nobody) and an activity (what is done with it right now).
-//! Out: the right to move positions until the word is left. Runs in: ordinary code, and under the lock of the meta
-//! stream. One compare and swap checks the claim and takes the stream, so nothing can change between the check and the
-//! work.
+//! In: a claim (the control file that may read the stream, or none) and an activity (what is being done with it). Out:
+//! the right to move positions until the word is left. Runs in: ordinary code, and under the lock of the meta stream.
+//! One compare-and-swap checks the claim and takes the stream, so nothing can change between the check and the work.
 //!
 //! ```text
 //!   bit 63 ...                  3 │ 2  1  0
-//!   claim: a control file's id,   │ activity: 0 nobody is at work
-//!   0: nobody has claimed         │
+//!   claim: a control file's id,   │ activity: 0 no owner at work
+//!   0: not claimed                │
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +31,7 @@ pub(crate) enum Activity {
 const ACTIVITY_BITS: u32 = 3;
 const ACTIVITY_MASK: u64 = (1 << ACTIVITY_BITS) - 1;
 
-/// The id of the control file that has claimed the streams; 0 for nobody.
+/// The id of the control file that has claimed the streams; 0 if none has.
 pub(crate) type ClaimId = u64;
 
 /// Ids are smaller than this.
@@ -41,9 +40,9 @@ pub(crate) const MAX_CLAIM: ClaimId = u64::MAX >> ACTIVITY_BITS;
 /// Why a stream could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// The claim is another one than the caller's.
+    /// Another control file has the claim.
     Claimed,
-    /// Somebody is at work.
+    /// Another owner is at work.
     Busy(Activity),
 }
 
@@ -56,15 +55,15 @@ impl OwnerWord {
         Self(AtomicU64::new(0))
     }
 
-    /// Who has claimed the stream.
+    /// The control file that has claimed the stream.
     pub(crate) fn claim(&self) -> ClaimId {
         self.0.load(Ordering::Acquire) >> ACTIVITY_BITS
     }
 
-    /// Takes the stream if `claim` is its claim and nobody is at work.
+    /// Takes the stream if `claim` is its claim and no owner is at work.
     pub(crate) fn take(&self, claim: ClaimId, activity: Activity) -> Result<(), Conflict> {
         let free = claim << ACTIVITY_BITS;
-        // Acquire: what the last owner has stored is seen.
+        // Acquire: sees what the last owner has stored.
         match self.0.compare_exchange(free, free | activity as u64, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(word) if word >> ACTIVITY_BITS != claim => Err(Conflict::Claimed),
@@ -72,13 +71,13 @@ impl OwnerWord {
         }
     }
 
-    /// Takes the stream if nobody is at work, whoever has claimed it.
+    /// Takes the stream if no owner is at work, whoever has claimed it.
     pub(crate) fn take_any(&self, activity: Activity) -> Result<(), Conflict> {
         let word = self.0.load(Ordering::Relaxed);
         if word & ACTIVITY_MASK != 0 {
             return Err(Conflict::Busy(activity_of(word)));
         }
-        // A claim that changes at this moment is an owner at work.
+        // If the claim changes at this moment, a transition owns the stream.
         self.take(word >> ACTIVITY_BITS, activity).map_err(|_| Conflict::Busy(Activity::Transition))
     }
 
@@ -98,7 +97,8 @@ impl OwnerWord {
         self.0.store(claim << ACTIVITY_BITS | Activity::Transition as u64, Ordering::Release);
     }
 
-    /// Ends the claim of `claim`, if it still is the claim; whoever is at work goes on, and the next owner comes after.
+    /// Ends the claim `claim`, if it is still in force. An owner that is at work finishes first; the next one can take
+    /// the stream after that.
     pub(crate) fn drop_claim(&self, claim: ClaimId) {
         let without = |word: u64| (word >> ACTIVITY_BITS == claim).then_some(word & ACTIVITY_MASK);
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, without);

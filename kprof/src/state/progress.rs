@@ -1,20 +1,20 @@
-//! How far a CPU's handler is, in one word: the newest tick taken, and whether a handler is at work.
+//! The progress of a CPU's handler in one word: the newest tick taken, and whether a handler is running.
 //!
-//! In: the handler's steps (`handler/progress.rs`). Out: to whoever looks, both at one moment. Runs in: written in NMIs
-//! on the CPU itself (with the trigger `published`: on the sampler CPU); read anywhere.
+//! In: the handler's steps (`handler/progress.rs`). Out: both values, read at one moment. Runs in: written in NMIs on
+//! the CPU itself (with the trigger `published`: on the sampler CPU); read anywhere.
 
 use super::account::Counter;
 
 /// The bits of the state.
 pub(crate) const STATE: u64 = 3;
-/// A handler has entered, and has yet to take the one tick that is there.
+/// A handler has entered, and has yet to take one tick.
 pub(crate) const ENTERED: u64 = 1;
-/// It has taken what it takes.
+/// A handler has taken its tick, if there was one.
 pub(crate) const TAKEN: u64 = 2;
-/// One tick, in the word.
+/// The value of one tick in the word.
 pub(crate) const TICK: u64 = 4;
 
-/// The word.
+/// The progress word.
 #[repr(transparent)]
 pub(crate) struct Progress(pub(crate) Counter);
 
@@ -29,14 +29,14 @@ impl Progress {
         self.0.get() / TICK
     }
 
-    /// Whether a handler is at work.
+    /// Whether a handler is running.
     #[inline(always)]
     pub(crate) fn is_busy(&self) -> bool {
         self.0.get() & STATE != 0
     }
 
-    /// A number that says whether a handler was at work, and is another one after each tick that was taken. What was
-    /// counted before is seen by who sees it.
+    /// A number that changes with each tick taken; `None` while a handler runs. Whoever reads it also sees everything
+    /// that was counted before.
     pub(crate) fn moment(&self) -> Option<u64> {
         Some(self.0.get_acquire()).filter(|word| word & STATE == 0)
     }

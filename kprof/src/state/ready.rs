@@ -1,7 +1,7 @@
-//! What `init` has set up, found by the handler with one comparison.
+//! What `init` has set up. The handler checks it with one comparison.
 //!
 //! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Runs in: set in ordinary code on
-//! the boot CPU; read in any, NMI included. Before `init` there are no CPUs, so nothing else has to be asked.
+//! the boot CPU; read in any, NMI included. Before `init` the number of CPUs is 0, so no other check is needed.
 
 use crate::config::{Config, Trigger};
 use crate::state::slot::CpuSlot;
@@ -13,10 +13,10 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub(crate) struct Ready {
     slots: AtomicPtr<CpuSlot>,
     count: AtomicUsize,
-    /// How many of them take NMIs: none where the sampler fills the rings ([`Trigger::Published`]), so that no NMI
-    /// becomes a second producer.
+    /// How many CPUs take NMIs. 0 if the sampler fills the rings ([`Trigger::Published`]), so that no NMI becomes a
+    /// second producer.
     nmi_count: AtomicUsize,
-    /// The main text range; empty before `once`.
+    /// The main text range. Empty before `once` is called.
     pub(crate) text: TextCell,
     config: spin::Once<Config>,
 }
@@ -32,13 +32,13 @@ impl Ready {
         }
     }
 
-    /// Sets up, the first time that it is called.
+    /// Sets everything up, the first time that it is called.
     pub(crate) fn once(&self, set_up: impl FnOnce() -> (&'static [CpuSlot], Config)) {
         self.config.call_once(|| {
             let (slots, config) = set_up();
             self.text.set(Text::new(config.text));
             self.slots.store(slots.as_ptr().cast_mut(), Ordering::Relaxed);
-            // Release: who sees the number sees all of the above, and what `set_up` has done.
+            // Release: whoever sees the number sees all of the above, and what `set_up` has done.
             self.nmi_count.store(if config.trigger == Trigger::Published { 0 } else { slots.len() }, Ordering::Release);
             self.count.store(slots.len(), Ordering::Release);
             config
@@ -50,7 +50,7 @@ impl Ready {
         self.slot_of(cpu, &self.count)
     }
 
-    /// The same for an NMI on this CPU; `None`, too, where NMIs are not the profiler's.
+    /// The same for an NMI on this CPU. Also `None` if the profiler uses no NMIs.
     #[inline(always)]
     pub(crate) fn nmi_slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
         self.slot_of(cpu, &self.nmi_count)
@@ -61,15 +61,16 @@ impl Ready {
         if cpu >= count.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `once` stores the slots before either count, neither of which is more than there are; they live for
-        // ever and are only ever shared.
+        // SAFETY: `once` stores the slots before either count, and neither count is greater than the number of slots.
+        // The slots live for ever and are only shared.
         Some(unsafe { &*self.slots.load(Ordering::Relaxed).add(cpu) })
     }
 
     /// All slots; none before `once`.
     pub(crate) fn slots(&self) -> &'static [CpuSlot] {
         let count = self.count.load(Ordering::Acquire);
-        // SAFETY: as in `slot`; with no slots the pointer is not null and aligned, which is all that is asked of it.
+        // SAFETY: as in `slot`. With no slots, the pointer is dangling but not null and aligned, which is enough for an
+        // empty slice.
         unsafe { core::slice::from_raw_parts(self.slots.load(Ordering::Relaxed), count) }
     }
 

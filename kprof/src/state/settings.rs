@@ -1,4 +1,4 @@
-//! What the handler must know of the settings, in one word; and whether ticks are sent.
+//! The settings that the handler needs, in one word; and whether ticks are sent.
 //!
 //! In: ctl's commands. Out: bits and numbers. Runs in: written by ordinary code, read in NMI with one load.
 
@@ -11,12 +11,12 @@ pub(crate) enum State {
     Stopped = 0,
     Running = 1,
     Frozen = 2,
-    /// Running, but for the moment of a change of mode no ticks are sent.
+    /// Running, but no ticks are sent for the short time of a change of mode.
     Paused = 3,
 }
 
 bitflags::bitflags! {
-    /// What the handler needs to know, in one load. Bits 16 to 31: the depth.
+    /// The settings that the handler needs, read by one load. Bits 16 to 31: the depth.
     #[derive(Clone, Copy)]
     pub(crate) struct Settings: u64 {
         const INCLUDE_IDLE = 1 << 0;
@@ -46,14 +46,15 @@ impl Settings {
         Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// Places for the rounds of the fast path that stay below the depth, less one round; where there is none
-    /// (overwrite mode, a small depth), more than there are anywhere.
+    /// Words for the rounds of the fast path that stay below the depth, less one round. If the fast path cannot be used
+    /// (overwrite mode, a small depth), a number that is greater than any ring's free space.
     pub(crate) fn fast_path_words(self) -> u32 {
         let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
         rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)
     }
 
-    /// The most words a sample can have: header, facts, cut; a marker or two before each frame.
+    /// The most words that a sample can have: header, facts, truncation marker, and one or two markers before each
+    /// frame.
     pub(crate) fn max_words(self) -> u64 {
         (self.depth() as u64).wrapping_mul(3).wrapping_add(16)
     }

@@ -1,7 +1,7 @@
-//! Everything one CPU has: its tick, its account, its ring, its reader's place.
+//! The state of one CPU: its tick, its account, its ring, its reader's position.
 //!
 //! In and out: the stages, each writing only its own part. Runs in: see the parts. The parts are 128 bytes apart, so
-//! that sampler, handler and reader, on different CPUs, do not fight for cache lines.
+//! that sampler, handler and reader, on different CPUs, do not share cache lines.
 
 use super::account::{Counter, HandlerCounters};
 use super::event_counts::Events;
@@ -24,32 +24,33 @@ pub struct CpuSlot {
     pub(crate) ring: Ring,
     pub(crate) events: Events,
     pub(crate) published: Publisher,
-    /// A profiler has it: no second one can.
+    /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
-    /// Its memory is being installed, or was.
+    /// The memory of this slot is being installed, or has been.
     is_registered: AtomicBool,
 }
 
-/// Written by the sampler CPU (or by this CPU itself where it is its own sampler).
+/// Written by the sampler CPU, or by this CPU itself if it makes its own ticks.
 #[repr(align(128))]
 pub(crate) struct SamplerPart {
     /// The newest tick number; also how many were sent to the handler.
     pub(crate) tick: AtomicU64,
-    /// Ticks that found the CPU halted: sent, taken and left out as idle here, without a signal.
+    /// Ticks that found the CPU halted. No signal is sent for them; they count as sent, taken and filtered as idle.
     pub(crate) halted: Counter,
-    /// Signals sent again, without a new tick: each may bring an NMI that finds none.
+    /// Signals sent again, without a new tick. Each may cause an NMI that finds no tick.
     pub(crate) resent: Counter,
-    /// To be signalled in this round.
+    /// Set if the CPU is to be signalled in this round.
     pub(crate) due: AtomicBool,
-    /// In the mask of `cpus LIST`.
+    /// The CPU is in the list of the command `cpus`.
     pub(crate) enabled: AtomicBool,
-    /// The same when the lease began, and whether the lease's holder has changed it.
+    /// The value of `enabled` when the lease began.
     pub(crate) enabled_before: AtomicBool,
-    /// Went away (`offline`), and has not registered again.
+    /// The CPU went away (`offline`), and has not registered again.
     pub(crate) offline: AtomicBool,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
-    /// Where this CPU is its own sampler: the TSC of its next tick, and the state of its gaps.
+    /// If this CPU makes its own ticks: the TSC time of its next tick. `own_intervals` is the state of its random
+    /// intervals.
     pub(crate) own_next: AtomicU64,
     pub(crate) own_intervals: AtomicU64,
 }
@@ -57,16 +58,16 @@ pub(crate) struct SamplerPart {
 /// Written by this CPU's handler.
 #[repr(align(128))]
 pub(crate) struct HandlerPart {
-    /// The newest tick taken, and whether a handler is at work.
+    /// The newest tick taken, and whether a handler is running.
     pub(crate) progress: Progress,
     pub(crate) counters: HandlerCounters,
-    /// Of the walk before.
+    /// The frames of the previous walk.
     pub(crate) before: FrameCache,
-    /// Words of an idle walk, which nobody reads.
+    /// Words written by the walk of an idle task, which are never read.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
 }
 
-/// Few: the walk goes round in them.
+/// A few are enough, because the walk overwrites them again and again.
 pub(crate) const SCRATCH_WORDS: usize = 16;
 
 impl CpuSlot {
@@ -101,14 +102,14 @@ impl CpuSlot {
         }
     }
 
-    /// Numbers a tick without sending anything: for tests and benches that play the sampler, on one thread.
+    /// Numbers a tick without sending anything: for tests and benchmarks that act as the sampler, on one thread.
     #[cfg(any(test, feature = "testing"))]
     #[inline(always)]
     pub fn raise_tick(&self) {
         self.sampler.tick.store(self.sampler.tick.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Takes the slot for a profiler; no if another one has it.
+    /// Takes the slot for a profiler. `false` if another one has it.
     pub(crate) fn take(&self) -> bool {
         !self.is_taken.swap(true, Ordering::AcqRel)
     }
@@ -118,12 +119,12 @@ impl CpuSlot {
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Whether the caller is the first to register this CPU, and so the one who installs its memory.
+    /// Whether the caller is the first to register this CPU. If so, it must install the memory.
     pub(crate) fn begin_registering(&self) -> bool {
         !self.is_registered.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the CPU its ring; from now on it gets ticks. Only for who has begun to register it.
+    /// Gives the CPU its ring; from now on it gets ticks. Only for the caller that has begun to register it.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
         let installed = self.ring.install(memory);
         if installed.is_err() {
@@ -137,31 +138,31 @@ impl CpuSlot {
         Some(Stream { ring: self.ring.get()?, reader: &self.reader })
     }
 
-    /// Whether it is to be signalled in this round.
+    /// Whether the CPU is to be signalled in this round.
     pub(crate) fn is_due(&self) -> bool {
         self.sampler.due.load(Ordering::Relaxed)
     }
 
-    /// Whether it gets ticks.
+    /// Whether the CPU gets ticks.
     pub(crate) fn takes_ticks(&self) -> bool {
         self.ring.get().is_some()
             && self.sampler.enabled.load(Ordering::Relaxed)
             && !self.sampler.offline.load(Ordering::Relaxed)
     }
 
-    /// Whether a tick is on its way to it, or its handler is at work. A CPU that went away does neither.
+    /// Whether a tick is pending for the CPU or its handler is running. A CPU that went away counts as not busy.
     pub(crate) fn is_busy(&self) -> bool {
         !self.sampler.offline.load(Ordering::Relaxed) && (self.pending() > 0 || self.in_handler())
     }
 
-    /// Whether its handler is at work.
+    /// Whether the CPU's handler is running.
     pub(crate) fn in_handler(&self) -> bool {
         self.handler.progress.moment().is_none()
     }
 
-    /// Ticks sent that the handler has not seen.
+    /// The number of ticks that were sent and that the handler has not taken yet.
     pub(crate) fn pending(&self) -> u64 {
-        // The handler first: what it has seen was sent before.
+        // The handler's number is read first: every tick that it has seen was sent before.
         let seen = self.handler.progress.seen();
         self.sampler.tick.load(Ordering::Relaxed).saturating_sub(seen)
     }

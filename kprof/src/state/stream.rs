@@ -1,9 +1,9 @@
 //! One stream: a ring, its reader's positions, and the right to move them.
 //!
-//! In: a ring and a claim. Out: [`Owned`], which alone reads records for somebody and moves positions. Runs in:
-//! ordinary code. The tail has one mover at each time: the producer while the flight recorder runs, else the owner.
-//! Which of them it is changes only while a transition owns every stream, so it is the same during the whole of any
-//! other owner's work.
+//! In: a ring and a claim. Out: [`Owned`], the only way to read records for a reader and to move positions. Runs in:
+//! ordinary code. At any time the tail is moved by one side only: by the producer while the flight recorder runs, else
+//! by the owner. This changes only while a transition owns every stream, so it stays the same during the work of any
+//! other owner.
 
 use super::owner::{Activity, ClaimId, Conflict, OwnerWord};
 use crate::patience::Patience;
@@ -11,27 +11,29 @@ use crate::ring::{Ring, TailMover};
 use crate::state::account::Counter;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// How long an owner's work is waited for, in microseconds. Reads and acknowledgements take a few milliseconds at most.
+/// How long to wait for an owner's work to end, in microseconds. Reads and acknowledgements take a few milliseconds at
+/// most.
 pub(crate) const OWNER_WAIT_US: u64 = 1_000_000;
 
-/// How often counters are read again because they changed meanwhile.
+/// How often counters are read again, at most, because they changed meanwhile.
 pub(crate) const MAX_TRIES: usize = 64;
 
-/// The number of the record at the reader's position is not known.
+/// The value of an index that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a reader of one stream has got so far. Only the stream's owner writes here.
+/// How far the reader of one stream has come. Only the stream's owner writes here.
 #[repr(align(128))]
 pub(crate) struct Reader {
     owner: OwnerWord,
-    /// Where the next read begins; below the tail: at the tail.
+    /// Where the next read begins. If this is below the tail, it begins at the tail.
     position: AtomicU64,
-    /// How many records were ever put in before the one at `position`, or [`UNKNOWN`].
+    /// How many records were published before the one at `position`, since boot, or [`UNKNOWN`].
     index: AtomicU64,
-    /// How far the `ack` lines of the present write reach: a position, and the records before it.
+    /// How far the `ack` lines of the present write reach: a position. `checked_index` is the number of records before
+    /// it.
     checked_position: AtomicU64,
     checked_index: AtomicU64,
-    /// Records acknowledged, read raw, or exported.
+    /// The number of records that were acknowledged, read raw, or exported.
     delivered: Counter,
     /// Odd while `delivered` and the ring's tail change together.
     moving: AtomicU64,
@@ -59,13 +61,14 @@ impl Reader {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// `delivered` and how many records have left the ring, as they were at one moment.
+    /// `delivered`, and how many records have left the ring, both read at one moment.
     pub(crate) fn delivered_and_removed(&self, ring: &Ring) -> (u64, u64) {
         let mut both = (0, 0);
         for _ in 0..MAX_TRIES {
             let before = self.moving.load(Ordering::Acquire);
             both = (self.delivered.get(), ring.removed());
-            // Pairs with the fence in `free`: a value read above that is newer than `before` shows in the load below.
+            // Pairs with the fence in `free`: if a value read above is newer than `before`, the load below sees a newer
+            // number.
             fence(Ordering::Acquire);
             if before & 1 == 0 && self.moving.load(Ordering::Relaxed) == before {
                 break;
@@ -84,7 +87,8 @@ pub(crate) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Takes the stream for somebody whose claim is `claim` (0: who has none). `recorder`: the producer moves the tail.
+    /// Takes the stream for a caller whose claim is `claim` (0: it has none). `recorder` returns whether the producer
+    /// moves the tail.
     pub(crate) fn take(
         self,
         claim: ClaimId,
@@ -93,11 +97,11 @@ impl<'a> Stream<'a> {
         recorder: impl FnOnce() -> bool,
     ) -> Result<Owned<'a>, Conflict> {
         take_within(&mut patience, || self.reader.owner.take(claim, activity))?;
-        // Asked after the stream was taken: it cannot change now.
+        // `recorder` is called after the stream was taken, because its answer cannot change from then on.
         Ok(Owned { stream: self, recorder: recorder(), leaves: true })
     }
 
-    /// The stream of somebody who has taken its owner word already, and leaves it later.
+    /// The stream, for a caller that has taken its owner word already and will leave it later.
     pub(crate) fn taken(self, recorder: bool) -> Owned<'a> {
         Owned { stream: self, recorder, leaves: false }
     }
@@ -119,7 +123,7 @@ impl Drop for Owned<'_> {
 }
 
 impl Owned<'_> {
-    /// Whether the producer moves the tail: records may vanish during a read, and none can be freed.
+    /// Whether the producer moves the tail. If so, records may be overwritten during a read, and none can be freed.
     pub(crate) fn is_recorder(&self) -> bool {
         self.recorder
     }
@@ -129,7 +133,7 @@ impl Owned<'_> {
         self.stream.reader.position().max(self.stream.ring.tail())
     }
 
-    /// How many records were ever put in before the one at [`Owned::position`], if it is known.
+    /// How many records were published before the one at [`Owned::position`], since boot, if it is known.
     fn index(&self) -> Option<u64> {
         if self.recorder {
             return None;
@@ -141,26 +145,26 @@ impl Owned<'_> {
         Some(reader.index.load(Ordering::Relaxed)).filter(|index| *index != UNKNOWN)
     }
 
-    /// The next read begins at `position`, which is the end of `records` more records.
+    /// Sets the next read to begin at `position`, which is the end of `records` more records.
     pub(crate) fn has_read(&self, position: u64, records: u64) {
         let index = self.index().map_or(UNKNOWN, |index| index + records);
         self.stream.reader.index.store(index, Ordering::Relaxed);
         self.stream.reader.position.store(position, Ordering::Relaxed);
     }
 
-    /// The next read begins at `position`, the end of records that nobody has counted.
+    /// Sets the next read to begin at `position`, the end of records that were not counted.
     pub(crate) fn skip_to(&self, position: u64) {
         self.stream.reader.index.store(UNKNOWN, Ordering::Relaxed);
         self.stream.reader.position.store(position, Ordering::Relaxed);
     }
 
-    /// The next read begins with the oldest record.
+    /// Sets the next read to begin with the oldest record.
     pub(crate) fn rewind(&self) {
         self.stream.reader.position.store(0, Ordering::Relaxed);
     }
 
-    /// Frees everything below `to`, the end of `records` records from the tail on; they count as delivered. Nothing
-    /// happens while the producer moves the tail.
+    /// Frees everything below `to`, which is the end of `records` records from the tail on. They count as delivered.
+    /// Does nothing while the producer moves the tail.
     pub(crate) fn free(&self, to: u64, records: u64) {
         if self.recorder {
             return;
@@ -171,7 +175,7 @@ impl Owned<'_> {
         fence(Ordering::Release);
         reader.delivered.add(records);
         TailMover::of(ring).release(to, records);
-        // Release: who sees the even number sees both.
+        // Release: whoever sees the even number sees both changes.
         reader.moving.store(moving + 2, Ordering::Release);
     }
 
@@ -182,8 +186,8 @@ impl Owned<'_> {
         reader.checked_index.store(ring.removed(), Ordering::Relaxed);
     }
 
-    /// Checks one `ack` line: whether `position` is the end of a record that was read. Each line goes on from where the
-    /// line before ended, so that many lines together look at each record once.
+    /// Checks one `ack` line: whether `position` is the end of a record that was read. Each line continues where the
+    /// line before ended, so that many lines together read each record once.
     pub(crate) fn check_acknowledgement(&self, position: u64) -> bool {
         let (reader, ring) = (self.stream.reader, self.stream.ring);
         if position <= ring.tail() {
@@ -196,7 +200,7 @@ impl Owned<'_> {
         if position < checked {
             return ring.count(ring.tail(), position).is_some();
         }
-        // All that was read, as nearly always: it was counted then.
+        // Nearly always the line acknowledges everything that was read. Those records were counted when they were read.
         let known = (position == self.position()).then(|| self.index()).flatten();
         let counted = || Some(reader.checked_index.load(Ordering::Relaxed) + ring.count(checked, position)?);
         let Some(index) = known.or_else(counted) else { return false };
@@ -205,7 +209,7 @@ impl Owned<'_> {
         true
     }
 
-    /// Carries out what was checked; gives the number of records.
+    /// Carries out the acknowledgements that were checked; returns the number of records.
     pub(crate) fn acknowledge(&self) -> u64 {
         let (reader, ring) = (self.stream.reader, self.stream.ring);
         let position = reader.checked_position.load(Ordering::Relaxed);
@@ -217,8 +221,8 @@ impl Owned<'_> {
     }
 }
 
-/// Takes an owner word by `attempt`, waiting for short work of others; an export, which may take minutes, is not waited
-/// for.
+/// Takes an owner word by `attempt`, waiting while another owner does short work. It does not wait for an export, which
+/// may take minutes.
 pub(crate) fn take_within(patience: &mut Patience, attempt: impl Fn() -> Result<(), Conflict>) -> Result<(), Conflict> {
     loop {
         match attempt() {

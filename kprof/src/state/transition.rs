@@ -1,12 +1,12 @@
-//! A change of choices, state, mode or claim: one at a time, all of it or nothing.
+//! A change of choices, state, mode or claim. Changes are made one at a time, and each completely or not at all.
 //!
-//! In: what is wanted. Out: it is in force, or a reason why not. Runs in: ordinary code. Every wait has a bound:
-//! [`WRITER_WAIT_US`] for another change, [`SETTLE_WAIT_US`] for ticks on their way, [`OWNER_WAIT_US`] for a stream
-//! that somebody works on. Interrupts stay as they are.
+//! In: the wanted values. Out: they are in force, or an error says why not. Runs in: ordinary code. Every wait has a
+//! bound: [`WRITER_WAIT_US`] for another change, [`SETTLE_WAIT_US`] for pending ticks, [`OWNER_WAIT_US`] for a stream
+//! that another owner works on. Interrupts are neither disabled nor enabled.
 //!
-//! Drop and overwrite mode move a ring's tail from different sides, so between them no handler may be at work and
-//! nobody may own a stream: a change of mode pauses the ticks, waits until all have been taken, owns every stream, and
-//! then switches.
+//! In drop mode the reader moves a ring's tail, in overwrite mode the producer. So during a change of mode no handler
+//! may run, and no other owner may have a stream: a change of mode pauses the ticks, waits until all have been taken,
+//! owns every stream, and then switches.
 
 use super::Shared;
 use super::choices::Choices;
@@ -17,9 +17,9 @@ use crate::errors::{StateError, StreamName};
 use crate::patience::Patience;
 use core::sync::atomic::{Ordering, fence};
 
-/// How long ticks on their way are waited for, in microseconds.
+/// How long to wait for pending ticks, in microseconds.
 pub(crate) const SETTLE_WAIT_US: u64 = 1_000_000;
-/// How long another change is waited for, in microseconds: as long as one may take.
+/// How long to wait for another change, in microseconds: as long as one may take.
 pub(crate) const WRITER_WAIT_US: u64 = SETTLE_WAIT_US + 2 * OWNER_WAIT_US;
 
 /// The right to change choices, state, mode and claim.
@@ -37,12 +37,13 @@ pub(crate) struct AllStreams<'a>(&'a Shared);
 impl Drop for AllStreams<'_> {
     fn drop(&mut self) {
         self.0.wants_all.store(false, Ordering::Relaxed);
-        // One transition at a time, so every word taken for one is ours. Slots without a ring have a word too.
+        // There is one transition at a time, so every word taken for a transition belongs to this one. Slots without a
+        // ring have a word too.
         self.0.words().filter(|(_, word)| word.is_taken_for(Activity::Transition)).for_each(|(_, word)| word.leave());
     }
 }
 
-/// A change that was prepared: the ticks are paused, the streams are owned, as far as it needs them.
+/// A change that was prepared: ticks are paused and streams are owned, as far as the change needs it.
 pub(crate) struct Transition<'a> {
     writer: &'a Writer<'a>,
     /// The state that the change found.
@@ -53,7 +54,7 @@ pub(crate) struct Transition<'a> {
 
 impl Drop for Transition<'_> {
     fn drop(&mut self) {
-        // Given up: everything is as it was.
+        // The change was given up: restores the state before it.
         if self.is_paused {
             self.writer.0.set_state(State::Running);
         }
@@ -61,7 +62,7 @@ impl Drop for Transition<'_> {
 }
 
 impl Shared {
-    /// Takes the right to change things, waiting for others.
+    /// Takes the right to make changes, after waiting for other changes to end.
     pub(crate) fn writer(&self) -> Result<Writer<'_>, StateError> {
         let mut patience = Patience::us(WRITER_WAIT_US, self.tsc_hz());
         while self.writer.swap(true, Ordering::Acquire) {
@@ -78,13 +79,13 @@ impl Shared {
         cpus.chain([(StreamName::Meta, self.meta.reader.owner())])
     }
 
-    /// Ends the claim of this control file, if it has it. Whoever is at work in its name goes on; the next owner comes
-    /// after.
+    /// Ends the claim of this control file, if it has it. An owner that works under this claim finishes first; the next
+    /// one can take the stream after that.
     pub(crate) fn drop_claim(&self, claim: super::owner::ClaimId) {
         self.words().for_each(|(_, word)| word.drop_claim(claim));
     }
 
-    /// Waits until no tick is on its way.
+    /// Waits until no tick is pending and no handler runs.
     pub(crate) fn settle(&self) -> Result<(), StateError> {
         fence(Ordering::SeqCst);
         let mut patience = Patience::us(SETTLE_WAIT_US, self.tsc_hz());
@@ -104,7 +105,7 @@ impl Shared {
 }
 
 impl<'a> Writer<'a> {
-    /// Owns every stream.
+    /// Takes every stream.
     fn all_streams(&self) -> Result<AllStreams<'a>, StateError> {
         let shared = self.0;
         let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
@@ -117,7 +118,7 @@ impl<'a> Writer<'a> {
         Ok(all)
     }
 
-    /// Prepares a change; nothing has changed if this fails. `all`: every stream must be owned, as for a change of the
+    /// Prepares a change. If this fails, nothing has changed. `all`: every stream must be owned, as for a change of the
     /// claim.
     pub(crate) fn prepare(&'a self, wanted: &Choices, target: State, all: bool) -> Result<Transition<'a>, StateError> {
         let shared = self.0;
@@ -155,16 +156,17 @@ impl<'a> Transition<'a> {
         }
     }
 
-    /// Puts the change in force. `asked`: the state was asked for, even if it is the one before.
+    /// Puts the change in force. `asked`: the caller asked for this state, even if it is the same as before.
     ///
     /// # Errors
-    /// Sampling is to end, but ticks stay on their way: no more are sent, and the rest of the change is in force.
+    /// Sampling should end, but some ticks stay pending. No more ticks are sent, and the rest of the change is in
+    /// force.
     pub(crate) fn commit(mut self, wanted: &Choices, target: State, asked: bool) -> Result<(), StateError> {
         let shared = self.writer.0;
         let new_mode = shared.live.choices().mode != wanted.mode;
         let recorder = wanted.overwrites() && target == State::Running;
         shared.live.store(wanted);
-        // A new mode has found the producers at rest and owns every stream, and so has a recorder that begins.
+        // If the mode changes or a recorder starts, no producer is running here and every stream is owned.
         if new_mode || recorder {
             shared.recorder.store(recorder, Ordering::Release);
         }
@@ -176,7 +178,7 @@ impl<'a> Transition<'a> {
         self.all = None;
         shared.settle()?;
         if shared.recorder() {
-            // The producers are at rest: from here on the streams' owners move the tails.
+            // No producer is running: from here on the streams' owners move the tails.
             self.all = Some(self.writer.all_streams()?);
             shared.recorder.store(false, Ordering::Release);
         }

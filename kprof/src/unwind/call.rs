@@ -1,26 +1,28 @@
-//! Does a call instruction end here? Pure; in: the bytes before an address; out: what kind of call, and its target.
+//! Tells whether a call instruction ends at an address. In: the bytes before the address. Out: the kind of call, and
+//! its target. Pure.
 //!
 //! Encodings: Intel SDM volume 2, CALL, and table 2-2 (ModR/M with a base register; 64-bit forms). Runs in: NMI.
 
-/// A call that ends at the address looked at.
+/// A call that ends at the given address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// `call rel32`, and where to.
+    /// `call rel32`, with its target.
     Direct(u64),
-    /// Through a register or memory.
+    /// A call through a register or memory.
     Indirect,
 }
 
 /// The call that ends at `address`, judged by the eight bytes before it.
 ///
-/// A direct call wins over an indirect one that could be read from the same bytes. Chance makes about one word of text
-/// in fifty look like the end of a call, so this alone proves nothing.
+/// If the same bytes can be read as a direct and as an indirect call, the direct one is returned. About one word of
+/// text in fifty looks like the end of a call by chance, so this test alone proves nothing.
 pub(crate) fn ending_at(address: u64, before: [u8; 8]) -> Option<Call> {
     if before[3] == 0xe8 {
         let distance = i32::from_le_bytes([before[4], before[5], before[6], before[7]]);
         return Some(Call::Direct(address.wrapping_add_signed(i64::from(distance))));
     }
-    // FF /2 with its ModR/M byte at each distance from the end at which the rest of the instruction fills the gap.
+    // FF /2: its ModR/M byte may lie at several distances from the end. Accept a distance only if the rest of the
+    // instruction has exactly that length.
     let before = u64::from_le_bytes(before);
     let indirect = [1, 2, 3, 4, 5, 6].into_iter().any(|rest: u32| {
         let distance = 7_u32.wrapping_sub(rest);
@@ -29,19 +31,19 @@ pub(crate) fn ending_at(address: u64, before: [u8; 8]) -> Option<Call> {
     indirect.then_some(Call::Indirect)
 }
 
-/// Whether these bytes begin with FF /2 and go on for `rest` bytes.
+/// Whether these bytes begin with FF /2 and its remaining part has `rest` bytes.
 #[inline(never)]
 fn is_indirect(bytes: u64, rest: u32) -> bool {
     let [opcode, modrm, sib, ..] = bytes.to_le_bytes();
     opcode == 0xff && modrm_is_call(modrm) && operand_bytes(modrm, sib) == rest
 }
 
-/// Whether the middle bits of a ModR/M byte say /2: call near.
+/// Whether the middle bits of a ModR/M byte are 2, the opcode extension of a near call.
 fn modrm_is_call(modrm: u8) -> bool {
     modrm >> 3 & 7 == 2
 }
 
-/// Bytes from the ModR/M byte (included) to the end of the instruction.
+/// The number of bytes from the ModR/M byte (included) to the end of the instruction.
 fn operand_bytes(modrm: u8, sib: u8) -> u32 {
     let (mode, base) = (modrm >> 6, modrm & 7);
     let has_sib = mode != 3 && base == 4;

@@ -1,4 +1,4 @@
-//! Across an entry stub: from the handler's frames to what it interrupted.
+//! Continues a walk across an entry stub: from the handler's frames to the interrupted code.
 //!
 //! ```text
 //!   frame + 48 │ SS     │
@@ -6,13 +6,13 @@
 //!   frame + 32 │ RFLAGS │   the hardware frame; a syscall stub pushes the same five words
 //!   frame + 24 │ CS     │
 //!   frame + 16 │ RIP    │ ◄─ rip_at
-//!   frame + 8  │ marker │   in the place of a return address (and of the hardware's error code)
+//!   frame + 8  │ marker │   where a return address would be (instead of the hardware's error code)
 //!   frame      │ rbp    │   of the interrupted code
 //! ```
 //!
 //! In: a marker and the address of the hardware frame. Out: the marker, then the interrupted instruction, then either
-//! its registers to go on with, or the end. Runs in: NMI. The five words are read only where a declared stack holds
-//! them all.
+//! the interrupted registers to continue with, or the end of the walk. Runs in: NMI. The five words are read only if
+//! one declared stack contains all of them.
 
 use super::user::{is_user, user_word};
 use super::words::{SYSCALL, word_of};
@@ -21,7 +21,8 @@ use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{EntryFrame, Kernel, Registers};
 use core::ops::Range;
 
-/// What follows a stub's instruction; `None`: the chain from rbp, as anywhere.
+/// How the walk continues after an instruction inside an entry stub. `None`: it follows the chain from rbp, as in any
+/// other code.
 pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop> {
     let (marker, rip_at) = match frame {
         None => return Some(Stop::Truncated(TruncationReason::Entry)),
@@ -32,16 +33,16 @@ pub(super) fn of_entry_frame(frame: Option<EntryFrame>, rbp: u64) -> Option<Stop
     Some(Stop::Entry { marker: word_of(marker), rip_at, rbp })
 }
 
-/// Whether a frame's return address may lie in a stub that leaves no marker word, so that the chain does not go on
-/// there.
+/// Whether the return address of a frame lies in an entry stub that leaves no marker word. If so, the chain of frames
+/// must not be followed past that frame.
 #[inline(always)]
 pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> bool {
     !K::MARKED_ENTRIES && kernel.is_entry_code(return_address)
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the marker and what was interrupted. `rcx` is the user's RIP where the stub still has it there, 0 if
-    /// unknown.
+    /// Pushes the marker and the interrupted frames. `rcx` is the user's RIP if the stub still holds it in that
+    /// register, and 0 if it is unknown.
     #[inline(never)]
     pub(super) fn cross(&mut self, marker: u64, rip_at: Option<u64>, rbp: u64, rcx: u64) -> Stop {
         self.enter(marker);
@@ -53,7 +54,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             return Stop::Truncated(TruncationReason::Range);
         }
         let word = |offset| rip_at.wrapping_add(offset);
-        // SAFETY: `holds` has said that these are aligned words of a range that `stack_of` gave.
+        // SAFETY: `holds` has confirmed that these are aligned words of a range that came from `stack_of`.
         let [rip, cs, rflags, rsp] = [0, 8, 16, 24].map(|offset| unsafe { self.memory.stack(word(offset)) });
         let interrupted = Registers { rip, cs, rflags, rsp, rbp, rcx: 0 };
         if is_user(cs) {
@@ -74,7 +75,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.in_interrupt |= marker < SYSCALL;
     }
 
-    /// Kernel code begins: its instruction; the reason why nothing can follow.
+    /// The interrupted code is kernel code: pushes its instruction. Returns a reason if the walk must end here.
     pub(super) fn kernel_code_after_entry(&mut self, interrupted: &Registers) -> Option<Stop> {
         if !self.is_code(interrupted.rip) {
             return Some(Stop::Truncated(TruncationReason::NotText));
@@ -82,7 +83,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if self.push_frame(interrupted.rip) { None } else { Some(Stop::Truncated(TruncationReason::Depth)) }
     }
 
-    /// From the stack of a hardware frame to that of the interrupted code: the same, above the frame, or another.
+    /// Moves from the stack of a hardware frame to the stack of the interrupted code. That is either the same stack,
+    /// above the hardware frame, or another one.
     fn out_of(&mut self, from: &Range<u64>, rip_at: u64, rsp: u64) -> Result<(), TruncationReason> {
         let to = self.stack_of(rsp);
         if to == NOWHERE {
@@ -94,7 +96,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if rsp > rip_at { Ok(()) } else { Err(TruncationReason::Loop) }
     }
 
-    /// User code begins: its marker, its instruction (0: nowhere, or unknown), and its frames where they are asked for.
+    /// The interrupted code is user code: pushes the user marker, the user's instruction (0 if it is unknown or not a
+    /// user address), and the user's frames if they were asked for.
     pub(super) fn user_code_after_entry(&mut self, interrupted: &Registers) -> Stop {
         self.sink.push(Marker::User.encode());
         if self.push_frame(user_word(interrupted.rip)) {

@@ -1,9 +1,8 @@
-//! The plain part of a walk, which is nearly all of it: frames with nothing special about them, in the fewest
-//! instructions.
+//! The fast path of a walk: ordinary frames, with as few instructions as possible. Nearly all frames are ordinary.
 //!
-//! In: registers or a judged frame pointer, and places in the ring. Out: return addresses in these places, and where
-//! the plain part ended. Runs in: NMI. Everything that is not plain is left to the slow path, which starts where
-//! this stopped and finds the reason: nothing here decides anything but "go on".
+//! In: registers or a checked frame pointer, and free words of the ring. Out: return addresses in these words, and
+//! where the fast path ended. Runs in: NMI. Everything else is left to the slow path, which starts where this one
+//! stopped and finds the reason. The only decision made here is whether to go on.
 
 use super::entry_frame::is_unmarked_entry;
 use super::stacks::bound;
@@ -15,75 +14,76 @@ use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
 use core::ptr;
 
-/// Frames taken by one round of the loop at the beginning of a sample.
+/// Frames per round of the loop, for the run at the beginning of a sample.
 pub(crate) const ROUND: usize = 16;
-/// The same for the runs further out.
+/// Frames per round for the later runs, further out on the stack.
 pub(super) const SHORT_ROUND: usize = 4;
 
-/// A run of plain frames.
+/// The result of a run over ordinary frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// The address behind the last place that was filled.
+    /// The address just after the last word that was filled.
     pub(crate) end: usize,
-    /// Where it ended.
+    /// Where the run ended.
     pub(crate) cursor: Cursor,
-    /// The word that ended it: a saved rbp, or one in the place of a return address.
+    /// The word that ended the run: a saved rbp, or a word where a return address was expected.
     last: u64,
-    /// Its stack.
+    /// The bounds of the stack that the run was on.
     pub(crate) bounds: StackBounds,
 }
 
 impl Run {
-    /// Whether the run has come to the root: no frame pointer, or no return address.
+    /// Whether the run has reached the root of the stack: the saved rbp or the return address is 0.
     #[inline(always)]
     pub(crate) fn at_root(&self) -> bool {
         self.last == 0
     }
 }
 
-/// Where a run ended: the address of its last good frame; bit 0 is set if that one's return address was taken, so that
-/// only its saved rbp is left to judge.
+/// Where a run ended: the address of its last valid frame. Bit 0 is set if the return address of that frame was taken,
+/// so that only its saved rbp is still to be checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor(u64);
 
 impl Cursor {
-    /// The frame to go on with and what it must not lie below.
+    /// The frame to continue with, and the lowest address it may have.
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
         let last = self.0 & !1;
-        // SAFETY: only `run_from` makes these: `last` is the last frame that it found good, an aligned word of the
-        // range.
+        // SAFETY: only `run_from` makes a `Cursor`, and `last` is the last frame that it found valid: an aligned word
+        // of the range.
         if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
     }
 
-    /// Where the run has come to the frame of an entry stub, and that has interrupted user code: the marker, the user's
-    /// instruction, and whether it was an interrupt or exception. Most samples end so.
+    /// If the run ended at the frame of an entry stub that was entered from user code: the marker, the address of the
+    /// user instruction, and whether the entry was an interrupt or exception. Most samples end this way.
     #[inline(always)]
     pub(crate) fn entry_from_user<M: Memory>(self, memory: M, bounds: StackBounds) -> Option<(u64, u64, bool)> {
         let frame = self.0;
-        // The two words of the frame, the five of the hardware's above.
+        // The two words of the frame, and the five words of the hardware frame above it.
         if frame & 1 == 1 || bounds.end().wrapping_sub(frame) < 8 * 7 {
             return None;
         }
-        // SAFETY: only `run_from` makes these: `frame` is aligned and in the range whose end `bounds` knows, which has
-        // five more words above the frame's two.
+        // SAFETY: only `run_from` makes a `Cursor`: `frame` is aligned and in the range whose end `bounds` holds. The
+        // check above shows that the range has five more words above the frame's two.
         let [marker, rip, cs] = [8, 16, 24].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
         let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
         (is_entry && is_user(cs)).then_some((marker, user_word(rip), marker < SYSCALL))
     }
 }
 
-/// Where a frame lies in a stack, as a number of which one comparison says all.
+/// Turns the address of a frame into a height, so that one comparison checks alignment, range and order.
 ///
-/// The topmost place that a frame can have is at [`u64::MAX`], each word below it is one less. What lies above the
-/// range, or is misaligned (its low bits are turned to the top), comes out far below every frame of the range. So the
-/// next frame is good if and only if it is higher than the one before.
+/// The highest address that a frame can have gets the height [`u64::MAX`]; each word below it is one less. An address
+/// above the range comes out far below every frame of the range. So does a misaligned one, because its low bits are
+/// rotated to the top. The next frame is therefore valid if and only if its height is greater than that of the one
+/// before.
 #[derive(Clone, Copy)]
 pub(crate) struct StackBounds {
     origin: u64,
 }
 
-/// No frame of a stack of up to 16 GiB is lower.
+/// No frame of a stack of up to 16 GiB has a smaller height.
 const LOWEST: u64 = !0 << 31;
 
 impl StackBounds {
@@ -104,8 +104,8 @@ impl StackBounds {
     }
 }
 
-/// The innermost frames of interrupted kernel code, on the stack that rsp is in; `None` if the very beginning is
-/// special.
+/// Takes the innermost frames of interrupted kernel code, on the stack that contains rsp. `None` if the first frame
+/// already needs the slow path.
 #[inline(always)]
 pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     kernel: &K,
@@ -120,7 +120,8 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     }
     let range = kernel.stack_range(at.rsp)?;
     let bounds = StackBounds::of(&range);
-    // rbp must be good, and not below rsp. Loads between the conditions keep them apart, so that each is one branch.
+    // rbp must be valid, and not below rsp. The loads between the conditions keep the compiler from merging them, so
+    // that each is one branch.
     if at.rbp < at.rsp {
         return None;
     }
@@ -134,7 +135,7 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     }
     // SAFETY: rsp is not below the range and not above rbp, which is at least 16 bytes below its end.
     let word = unsafe { memory.stack_unaligned(at.rsp) };
-    // In a prologue or epilogue, perhaps: the slow path looks closer.
+    // This may be a prologue or epilogue: the slow path examines it.
     if word == at.rbp {
         return None;
     }
@@ -146,10 +147,10 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     Some(unsafe { run_from(kernel, memory, at.rbp, bounds, text, places, |end| Some(guess(end))) })
 }
 
-/// Goes on from a frame.
+/// Takes further frames, starting at `frame`.
 ///
 /// # Safety
-/// `judge` has found `frame` good in `range`, which is one that `is_straight` believes.
+/// `judge` has returned `Next::Here` for `frame` in `range`, and `is_straight` has accepted `range`.
 #[inline(never)]
 pub(super) unsafe fn run<K: Kernel, M: Memory>(
     kernel: &K,
@@ -159,7 +160,7 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
     range: &Range<u64>,
     places: &[AtomicU64],
 ) -> Run {
-    // SAFETY: the caller's promise: so both words of the frame are aligned words of the range.
+    // SAFETY: by the caller's promise, both words of the frame are aligned words of the range.
     unsafe {
         run_from::<_, _, SHORT_ROUND>(kernel, memory, frame, StackBounds::of(range), text, places.as_chunks().0, |_| {
             None
@@ -167,11 +168,13 @@ pub(super) unsafe fn run<K: Kernel, M: Memory>(
     }
 }
 
-/// Where the last walk on this CPU stood at the end of each round: nobody's facts, a guess that costs a comparison.
+/// The frame that the previous walk on this CPU had reached at the end of each round. It is only a guess; checking it
+/// costs one comparison.
 ///
-/// Each frame is found in the one before, so the processor waits for one load after the other. Outer frames are mostly
-/// those of the walk before. Where one is, its address is taken from here, which is the same number, but known at once:
-/// by the processor's own guess of the comparison, the next round's loads begin beside this one's.
+/// The address of each frame is loaded from the frame before it, so the processor waits for one load after the other.
+/// The outer frames are mostly the same as in the previous walk. If the guess is right, the address is taken from this
+/// cache: the value is the same, but it does not depend on the chain of loads. The processor predicts the comparison,
+/// so the loads of the next round overlap with those of this one.
 pub(crate) struct FrameCache {
     pub(super) frames: [AtomicU64; GUESSES],
 }
@@ -184,19 +187,19 @@ impl FrameCache {
         Self { frames: [const { AtomicU64::new(0) }; GUESSES] }
     }
 
-    /// The guess for the end of a round `bytes` behind the beginning of the record.
+    /// The guess for the end of a round, `bytes` after the beginning of the record.
     #[inline(always)]
     pub(crate) fn after(&self, bytes: usize) -> &AtomicU64 {
         let [first, ..] = &self.frames;
-        // There is one for every such number: no other is ever given.
+        // The masked index is always in range; `first` only avoids a panic path.
         self.frames.get(bytes >> ROUND_BYTES_SHIFT & (GUESSES - 1)).unwrap_or(first)
     }
 }
 
-/// The loop: ten instructions a frame, and some ten a round.
+/// The loop: ten instructions per frame, and about ten more per round.
 ///
 /// # Safety
-/// Both words of `frame` are aligned words of the declared stack range that `bounds` are of.
+/// Both words of `frame` are aligned words of the declared stack range that `bounds` was made from.
 #[inline(always)]
 unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
     kernel: &K,
@@ -208,18 +211,18 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
     guess: impl Fn(usize) -> Option<&'g AtomicU64>,
 ) -> Run {
     let mut height = bounds.height(frame);
-    // The end is said by its address: a count would take another register.
+    // The end is kept as an address, because a count would take another register.
     let address_of = |place: &AtomicU64| ptr::from_ref(place).addr();
     let mut end = rounds.as_ptr().addr();
     for places in rounds {
         for place in places {
-            // SAFETY: by the caller's word for the first; each further one is higher than the one before, so aligned,
-            // in the range and above it.
+            // SAFETY: the first frame is covered by the caller's promise. Each further frame has a greater height than
+            // the one before, so it is aligned, in the range and above that one.
             let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame.wrapping_add(8))) };
-            // Stored before it is judged, which saves a register: a place that is not counted is free space still.
+            // Stored before it is checked, which saves a register. A word that is not counted is still free space.
             place.store(address, Ordering::Relaxed);
             if !text.contains(address) || is_unmarked_entry(kernel, address) {
-                // SAFETY: as above. Read again: to keep it would take another register.
+                // SAFETY: as above. Read again, because keeping it would take another register.
                 let last = unsafe { memory.stack(frame.wrapping_add(8)) };
                 return Run { end: address_of(place), cursor: Cursor(frame), last, bounds };
             }
@@ -233,7 +236,7 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
         end = places.as_ptr_range().end.addr();
         if let Some(guess) = guess(end) {
             if guess.load(Ordering::Relaxed) == frame {
-                // Only this CPU's handler writes it: still the same number.
+                // Only the handler of this CPU writes it, so this load gives the same value as the one above.
                 frame = guess.load(Ordering::Relaxed);
                 height = bounds.height(frame);
             } else {

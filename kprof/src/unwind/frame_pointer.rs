@@ -1,4 +1,4 @@
-//! The chain of frame pointers, one pure step after the other.
+//! Follows the chain of frame pointers, one step at a time.
 //!
 //! ```text
 //!   higher   │ ...             │
@@ -9,9 +9,9 @@
 //!   lower    │ locals          │
 //! ```
 //!
-//! In: a frame pointer that claims to be one. Out: return addresses, and why the chain ended. Runs in: NMI. A step
-//! reads two words, both inside the declared range; the next pointer must be aligned and lie above, or in another stack
-//! in use.
+//! In: a word that is claimed to be a frame pointer. Out: return addresses, and why the chain ended. Runs in: NMI. A
+//! step reads two words, both inside the declared range. The next pointer must be aligned, and must lie either above
+//! this frame or in another stack in use.
 
 use super::entry_frame::is_unmarked_entry;
 use super::fast_path::{self, SHORT_ROUND};
@@ -26,17 +26,17 @@ use core::ops::Range;
 /// Where the chain goes after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The frame pointer is good in this stack.
+    /// The frame pointer is valid in this stack.
     Here,
-    /// It lies outside this stack: another one, or nowhere.
+    /// It lies outside this stack: in another one, or in none.
     Elsewhere,
-    /// There is none, by its own word.
+    /// It is 0: the frame before was the outermost.
     Root,
-    /// It breaks a rule.
+    /// It is invalid, for this reason.
     Truncated(TruncationReason),
 }
 
-/// Judges the next frame pointer: pure, no memory is read. `above` is the lowest address it may have.
+/// Checks the next frame pointer without reading memory. `above` is the lowest address it may have.
 #[inline(always)]
 pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
     if next == 0 {
@@ -53,10 +53,12 @@ pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Follows the chain from `frame`, on the stack `range`, to a border, the root or a cut.
+    /// Follows the chain from `frame`, on the stack `range`, to an entry frame, to the root, or to where it is
+    /// truncated.
     ///
-    /// Runs of plain frames go through the short loop of `plain`; what that does not take comes here, gets its reason
-    /// or is put right, and the run goes on. `fresh` says that no run has ended at `frame`.
+    /// Runs of ordinary frames are taken by the loop of `fast_path`. A frame that this loop does not take is handled
+    /// here: either it gives the reason why the walk ends, or it is taken and the next run starts. `fresh` says that no
+    /// run has ended at `frame`.
     #[inline(never)]
     pub(super) fn frames(
         &mut self,
@@ -68,8 +70,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             match judge(frame, above, &range) {
                 Next::Here if fresh && self.frames_left >= SHORT_ROUND => {
                     let places = self.sink.contiguous(self.frames_left);
-                    // SAFETY: `judge` said `Here`, and every range of a walk is one that `stack_of` gave, so a straight
-                    // one.
+                    // SAFETY: `judge` returned `Here`, and every range of a walk comes from `stack_of`, so
+                    // `is_straight` has accepted it.
                     let run = unsafe { fast_path::run(self.kernel, self.memory, self.text, frame, &range, places) };
                     let taken = run.end.wrapping_sub(places.as_ptr().addr()) >> WORD_SHIFT;
                     self.sink.advance(taken);
@@ -78,7 +80,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                     fresh = false;
                 }
                 Next::Here => {
-                    // SAFETY: `judge` said that the frame is aligned and its two words lie in the range.
+                    // SAFETY: `judge` returned `Here`, so the frame is aligned and its two words lie in the range.
                     let (next, address) =
                         unsafe { (self.memory.stack(frame), self.memory.stack(frame.wrapping_add(8))) };
                     if let Some(stop) = self.return_address(address, frame, next) {
@@ -90,7 +92,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 Next::Truncated(reason) => return Stop::Truncated(reason),
                 Next::Elsewhere => {
                     let other = self.stack_of(frame);
-                    // A frame in the last words of its own range is elsewhere and yet here.
+                    // A frame pointer in the last words of this range is reported as `Elsewhere`, because no whole
+                    // frame fits there, but its range is the same one.
                     if other == NOWHERE || other.start == range.start {
                         return Stop::Truncated(TruncationReason::Range);
                     }
@@ -103,7 +106,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         }
     }
 
-    /// Takes one return address: pushes it, or says why the run of frames ends here.
+    /// Takes one return address: pushes it, or returns why the run of frames ends here.
     #[inline(always)]
     fn return_address(&mut self, address: u64, frame: u64, next: u64) -> Option<Stop> {
         if !self.is_text(address) {
@@ -115,7 +118,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         is_unmarked_entry(self.kernel, address).then(|| self.unmarked_entry(address, frame))
     }
 
-    /// The end of a run at a stub that leaves no marker word.
+    /// Ends a run at a stub that leaves no marker word.
     #[inline(never)]
     fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
         match self.kernel.caller_entry_frame(address, frame) {

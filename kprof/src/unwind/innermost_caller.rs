@@ -1,4 +1,5 @@
-//! The caller while the frame pointer is not yet, or no longer, that of the running function.
+//! Finds the caller where the frame pointer is not that of the running function: in a prologue, in an epilogue, or in a
+//! function without a frame.
 //!
 //! ```text
 //!   f:  push rbp          [rsp] is the caller                     ret           [rsp] is the caller
@@ -6,10 +7,11 @@
 //!       ...               the frame pointer is right              a function without a frame: [rsp], or not
 //! ```
 //!
-//! In: registers, the words at `[rsp]`, the code around RIP. Out: a caller, or a candidate behind marker 6, or nothing.
-//! Runs in: NMI, once per sample and border. A word is a caller only if RSP lies in a stack of this CPU, the word is
-//! text, a call ends there, and the instruction at RIP leaves no other reading. A stale word on the stack can pass the
-//! first three, so whatever the instruction does not settle goes along as a candidate, for the host to decide.
+//! In: registers, the words at `[rsp]`, the code around RIP. Out: a caller, or a candidate after marker 6, or nothing.
+//! Runs in: NMI, once per sample and once per entry frame. A word is a caller only if four conditions hold: RSP lies in
+//! a stack of this CPU, the word is an address in text, a call instruction ends there, and the instruction at RIP
+//! allows no other interpretation. A stale word on the stack can satisfy the first three. So where the instruction does
+//! not settle the question, the word is recorded as a candidate and the host decides.
 
 use super::call::{self, Call};
 use super::{Memory, Walk};
@@ -17,35 +19,37 @@ use crate::format::marker::Marker;
 use crate::kernel::{Kernel, Registers};
 use core::ops::Range;
 
-/// What the edge of a stack holds.
+/// What was found at the lowest words of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Innermost {
-    /// The frame pointer is right, as far as can be seen.
+    /// No caller was found: as far as can be seen, the frame pointer is right.
     None,
-    /// This is the caller.
+    /// This address is the caller.
     Caller(u64),
-    /// This may be the caller.
+    /// This address may be the caller.
     Candidate(u64),
 }
 
 /// `push rbp; mov rbp, rsp` in its two encodings.
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
-/// What `code` says of an address that has none.
+/// What `code` returns for an address that is not kernel code.
 const NO_CODE: [u8; 8] = [0; 8];
-/// How far behind the target of a call RIP may be for its code to be looked through for a prologue. All of these
-/// together are bounded by [`super::MAX_SCANNED`].
+/// How far RIP may be after the target of a call for the code between them to be searched for a prologue. All searches
+/// of one walk together are bounded by [`super::MAX_SCANNED`].
 const SCAN_BYTES: u64 = 256;
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the caller or candidate at the edge, if there is one.
+    /// Pushes the caller or candidate that lies at the lowest words of the stack, if there is one.
     #[inline(always)]
     pub(super) fn innermost_caller(&mut self, at: &Registers, range: &Range<u64>) {
         if !self.holds(range, at.rsp, 8) {
             return;
         }
-        // SAFETY: `holds` has just said that it is an aligned word of the range, which is one that `stack_of` gave.
+        // SAFETY: `holds` has just confirmed that this is an aligned word of the range, and the range came from
+        // `stack_of`.
         let top = unsafe { self.memory.stack(at.rsp) };
-        // Nearly every sample ends here: the lowest word of a frame is rarely code, and never the frame pointer itself.
+        // This test is false for nearly every sample: the lowest word of a frame is rarely a code address, and never
+        // the frame pointer itself.
         if top == at.rbp || self.is_text(top) {
             self.push_innermost_caller(at, range, top);
         }
@@ -58,7 +62,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
             Innermost::Caller(caller) => (caller, true),
             Innermost::Candidate(candidate) => (candidate, false),
         };
-        // A frame over the limit is reported by the walk that follows.
+        // If the frame limit is reached, the walk that follows reports it.
         if !is_sure && self.frames_left > 0 {
             self.sink.push(Marker::Candidate.encode());
         }
@@ -67,13 +71,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 
     fn find_innermost_caller(&mut self, at: &Registers, range: &Range<u64>, top: u64) -> Innermost {
         let (here, before) = (self.code(at.rip), self.code(at.rip.wrapping_sub(8))[7]);
-        // After a push of rbp the caller is one word higher.
+        // After `push rbp`, the caller is one word higher.
         let pushed = top == at.rbp;
         if here == NO_CODE || pushed && !self.holds(range, at.rsp.wrapping_add(8), 8) {
             return Innermost::None;
         }
-        // SAFETY: an aligned word of a declared stack, as `innermost_caller` has found; or the next one, as `holds` has
-        // said here.
+        // SAFETY: either the aligned word of a declared stack that `innermost_caller` has checked, or the next word,
+        // which `holds` has checked here.
         let word = unsafe { self.memory.stack(at.rsp.wrapping_add(if pushed { 8 } else { 0 })) };
         let Some(call) = self.call_before(word) else { return Innermost::None };
         let is_certain = if pushed {
@@ -88,16 +92,16 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         }
     }
 
-    /// The call that ends at `address`, if that is text and one does.
+    /// The call that ends at `address`, if `address` is kernel code and a call ends there.
     fn call_before(&self, address: u64) -> Option<Call> {
         let call = call::ending_at(address, self.code(address.wrapping_sub(8)))?;
         let target = if let Call::Direct(target) = call { target } else { address };
         (self.is_code(address) && self.is_code(target)).then_some(call)
     }
 
-    /// A word looks like a caller, while the instruction at `rip` says nothing: it is the caller if the call went to
-    /// code that reaches `rip` without making a frame. Had the running function made one, its prologue would lie
-    /// between.
+    /// Decides whether a word that looks like a caller is one, where the instruction at `rip` does not tell. It is the
+    /// caller if the call went to code that reaches `rip` without building a frame: if the running function had built
+    /// one, its prologue would lie between the target of the call and `rip`.
     fn is_without_frame(&mut self, call: Call, rip: u64, pushed: bool) -> bool {
         let Call::Direct(target) = call else { return false };
         let distance = rip.wrapping_sub(target);
@@ -119,7 +123,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
 }
 
 fn begins_with_prologue(code: &[u8; 8]) -> bool {
-    // endbr64 may stand before it.
+    // An `endbr64` may precede the prologue.
     let code = if code[..4] == [0xf3, 0x0f, 0x1e, 0xfa] { &code[4..] } else { &code[..4] };
     PROLOGUES.iter().any(|prologue| code == prologue)
 }
@@ -128,8 +132,8 @@ fn moves_rsp_to_rbp(code: &[u8; 8]) -> bool {
     PROLOGUES.iter().any(|prologue| code[..3] == prologue[1..])
 }
 
-/// `sub` and `add` of a number to rsp, `lea rsp, [rsp+x]`, all without their prefix: what lies on top then may be of an
-/// earlier call of the same function.
+/// `sub` and `add` of a constant to rsp, and `lea rsp, [rsp+x]`, all without their prefix. After these, the word at
+/// `[rsp]` may be left over from an earlier call of the same function.
 fn moves_rsp(code: &[u8; 8]) -> bool {
     matches!(code, [0x81 | 0x83, 0xec | 0xc4, ..] | [0x8d, 0x64 | 0xa4, 0x24, ..])
 }

@@ -1,13 +1,14 @@
-//! From the interrupted registers to a stack, innermost first, across every border.
+//! Turns the interrupted registers into a list of return addresses, innermost first, across every entry frame.
 //!
-//! In: registers, the kernel's facts, memory. Out: addresses and markers, pushed into a sink. Runs in: NMI. Reads only
-//! inside ranges that the kernel declared, aligned, strictly upward in each, at most `depth` frames; whatever does not
-//! fit ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
+//! In: registers, the kernel's answers about stacks and code, memory. Out: addresses and markers, pushed into a sink.
+//! Runs in: NMI. Every read of a stack is inside a range that the kernel declared, and every frame address is aligned.
+//! Within one range the walk only goes upward, and it takes at most `depth` frames. Anything that breaks these rules
+//! ends the walk with a reason that the reader sees. Never faults, never loops, never guesses a caller.
 //!
 //! ```text
-//! registers ─► edge (caller in prologue, epilogue) ─► frame_pointer (one step, again and again) ─► root | cut
+//! registers ─► innermost_caller (prologue, epilogue) ─► frame_pointer (one step per frame) ─► root | truncated
 //!     ▲                                                        │ marker word
-//!     └── interrupted registers ◄── border (hardware frame) ◄──┘            └─► user (by read_user)
+//!     └── interrupted registers ◄── entry_frame (hardware) ◄───┘            └─► user (by read_user)
 //! ```
 #![cfg_attr(
     not(test),
@@ -43,7 +44,7 @@ pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
 pub(crate) use user::{is_user, user_word};
 
-/// Reads of memory whose addresses the unwinder has checked.
+/// Reads memory at addresses that the unwinder has checked.
 pub(crate) trait Memory: Copy {
     /// The stack word at `address`.
     ///
@@ -51,20 +52,20 @@ pub(crate) trait Memory: Copy {
     /// `address` is a multiple of 8 and the word lies in a range that [`Kernel::stack_range`] declared.
     unsafe fn stack(&self, address: u64) -> u64;
 
-    /// The eight bytes of a stack from `address`.
+    /// Eight bytes of a stack, starting at `address`.
     ///
     /// # Safety
     /// They lie in a range that [`Kernel::stack_range`] declared.
     unsafe fn stack_unaligned(&self, address: u64) -> u64;
 
-    /// Eight bytes of code from `address`, little endian.
+    /// Eight bytes of code, starting at `address`, little endian.
     ///
     /// # Safety
     /// The first and the last of them are kernel text by [`crate::Config::text`] or [`Kernel::is_text`].
     unsafe fn code(&self, address: u64) -> u64;
 }
 
-/// One walk.
+/// The state of one walk.
 pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) kernel: &'a K,
     pub(crate) memory: M,
@@ -72,43 +73,44 @@ pub(crate) struct Walk<'a, 'r, K, M> {
     pub(crate) text: Text,
     pub(crate) sink: Sink<'r>,
     pub(crate) frames_left: usize,
-    /// Bytes of code that may still be looked through for a prologue ([`MAX_SCANNED`] in all).
+    /// Bytes of code that this walk may still search for a prologue (it starts at [`MAX_SCANNED`]).
     pub(crate) scan_left: u64,
-    /// The stacks left behind.
+    /// The stacks that this walk has left.
     pub(crate) stacks: Stacks,
-    /// Walk the user's frames too.
+    /// Whether to walk the user's frames too.
     pub(crate) user_frames: bool,
     /// Set by the walk: the stack passes an interrupt or exception entry.
     pub(crate) in_interrupt: bool,
 }
 
-/// So many bytes of code are looked through in one walk, at most, to see whether a function has made a frame. What a
-/// walk decodes beside that is a few bytes at each border. Each byte costs some tens of instructions.
+/// The most bytes of code that one walk searches to see whether a function has built a frame. Apart from that, a walk
+/// decodes only a few bytes at each entry frame. Each byte costs some tens of instructions.
 pub(crate) const MAX_SCANNED: u64 = 512;
 
-/// The range that no address is in: where the kernel declared none.
+/// An empty range, used where the kernel declared none.
 const NOWHERE: Range<u64> = !7..!7;
 
-/// Whether a declared range can be believed: it holds the address that was asked for, ends at a multiple of 8, and a
-/// frame fits in. Both walks ask this, so of an empty or crooked range no word is ever read.
+/// Whether a declared range is valid: it contains the address that was asked for, ends at a multiple of 8, and has room
+/// for a frame. Both the fast path and the slow path check this, so no word of an empty or invalid range is ever read.
 #[inline(always)]
 fn is_straight(range: &Range<u64>, address: u64) -> bool {
-    // Of a stack that is aligned to its size, which its kernel found by rounding the address down, the compiler knows
-    // all of this but that the range does not wrap.
+    // If the kernel finds a stack by rounding the address down to the stack's size, the compiler can prove all of this
+    // except that the range does not wrap.
     let bytes = range.end.wrapping_sub(range.start);
     range.start < range.end && range.end & 7 == 0 && bytes >= 16 && address.wrapping_sub(range.start) < bytes
 }
 
-// What every rare part of a walk asks is one function each, not a copy in each of them: the plain part has its own.
+// Functions that the rare parts of a walk share are not inlined, so that there is one copy of each. The fast path has
+// its own.
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Walks the stack of an interrupted instruction, which is in the sink already, with its facts. Where the sink
-    /// turns out to be full, nothing of what it holds is a sample.
+    /// Walks the stack of an interrupted instruction. The sink already holds that instruction and its facts. If the
+    /// sink turns out to be full, its contents are not a sample and must be discarded.
     pub(crate) fn run(&mut self, at: &Registers) {
         let stop = if is_user(at.cs) { self.user(at.rbp) } else { self.innermost(at) };
         self.go_on(stop, at.rcx);
     }
 
-    /// A walk that begins at the frame of an entry stub: its marker, then what was interrupted.
+    /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames.
     pub(crate) fn behind(&mut self, frame: u64) {
         let mut stop = Stop::Truncated(TruncationReason::Range);
         if self.holds(&self.stack_of(frame), frame, 16) {
@@ -119,20 +121,21 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.go_on(stop, 0);
     }
 
-    /// The user's instruction in the frame of an entry stub that was entered from user mode.
+    /// The address of the user's instruction, from the frame of an entry stub that was entered from user mode.
     pub(crate) fn user_rip_of(&self, frame: u64) -> Option<u64> {
         let address = frame.wrapping_add(16);
         // SAFETY: an aligned word of a declared stack.
         self.holds(&self.stack_of(address), address, 8).then(|| user_word(unsafe { self.memory.stack(address) }))
     }
 
-    /// The rest of a walk whose plain beginning, on the stack around `rsp`, is in the sink already.
+    /// Finishes a walk that the fast path began on the stack around `rsp`. The frames of the fast path are in the sink
+    /// already.
     pub(crate) fn finish(&mut self, cursor: Cursor, rsp: u64) {
         let stop = self.frames(cursor.next(self.memory), self.stack_of(rsp), false);
         self.go_on(stop, 0);
     }
 
-    /// The frames of interrupted kernel code, up to a border or the end.
+    /// The frames of interrupted kernel code, up to an entry frame or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
         if self.kernel.is_entry_code(at.rip)
@@ -148,7 +151,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.frames((at.rbp, at.rsp), range, true)
     }
 
-    /// From border to border, to the end. `rcx` is the user's RIP where the innermost stub still has it there.
+    /// Continues across entry frames until the walk ends. `rcx` is the user's RIP if the innermost stub still holds it
+    /// in that register.
     fn go_on(&mut self, mut stop: Stop, mut rcx: u64) {
         while let Stop::Entry { marker, rip_at, rbp } = stop {
             stop = self.cross(marker, rip_at, rbp, rcx);
@@ -170,13 +174,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         fits
     }
 
-    /// Whether `address` is kernel code; where nearly every walk asks.
+    /// Whether `address` is kernel code. Inlined, for the checks that nearly every walk makes.
     #[inline(always)]
     fn is_text(&self, address: u64) -> bool {
         self.text.contains(address) || self.kernel.is_text(address)
     }
 
-    /// The same where few walks do.
+    /// The same, not inlined, for the checks that few walks make.
     #[inline(never)]
     fn is_code(&self, address: u64) -> bool {
         self.is_text(address)
@@ -188,13 +192,14 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.kernel.stack_range(address).filter(|range| is_straight(range, address)).unwrap_or(NOWHERE)
     }
 
-    /// Whether `bytes` from `address` on are words of `range`.
+    /// Whether the `bytes` bytes starting at `address` are aligned words of `range`.
     #[inline(always)]
     fn holds(&self, range: &Range<u64>, address: u64, bytes: u64) -> bool {
         address & 7 == 0 && range.contains(&address) && range.end.wrapping_sub(address) >= bytes
     }
 
-    /// Eight bytes of code from `address`; what is no code is 0, which is no instruction looked for.
+    /// Eight bytes of code, starting at `address`. All are 0 if they are not kernel code; 0 matches no instruction that
+    /// the callers look for.
     #[inline(never)]
     fn code(&self, address: u64) -> [u8; 8] {
         let missing = address.wrapping_add(8).saturating_sub(self.text.end());
@@ -202,8 +207,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if !self.is_code(address) || !self.is_code(from) || !self.is_code(from.wrapping_add(7)) {
             return [0; 8];
         }
-        // SAFETY: the first and the last byte are kernel text, and by the promise of `Kernel` (`is_text`,
-        // `Config::text`) each page with kernel text is mapped whole.
+        // SAFETY: the first and the last byte are kernel text, and `Kernel` promises (`is_text`, `Config::text`) that
+        // every page that contains kernel text is mapped as a whole.
         let bytes = unsafe { self.memory.code(from) };
         let skipped = address.wrapping_sub(from) as u32;
         bytes.wrapping_shr(skipped.wrapping_mul(8)).to_le_bytes()

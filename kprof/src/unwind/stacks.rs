@@ -1,6 +1,7 @@
-//! The stacks that one walk has left behind: a chain that comes back to one of them is a loop.
+//! The stacks that one walk has left. A chain that returns to one of them is a loop.
 //!
-//! In: each change of stack. Out: whether it may be made. Runs in: NMI. Few words, no search beyond them.
+//! In: each change of stack. Out: whether it may be made. Runs in: NMI. A walk changes stacks at most `MAX` times, so
+//! the search is short.
 
 use crate::format::marker::TruncationReason;
 use core::ops::Range;
@@ -12,17 +13,17 @@ pub(super) fn bound(range: &Range<u64>) -> u64 {
     range.end.wrapping_sub(16)
 }
 
-/// The broken build: no upper bound, so that the storm proves that it would notice.
+/// The deliberately broken build has no upper bound, to prove that the storm test notices.
 #[cfg(kprof_break_bounds)]
 #[inline(always)]
 pub(super) fn bound(_range: &Range<u64>) -> u64 {
     u64::MAX - 15
 }
 
-/// How many times one walk may go from one stack to another.
+/// How many times one walk may change from one stack to another.
 const MAX: usize = 8;
 
-/// Where the stacks left behind begin.
+/// The start addresses of the stacks that were left.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     left: [u64; MAX],
@@ -30,12 +31,12 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// None yet.
+    /// No stack has been left yet.
     pub(crate) const fn new() -> Self {
         Self { left: [0; MAX], count: 0 }
     }
 
-    /// Goes from one stack to another.
+    /// Records a change from one stack to another, or returns why it is not allowed.
     pub(super) fn change(&mut self, from: &Range<u64>, to: &Range<u64>) -> Result<(), TruncationReason> {
         if from.start == to.start || self.left.iter().take(self.count).any(|left| *left == to.start) {
             return Err(TruncationReason::Loop);

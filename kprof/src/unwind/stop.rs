@@ -1,4 +1,4 @@
-//! Why a walk, or a part of it, ended. Pure data; task: NMI.
+//! Why a walk, or a part of it, ended. Pure data. Runs in: NMI.
 
 use crate::format::marker::TruncationReason;
 
@@ -7,13 +7,13 @@ use crate::format::marker::TruncationReason;
 pub(crate) enum Stop {
     /// The outermost frame: nothing is missing.
     Root,
-    /// Frames are missing; the reason travels with the sample.
+    /// Frames are missing. The reason is recorded in the sample.
     Truncated(TruncationReason),
-    /// An entry stub's frame: the walk goes on behind it.
+    /// An entry frame: the walk continues with the interrupted code.
     Entry {
-        /// The word of an interrupt, exception or syscall.
+        /// The marker word of the interrupt, exception or system call.
         marker: u64,
-        /// The address of the saved RIP; `None`: the syscall stub still has it in rcx.
+        /// The address of the saved RIP. `None`: the syscall stub still holds the RIP in rcx.
         rip_at: Option<u64>,
         /// rbp of the interrupted code.
         rbp: u64,

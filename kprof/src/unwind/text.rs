@@ -1,4 +1,5 @@
-//! Where kernel code lies. In: the kernel's choice. Out: one comparison. Runs in: any, NMI included.
+//! The address range of kernel code. In: the range that the kernel declared. Out: a test by one comparison. Runs in:
+//! any, NMI included.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// From the first address and the one behind the last; a crooked range is empty.
+    /// From the first address and the one after the last. If the end is below the start, the range is empty.
     pub(crate) const fn new((start, end): (u64, u64)) -> Self {
         Self { start, bytes: end.saturating_sub(start) }
     }
@@ -25,7 +26,7 @@ impl Text {
     }
 }
 
-/// The same, set once and read by all.
+/// The same range in atomics: set once, read by all CPUs.
 pub(crate) struct TextCell {
     start: AtomicU64,
     bytes: AtomicU64,

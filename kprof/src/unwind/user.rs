@@ -1,12 +1,12 @@
-//! What comes from user mode: its instruction and its frames. Stage: unwind.
+//! Values that come from user mode: the instruction address and the user's frames. Stage: unwind.
 //!
-//! In: words that a program has chosen, so they may be anything. Out: addresses of the user half, or 0, which is
-//! nowhere. Runs in: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
+//! In: words that a program has chosen, so they can have any value. Out: addresses in the user half, or 0 for any other
+//! word. Runs in: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
 //! jumps to an address that looks like a marker, or like kernel code, must not be able to write either into a stack.
 //!
-//! The chain of frames is read by the kernel's hook that never faults. It must be aligned and rise; the depth limit
-//! bounds it. A word that cannot be read, or that is nowhere, ends it as its root: user code without frame pointers is
-//! the rule.
+//! The chain of frames is read through a kernel hook that never faults. Frame addresses must be aligned and must
+//! increase; the depth limit bounds their number. A word that cannot be read, or is no user address, ends the chain as
+//! if it were the root, because most user code has no frame pointers.
 
 use super::{Memory, Stop, Walk};
 use crate::format::marker::TruncationReason;
@@ -15,24 +15,25 @@ use crate::kernel::Kernel;
 /// No user address is at or above this: user addresses have 47 bits, with five-level paging 56 (Intel SDM volume 3,
 /// 4.1).
 ///
-/// The greater bound is right for both. With four levels nothing between the two is mapped, so nothing there was
-/// executed; and a word there has bit 63 clear, so that no reader takes it for kernel code or for a marker.
+/// The larger bound is right for both. With four-level paging nothing between the two bounds is mapped, so no code
+/// there was executed. A word in that range has bit 63 clear, so no reader mistakes it for kernel code or for a marker.
 const USER_END: u64 = 1 << 56;
 
-/// Whether code with this code segment is the user's: its privilege level is not the kernel's.
+/// Whether this code segment belongs to user code: its privilege level is not 0.
 #[inline(always)]
 pub(crate) const fn is_user(cs: u64) -> bool {
     cs & 3 != 0
 }
 
-/// A word that user mode has chosen, as it may stand in a record: itself in the user half, else 0.
+/// A word that user mode has chosen, in the form in which it may be recorded: unchanged if it is a user address, else
+/// 0.
 #[inline(always)]
 pub(crate) const fn user_word(word: u64) -> u64 {
     if word < USER_END { word } else { 0 }
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Follows the user's chain from `frame`.
+    /// Follows the user's chain of frames, starting at `frame`.
     #[inline(never)]
     pub(super) fn user(&mut self, mut frame: u64) -> Stop {
         let mut above = 1;

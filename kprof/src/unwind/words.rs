@@ -1,16 +1,17 @@
-//! Words in the place of a return address that are none: entry markers, the root, and everything else.
+//! Interprets words that are found where a return address was expected but are not one: entry markers, the root, and
+//! everything else.
 //!
-//! In: a word of a stack. Out: what it means for a walk. Runs in: NMI. Pure: nothing is read here.
+//! In: a word of a stack. Out: what it means for the walk. Runs in: NMI. Pure: reads no memory.
 
 use super::Stop;
 use crate::format::marker::{MARKER_PAGE, Marker, TruncationReason};
 
-/// The markers of entries lie side by side: interrupts, exceptions, syscall.
+/// The markers of entries are consecutive: interrupts, exceptions, syscall.
 pub(super) const FIRST_ENTRY: u64 = Marker::Interrupt(0).encode();
 pub(super) const SYSCALL: u64 = Marker::Syscall.encode();
 const _: () = assert!(SYSCALL - FIRST_ENTRY == 0x200, "256 interrupts, 256 exceptions, then the syscall");
 
-/// The word of an entry's marker. What is neither interrupt nor exception is a system call.
+/// The marker word of an entry. Every marker that is neither interrupt nor exception counts as a system call.
 #[inline(always)]
 pub(super) fn word_of(marker: Marker) -> u64 {
     match marker {
@@ -20,7 +21,7 @@ pub(super) fn word_of(marker: Marker) -> u64 {
     }
 }
 
-/// What a word in the place of a return address means, if it is not text.
+/// What a word means that was found where a return address was expected and is not an address in text.
 #[cold]
 pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
     match word {

@@ -1,11 +1,11 @@
-//! Addition to a word by one instruction, so that an NMI on the same CPU comes before it or after it, never between its
-//! load and its store.
+//! Adds to a word by one instruction, so that an NMI on the same CPU arrives before or after it, never between its load
+//! and its store.
 //!
-//! In: a structure, the path to one of its words, a number. Out: the sum in its place. Runs in: any, NMI included. Not
-//! locked, so it costs what a plain addition does; only one CPU may write to the word, others may read it. A compiler
-//! may make one instruction of a load and a store as well, but nothing obliges it to.
+//! In: a structure, the path to one of its words, a number. Out: the word holds the sum. Runs in: any, NMI included.
+//! The instruction is not locked, so it costs what an ordinary addition costs; only one CPU may write to the word,
+//! others may read it. A compiler may turn a load and a store into one instruction as well, but it does not have to.
 
-/// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is an `Counter`.
+/// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is a `Counter`.
 ///
 /// The number is a constant, or `= number` for one that is known at run time only.
 macro_rules! add_in_one {
@@ -13,8 +13,8 @@ macro_rules! add_in_one {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let base: &$type = $base;
-            // SAFETY: the word is a field of a structure that is borrowed here, aligned, and of interior mutability
-            // (`Counter`); the one instruction reads and writes nothing else. What other CPUs read is the old word or
+            // SAFETY: the word is a field of a structure that is borrowed here, aligned, and has interior mutability
+            // (`Counter`); the one instruction reads and writes nothing else. Other CPUs read either the old word or
             // the new one, as with an atomic store.
             unsafe {
                 core::arch::asm!(

@@ -1,17 +1,18 @@
-//! Interrupts off for the length of a lock, so that no interrupt handler or preempting thread waits for its own CPU.
+//! Turns interrupts off while a lock is held, so that no interrupt handler or preempting thread waits for a lock that
+//! its own CPU holds.
 //!
-//! In: a closure. Out: its result. Runs in: ordinary kernel code, never in an NMI. Whether there is anything to turn
-//! off is asked of the CPU (the privilege level, SDM volume 3, 6.5): kernels have targets of all names, and tests run
-//! as user programs.
+//! In: a closure. Out: its result. Runs in: ordinary kernel code, never in an NMI. Whether interrupts can be turned off
+//! is found by the privilege level (SDM volume 3, 6.5), because the name of the target does not tell a kernel from a
+//! test that runs as a user program.
 
-/// Runs `work` with interrupts off and puts the flag back as it was.
+/// Runs `work` with interrupts off, then restores the flag.
 #[inline]
 pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
     if !is_kernel() {
         return work();
     }
     let flags: u64;
-    // SAFETY: code at privilege level 0, as was just seen, may clear IF; pushfq and pop are balanced.
+    // SAFETY: code at privilege level 0, as was just checked, may clear IF; pushfq and pop are balanced.
     #[cfg(not(miri))]
     unsafe {
         core::arch::asm!("pushfq", "pop {}", "cli", out(reg) flags)
@@ -31,7 +32,7 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether this code runs at privilege level 0: the two lowest bits of CS.
+/// Whether this code runs at privilege level 0, by the two lowest bits of CS.
 pub(crate) fn is_kernel() -> bool {
     #[cfg(not(miri))]
     {

@@ -1,8 +1,8 @@
-//! The descriptor tables of the CPU that runs this: gates, and the stacks that they name.
+//! Reads the descriptor tables of the calling CPU: gates, and the stacks that they name.
 //!
-//! In: a vector, an entry of the interrupt stack table. Out: what the tables say. Runs in: ordinary code. Reads where
-//! the processor itself reads at every interrupt. In a user program (a test) there are none. Source: Intel SDM volume
-//! 3A, chapters 3, 6.14 and 7.7.
+//! In: a vector, an entry of the interrupt stack table. Out: the contents of the tables. Runs in: ordinary code. Reads
+//! the same memory that the processor reads at every interrupt. In a user program (a test) there are no tables to read.
+//! Source: Intel SDM volume 3A, chapters 3, 6.14 and 7.7.
 
 use super::interrupts::is_kernel;
 
@@ -13,7 +13,7 @@ pub(crate) struct Gate {
     pub(crate) ist: u8,
 }
 
-/// The gate in these 16 bytes, if it is one, present.
+/// The gate in these 16 bytes, if they are a gate that is present.
 pub(crate) fn decode(bytes: u128) -> Option<Gate> {
     let is_present = bytes >> 47 & 1 == 1;
     // Interrupt gate or trap gate.
@@ -22,7 +22,7 @@ pub(crate) fn decode(bytes: u128) -> Option<Gate> {
     (is_present && is_gate).then_some(Gate { handler, ist: (bytes >> 32) as u8 & 7 })
 }
 
-/// The base in a descriptor of 16 bytes, if it is that of a task state segment.
+/// The base address in a descriptor of 16 bytes, if it describes a task state segment.
 fn tss_base(bytes: u128) -> Option<u64> {
     let is_tss = bytes >> 40 & 0b1_1101 == 0b0_1001 && bytes >> 47 & 1 == 1;
     let [low, middle, high] =
@@ -55,7 +55,7 @@ pub(crate) fn interrupt_stack(ist: u8) -> Option<u64> {
     unsafe { core::arch::asm!("sgdt [{}]", in(reg) &raw mut table, options(nostack, preserves_flags)) };
     let base = tss_base(entry(&table, u32::from(selector & !7))?)?;
     let place = base.wrapping_add(0x24 + 8 * u64::from(ist.wrapping_sub(1) & 7)) as *const u64;
-    // SAFETY: the processor reads the segment at interrupts, so it is mapped; the table of stacks is in it.
+    // SAFETY: the processor reads the segment at interrupts, so it is mapped; the table of stacks is inside it.
     Some(unsafe { place.read_unaligned() })
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_task_state_segment_has_its_base_in_three_parts() {
-        // Available and busy.
+        // The types of an available and of a busy segment.
         for kind in [0x89, 0x8b] {
             let bytes = 0x8100_0023_4567_0067 | kind << 40 | 0xffff_ffff << 64;
             assert_eq!(tss_base(bytes), Some(0xffff_ffff_8123_4567));

@@ -1,12 +1,13 @@
 //! The time stamp counter (Intel SDM volume 3, 18.17). In: nothing. Out: ticks. Runs in: any, NMI included.
 
-/// The time stamp counter of this CPU. Not serialising: a neighbouring instruction more or less does not matter here.
+/// The time stamp counter of this CPU. The instruction is not serializing: it does not matter here whether neighboring
+/// instructions are counted.
 #[inline(always)]
 pub(crate) fn read() -> u64 {
     #[cfg(not(miri))]
     {
-        // SAFETY: RDTSC exists on every x86_64 CPU and has no effect on memory. The kernel must not have set CR4.TSD
-        // for its own privilege level, which is not possible: TSD binds levels 1 to 3 only.
+        // SAFETY: RDTSC exists on every x86_64 CPU and has no effect on memory. CR4.TSD cannot forbid it here, because
+        // it restricts only privilege levels 1 to 3.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(miri)]

@@ -1,10 +1,10 @@
-//! Across interrupt, exception and syscall entries; inside entry stubs; into user code.
+//! Walks across interrupt, exception and syscall entries, from inside entry stubs, and into user code.
 
 use super::*;
 
 const INTERRUPT: u64 = Marker::Interrupt(33).encode();
 
-/// A handler on its own stack, two frames deep, that interrupted what `hardware` says.
+/// A handler on its own stack, two frames deep, that interrupted the registers in `hardware`.
 fn interrupted(machine: &mut Machine, marker: u64, rip: u64, cs: u64, rsp: u64, rbp: u64) -> Registers {
     let irq = STACK + 0x10_0000;
     machine.stacks.push((irq, vec![0; 64]));
@@ -130,7 +130,8 @@ fn user_chains_of_every_badness_end_quietly() {
     }
 }
 
-/// What a program may try to be taken for: each kind of marker, kernel code, the ends of what user mode can address.
+/// Values that a malicious program may put where its addresses are read: each kind of marker, kernel code, both ends of
+/// the user address range.
 const FORGED: [u64; 8] = [
     Marker::Syscall.encode(),
     Marker::Candidate.encode(),
@@ -152,14 +153,14 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
         machine.hardware_frame(STACK + 216, forged, 0x33, 0x7fff_0000);
         let at = registers(STACK + 16, STACK + 80);
         assert_eq!(machine.walk(&at).0, [TEXT + 0x200, fault, user, 0], "{forged:#x}");
-        // The same by a kernel that shows its borders by hook.
+        // The same with a kernel that describes its entry frames through the hook.
         machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
         machine.border = Some((
             TEXT + 0x520,
             CallerEntryFrame { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 },
         ));
         assert_eq!(machine.walk(&at).0, [TEXT + 0x520, fault, user, 0], "{forged:#x}");
-        // And inside a stub, where the kernel says where the frame is.
+        // And inside a stub, where the kernel tells where the frame is.
         let at_stub = Registers { rip: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
         let entry = EntryFrame::OnStack { marker: Marker::Exception(14), rip_at: STACK + 216 };
         machine.entry = Some((TEXT + 0x500, entry));
@@ -202,16 +203,17 @@ fn a_user_address_of_five_level_paging_is_kept() {
 #[test]
 fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
     let mut machine = Machine::new(64);
-    // A called B, which was interrupted: at the stub's first instruction rbp is B's, whose frame leads to A.
+    // A called B, and B was interrupted: at the stub's first instruction rbp is B's, and B's frame leads to A.
     machine.frame(STACK + 200, STACK + 304, TEXT + 0x400);
     machine.frame(STACK + 304, 0, TEXT + 0x480);
     machine.hardware_frame(STACK + 80, TEXT + 0x150, 8, STACK + 120);
     let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)], "not A, whose callee B would be missing");
-    // A system call's first instruction: RSP and rbp are the user's choice, here of stale words on this stack.
+    // First instruction of a system call: the user has chosen RSP and rbp, here so that they point to stale words on
+    // this stack.
     let at = Registers { rip: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)]);
-    // Where the stub has built its frame, the chain is good.
+    // Once the stub has built its frame, the chain is valid.
     machine.entry = Some((TEXT + 0x500, EntryFrame::Built));
     let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [TEXT + 0x400, TEXT + 0x480]);
@@ -219,7 +221,7 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
 
 #[test]
 fn behind_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_truncated() {
-    // The stub has called a handler, which saved B's rbp: the next frame is B's, which leads to A, and B would be
+    // The stub has called a handler, which saved B's rbp. The next frame is B's, which leads to A, so B would be
     // missing.
     for frames_before in [0, 1, 2, 17, 40] {
         let mut machine = Machine::new(512);

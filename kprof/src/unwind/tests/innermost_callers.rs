@@ -1,8 +1,9 @@
-//! Prologue, epilogue and frameless code, one instruction at a time; and stale words that only look like callers.
+//! Callers in prologues, epilogues and frameless code, tested one instruction at a time; and stale words that only look
+//! like callers.
 
 use super::*;
 
-/// Where `main` calls `f` (at 0x100), so the return address.
+/// The return address of the call from `main` to `f` (at 0x100).
 const RETURN: u64 = TEXT + 0x305;
 const F: u64 = 0x100;
 
@@ -84,10 +85,11 @@ fn behind_a_move_of_rsp_the_return_address_of_an_earlier_call_is_no_caller() {
     let moved = [0x48, 0x83, 0xec, 0x08, 0x90, 0x48, 0x83, 0xc4, 0x08, 0xc3];
     let by_lea = [0x48, 0x8d, 0x64, 0x24, 0xf8, 0x90, 0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3];
     for (code, rip) in [(&moved[..], 4), (&by_lea[..], 5)] {
-        // What lies at [rsp] is from an earlier call of the same function, by somebody else (here: the same call).
+        // The word at [rsp] is left over from an earlier call of the same function, from elsewhere (here: from the same
+        // call instruction).
         let stack = called(code, rip, MAIN, RETURN, RETURN);
         assert_eq!(stack, [CANDIDATE, RETURN, TEXT + 0x400], "at {rip}");
-        // Before, and at the return, it is the caller.
+        // Before the adjustment of rsp, and at the return, the word is the caller.
         assert_eq!(called(code, 0, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
         assert_eq!(called(code, code.len() as u64 - 1, MAIN, RETURN, 7), [RETURN, TEXT + 0x400]);
     }
@@ -113,7 +115,7 @@ fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
 
 #[test]
 fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
-    // Interrupts in interrupts, each in a function without a frame, 200 bytes behind its beginning.
+    // Nested interrupts, each in a function without a frame, 200 bytes after its beginning.
     const LEVELS: u64 = 60;
     let (caller, target) = (TEXT + 0x300, TEXT + 0x700);
     let mut machine = Machine::new(64 * LEVELS as usize);
@@ -135,7 +137,7 @@ fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
         (LEVELS, LEVELS - 2),
         "two were looked through, the rest is for the host"
     );
-    // Eight reads at each border: the instruction, what stands before it, the call.
+    // Eight reads at each entry frame: the instruction, the bytes before it, the call.
     let most = MAX_SCANNED as usize + 8 * LEVELS as usize;
     let walks = 1 + 3;
     assert!(machine.decoded.load(Ordering::Relaxed) <= walks * most, "{:?} for {most}", machine.decoded);

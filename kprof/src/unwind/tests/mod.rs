@@ -1,4 +1,5 @@
-//! The unwinder on arrays: a machine of a few stacks and a piece of text, whose memory panics at every read outside.
+//! Runs the unwinder on arrays: a machine with a few stacks and some text, whose memory panics at every read outside
+//! them.
 
 mod entry_frames;
 mod innermost_callers;
@@ -30,7 +31,7 @@ pub(super) struct Machine {
     pub(super) user: HashMap<u64, u64>,
     pub(super) entry: Option<(u64, EntryFrame)>,
     pub(super) border: Option<(u64, CallerEntryFrame)>,
-    /// What it declares in place of its stacks.
+    /// The range that it declares instead of those of its stacks.
     pub(super) lie: Option<Range<u64>>,
     pub(super) depth: usize,
     pub(super) user_frames: bool,
@@ -74,7 +75,7 @@ impl Machine {
         self.text[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What a walk from these registers puts behind the first address, as a handler would call it; and whether it
+    /// What a walk from these registers pushes after the first address, called as the handler calls it; and whether it
     /// passed an interrupt.
     pub(super) fn walk(&self, at: &Registers) -> (Vec<u64>, bool) {
         let places: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0xdead)).collect();
@@ -89,11 +90,12 @@ impl Machine {
             user_frames: self.user_frames,
             in_interrupt: false,
         };
-        // The slow path alone, then the plain beginning with the careful end: the same must come out.
+        // First the slow path alone, then the fast path finished by the slow path: both must give the same words.
         walk.run(at);
         assert!(!walk.sink.is_full(), "room for every walk");
         let slow_path = (words(&places, walk.sink.words()), walk.in_interrupt);
-        // Without guesses, with the right ones, which that has left, and with those of other rounds.
+        // With an empty cache, with the right guesses that the first turn has left, and with guesses that belong to
+        // other rounds.
         let before = FrameCache::new();
         for turn in 0..if at.cs & 3 == 0 { 3 } else { 0 } {
             if turn == 2 {
@@ -113,7 +115,7 @@ impl Machine {
         slow_path
     }
 
-    /// The plain beginning with its end, as the handler has them; whether there is a plain beginning.
+    /// The fast path and its end, as the handler runs them. Returns whether the fast path took anything.
     fn plain_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &FrameCache) -> bool {
         let room = walk.sink.contiguous(walk.frames_left);
         let text = TextCell::new();
@@ -143,8 +145,8 @@ fn words(places: &[AtomicU64], count: usize) -> Vec<u64> {
     places[..count].iter().map(|place| place.load(Ordering::Relaxed)).collect()
 }
 
-// SAFETY: nothing is read by address: `Memory for &Machine` looks each word up in its arrays and panics where there is
-// none.
+// SAFETY: no memory is read by address: `Memory for &Machine` looks each word up in its arrays and panics if it is not
+// there.
 unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0
@@ -185,7 +187,7 @@ impl Memory for &Machine {
     }
     unsafe fn stack_unaligned(&self, address: u64) -> u64 {
         let (low, shift) = (address & !7, 8 * (address & 7) as u32);
-        // SAFETY: a machine's reads are checked.
+        // SAFETY: the machine checks every read.
         let (first, second) = unsafe { (self.stack(low), if shift == 0 { 0 } else { self.stack(low + 8) }) };
         ((u128::from(second) << 64 | u128::from(first)) >> shift) as u64
     }

@@ -1,8 +1,9 @@
-//! A sweep over every instruction of a small call tree, on the real CPU: single steps by the trap flag, a walk at each.
+//! Single-steps a small call tree on the real CPU with the trap flag, and walks the stack at every instruction.
 //!
-//! The truth is a shadow stack: a step over `call` pushes the word at [rsp], a step over `ret` pops. The tree has what
-//! is hard: entry, after push, at ret, frameless leaf, early return before the frame, tail call, a naked stub with a
-//! plain `push rbp` in its middle, calls through a register. A wrong caller fails like a missing one.
+//! The expected stack comes from a shadow stack: a step over `call` pushes the word at [rsp], a step over `ret` pops.
+//! The tree contains the hard cases: function entry, after the push, at `ret`, a frameless leaf, an early return before
+//! the frame, a tail call, a naked stub with an ordinary `push rbp` in its middle, and calls through a register. A
+//! wrong caller fails the test as a missing one does.
 
 use super::*;
 use crate::x86_64::memory::Direct;
@@ -27,7 +28,7 @@ global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
-    // Framed; calls everything.
+    // Has a frame; calls every other function.
     "kprof_step_root:",
     "push rbp",
     "mov rbp, rsp",
@@ -121,14 +122,14 @@ struct Steps {
     previous: Option<u64>,
     wrong: Vec<String>,
     walks: usize,
-    /// Where a candidate was given in place of a caller.
+    /// The addresses at which a candidate was returned instead of a caller.
     candidates: Vec<u64>,
 }
 
 struct Host;
 
-// SAFETY: `TOP` is an address of the stepped thread's stack, which the system has mapped whole and is far longer than
-// the 4096 bytes below it that are declared; the text is a section of this program.
+// SAFETY: `TOP` is an address in the stack of the stepped thread. The system has mapped that stack as a whole, and it
+// is far longer than the 4096 bytes below `TOP` that are declared. The text is a section of this program.
 unsafe impl Kernel for Host {
     fn cpu(&self) -> usize {
         0
@@ -173,10 +174,11 @@ extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc
 impl Steps {
     fn step(&mut self, at: &Registers) {
         match self.previous.replace(at.rip) {
-            // The first trap comes behind the first call.
+            // The first trap comes after the first call.
             None => self.shadow.push(word(at.rsp)),
             Some(previous) => {
-                // SAFETY: the previous instruction lies in the tree's text; the bytes behind it are this program's too.
+                // SAFETY: the previous instruction lies in the tree's text; the bytes after it belong to this program
+                // too.
                 match unsafe { (previous as *const [u8; 3]).read() } {
                     [0xe8, ..] => self.shadow.push(word(at.rsp)),
                     [0xff, modrm, _] if modrm >> 3 & 7 == 2 => self.shadow.push(word(at.rsp)),
@@ -237,7 +239,7 @@ fn every_instruction_of_a_call_tree_has_its_caller_and_none_is_wrong() {
     };
     // SAFETY: the tree keeps all callee-saved registers and leaves the trap flag off.
     unsafe { kprof_step_enter() };
-    // SAFETY: puts back what was there.
+    // SAFETY: restores the previous action.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &old, core::ptr::null_mut()) }, 0);
 
     let steps = STEPS.lock().unwrap();
@@ -249,8 +251,8 @@ fn every_instruction_of_a_call_tree_has_its_caller_and_none_is_wrong() {
         steps.wrong.join("\n")
     );
     assert!(steps.walks > 90, "only {} instructions were stepped", steps.walks);
-    // Called through a register, code without a frame is settled by the host: it knows where functions begin and their
-    // CFI. Nothing else may be left to it.
+    // For code without a frame that was called through a register, the host decides: it knows where functions begin,
+    // and their CFI. No other case may be left to the host.
     let frameless = [&raw const kprof_step_leaf as u64, &raw const kprof_step_wrapped as u64];
     let needed: Vec<u64> = steps.candidates.iter().copied().filter(|rip| *rip != 0).collect();
     for rip in &needed {

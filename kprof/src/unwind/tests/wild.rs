@@ -1,8 +1,9 @@
-//! Property tests: whatever lies on the stacks and in the registers, a walk reads only inside, ends, and says why.
+//! Property tests: for any contents of stacks and registers, a walk reads only inside the declared ranges, ends, and
+//! says why it ended.
 //!
-//! The machine's memory panics at every read outside of a declared stack or misaligned, so a walk that comes back has
-//! read nothing else. Under `--cfg kprof_break_bounds` these tests must fail. A case is made from one seed, which
-//! proptest prints; worlds of words drawn one by one by proptest were a hundred times slower.
+//! The machine's memory panics at every read that is misaligned or outside of a declared stack, so a walk that returns
+//! has made no such read. Under `--cfg kprof_break_bounds` these tests must fail. A case is made from one seed, which
+//! proptest prints; letting proptest draw each word was a hundred times slower.
 
 use super::*;
 use crate::format::marker::MARKER_PAGE;
@@ -16,11 +17,11 @@ struct Dice(Intervals);
 impl Dice {
     /// A number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
-        // A gap is uniform over half its period and one more.
+        // An interval is uniform over half its period plus one.
         self.0.next(2 * limit - 2, true) - (2 * limit - 2 - (2 * limit - 2) / 4)
     }
 
-    /// A word of one of the kinds that make trouble.
+    /// A word of one of the kinds that are likely to cause errors.
     fn word(&mut self) -> u64 {
         match self.below(16) {
             0..=4 => STACK + 8 * self.below(66),
@@ -67,12 +68,13 @@ proptest! {
             let frames = stack.iter().filter(|word| **word < MARKER_PAGE).count();
             prop_assert!(frames < machine.depth, "{frames} frames with depth {}", machine.depth);
             prop_assert!(stack.len() as u64 <= 16 + 3 * machine.depth as u64);
-            // Two words for each frame, a few to look at edges and borders, all twice: nothing is read without end.
+            // Two words per frame, and a few for the innermost caller and the entry frames, all of them at most twice:
+            // the number of reads is bounded.
             prop_assert!(core::mem::take(&mut *machine.read.lock().unwrap()).len() <= 30 * (machine.depth + 10));
-            // A cut is the last word.
+            // The truncation marker is the last word.
             let cut = stack.iter().position(|word| matches!(Marker::decode(*word), Some(Marker::Truncated(_))));
             prop_assert!(cut.is_none_or(|at| at + 1 == stack.len()));
-            // Every address in front of user code is text.
+            // Every address before the user marker is text.
             let kernel = stack.iter().take_while(|word| **word != Marker::User.encode());
             for word in kernel.filter(|word| **word < MARKER_PAGE && at.cs == 8) {
                 prop_assert!((TEXT..TEXT + TEXT_BYTES as u64).contains(word), "{word:#x} is not text");
@@ -103,8 +105,9 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
 
 #[test]
 fn a_kernel_that_declares_the_wrong_range_is_not_believed() {
-    // A range that does not hold the address asked for, crooked ones, empty ones, one too short for a frame. The frame
-    // pointers fit each of them: both the fast path and the slow one must look at the range itself.
+    // Invalid ranges: one that does not contain the address asked for, misaligned and reversed ones, empty ones, one
+    // too short for a frame. The frame pointers fit each of them, so both the fast path and the slow path must check
+    // the range itself.
     let stack = STACK..STACK + 512;
     let lies = [
         OTHER..OTHER + 512,
