@@ -109,7 +109,7 @@ impl Machine {
             walk.scan_left = MAX_SCANNED;
             if self.plain_walk(&mut walk, at, &before) {
                 let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
-                assert_eq!(plain, slow_path, "plain and careful differ, turn {turn}");
+                assert_eq!(plain, slow_path, "fast path and slow path differ, turn {turn}");
             }
         }
         slow_path
