@@ -49,9 +49,7 @@ impl fmt::Display for InitError {
             Self::Text((start, end)) => write!(f, "the text range {start:x}-{end:x} is empty"),
             Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),
-            Self::OnlySampler => {
-                f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer")
-            }
+            Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),
             Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
         }
     }
