@@ -1,7 +1,8 @@
 //! The account: checks that everything that was sent has arrived. Stage: after fold.
 //!
 //! In: the counters of the newest `# account` line of each CPU (otherwise those of its newest batch), and the number of
-//! samples that the file really has. Out: for each CPU the identities that do not hold. Nothing is corrected.
+//! samples that the file really has. Out: for each CPU its counters and the identities that do not hold. Nothing is
+//! corrected.
 //!
 //! ```text
 //! delivered = samples in the file            and the identities of kprof_format::account

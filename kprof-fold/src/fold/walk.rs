@@ -31,7 +31,7 @@ pub enum Step {
 }
 
 /// The address that replaces a kernel address in the user part of a stack, where user space may have made it up. The
-/// kernel itself writes 0 for such a frame, and 0 is no code's address.
+/// kernel itself also writes 0 for such a frame; there is no code at address 0.
 pub const CLAIMED: u64 = 0;
 
 /// Calls `step` for each frame. With `user` false the stack ends where user code begins.
