@@ -29,8 +29,8 @@ pub const INLINED: &str = " (inlined)";
 /// The frame for an address that no symbol covers.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// In this many bytes from the start of a function its frame pointer is not set yet: `push rbp` (1 byte), `mov rbp,
-/// rsp` (3 bytes).
+/// Length of a function's first instructions, until whose end its frame pointer is not set: `push rbp` (1 byte) and
+/// `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
 /// How many bytes of code are followed in a function of unknown size.
 const MAX_CODE_BYTES: u64 = 4096;
