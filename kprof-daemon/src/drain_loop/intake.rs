@@ -83,7 +83,7 @@ impl Intake {
         Self { buffer, places, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
     }
 
-    /// The place in this stream.
+    /// How far this stream has been read.
     pub fn place(&mut self, stream: Stream) -> &mut Place {
         self.places.entry(stream).or_default()
     }

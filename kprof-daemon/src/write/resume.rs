@@ -3,7 +3,7 @@
 //! ```text
 //! # kprof-profile 1 ... # batch ... # end ... # batch ... # end ... # batch ... samp
 //!                                                               ▲
-//!                                        everything after the last finished piece is cut away
+//!                                        everything after the last finished piece is removed
 //! ```
 //!
 //! In: the bytes of the file. Out: where to truncate it. For the last boot in it also the position up to which each

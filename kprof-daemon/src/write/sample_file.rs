@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0 ............ safe_bytes ......... length
-//!   on the disk  │ being written; cut away again if a write or a sync fails
+//!   on the disk  │ being written; truncated away if a write or a sync fails
 //! ```
 //!
 //! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. On a full disk nothing is acknowledged

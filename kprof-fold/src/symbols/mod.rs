@@ -29,8 +29,7 @@ pub const INLINED: &str = " (inlined)";
 /// The frame for an address that no symbol covers.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Length of a function's first instructions, until whose end its frame pointer is not set: `push rbp` (1 byte) and
-/// `mov rbp, rsp` (3 bytes).
+/// Length of a prologue, in which the frame pointer is not set yet: `push rbp` (1 byte) and `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
 /// How many bytes of code are followed in a function of unknown size.
 const MAX_CODE_BYTES: u64 = 4096;
