@@ -1,6 +1,6 @@
 //! kprof's user space: drains the kernel's rings into a file. No record is lost, and none is written twice.
 //!
-//! Contents, in the order of the path (`profiled` takes all of it; [`record`] does the same while a command runs): a
+//! Contents, in the order of the path (`profiled` runs all of it; [`record`] does so while a command runs): a
 //! [`source`] gives bytes, [`read`] parses them, [`names`] and [`ctl`] give task names and counters, [`drain_loop`]
 //! runs the rounds, [`mod@write`] writes the file. All of it calls the operating system through [`system`] only.
 #![doc = "\n---\n"]

@@ -1,8 +1,8 @@
 //! The parsing half of a round: bytes become batches.
 //!
-//! In: the pieces of a round. Out: batches in the composer, names in the table, an updated
-//! `Place` for each stream. Runs in: user process. Records that are already on disk are
-//! recognised by their position and skipped. Damage is counted, and noted in the file at its position.
+//! In: the pieces of a round. Out: batches in the composer, names in the table, the new `Place` in each stream. Runs
+//! in: user process. Records that are already on disk are recognised by their position and skipped. Damage is counted,
+//! and noted in the file at its position.
 
 use super::intake::{Piece, Place};
 use super::{Session, Totals};
@@ -71,7 +71,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     newer = newer.or(count(&mut self.totals, &skipped));
                     self.composer.corrupt(stream, &skipped);
                 }
-                // A record of a kind that does not belong into this stream is only counted.
+                // A record of a kind that does not belong in this stream is only counted.
                 (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
             }
         }

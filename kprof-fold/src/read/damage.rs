@@ -2,8 +2,8 @@
 //!
 //! In: the damaged lines, and the lines around them. Out: which batches count. If the other line or the samples
 //! themselves tell CPU and positions, the batch counts as far as it can be read. All other damaged batches are dropped.
-//! The number of missing samples is computed from the batches beside them and from the account, and they count as lost.
-//! Never guesses which CPU or which positions a batch had.
+//! Missing samples count as lost; their number is computed from the neighbouring batches and from the account. Never
+//! guesses which CPU or which positions a batch had.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};

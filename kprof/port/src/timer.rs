@@ -8,11 +8,11 @@
 //! **Where QEMU counts instructions** (`-icount`) all CPUs run in turn on one thread. A CPU's turn ends when the next
 //! timer of the machine is due, no matter of which CPU. An interrupt does not end the turn of another CPU. So after a
 //! one-shot timer has fired, the running CPU continues until some other timer is due: 14 to 51 ticks per second were
-//! measured instead of the requested 1000. In this case the timer is periodic, and a sleep is only a slice of the
+//! measured instead of the requested 1000. So under `-icount` the timer is periodic, and a sleep is only a slice of the
 //! requested time: the timer that has woken the sampler is due again soon, and ends the turn of the running CPU. On all
 //! other machines a sleep is one interrupt of a one-shot timer.
 //!
-//! ****With `-icount` the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due, and
+//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due, and
 //! gives the next CPU the time that is left until then, which is nothing. Only the first CPU begins a round with time
 //! of its own, so a busy CPU 0 starves all others (every emulation before QEMU's commit "ensure fairness with icount"
 //! of May 2023 does this). `Profiler::check` says how long a sleep takes.
