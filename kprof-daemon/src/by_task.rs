@@ -1,7 +1,7 @@
 //! Events by task: what `kprof-record stat` prints below its sums.
 //!
 //! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the task's name. Out: sums by name. Runs in: user
-//! process. Bounded: past [`ByTask::LIMIT`] names, new ones share one row.
+//! process. Bounded: after [`ByTask::LIMIT`] names, all new names share one row.
 
 use kprof_format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
 use kprof_format::text::unescaped;
@@ -17,7 +17,7 @@ impl ByTask {
     /// The number of names that have a row of their own.
     pub const LIMIT: usize = 4096;
 
-    /// Adds the counts in `text`; what is no `NAME=COUNT` of a known event says nothing.
+    /// Adds the counts in `text`. A word that is not `NAME=COUNT` of a known event is ignored.
     pub fn add(&mut self, task: &[u8], text: &[u8]) {
         let has_room = self.rows.len() < Self::LIMIT || self.rows.contains_key(task);
         let row = self.rows.entry(if has_room { task } else { OTHER_TASKS_NAME }.to_vec()).or_default();

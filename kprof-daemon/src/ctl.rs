@@ -1,7 +1,8 @@
-//! The text that a read of `ctl-profiling` gives, taken apart.
+//! Parses the text that a read of `ctl-profiling` gives.
 //!
 //! In: `key value` lines. Out: state, header facts, counters by CPU. Runs in: user process. Unknown keys are kept and
-//! never refused (a newer kernel may say more); a missing key is missing, nothing is made up.
+//! never refused, because a newer kernel may have more of them. A missing key stays missing: no value is invented for
+//! it.
 
 use kprof_format::account;
 use kprof_format::fact::Fact;
@@ -20,7 +21,7 @@ pub struct Ctl {
 pub struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// The counter of this name; 0 where the kernel does not keep it.
+    /// The counter of this name; 0 if the kernel does not keep it.
     pub fn get(&self, name: &str) -> u64 {
         self.find(name).unwrap_or(0)
     }
@@ -30,12 +31,12 @@ impl Counters {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
-    /// Whether the source keeps none at all.
+    /// Whether the source keeps no counters at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets the counter at `at`, which is usually the same one as before, and moves on.
+    /// Sets the counter at index `at` and increments `at`. The name there is usually the same as at the last reading.
     fn set(&mut self, at: &mut usize, name: &str, value: u64) {
         match self.0.get_mut(*at) {
             Some((old_name, old_value)) if old_name == name => *old_value = value,
@@ -47,19 +48,19 @@ impl Counters {
         *at += 1;
     }
 
-    /// All of them, in the kernel's order.
+    /// All counters, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// All samples lost, by whatever reason.
+    /// The number of lost samples: the sum over all reasons.
     pub fn lost(&self) -> u64 {
         account::lost(self.iter())
     }
 }
 
 impl Ctl {
-    /// Takes a text apart.
+    /// Parses a text.
     ///
     /// # Errors
     /// As [`Ctl::update`].
@@ -69,16 +70,17 @@ impl Ctl {
         Ok(ctl)
     }
 
-    /// Takes a newer text apart, over the older one: the keys are nearly always the same, so nothing is allocated.
+    /// Parses a newer text into the memory of the older one. The keys are nearly always the same, so nothing is
+    /// allocated.
     ///
     /// # Errors
-    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. What
-    /// came before it is new, the rest old.
+    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. The
+    /// lines before it have been applied; the other values are still the old ones.
     pub fn update(&mut self, text: &str) -> Result<(), String> {
         let mut facts = Slots::new(&mut self.facts);
         let mut rest = text;
         let mut number = 0;
-        // The counters of one CPU stand together: `prefix` is `N.`, `known` the place after the last one.
+        // The lines of one CPU are adjacent. `prefix` is its `N.`, and `known` is the index after its last counter.
         let (mut prefix, mut cpu, mut known) = ("", 0, 0);
         let mut meta_known = 0;
         let mut seen = 0_u32;
@@ -113,14 +115,14 @@ impl Ctl {
         self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
         self.meta.0.truncate(meta_known);
         if self.cpus.len() as u32 != seen {
-            // A CPU that is not named any more; rare enough to begin anew.
+            // A CPU is not in the text any more. This is rare, so searching the whole text for each CPU is fast enough.
             let named = |cpu: &u32| text.contains(&format!("cpu.{cpu}."));
             self.cpus.retain(|cpu, _| named(cpu));
         }
         Ok(())
     }
 
-    /// A text as the kernel would have made it, for sources that have no ctl file.
+    /// The state as a kernel would have given it, for sources that have no ctl file.
     pub fn made_up(facts: &[(&str, &str)], cpus: impl IntoIterator<Item = u32>) -> Self {
         Self {
             facts: facts.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
@@ -129,7 +131,7 @@ impl Ctl {
         }
     }
 
-    /// The value of a key; the first one of a key that repeats.
+    /// The value of a key; the first value if the key repeats.
     pub fn fact(&self, key: &str) -> Option<&str> {
         self.facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -139,12 +141,12 @@ impl Ctl {
         self.facts.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
-    /// The id of this boot; empty where the source has none.
+    /// The id of this boot; empty if the source has none.
     pub fn boot(&self) -> &str {
         self.fact(Fact::Boot.name()).unwrap_or("")
     }
 
-    /// Whether sampling goes on now.
+    /// Whether the kernel is sampling now.
     pub fn is_running(&self) -> bool {
         self.fact(Fact::State.name()) == Some("running")
     }
@@ -179,7 +181,7 @@ impl Ctl {
     }
 }
 
-/// Facts being written over older ones.
+/// Facts that are being overwritten with newer ones.
 struct Slots<'a> {
     facts: &'a mut Vec<(String, String)>,
     at: usize,

@@ -1,7 +1,7 @@
-//! What can end a session, for whom, and with which exit code.
+//! The errors that can end a session, and the exit code of each.
 //!
-//! In: a failed system call or foreign data. Out: one sentence with the file and the place, and what to do.
-//! Runs in: user process. Never hides a cause; what was acknowledged before stays on disk whatever happens here.
+//! In: a failed system call or foreign data. Out: one sentence that names the file and the position, and says what to
+//! do. Runs in: user process. Never hides a cause. Records that were acknowledged before stay on disk in every case.
 
 use std::fmt;
 use std::io;
@@ -14,14 +14,14 @@ pub enum Error {
     Usage(String),
     /// The source cannot be opened.
     SourceMissing {
-        /// The file that was to be opened.
+        /// The file that could not be opened.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         cause: io::Error,
     },
     /// Another reader holds the source, or the sample file.
     Busy {
-        /// What is held.
+        /// The file that is in use.
         path: PathBuf,
     },
     /// The ctl file is that of Redox's own profiler.
@@ -33,9 +33,9 @@ pub enum Error {
     SourceGone {
         /// The file that failed.
         path: PathBuf,
-        /// What was asked of it.
+        /// The operation that failed.
         during: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         cause: io::Error,
     },
     /// The kernel refused a command.
@@ -44,7 +44,7 @@ pub enum Error {
         path: PathBuf,
         /// The command.
         command: String,
-        /// The kernel's reason, or the system's.
+        /// The kernel's reason, or the operating system's.
         reason: String,
     },
     /// The source's text cannot be understood.
@@ -54,7 +54,7 @@ pub enum Error {
         /// What is wrong and where.
         what: String,
     },
-    /// The records are of a version that this program does not know. Nothing of them was acknowledged.
+    /// The records are of a version that this program does not know. None of them was acknowledged.
     Newer {
         /// Where they came from.
         stream: String,
@@ -67,21 +67,21 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// Length up to which it is whole, in bytes.
+        /// Length in bytes up to which the file is complete.
         safe_bytes: u64,
-        /// What was tried.
+        /// The operation that failed.
         during: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         cause: io::Error,
     },
-    /// The disk is full and waiting was not wanted.
+    /// The disk is full and the options say not to wait.
     Full {
         /// The file.
         path: PathBuf,
-        /// Length up to which it is whole, in bytes.
+        /// Length in bytes up to which the file is complete.
         safe_bytes: u64,
     },
-    /// The sample file has been deleted under the running program.
+    /// The sample file was deleted while the program was running.
     FileGone {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,8 @@
-//! kprof's user space: drains the kernel's rings into a file, nothing lost, nothing double.
+//! kprof's user space: drains the kernel's rings into a file. No record is lost, and none is written twice.
 //!
-//! Contents, in the order of the path (`profiled`; [`record`] puts a command around it): a [`source`] gives bytes,
-//! [`read`] takes them apart, [`names`] and [`ctl`] say what they mean, [`drain_loop`] makes the rounds, [`mod@write`]
-//! brings them to the disk. All of it stands on [`system`], the one seam to the operating system.
+//! Contents, in the order of the path (`profiled` runs all of it; [`record`] does so while a command runs): a
+//! [`source`] gives bytes, [`read`] parses them, [`names`] and [`ctl`] give task names and counters, [`drain_loop`]
+//! runs the rounds, [`mod@write`] writes the file. All of it calls the operating system through [`system`] only.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]

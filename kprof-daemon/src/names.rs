@@ -1,8 +1,8 @@
-//! Context names by id and time.
+//! Task names by id and time.
 //!
 //! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name for the first field of a
-//! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks; past that the ones whose samples lie
-//! longest back are forgotten, counted, and from then on written as `id<hex>`.
+//! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks. Beyond that, the tasks that had no
+//! sample for the longest time are forgotten and counted. From then on they are written as `id<hex>`.
 
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::collections::HashMap;
@@ -14,11 +14,12 @@ pub struct Names {
     known: HashMap<u64, Known, BuildHasherDefault<IdHasher>>,
     round: u64,
     forgotten: u64,
-    /// Where the name of a task without one is made.
+    /// Buffer in which the name of an unnamed task is built.
     made_up: Vec<u8>,
 }
 
-/// Ids are small numbers, each used once: a multiplication spreads them well enough, and nobody attacks this table.
+/// Ids are small numbers and each is used once, so a multiplication spreads them well enough. Attacks on the table's
+/// hash are no concern: the ids come from the kernel.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -36,18 +37,19 @@ impl Hasher for IdHasher {
     }
 }
 
-/// What a task is called at some time.
+/// The name of a task at some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     /// The name in its escaped form.
     pub text: &'a [u8],
-    /// Whether it holds for every sample of the round.
+    /// Whether this name is valid for every sample of the round.
     pub is_the_only_one: bool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// From which TSC on, and the name; the newest last. More than one only while older samples may still come.
+    /// The TSC from which on a name is valid, and the name; the newest last. There is more than one only while older
+    /// samples may still come.
     names: Vec<(u64, Box<[u8]>)>,
     last_used: u64,
 }
@@ -56,12 +58,12 @@ impl Names {
     /// The number of tasks whose names are kept.
     pub const LIMIT: usize = 16_384;
 
-    /// Context `id` is called `name` from `tsc` on.
+    /// Task `id` is called `name` from `tsc` on.
     pub fn set(&mut self, id: u64, tsc: u64, name: &[u8]) {
         self.set_escaped(id, tsc, escaped(name).collect());
     }
 
-    /// The same with a name as it stands in a line.
+    /// The same with a name that is already escaped, as in a line of the file.
     pub fn set_escaped(&mut self, id: u64, tsc: u64, name: Box<[u8]>) {
         if self.known.len() >= Self::LIMIT && !self.known.contains_key(&id) {
             self.forget_the_oldest();
@@ -72,8 +74,8 @@ impl Names {
         known.names.push((tsc, name));
     }
 
-    /// The name of task `id` at `tsc`: the last one given by then, else the first one given. Where there is none,
-    /// the one that `make` gives, and that from now on, or `id<hex>`.
+    /// The name of task `id` at `tsc`: the last name set by then, otherwise the first one. For an unknown task it is
+    /// the name that `make` returns, which is then kept; if `make` has none, it is `id<hex>`.
     #[inline]
     pub fn get_or_make(&mut self, id: u64, tsc: u64, make: impl FnOnce() -> Option<Vec<u8>>) -> Name<'_> {
         if !self.known.contains_key(&id) {
@@ -92,7 +94,7 @@ impl Names {
         Name { text, is_the_only_one: known.names.len() == 1 }
     }
 
-    /// All samples up to now have been written: older names of renamed tasks are not needed any more.
+    /// Called when all samples up to now have been written. Older names of renamed tasks are then dropped.
     pub fn end_round(&mut self) {
         self.round += 1;
         for known in self.known.values_mut().filter(|known| known.names.len() > 1) {
@@ -100,7 +102,7 @@ impl Names {
         }
     }
 
-    /// Id, TSC and escaped name of every task, by id: what a new file has to begin with.
+    /// Id, TSC and escaped name of every task, sorted by id. A new file begins with them.
     pub fn all(&self) -> Vec<(u64, u64, &[u8])> {
         let newest = |(id, known): (&u64, &'_ Known)| known.names.last().map(|(tsc, _)| (*id, *tsc));
         let mut ids: Vec<(u64, u64)> = self.known.iter().filter_map(newest).collect();
@@ -109,19 +111,19 @@ impl Names {
         ids.into_iter().filter_map(name).collect()
     }
 
-    /// Forgets everything: a new boot.
+    /// Forgets all names, because a new boot has begun.
     pub fn clear(&mut self) {
         self.known.clear();
     }
 
-    /// How many names have been forgotten to stay bounded.
+    /// How many names have been forgotten to respect the limit.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
     fn forget_the_oldest(&mut self) {
         let mut ages: Vec<(u64, u64)> = self.known.iter().map(|(id, known)| (known.last_used, *id)).collect();
-        // A sixteenth at a time, so that a flood of new tasks does not sort on each of them.
+        // Removes a sixteenth at a time, so that not every one of many new tasks causes a selection.
         let few = Self::LIMIT / 16;
         ages.select_nth_unstable(few);
         for (_, id) in &ages[..few] {

@@ -1,7 +1,7 @@
 //! The command line of `profiled`.
 //!
-//! In: arguments. Out: what to read, where to write, how long. Runs in: user process. Every option that is not
-//! understood is refused with its name.
+//! In: arguments. Out: what to read, where to write, how long. Runs in: user process. An unknown option is refused, and
+//! the error names it.
 
 use crate::drain_loop::Options;
 use crate::error::Error;
@@ -51,13 +51,13 @@ pub struct Profiled {
     pub options: Options,
     /// The folder of the device files.
     pub scheme: PathBuf,
-    /// A recording to read instead.
+    /// A recording to read instead of the device files.
     pub recording: Option<PathBuf>,
     /// Whether only errors are printed.
     pub quiet: bool,
 }
 
-/// What the command line wants.
+/// What the command line asks for.
 #[derive(Clone, Debug)]
 pub enum Wanted {
     /// A session.
@@ -119,7 +119,7 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
     Ok(Wanted::Session(Box::new(wanted)))
 }
 
-/// A length as people type it: a number and `K`, `M` or `G` (powers of 1024); bytes where the unit is missing.
+/// Parses a length: a number with `K`, `M` or `G` (powers of 1024), or bytes if there is no unit.
 ///
 /// # Errors
 /// [`Error::Usage`] for anything else, and for 0.
@@ -136,10 +136,10 @@ pub fn bytes(text: &str) -> Result<u64, Error> {
     value.filter(|bytes| *bytes > 0).ok_or_else(|| Error::Usage(format!("`{text}` is no size: a number and K, M or G")))
 }
 
-/// A time as people type it: a number and `ms`, `s`, `m` or `h`; seconds where the unit is missing.
+/// Parses a time: a number with `ms`, `s`, `m` or `h`, or seconds if there is no unit.
 ///
 /// # Errors
-/// [`Error::Usage`] for anything else, and for nothing, less than nothing and more than a century.
+/// [`Error::Usage`] for anything else, for zero, for a negative time, and for more than a century.
 pub fn duration(text: &str) -> Result<Duration, Error> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {

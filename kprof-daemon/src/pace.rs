@@ -1,11 +1,12 @@
-//! How long to pause between two rounds, while sampling goes on and the kernel cannot call for one.
+//! How long to pause between two rounds while the kernel is sampling and cannot wake the reader.
 //!
-//! In: how full the fullest ring was. Out: a pause. Runs in: user process, pure. Aims at rings a quarter full: rare
-//! enough to be cheap, early enough that a burst of four times the rate loses nothing.
+//! In: how full the fullest ring was. Out: a pause. Runs in: user process, pure. Aims at reading rings that are a
+//! quarter full: reads are then rare enough to be cheap, and early enough that a burst of four times the rate loses
+//! nothing.
 
 use std::time::Duration;
 
-/// Pauses that follow the fill level.
+/// Computes pauses from the fill level.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pause: Duration,
@@ -22,12 +23,13 @@ impl Pace {
     pub const SHORTEST: Duration = Duration::from_millis(1);
     /// The longest pause; also the longest time until a new sample is noticed.
     pub const LONGEST: Duration = Duration::from_millis(500);
-    /// The fill level aimed at.
+    /// The target fill level.
     const AIM: f64 = 0.25;
 
     /// The next pause, after a round that found the fullest ring this full (0 to 1).
     pub fn next(&mut self, fill: f64) -> Duration {
-        // At most doubled, so that one quiet round does not make the next one late; cut at once when it gets full.
+        // The pause is at most doubled, so that one quiet round does not make the next one late. When the ring gets
+        // full it is shortened immediately.
         let factor = (Self::AIM / fill.max(0.01)).clamp(0.1, 2.0);
         self.pause = self.pause.mul_f64(factor).clamp(Self::SHORTEST, Self::LONGEST);
         self.pause

@@ -1,13 +1,13 @@
-//! Signals, as flags that the drain loop looks at once a round.
+//! Signals, as flags that the drain loop checks once a round.
 //!
 //! In: SIGTERM, SIGINT, SIGHUP. Out: flags. Runs in: the handlers only store a flag; nothing here waits, allocates or
-//! prints. Every wait of the daemon is short, so a flag is seen soon even where a signal does not interrupt a call.
+//! prints. Every wait of the daemon is short, so a flag is seen soon even if a signal does not interrupt a system call.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The wishes that signals have brought.
+/// The requests that signals have made.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     stop: Arc<AtomicBool>,
@@ -15,11 +15,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Flags that are set by SIGTERM and SIGINT (stop) and SIGHUP (reopen). A second SIGTERM or SIGINT ends the
-    /// process at once; what was not acknowledged by then stays in the kernel.
+    /// Flags that are set by SIGTERM and SIGINT (stop) and SIGHUP (reopen). A second SIGTERM or SIGINT ends the process
+    /// immediately; records that were not acknowledged by then stay in the kernel.
     ///
     /// # Errors
-    /// When the system refuses a handler.
+    /// If the system refuses to install a handler.
     pub fn installed() -> io::Result<Self> {
         let signals = Self::default();
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -30,22 +30,22 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Whether the session is to end.
+    /// Whether the session has been asked to end.
     pub fn stop_wanted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the file is to be opened anew; asks once.
+    /// Whether the file is to be reopened; clears the flag.
     pub fn take_reopen(&self) -> bool {
         self.reopen.swap(false, Ordering::Relaxed)
     }
 
-    /// Asks for the end, as a signal does.
+    /// Requests the end of the session, as SIGTERM does.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for a new file, as SIGHUP does.
+    /// Requests that the file is reopened, as SIGHUP does.
     pub fn reopen(&self) {
         self.reopen.store(true, Ordering::Relaxed);
     }

@@ -1,14 +1,15 @@
-//! The account: does everything that was sent arrive? Stage: after fold.
+//! The account: checks that everything that was sent has arrived. Stage: after fold.
 //!
-//! In: the counters of the newest `# account` line of each CPU (else those of its newest batch), and the samples that
-//! the file really has. Out: the identities that hold and those that do not, per CPU. Nothing is corrected.
+//! In: the counters of the newest `# account` line of each CPU (otherwise those of its newest batch), and the number of
+//! samples that the file really has. Out: for each CPU its counters and the identities that do not hold. Nothing is
+//! corrected.
 //!
 //! ```text
 //! delivered = samples in the file            and the identities of kprof_format::account
 //! ```
 //!
-//! A file that begins in the midst of a boot (a second recording, a rotated file) lacks what was delivered before. Then
-//! its positions must go from its first batch to the last without a hole.
+//! A file that begins in the middle of a boot (a second recording, a rotated file) lacks the samples that were
+//! delivered before. In this case its positions must be contiguous from its first batch to its last.
 
 use crate::profile::{self, Counters, Profile, named};
 use kprof_format::account::{self, IDENTITIES};
@@ -25,23 +26,23 @@ pub struct CpuAccount {
     pub counters: Counters,
     /// Samples of this CPU in the file.
     pub in_file: u64,
-    /// Whether earlier samples of this boot are in no batch of the file: it begins later.
+    /// Whether the file begins later than this boot, so that earlier samples are not in it.
     pub begins_later: bool,
-    /// Of these, those that lie in the ring still: a panic has written them out (`export_last`).
+    /// Of `in_file`, the samples that were still in the ring and that a panic handler has written out (`export_last`).
     pub dumped: u64,
-    /// Whether the counters are from an `# account` line, so that the identities must hold.
+    /// Whether the counters are from an `# account` line. Only then must the identities hold.
     pub is_final: bool,
     /// Identities that do not hold, in words.
     pub faults: Vec<String>,
 }
 
 impl CpuAccount {
-    /// A counter, 0 where it is not named.
+    /// A counter; 0 if there is none of this name.
     pub fn get(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// All losses.
+    /// The sum of all losses of this CPU.
     pub fn lost(&self) -> u64 {
         account::lost(named(&self.counters))
     }
@@ -50,12 +51,12 @@ impl CpuAccount {
 /// The account of all CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
-    /// CPU after CPU, boot after boot.
+    /// The accounts, ordered by boot and then by CPU.
     pub cpus: Vec<CpuAccount>,
 }
 
 impl Account {
-    /// Recounts a profile.
+    /// Checks the account of a profile.
     pub fn of(profile: &Profile) -> Self {
         let mut cpus = Vec::new();
         for (boot_index, boot) in profile.boots.iter().enumerate() {
@@ -99,7 +100,7 @@ impl Account {
 fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<String> {
     let broken = IDENTITIES.iter().filter_map(|identity| identity.fault(named(&cpu.counters)));
     let mut faults: Vec<String> = broken.map(|fault| format!("CPU {}: {fault}", cpu.cpu)).collect();
-    // A dump lies in the ring still.
+    // The samples of a dump are still in the ring.
     let dumped = cpu.dumped;
     if dumped > cpu.get("in-ring") {
         faults.push(format!("CPU {}: {dumped} samples were dumped of {} in the ring", cpu.cpu, cpu.get("in-ring")));
@@ -130,7 +131,7 @@ impl fmt::Display for Account {
         }
         let (sum, lost) = (|name| self.sum(name), self.lost());
         let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();
-        // Only where a CPU has not answered.
+        // There are pending ticks only if a CPU did not answer.
         let pending = match sum("pending") {
             0 => String::new(),
             ticks => format!(" + pending {ticks}"),

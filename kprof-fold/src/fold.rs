@@ -1,8 +1,8 @@
-//! Fold: from counted stacks of addresses to counted stacks of names. The third stage of the host end.
+//! Fold: from counted stacks of addresses to counted stacks of names. The third stage of the host tool.
 //!
 //! In: counts per distinct stack, and symbols. Out: [`Folded`]: each stack of names once, outermost first, sorted by
-//! the bytes of its folded line. Which frames a stack has, and which address each is looked up by, is decided in
-//! [`walk`](mod@walk); names are looked up once per address.
+//! the bytes of its folded line. [`walk`](mod@walk) decides which frames a stack has, and by which address each of them
+//! is looked up. Names are looked up once per address.
 
 pub mod frames;
 pub mod walk;
@@ -17,10 +17,10 @@ use std::cmp::Ordering;
 /// A counted stack of names; [`Folded::frames_of`] has its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldedStack {
-    /// Where its frames begin among those of all stacks, and how many there are.
+    /// Where its frames begin in `joined`, and how many there are.
     start: usize,
     len: u32,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
@@ -29,14 +29,14 @@ pub struct FoldedStack {
 pub struct Folded {
     /// The frames' names.
     pub frames: Frames,
-    /// The stacks, sorted by bytes.
+    /// The stacks, sorted by the bytes of their lines.
     pub stacks: Vec<FoldedStack>,
-    /// The frames of all stacks, one stack after the other: no memory of its own for each.
+    /// The frames of all stacks, one stack after the other, so that a stack needs no allocation of its own.
     joined: Vec<FrameId>,
 }
 
 impl Folded {
-    /// Adds a stack, outermost frame first. The order of the stacks is up to [`sort`](Self::sort).
+    /// Adds a stack, outermost frame first. [`sort`](Self::sort) puts the stacks in order later.
     pub fn push(&mut self, frames: impl IntoIterator<Item = FrameId>, samples: u64) {
         let start = self.joined.len();
         self.joined.extend(frames);
@@ -49,7 +49,7 @@ impl Folded {
         &self.joined[stack.start..stack.start + stack.len as usize]
     }
 
-    /// All samples of all stacks.
+    /// The number of samples in all stacks.
     pub fn samples(&self) -> u64 {
         self.stacks.iter().map(|stack| stack.samples).sum()
     }
@@ -65,22 +65,22 @@ impl Folded {
     }
 }
 
-/// Folds what was counted.
+/// Folds counted stacks.
 pub struct Folder<'a> {
-    /// Names.
+    /// The symbols that give the names.
     pub symbols: &'a Symbols,
     /// The distinct stacks of the profile.
     pub stacks: &'a Stacks,
-    /// The choice.
+    /// The selection of samples.
     pub select: &'a Select,
-    /// What makes a root frame, and the names of the groups.
+    /// The grouping whose name becomes the root frame.
     pub by: By,
-    /// Names of the groups that the counts speak of.
+    /// Names of the groups in the counts.
     pub groups: &'a [String],
 }
 
 impl Folder<'_> {
-    /// Adds up stacks with the same names.
+    /// Folds the counts; stacks with the same names are added up.
     pub fn fold(&self, counts: &[Count]) -> Folded {
         let mut folded = Folded::default();
         folded.frames.reserve(self.stacks.len());
@@ -111,7 +111,7 @@ impl Folder<'_> {
         folded
     }
 
-    /// Applies `--under` and `--not`; false if the stack does not count. `ids` are innermost first.
+    /// Applies `--under` and `--not`; returns false if the stack does not count. `ids` are innermost first.
     fn cut(&self, frames: &Frames, ids: &mut Vec<FrameId>) -> bool {
         let fits = |patterns: &[crate::select::Pattern], id: &FrameId| {
             let name = frames.function(*id);
@@ -131,14 +131,14 @@ impl Folder<'_> {
 impl Folded {
     /// Sorts the stacks by the bytes of `frame;frame;frame`, without writing them out.
     ///
-    /// Each stack becomes a sequence of small numbers with the same order ([`Frames::ranks`]); as many of them as fit
-    /// are packed into one key, which decides nearly every comparison.
+    /// Each stack becomes a sequence of small numbers with the same order ([`Frames::ranks`]); as many of these numbers
+    /// as fit are packed into one key, which decides nearly every comparison.
     pub fn sort(&mut self) {
         let ranks = self.frames.ranks();
         let bits = usize::BITS - (2 * ranks.len() + 1).leading_zeros();
         let packed = (u128::BITS / bits.max(1)) as usize;
         let rank = |frames: &[FrameId], at: usize| match frames.get(at) {
-            // 0 is left for what is behind the end.
+            // 0 stands for positions after the end of the stack.
             Some(frame) if at + 1 == frames.len() => 1 + ranks[*frame as usize].last,
             Some(frame) => 1 + ranks[*frame as usize].inner,
             None => 0,

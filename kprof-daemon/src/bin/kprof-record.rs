@@ -1,6 +1,6 @@
 //! The binary `kprof-record`: samples while a command runs, and ends as the command ended.
 //!
-//! In: options and a command. Out: the sample file, the account on standard error, the command's exit code. Context:
+//! In: options and a command. Out: the sample file, the account on standard error, the command's exit code. Runs in:
 //! user process.
 
 use kprof_daemon::error::Error;

@@ -1,7 +1,7 @@
 //! The binary `profiled`: a session that drains until it is told to stop.
 //!
-//! In: arguments, signals. Out: the sample file; talk on standard error. Runs in: user process, started by init. Ends
-//! with an exit code that says what went wrong, and never loses what it has acknowledged.
+//! In: arguments, signals. Out: the sample file; messages on standard error. Runs in: user process, started by init.
+//! Its exit code says what went wrong. It never loses a record that it has acknowledged.
 
 use kprof_daemon::drain_loop::{Session, Totals};
 use kprof_daemon::error::Error;

@@ -1,7 +1,8 @@
-//! The thinking half of a round: bytes become batches.
+//! The parsing half of a round: bytes become batches.
 //!
-//! In: the pieces of a round. Out: batches in the composer, names in the table, places moved on. Runs in: user process.
-//! Records that are on disk already are passed over by their position; damage is counted and written down where it was.
+//! In: the pieces of a round. Out: batches in the composer, names in the table, the new `Place` in each stream. Runs
+//! in: user process. Records that are already on disk are recognised by their position and skipped. Damage is counted,
+//! and noted in the file at its position.
 
 use super::intake::{Piece, Place};
 use super::{Session, Totals};
@@ -14,7 +15,7 @@ use crate::system::System;
 use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
-    /// Takes one piece apart and adds its batch to the output.
+    /// Parses one piece and adds its batch to the output.
     pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
         let stream = piece.stream;
         let bytes = &self.intake.buffer[piece.range.clone()];
@@ -25,7 +26,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         let place = self.intake.places.entry(stream).or_default();
         let mut position = place.position.or_else(|| counters?.find("position-out"));
         if self.ctl.overwrites() && stream != Stream::Meta && piece.carried == 0 {
-            // What was there may have been overwritten: the first record says where it lies.
+            // The records at the expected position may have been overwritten, so the first record's own position is
+            // used.
             position = None;
         }
         let mut records = match self.source.layout() {
@@ -69,11 +71,12 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     newer = newer.or(count(&mut self.totals, &skipped));
                     self.composer.corrupt(stream, &skipped);
                 }
-                // A record that has strayed into the wrong stream says nothing.
+                // A record of a kind that does not belong in this stream is only counted.
                 (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
             }
         }
-        // A flipped bit now and then, or a kernel that is newer than this program?
+        // Another version in the header is either a flipped bit or a newer kernel. Without a single valid sample it is
+        // taken for a newer kernel.
         if let Some((position, version)) = newer
             && self.totals.samples == 0
         {
@@ -88,13 +91,13 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Tells the kernel what is on disk. Only ever called after a write that has been synced.
+    /// Tells the kernel what is on disk. Only called after the write has been synced.
     pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
         if self.source.layout() == Layout::RedoxRaw {
             return Ok(());
         }
         let is_new = |place: &Place| place.position.filter(|position| *position > place.acknowledged);
-        // A flight recorder frees its own space.
+        // A flight recorder overwrites old records itself, so only its meta stream is acknowledged.
         let is_freed_here = |stream: Stream| stream == Stream::Meta || !self.ctl.overwrites();
         let places = self.intake.places.iter().filter(|(stream, _)| is_freed_here(**stream));
         let ends: Vec<(Stream, u64)> = places.filter_map(|(stream, place)| Some((*stream, is_new(place)?))).collect();
@@ -106,7 +109,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     }
 }
 
-/// Counts words that were no record; gives position and version if they may be a newer kernel's.
+/// Counts words that were not a record. Returns their position and version if they may come from a newer kernel.
 fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
     match skipped.why {
         Why::UnknownKind(_) => totals.unknown += 1,
@@ -118,7 +121,7 @@ fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
     }
 }
 
-/// The beginning of a record whose end will never come.
+/// At the end of the source: reports the beginning of a record that was never completed as skipped.
 fn give_up_rest<'a>(records: &mut Records<'_>, is_the_end: bool) -> Option<Item<'a>> {
     is_the_end.then(|| records.give_up_rest()).flatten().map(Item::Skipped)
 }

@@ -1,7 +1,7 @@
-//! What a session does with its files: begins them, goes on, rotates, reopens, and feeds the live stream.
+//! What a session does with its files: it begins, continues, rotates and reopens them, and feeds the live stream.
 //!
-//! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only left when everything in
-//! it is acknowledged; the next one begins with the header and the names known so far.
+//! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only closed after everything
+//! in it has been acknowledged. The next one begins with the header and the names known so far.
 
 use super::Session;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::write::resume::Resumed;
 use crate::write::sample_file::SampleFile;
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
-    /// Goes on behind what a file holds, if it is of this boot; else begins with a header.
+    /// Continues after what the file holds if that is from this boot; otherwise writes a new header first.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
         if self.ctl.boot().is_empty() || resumed.boot.as_deref() != Some(self.ctl.boot()) {
             self.composer.header(&self.ctl);
@@ -27,7 +27,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Writes what has been composed; returns when it is on the disk.
+    /// Writes the composed bytes; returns when they are on the disk.
     pub(super) fn write(&mut self) -> Result<(), Error> {
         let length = self.composer.bytes().len() as u64;
         if length == 0 {
@@ -48,7 +48,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Queues the round's bytes for the live stream; a device that has just been opened gets the beginning first.
+    /// Queues the round's bytes for the live stream; a device that has just been opened gets the header and the names
+    /// first.
     fn send_live(&mut self) {
         let Some(mut live) = self.live.take() else { return };
         if live.connect(self.system) {
@@ -58,7 +59,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         self.live = Some(live);
     }
 
-    /// Gives the live stream's device what it takes.
+    /// Writes to the live stream's device as much as it accepts.
     pub(super) fn pump_live(&mut self, is_the_end: bool) {
         if let Some(live) = &mut self.live {
             if is_the_end {
@@ -70,28 +71,28 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         }
     }
 
-    /// The account of every CPU as it is now.
+    /// Writes the present account of every CPU.
     pub(super) fn account(&mut self) -> Result<(), Error> {
         self.source.observe(self.system, &mut self.ctl)?;
         self.composer.accounts(&self.ctl);
-        // The account is the one piece that may go past the greatest length: without it the file could not be judged.
+        // Only the account may exceed the maximum length: without it nobody could check whether the file is complete.
         let max = self.options.max_bytes.take();
         let written = self.write();
         self.options.max_bytes = max;
         written
     }
 
-    /// Gives the file an older name and begins a new one. Everything in the old one is acknowledged.
+    /// Renames the file to an older number and begins a new one. Everything in the old one has been acknowledged.
     fn rotate(&mut self) -> Result<(), Error> {
         let begins_with = self.beginning();
         self.file.rotate(self.system, self.options.keep_files, &begins_with, self.options.on_full, &self.signals)
     }
 
-    /// Opens the file by its name again, after somebody has renamed it.
+    /// Opens the file by its name again, after another program has renamed it.
     pub(super) fn reopen(&mut self) -> Result<(), Error> {
         let is_binary = self.options.form == Form::Binary;
         let (file, resumed) = match SampleFile::open(self.system, &self.options.output, is_binary) {
-            // Still the same file: held by ourselves.
+            // The name still leads to the same file, which this session itself has locked.
             Err(Error::Busy { .. }) => return Ok(()),
             other => other?,
         };

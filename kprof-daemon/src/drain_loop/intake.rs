@@ -1,4 +1,4 @@
-//! The reading half of a round: one buffer, a place in each stream.
+//! The reading half of a round: one buffer, and a `Place` in each stream.
 //!
 //! ```text
 //! buffer  │ carry │ cpu 1 │ cpu 2 │ carry │ cpu 3 │ meta │      carry: the beginning of a record whose end came
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! In: a source. Out: pieces of the buffer, one for each stream. Runs in: user process. Bounded: a round ends after
-//! [`ROUND_BYTES`], whatever there is; the next one begins with another CPU.
+//! [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.
 
 use crate::ctl::{Counters, Ctl};
 use crate::error::Error;
@@ -16,32 +16,32 @@ use kprof_format::record::MAX_WORDS;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes read from one stream at once: the default size of a ring.
+/// The most bytes read from one stream at once: the default size of a ring.
 const READ_BYTES: usize = 256 * 1024;
-/// Bytes read at once while little is there: a kernel that copies through a buffer of its own has less to clear.
+/// The fewest bytes asked for in one read. A kernel that copies through a buffer of its own then has less to clear.
 const MIN_READ_BYTES: usize = 32 * 1024;
-/// Bytes read in one round, over all streams; what bounds the memory.
+/// Bytes read in one round over all streams. This bounds the memory.
 const ROUND_BYTES: usize = 1024 * 1024;
 
 /// How far one stream has been read.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// Position after the last record that was taken apart.
+    /// Position after the last record that was parsed.
     pub position: Option<u64>,
-    /// Everything below is on disk from an earlier session.
+    /// Everything below this position is on disk from an earlier session.
     pub on_disk: u64,
     /// The beginning of a record whose end has not been read yet.
     pub carry: Vec<u8>,
-    /// Position up to which the kernel has been told.
+    /// Position up to which records have been acknowledged to the kernel.
     pub acknowledged: u64,
 }
 
-/// What one stream gave in a round: a part of the buffer.
+/// What was read from one stream in a round: a range of the buffer.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub stream: Stream,
     pub range: Range<usize>,
-    /// Bytes at its beginning that an earlier read had left over.
+    /// Number of bytes at its beginning that an earlier read had left over.
     pub carried: usize,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Piece {
 pub(super) struct Taken {
     /// Meta first, then the CPUs by number.
     pub pieces: Vec<Piece>,
-    /// Bytes that were new.
+    /// Number of new bytes.
     pub brought: usize,
-    /// Whether a read was filled, so that more may be there.
+    /// Whether a read filled the buffer, so that more may be available.
     pub is_more: bool,
-    /// What went wrong on the way; the pieces are good all the same.
+    /// The first error of this round. The pieces are valid nevertheless.
     pub failed: Option<Error>,
 }
 
@@ -65,33 +65,35 @@ pub(super) struct Intake {
     pub places: BTreeMap<Stream, Place>,
     first_cpu: usize,
     read_bytes: usize,
-    /// The most of it.
+    /// The upper limit of `read_bytes`.
     max_read_bytes: usize,
     /// Bytes read from CPUs after which a round ends.
     round_bytes: usize,
 }
 
 impl Intake {
-    /// A reader whose rounds fit into a file of this length several times: a file ends between two rounds.
+    /// A reader whose rounds are several times smaller than a file of this length, because a file can only end between
+    /// two rounds.
     pub fn new(max_file_bytes: Option<u64>) -> Self {
         let round_bytes = max_file_bytes.map_or(ROUND_BYTES, |max| ROUND_BYTES.min((max / 8) as usize));
-        // A record of the greatest length must fit.
+        // A record of the maximum length must fit.
         let max_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
         let buffer = vec![0; round_bytes + 2 * max_read_bytes];
         let places = BTreeMap::new();
         Self { buffer, places, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
     }
 
-    /// The place in this stream.
+    /// How far this stream has been read.
     pub fn place(&mut self, stream: Stream) -> &mut Place {
         self.places.entry(stream).or_default()
     }
 
-    /// Reads every CPU once, then the state into `ctl`, then meta as far as the state says that it goes.
+    /// Reads every CPU once, then the state into `ctl`, then the meta stream up to the position in that state.
     pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
         let (mut pieces, mut failed) = (Vec::new(), None);
         let mut used = 0;
-        // Rings of a running flight recorder are read once it is frozen or stopped. It may have been started just now.
+        // Rings of a flight recorder are only read after it has been frozen or stopped. The state is read again here,
+        // because the recorder may have been started since.
         if ctl.overwrites()
             && let Err(error) = source.observe(system, ctl)
         {
@@ -99,7 +101,7 @@ impl Intake {
         }
         let is_recorder = ctl.overwrites() && ctl.is_running();
         let mut cpus: Vec<u32> = ctl.cpus().map(|(cpu, _)| cpu).filter(|_| !is_recorder).collect();
-        // Not always the same one first: under a flood the round may end before the last one's turn.
+        // Each round begins with another CPU: under a high rate a round may end before it reaches the last CPU.
         self.first_cpu += 1;
         let shift = self.first_cpu % cpus.len().max(1);
         cpus.rotate_left(shift);
@@ -124,7 +126,7 @@ impl Intake {
         }
         let new = |piece: &Piece| piece.range.len() - piece.carried;
         let brought = pieces.iter().map(new).sum();
-        // Twice as much as came now, for the next time.
+        // The next read asks for twice as much as came now.
         let most = pieces.iter().map(new).max().unwrap_or(0);
         let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
         self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);
@@ -132,7 +134,8 @@ impl Intake {
         Taken { pieces, brought, is_more, failed }
     }
 
-    /// Reads what the stream has, from `start` of the buffer on, behind what an earlier read had left over.
+    /// Reads the stream into the buffer from `start` on: first the bytes that an earlier read had left over, then the
+    /// new ones.
     fn read<S: System>(
         &mut self,
         system: &mut S,
@@ -149,7 +152,7 @@ impl Intake {
         Ok(Piece { stream, range: start..held + got, carried })
     }
 
-    /// One read, to `start` of the buffer.
+    /// One read into the buffer at `start`.
     fn read_behind<S: System>(
         &mut self,
         system: &mut S,
@@ -164,8 +167,8 @@ impl Intake {
         source.read(system, stream, &mut self.buffer[start..end])
     }
 
-    /// Reads the meta stream as far as it went when the state was read: the names of all tasks in this round's
-    /// samples.
+    /// Reads the meta stream up to where it ended when the state was read. It then has the names of all tasks in this
+    /// round's samples.
     fn read_meta<S: System>(
         &mut self,
         system: &mut S,

@@ -6,9 +6,10 @@
 //!   └───────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! In: a [`Source`]. Out: the sample file. Runs in: user process, one thread. Meta comes after the CPUs, so that every
-//! task in a sample has its name by then, and before them in the file. Killed at any arrow: what was not
-//! acknowledged is read again, what is on disk is known by its position, so every record ends up in the file once.
+//! In: a [`Source`]. Out: the sample file. Runs in: user process, one thread. Meta is read after the CPUs, so that
+//! every task in a sample has its name by then; in the file it is written before them. The process may be killed at any
+//! arrow: records that were not acknowledged are read again, and records that are on disk are recognised by their
+//! position. So every record is in the file exactly once.
 
 mod digest;
 mod files;
@@ -30,11 +31,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Rounds after the end was asked for, for sources that do not say how far they have got.
+/// Maximum number of rounds after the stop request, for sources that do not report how far they have got.
 const LAST_ROUNDS: usize = 64;
-/// The pause between two looks at a stopped kernel that cannot call for one.
+/// The pause between two reads of a stopped kernel that cannot wake the reader.
 const REST: Duration = Duration::from_millis(50);
-/// Rounds between two looks whether the file is still there.
+/// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 16;
 
 /// What a session does with what it reads.
@@ -42,24 +43,24 @@ const LOOK_ROUNDS: u64 = 16;
 pub struct Options {
     /// The sample file; `-` for the standard output.
     pub output: PathBuf,
-    /// Its form.
+    /// The form of the file.
     pub form: Form,
     /// What to do on a full disk.
     pub on_full: OnFull,
     /// Ends the session after this time.
     pub duration: Option<Duration>,
-    /// The greatest length of the file in bytes.
+    /// The maximum length of the file in bytes.
     pub max_bytes: Option<u64>,
-    /// How many old files are kept when it is reached; 0 ends the session there.
+    /// How many old files are kept when `max_bytes` is reached; with 0 the session ends there.
     pub keep_files: u32,
-    /// A device that gets the same, as far as it can take it.
+    /// A device that gets the same data, as much as it accepts.
     pub live: Option<PathBuf>,
     /// Commands for the kernel before the first round; `stop` is given at the end when `start` is among them.
     pub commands: Vec<String>,
 }
 
 impl Options {
-    /// A session that writes this file and nothing more.
+    /// Options of a session that writes this file and does nothing else.
     pub fn new(output: impl Into<PathBuf>) -> Self {
         Self {
             output: output.into(),
@@ -81,17 +82,17 @@ pub struct Totals {
     pub samples: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Stretches of words that were no record.
+    /// Ranges of words that were not a record.
     pub corrupt: u64,
     /// Records of a kind that this version does not know.
     pub unknown: u64,
-    /// Records read again although they were on disk.
+    /// Records that were read again although they were already on disk.
     pub again: u64,
     /// Lines or chunks that the live stream's device has taken.
     pub live: u64,
-    /// Lines or chunks that it did not get.
+    /// Lines or chunks that it did not take.
     pub live_dropped: u64,
-    /// Whether the session ended because the file had reached its greatest length.
+    /// Whether the session ended because the file had reached its maximum length.
     pub reached_max: bool,
 }
 
@@ -114,11 +115,11 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     began: Duration,
 }
 
-/// What a round has brought.
+/// The result of a round.
 struct Round {
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     brought: usize,
-    /// Whether there may be more at once.
+    /// Whether more may be available immediately.
     is_more: bool,
 }
 
@@ -126,7 +127,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     /// Opens the file, continues it where it ends, and gives the commands.
     ///
     /// # Errors
-    /// Whatever source or file refuse.
+    /// The error of the source or of the file.
     pub fn open(system: &'a mut S, mut source: Src, options: Options, signals: Signals) -> Result<Self, Error> {
         let mut ctl = Ctl::default();
         source.observe(system, &mut ctl)?;
@@ -156,27 +157,27 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(session)
     }
 
-    /// Rounds until a signal, the end of the source, or the end of the duration; then the rest and the account.
-    /// `each_round` sees the totals and may end the session by returning false.
+    /// Runs rounds until a signal, the end of the source, or the end of the duration; then reads the rest and writes
+    /// the account. `each_round` is given the totals and may end the session by returning false.
     ///
     /// # Errors
-    /// What ended the session early. All that was acknowledged is on disk; a sampler that this session had started is
-    /// stopped.
+    /// The error that ended the session early. All acknowledged records are on disk. If this session had started the
+    /// sampler, it is stopped.
     pub fn run(&mut self, each_round: impl FnMut(&Totals, &Ctl) -> bool) -> Result<Totals, Error> {
         let ended = self.run_to_the_end(each_round);
         if ended.is_err() && self.has_started() {
-            // The first error is the one to report.
+            // The first error is reported, so an error of this command is ignored.
             let _ = self.source.command(self.system, "stop");
         }
         ended.map(|()| self.totals)
     }
 
-    /// What was counted by task in this session.
+    /// The events of this session, counted by task.
     pub fn by_task(&self) -> &ByTask {
         &self.by_task
     }
 
-    /// The state as it was read last.
+    /// The kernel's state when it was last read.
     pub fn ctl(&self) -> &Ctl {
         &self.ctl
     }
@@ -214,21 +215,22 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             return Ok(());
         }
         if self.ctl.overwrites() && self.ctl.is_running() {
-            // Full rings are a flight recorder's ordinary state; there is nothing to do until it is frozen.
+            // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
+            // it is frozen.
             let _ = self.system.sleep(Pace::LONGEST);
             return Ok(());
         }
         let before = self.system.now();
         let waited = self.source.wait(self.system, Pace::LONGEST)?;
-        // A kernel that returns at once and has nothing must not make a busy loop of this one.
+        // A kernel whose wait returns immediately without data must not turn this into a busy loop.
         let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
         if !self.ctl.is_running() {
-            // Whatever rate begins next, it is met with short pauses.
+            // The next rate is unknown, so the pauses start short again.
             self.pace = Pace::default();
         }
         if waited == Waited::CannotWait || in_vain {
             let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
-            // A signal that cuts the sleep short is as good as the end of it.
+            // If a signal interrupts the sleep, the flags are checked all the earlier.
             let _ = self.system.sleep(pause);
         }
         Ok(())
@@ -259,9 +261,10 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         Ok(Round { brought: taken.brought, is_more: taken.is_more })
     }
 
-    /// The rest up to where the kernel is now, and the account.
+    /// Reads the rest, up to the kernel's present position, and writes the account.
     fn finish(&mut self) -> Result<(), Error> {
-        // Where a CPU has not taken its ticks the kernel says so, and sends no more: the rest is read all the same.
+        // `stop` fails if a CPU has not taken its ticks. The kernel has then stopped sending, so the rest is read
+        // nevertheless.
         let stopped = match self.has_started() {
             true => self.source.command(self.system, "stop"),
             false => Ok(()),

@@ -1,4 +1,4 @@
-//! Framed records (protocol 1), in order, with damage stepped over.
+//! Parses framed records (protocol 1) in order, and skips damage.
 //!
 //! ```text
 //! expected ─► ┌ word 0: magic, version, kind, n ┐
@@ -7,27 +7,27 @@
 //! expected+n ►└ next record, or the end of what was read
 //! ```
 //!
-//! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got.
-//! Runs in: user process. Positions in one stream have no holes, so every word is either a record or counted as
-//! skipped; a hole that two records agree on (somebody else has read there) is counted too. A record that is not
-//! complete yet is left for the next read.
+//! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got. Runs
+//! in: user process. Positions in one stream have no gaps, so every word is either part of a record or counted as
+//! skipped. If two consecutive records agree that records are missing before them (another reader took them), that gap
+//! is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
-/// Goes through the records of one read.
+/// Iterates over the records of one read.
 #[derive(Debug)]
 pub struct Framed<'a> {
     words: Words<'a>,
     at: usize,
     position: Option<u64>,
     item_from: u64,
-    /// Every word that looks like the first one of a record is where a record begins when one goes from length to
-    /// length: no length can reach over another record.
+    /// Following the lengths from record to record meets every word that looks like the first word of a record. So no
+    /// length can reach over another record.
     is_clean: bool,
 }
 
-/// What stands at one word.
+/// What begins at one word.
 enum Found {
     Whole { kind: Option<Kind>, unknown: u8, words: usize },
     Incomplete,
@@ -35,8 +35,8 @@ enum Found {
 }
 
 impl<'a> Framed<'a> {
-    /// Records in `bytes`, the first of which lies at `position`; `None` where the reader does not know (a ring that
-    /// overwrites) and takes the first record's word for it.
+    /// The records in `bytes`; the first one lies at `position`. `None` means that the position is not known (a ring
+    /// that overwrites): the first record's own position is then believed.
     pub fn new(bytes: &'a [u8], position: Option<u64>) -> Self {
         let words = Words::new(bytes);
         let is_clean = is_clean(words.whole());
@@ -48,17 +48,17 @@ impl<'a> Framed<'a> {
         self.position
     }
 
-    /// Position of the first word of the item that was given last.
+    /// Position of the first word of the last item.
     pub fn item_from(&self) -> u64 {
         self.item_from
     }
 
-    /// Bytes that are done with. The rest is the beginning of a record whose end has not been read yet.
+    /// Number of bytes that have been parsed. The rest is the beginning of a record whose end has not been read yet.
     pub fn used_bytes(&self) -> usize {
         self.at * 8
     }
 
-    /// Skips all that is left, because nothing more will be read.
+    /// Skips all remaining words, because nothing more will be read.
     pub fn give_up_rest(&mut self) -> Option<Skipped> {
         self.skip_to(self.words.count(), Why::Length)
     }
@@ -68,7 +68,7 @@ impl<'a> Framed<'a> {
         self.position.map(|here| here + (at - self.at) as u64)
     }
 
-    /// How many words are missing before the present one, if its record and the next one agree that some are.
+    /// How many words are missing before the current word, if its record and the next one agree that some are missing.
     fn gap(&self) -> Option<u64> {
         let words = usize::from(Header::decode(self.words.get(self.at)?).ok()?.words);
         let (here, next) = (self.words.get(self.at + 1)?, self.words.get(self.at + words + 1)?);
@@ -77,7 +77,7 @@ impl<'a> Framed<'a> {
         (next == here + words as u64 && missing > 0).then_some(missing)
     }
 
-    /// Word number `at`: a record that lies where it says it does?
+    /// Whether a record begins at word `at`, with the position that it has there.
     fn look(&self, at: usize) -> Found {
         let Some(first) = self.words.get(at) else { return Found::Incomplete };
         let (kind, unknown, words) = match Header::decode(first) {
@@ -94,7 +94,7 @@ impl<'a> Framed<'a> {
         if at + words > self.words.count() { Found::Incomplete } else { Found::Whole { kind, unknown, words } }
     }
 
-    /// The next word after the present one, before word `end`, at which a record lies where it says.
+    /// The first word after the current one and before word `end` at which a record with the right position begins.
     #[inline]
     fn next_sound(&self, end: usize) -> Option<usize> {
         let is_sound = |at| matches!(self.look(at), Found::Whole { .. } | Found::Incomplete);
@@ -119,8 +119,8 @@ impl<'a> Framed<'a> {
         self.skip_to(end, why).map(Item::Skipped)
     }
 
-    /// Whether a record may begin at word `at`: its magic or its position says so, or nothing has been read there.
-    /// One damaged word can take away either, not both.
+    /// Whether a record may begin at word `at`: its magic or its position is right, or nothing has been read there yet.
+    /// One damaged word can destroy one of the two, not both.
     fn may_begin(&self, at: usize) -> Option<bool> {
         let Some(first) = self.words.get(at) else { return Some(true) };
         if (first >> 32) as u32 == MAGIC {
@@ -152,7 +152,7 @@ impl<'a> Framed<'a> {
     }
 }
 
-/// Whether going from length to length meets every word that looks like a beginning, and nothing else.
+/// Whether following the lengths meets every word that looks like the first of a record, and no other word.
 fn is_clean(words: &[[u8; 8]]) -> bool {
     let begins = |word: &[u8; 8]| u64::from_le_bytes(*word) >> 32 == u64::from(MAGIC);
     let beginnings: usize = words.iter().map(|word| usize::from(begins(word))).sum();
@@ -187,7 +187,8 @@ impl<'a> Iterator for Framed<'a> {
                 }
                 return self.damaged(why);
             }
-            // A length that reaches past the end, or over a sound record: only the second is damage.
+            // The length reaches past the end of what was read. If it also reaches over a valid record it is damaged;
+            // otherwise the rest of the record has not been read yet.
             Found::Incomplete if self.next_sound(self.words.count()).is_some() => return self.damaged(Why::Length),
             Found::Incomplete => return None,
         };

@@ -1,13 +1,13 @@
-//! Takes the bytes of a stream apart into samples, meta records and damage.
+//! Parses the bytes of a stream into samples, meta records and damage.
 //!
-//! In: bytes as a read gave them, with what the read before has left over. Out: [`Item`]s in the order of the ring.
-//! Runs in: user process. Never trusts a length, never loses its place: after damage it goes on at the next record that
-//! says itself where it lies, and what was skipped is counted.
+//! In: the bytes of one read, after those that the previous read had left over. Out: [`Item`]s in the order of the
+//! ring. Runs in: user process. Never trusts a length and never loses its position: after damage it continues at the
+//! next record whose own position is right, and counts what it skipped.
 
 pub mod framed;
 pub mod redox_raw;
 
-/// Little-endian words in a byte slice; a last piece of less than 8 bytes is not part of them.
+/// Little-endian words in a byte slice; fewer than 8 bytes at the end are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a>(&'a [u8]);
 
@@ -17,7 +17,7 @@ impl<'a> Words<'a> {
         Self(bytes)
     }
 
-    /// How many there are.
+    /// The number of words.
     pub fn count(self) -> usize {
         self.0.len() / 8
     }
@@ -29,19 +29,19 @@ impl<'a> Words<'a> {
         bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Words `from` to `to`; fewer where there are not so many.
+    /// Words `from` to `to`; fewer if there are not that many.
     pub fn range(self, from: usize, to: usize) -> Self {
         let end = self.0.len().min(to * 8);
         Self(&self.0[(from * 8).min(end)..end])
     }
 
-    /// One after the other.
+    /// The words in order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
         self.whole().iter().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// All of them as they lie there.
+    /// The words as undecoded bytes.
     #[inline]
     pub fn whole(self) -> &'a [[u8; 8]] {
         self.0.as_chunks().0
@@ -56,14 +56,14 @@ impl<'a> Words<'a> {
 /// The addresses of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a> {
-    /// Where the CPU was.
+    /// The instruction pointer of the CPU.
     pub first: u64,
     /// Callers and markers, innermost first.
     pub callers: Words<'a>,
 }
 
 impl<'a> Stack<'a> {
-    /// All of them, innermost first.
+    /// The first address and the callers, innermost first.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
         std::iter::once(self.first).chain(self.callers.iter())
@@ -73,24 +73,24 @@ impl<'a> Stack<'a> {
 /// One sample of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// Tick number of the CPU; 0 where the source has none.
+    /// Tick number of the CPU; 0 if the source has none.
     pub tick: u64,
-    /// TSC.
+    /// TSC value.
     pub tsc: u64,
-    /// Context id.
+    /// Task id.
     pub task: u64,
     /// First address, then callers and markers, innermost first.
     pub stack: Stack<'a>,
-    /// Read from a running flight recorder: not delivered, only seen.
+    /// Whether it was read from a running flight recorder: such a sample is copied but does not count as delivered.
     pub is_snapshot: bool,
 }
 
 /// One record of the meta stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a> {
-    /// What it is about; never a sample.
+    /// The kind of record; never a sample.
     pub kind: kprof_format::record::Kind,
-    /// TSC.
+    /// TSC value.
     pub tsc: u64,
     /// Its three values.
     pub values: [u64; 3],
@@ -98,12 +98,12 @@ pub struct Meta<'a> {
     pub text: &'a [u8],
 }
 
-/// Words that are no record.
+/// Words that are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Position of the first word.
     pub from: u64,
-    /// How many.
+    /// Number of words.
     pub words: u64,
     /// What was wrong with them.
     pub why: Why,
@@ -114,15 +114,15 @@ pub struct Skipped {
 pub enum Why {
     /// No record begins where one should.
     NoRecord,
-    /// The version is not ours.
+    /// The version is not the one that this program reads.
     Version(u8),
-    /// A kind that this version does not know; whole and in its place, simply not for us.
+    /// The record is complete and at its position, but this version does not know its kind.
     UnknownKind(u8),
     /// The length does not lead to the next record.
     Length,
-    /// The record says it lies elsewhere.
+    /// The record gives a position other than the one where it lies.
     Position,
-    /// Records are missing: somebody else has read them.
+    /// Records are missing because another reader has taken them.
     Gap,
     /// The record contradicts itself (a text longer than the record).
     Body,
@@ -143,7 +143,7 @@ impl Why {
     }
 }
 
-/// One piece of a stream.
+/// One item of a stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// A sample.
@@ -163,7 +163,7 @@ pub enum Records<'a> {
     Raw(redox_raw::RawRecords<'a>),
 }
 
-/// The same call on either.
+/// Calls the same method on either layout.
 macro_rules! either {
     ($records:expr, $inner:ident => $call:expr) => {
         match $records {
@@ -182,17 +182,17 @@ impl Records<'_> {
         }
     }
 
-    /// Position of the first word of the item that was given last.
+    /// Position of the first word of the last item.
     pub fn item_from(&self) -> u64 {
         either!(self, records => records.item_from())
     }
 
-    /// Bytes that are done with. The rest is the beginning of a record whose end has not been read yet.
+    /// Number of bytes that have been parsed. The rest is the beginning of a record whose end has not been read yet.
     pub fn used_bytes(&self) -> usize {
         either!(self, records => records.used_bytes())
     }
 
-    /// Skips all that is left, because nothing more will be read.
+    /// Skips all remaining words, because nothing more will be read.
     pub fn give_up_rest(&mut self) -> Option<Skipped> {
         either!(self, records => records.give_up_rest())
     }

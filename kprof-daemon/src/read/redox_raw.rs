@@ -1,12 +1,13 @@
-//! Redox's raw words, with what its ring does wrong stepped over.
+//! Parses Redox's raw words, and skips records that its ring has damaged.
 //!
 //! ```text
 //! ┌ 0xfedfac00 + n ┬ first address ┬ TSC ┬ task id ┬ callers ... ┐  n words in all, 4 to 255
 //! ```
 //!
-//! In: bytes and the number of words before them. Out: [`Item`]s. Runs in: user process. These words have no positions;
-//! they are counted from the first one that this session has read. A record that its ring has cut in the middle (its
-//! length leads past the beginning of the next one) is skipped and counted, and so is a stretch without a beginning.
+//! In: bytes and the number of words before them. Out: [`Item`]s. Runs in: user process. These words have no positions,
+//! so they are counted from the first one that this session has read. Redox's ring may cut a record in the middle, so
+//! that its length leads past the beginning of the next one. Such a record is skipped and counted, and so are words
+//! that belong to no record.
 
 use super::{Item, Sample, Skipped, Why, Words};
 
@@ -15,7 +16,7 @@ const MAGIC: u64 = kprof_format::record::REDOX_MAGIC;
 /// Words before the callers.
 const HEADER_WORDS: usize = 4;
 
-/// Goes through the records of one read.
+/// Iterates over the records of one read.
 #[derive(Debug)]
 pub struct RawRecords<'a> {
     words: Words<'a>,
@@ -35,17 +36,17 @@ impl<'a> RawRecords<'a> {
         self.position
     }
 
-    /// Number of words before the item that was given last.
+    /// Number of words before the last item.
     pub fn item_from(&self) -> u64 {
         self.item_from
     }
 
-    /// Bytes that are done with.
+    /// Number of bytes that have been parsed.
     pub fn used_bytes(&self) -> usize {
         self.at * 8
     }
 
-    /// Skips all that is left, because nothing more will be read.
+    /// Skips all remaining words, because nothing more will be read.
     pub fn give_up_rest(&mut self) -> Option<Skipped> {
         self.skip_to(self.words.count(), Why::Length)
     }
@@ -87,7 +88,7 @@ impl<'a> Iterator for RawRecords<'a> {
             return self.skip_to(end, Why::NoRecord).map(Item::Skipped);
         };
         let end = self.at + length;
-        // Something else than a beginning behind it: the length is wrong, if a beginning stands inside.
+        // If no record begins after this one but one begins inside it, the length is wrong.
         let leads_on = end <= count && (end == count || self.length(end).is_some());
         if !leads_on && let Some(cut) = self.next_beginning(end.min(count)) {
             return self.skip_to(cut, Why::Length).map(Item::Skipped);
@@ -98,7 +99,7 @@ impl<'a> Iterator for RawRecords<'a> {
         let record = self.words.range(self.at, end);
         self.advance(end);
         let word = |at| record.get(at).unwrap_or(0);
-        // The first address stands apart from the callers here.
+        // In this layout other words lie between the first address and the callers.
         let stack = super::Stack { first: word(1), callers: record.range(HEADER_WORDS, length) };
         Some(Item::Sample(Sample { tick: 0, tsc: word(2), task: word(3), stack, is_snapshot: false }))
     }

@@ -1,7 +1,8 @@
-//! The account of a session: what its ticks became, and whether that adds up.
+//! The account of a session: what became of its ticks, and whether the counters add up.
 //!
-//! In: two readings of ctl. Out: the difference by CPU and in all, as a table. Runs in: user process, pure but for the
-//! writing. Nothing is computed that the kernel counts; what does not add up is said.
+//! In: two readings of ctl. Out: the difference per CPU and in total, as a table. Runs in: user process; without side
+//! effects except for the writing. A value that the kernel counts is never computed here. A counter that does not add
+//! up is reported.
 
 use crate::ctl::Ctl;
 use crate::drain_loop::Totals;
@@ -14,13 +15,13 @@ use std::time::Duration;
 /// What was counted between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// By CPU, by the kernel's names.
+    /// For each CPU, the counters by the kernel's names.
     pub cpus: BTreeMap<u32, BTreeMap<String, u64>>,
 }
 
 impl Difference {
-    /// `after` less `before`. A CPU that came in between counts from 0. Ticks that were on their way (`pending`) at the
-    /// beginning are taken in the session, so they count as sent in it.
+    /// `after` minus `before`. A CPU that was added in between counts from 0. Ticks that were pending at the beginning
+    /// are taken in the session, so they count as sent in it.
     pub fn new(before: &Ctl, after: &Ctl) -> Self {
         let cpu = |(cpu, counters): (u32, &crate::ctl::Counters)| {
             let count = |name: &str| before.cpu(cpu).map_or(0, |counters| counters.get(name));
@@ -40,16 +41,17 @@ impl Difference {
         self.cpus.values().filter_map(|counters| counters.get(name)).sum()
     }
 
-    /// All samples lost, by whatever reason.
+    /// The number of lost samples: the sum over all reasons.
     pub fn lost(&self) -> u64 {
         self.cpus.values().map(|counters| account::lost(named(counters))).sum()
     }
 
-    /// What does not add up, one sentence each. Only meaningful once sampling has stopped.
+    /// One sentence for each identity that does not hold. Only meaningful after sampling has stopped.
     pub fn contradictions(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (cpu, counters) in &self.cpus {
-            // What was in a ring at the beginning was recorded before: only ticks add up over a stretch of time.
+            // Samples that were in a ring at the beginning had been recorded before. So over an interval only the
+            // identities of ticks hold.
             for fault in [account::SENT, account::TAKEN].iter().filter_map(|identity| identity.fault(named(counters))) {
                 found.push(format!("cpu {cpu}: {fault}"));
             }
@@ -57,10 +59,10 @@ impl Difference {
         found
     }
 
-    /// The table that `kprof-record` ends with.
+    /// Writes the table that `kprof-record` prints at the end.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// Errors of the writer.
     pub fn write_account(
         &self,
         out: &mut impl Write,

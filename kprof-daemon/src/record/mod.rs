@@ -1,7 +1,7 @@
 //! `kprof-record`: sampling around one command.
 //!
 //! In: options and a command. Out: its profile, the account, and the command's own exit code. Runs in: user process.
-//! The command runs as a child; this process only drains. Without a command it goes on until a signal.
+//! The command runs as a child process; this process only drains. Without a command it runs until a signal.
 
 pub mod account;
 pub mod options;
@@ -21,7 +21,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Exit codes of `kprof-record` itself, as those of `env` and `timeout`: apart from what commands use.
+/// Exit codes of `kprof-record` itself. They are those of `env` and `timeout`, because commands do not use them.
 pub mod code {
     /// kprof-record failed.
     pub const FAILED: u8 = 125;
@@ -31,7 +31,7 @@ pub mod code {
     pub const NOT_FOUND: u8 = 127;
 }
 
-/// Why `kprof-record` has no exit code of a command to give.
+/// Why `kprof-record` cannot return the exit code of a command.
 #[derive(Debug)]
 pub enum Failed {
     /// The session failed.
@@ -67,11 +67,12 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Samples while the command runs, and prints the account to `talk`; where that `is_terminal`, also how far it has got,
-/// once a second. Gives the exit code of the command, 0 without one.
+/// Samples while the command runs, and prints the account to `talk`. If that `is_terminal`, it also prints the progress
+/// once a second. Returns the exit code of the command, or 0 without a command.
 ///
 /// # Errors
-/// [`Failed`]: the session's error, after the command has ended; or that there is no such command.
+/// [`Failed`]: the session's error, returned after the command has ended; or the reason why the command could not be
+/// started.
 pub fn record<S: System>(
     system: &mut S,
     source: impl Source<S>,
@@ -99,7 +100,7 @@ pub fn record<S: System>(
         child.as_mut().is_none_or(is_running)
     });
     progress.clear(talk);
-    // Whatever became of the session: the command is not left behind.
+    // Also after an error of the session: this process does not end before its command.
     let status = child.map(|mut child| child.wait());
     let totals = ended?;
     let elapsed = began.elapsed();
@@ -115,13 +116,13 @@ fn is_running(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
 }
 
-/// The shell's way of saying how a command ended.
+/// The exit code by the shell's convention.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(code::FAILED)
 }
 
-/// One line on a terminal, once a second.
+/// A progress line on a terminal, once a second.
 struct Progress {
     is_on: bool,
     began: Instant,
@@ -143,7 +144,7 @@ impl Progress {
         let rate = (totals.samples - self.samples) as f64 / since.as_secs_f64();
         let lost: u64 = ctl.cpus().map(|(_, counters)| counters.lost()).sum();
         let seconds = self.began.elapsed().as_secs();
-        // A terminal that is gone ends nothing.
+        // If the terminal is gone, the session continues.
         let _ = write!(talk, "\r\x1b[K{seconds} s  {} samples  {rate:.0}/s  {lost} lost", totals.samples);
         let _ = talk.flush();
         (self.last, self.samples) = (Instant::now(), totals.samples);

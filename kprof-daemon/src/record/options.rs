@@ -1,7 +1,7 @@
 //! The command line of `kprof-record`.
 //!
-//! In: arguments. Out: what to sample and what to run. Runs in: user process. Everything behind the first word that is
-//! no option, or behind `--`, is the command.
+//! In: arguments. Out: what to sample and what to run. Runs in: user process. The command is the first word that is not
+//! an option and all words after it, or all words after `--`.
 
 use crate::drain_loop::Options;
 use crate::error::Error;
@@ -52,9 +52,9 @@ Example:
 /// What is printed at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The samples go to a file, the account is printed.
+    /// The samples are written to a file and the account is printed.
     Record,
-    /// Counts and shares are printed, the samples are thrown away.
+    /// Counts and shares are printed and the samples are discarded.
     Stat,
 }
 
@@ -73,7 +73,7 @@ pub struct Record {
     pub quiet: bool,
 }
 
-/// What the command line wants.
+/// What the command line asks for.
 #[derive(Clone, Debug)]
 pub enum Wanted {
     /// A session.
@@ -127,7 +127,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         }
         wanted.options.output = "/dev/null".into();
     }
-    // First of all: what follows is undone by the kernel when this process ends, also by a kill.
+    // `lease` comes first: the kernel undoes all commands after it when this process ends, also when it is killed.
     wanted.options.commands.insert(0, "lease".into());
     wanted.options.commands.push("start".into());
     Ok(Wanted::Session(Box::new(wanted)))
@@ -148,7 +148,7 @@ fn long(options: &mut Options, name: &str, parser: &mut lexopt::Parser) -> Resul
         "stream" => options.live = Some(value.into()),
         "on-full" => options.on_full = on_full(&value)?,
         _ if value.contains('\n') => return Err(Error::Usage(format!("--{name}: one line"))),
-        // The kernel knows the ranges, and says what is wrong with a value.
+        // The kernel checks the range, and its reason is shown if the value is wrong.
         _ => options.commands.push(format!("{name} {value}")),
     }
     Ok(())

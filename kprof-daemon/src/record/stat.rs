@@ -1,7 +1,7 @@
 //! `kprof-record stat`: counts instead of stacks.
 //!
-//! In: the difference of two readings of ctl. Out: events, and how the time was spent, that adds up to 100 %. Context:
-//! user process. Shares are shares of ticks: what a tick became is what its CPU was doing.
+//! In: the difference of two readings of ctl. Out: events, and shares of the time that add up to 100 %. Runs in: user
+//! process. The shares are shares of ticks: each tick is counted by what its CPU was doing.
 
 use super::account::Difference;
 use crate::by_task::ByTask;
@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The most lines of the table by task.
+/// The maximum number of lines in the table by task.
 const MAX_TASKS: usize = 20;
 
-/// What a tick can have become: the kernel's counter and the words for it.
+/// What can become of a tick: the kernel's counter and the words for it.
 const KINDS: [(&str, &str); 7] = [
     ("user", "user"),
     ("irq-on", "kernel, interrupts on"),
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 7] = [
 /// Writes the counts and shares.
 ///
 /// # Errors
-/// Those of the sink.
+/// Errors of the writer.
 pub fn write(
     out: &mut impl Write,
     (difference, by_task): (&Difference, &ByTask),
@@ -60,7 +60,7 @@ pub fn write(
     write_tasks(out, &by_task.table())
 }
 
-/// The table by task; nothing where the kernel does not count so.
+/// Writes the table by task; nothing if the kernel does not count by task.
 fn write_tasks(out: &mut impl Write, table: &[(String, [u64; 3])]) -> io::Result<()> {
     if table.is_empty() {
         return Ok(());

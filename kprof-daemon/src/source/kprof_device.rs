@@ -1,8 +1,8 @@
 //! kprof's device files: `ctl-profiling`, `profiling-N`, `profiling-meta` in one folder.
 //!
-//! In: the folder (`/scheme/debug`). Out: framed records, read again by the next reader until they are acknowledged.
-//! Runs in: user process. Opening claims the streams (a second claimant is refused); closing drops the claim. While a
-//! kernel is stopped its streams are simply empty.
+//! In: the folder (`/scheme/debug`). Out: framed records. Until they are acknowledged, the next reader gets them again.
+//! Runs in: user process. Opening claims the streams, and a second claim is refused; closing releases the claim. While
+//! sampling is stopped the streams are empty.
 
 use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
@@ -31,8 +31,8 @@ impl<S: System> KprofDevice<S> {
     /// Opens `ctl-profiling` in `folder` and claims the streams.
     ///
     /// # Errors
-    /// [`Error::SourceMissing`] without such a file, [`Error::Busy`] when another reader has the claim,
-    /// [`Error::NotKprof`] when the kernel's profiler is Redox's own.
+    /// [`Error::SourceMissing`] if there is no such file, [`Error::Busy`] if another reader has the claim,
+    /// [`Error::NotKprof`] if the kernel's profiler is Redox's own.
     pub fn open(system: &mut S, folder: &Path) -> Result<Self, Error> {
         let ctl_path = folder.join("ctl-profiling");
         let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(|cause| {
@@ -50,13 +50,13 @@ impl<S: System> KprofDevice<S> {
         let is_framed = state.fact(Fact::Protocol.name()) == Some("1");
         match (claimed, readable) {
             (Ok(()), Ok(())) if is_framed => Ok(device),
-            // Refused, and yet in use: by somebody else.
+            // The claim was refused although the ctl file works, so another reader has it.
             (Err(Error::Refused { .. }), Ok(())) if is_framed => Err(Error::Busy { path: device.ctl_path }),
             (Ok(()), Ok(())) => {
                 let what = "its state does not say `protocol 1`; it is no ctl file of kprof".into();
                 Err(Error::Malformed { path: device.ctl_path, what })
             }
-            // What Redox's own ctl file does: it knows no such command and cannot be read.
+            // Redox's own ctl file behaves like this: it knows no such command and cannot be read.
             (Err(Error::Refused { path, .. }), Err(_)) => Err(Error::NotKprof { path }),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
@@ -76,7 +76,7 @@ impl<S: System> KprofDevice<S> {
         Ok(())
     }
 
-    /// The kernel's reason for the refusal just met, or the system's words.
+    /// The kernel's reason for the last refusal, or the system's error text.
     fn reason(&mut self, system: &mut S, cause: &io::Error) -> String {
         let mut ctl = Ctl::default();
         let said =
@@ -118,14 +118,14 @@ impl<S: System> Source<S> for KprofDevice<S> {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(slot) => match again(|| system.open(&path(), Open::Read)) {
                 Ok(file) => slot.insert(file),
-                // A CPU that has no ring yet, or a kernel without a meta stream.
+                // The CPU has no ring yet, or the kernel has no meta stream.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(Error::Busy { path: path() }),
                 Err(cause) => return Err(Error::SourceGone { path: path(), during: "opening it", cause }),
             },
         };
         match system::read(system, file, buffer) {
-            // Somebody else reads this very moment; the next round comes soon.
+            // Another process is reading at this moment; the next round tries again soon.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy) => Ok(0),
             other => other.map_err(|cause| Error::SourceGone { path: path(), during: "reading records", cause }),
         }
@@ -160,7 +160,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
         let command = format!("{}\n", Command::WaitMs(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
         match system.write(&mut self.ctl, command.as_bytes()) {
             Ok(_) => Ok(Waited::Waited),
-            // A signal: look at the flags now.
+            // A signal came: return, so that the flags are checked now.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Waited::Waited),
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
                 self.can_wait = false;

@@ -1,8 +1,8 @@
 //! Where records come from: one trait, a file for each kind of source.
 //!
-//! In: a kernel, or what was recorded of one. Out: the bytes of its streams and one reading of its state. Context:
-//! user process. A source gives bytes as they are; taking them apart is [`crate::read`]'s work. Nothing is given up by
-//! the kernel before [`Source::acknowledge`].
+//! In: a kernel, or a recording of one. Out: the bytes of its streams and one reading of its state. Runs in: user
+//! process. A source gives bytes as they are; [`crate::read`] parses them. The kernel frees no record before
+//! [`Source::acknowledge`].
 
 use crate::ctl::Ctl;
 use crate::error::Error;
@@ -35,7 +35,7 @@ impl From<Stream> for StreamName {
 }
 
 impl fmt::Display for Stream {
-    /// As in `ack` commands, in batch lines and in the names of the device files.
+    /// The form used in `ack` commands, in batch lines and in the names of the device files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Meta => f.write_str("meta"),
@@ -44,7 +44,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// What the words of the sample streams are.
+/// The layout of the words in the sample streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// `kprof_format::record`: positions, ticks, kinds.
@@ -56,48 +56,49 @@ pub enum Layout {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The source waited itself.
+    /// The source has waited.
     Waited,
     /// The source cannot wait; the caller has to.
     CannotWait,
 }
 
-/// Something that records can be had from.
+/// Something that records can be read from.
 pub trait Source<S: System> {
-    /// The file that messages name.
+    /// The file that is named in messages.
     fn path(&self) -> &Path;
 
-    /// What the sample streams speak.
+    /// The layout of the sample streams.
     fn layout(&self) -> Layout;
 
-    /// Brings `ctl` up to date: state and counters as they are now.
+    /// Reads the present state and counters into `ctl`.
     ///
     /// # Errors
-    /// When the source is gone or says what cannot be understood.
+    /// If the source is gone or its text cannot be parsed.
     fn observe(&mut self, system: &mut S, ctl: &mut Ctl) -> Result<(), Error>;
 
-    /// Reads what fits into `buffer`, in bytes; 0 when there is nothing now. A stream that does not exist yet is empty.
+    /// Reads as much as fits into `buffer` and returns the number of bytes; 0 if there is nothing now. A stream that
+    /// does not exist yet is empty.
     ///
     /// # Errors
-    /// When the source is gone.
+    /// If the source is gone.
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error>;
 
-    /// Gives up, in the kernel, everything below these positions (in words): it is on the disk.
+    /// Tells the kernel that all records below these positions (in words) are on the disk, so that it can free them.
     ///
     /// # Errors
-    /// When the source is gone or refuses.
+    /// If the source is gone or refuses.
     fn acknowledge(&mut self, system: &mut S, ends: &[(Stream, u64)]) -> Result<(), Error>;
 
-    /// Gives the kernel a command (`start`, `hz 1000`, ...).
+    /// Sends a command to the kernel (`start`, `hz 1000`, ...).
     ///
     /// # Errors
     /// [`Error::Refused`] with the kernel's reason.
     fn command(&mut self, system: &mut S, command: &str) -> Result<(), Error>;
 
-    /// Waits until there is enough to read, or `limit` has gone by.
+    /// Waits until there is enough to read, or until `limit` has passed.
     ///
     /// # Errors
-    /// When the source is gone.
+    /// If the source is gone.
     fn wait(&mut self, system: &mut S, limit: Duration) -> Result<Waited, Error>;
 
     /// The name of a task that no meta record has named.
@@ -105,7 +106,7 @@ pub trait Source<S: System> {
         None
     }
 
-    /// Whether the source ends: once all its streams are empty, nothing will come any more.
+    /// Whether the source has an end: after all its streams have been read, nothing more will come.
     fn is_finite(&self) -> bool {
         false
     }

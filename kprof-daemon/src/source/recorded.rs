@@ -1,8 +1,9 @@
-//! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, and `contexts.txt` beside them.
+//! Recorded streams: files named `profiling-N.bin` as they were drained from a kernel, with `contexts.txt` in the same
+//! folder.
 //!
-//! In: one such file or the folder of them. Out: their bytes; what the words are is told by the first one. Context:
-//! user process, on any machine. Nothing is given up here, so acknowledging does nothing; the source ends where the
-//! files do.
+//! In: one such file or the folder of them. Out: their bytes; the first word tells which layout they have. Runs in:
+//! user process, on any machine. A recording frees nothing, so acknowledging does nothing. The source ends where the
+//! files end.
 
 use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
@@ -15,9 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The greatest CPU number that is looked for in a folder.
+/// The limit of the CPU numbers that are looked for in a folder.
 const MAX_CPUS: u32 = 1024;
-/// Bytes of each file that the id of the recording is made from.
+/// Bytes of each file from which the id of the recording is computed.
 const ID_BYTES: usize = 64 * 1024;
 
 /// Recorded streams.
@@ -33,8 +34,8 @@ impl<S: System> Recorded<S> {
     /// Opens a file `profiling-N.bin`, or all of them in a folder.
     ///
     /// # Errors
-    /// [`Error::SourceMissing`] when there is none, [`Error::Malformed`] when a file's name has no CPU number or the
-    /// files are not records.
+    /// [`Error::SourceMissing`] if there is none, [`Error::Malformed`] if a file's name has no CPU number or the files
+    /// do not contain records.
     pub fn open(system: &mut S, path: &Path) -> Result<Self, Error> {
         let malformed = |what: &str| Error::Malformed { path: path.into(), what: what.into() };
         let is_folder = path.is_dir();
@@ -68,7 +69,7 @@ impl<S: System> Recorded<S> {
         Ok(this)
     }
 
-    /// Makes an id from the beginnings of the files, so that the same recording is recognised, and gives the first
+    /// Computes an id from the beginnings of the files, so that the same recording is recognised. Returns the first
     /// word.
     fn identify(&mut self, system: &mut S) -> Result<Option<u64>, Error> {
         let mut crc = Crc32::default();
@@ -87,7 +88,7 @@ impl<S: System> Recorded<S> {
         Ok(first_word)
     }
 
-    /// Lines `ID NAME`, the id in decimal. Without the file tasks are `id<hex>`.
+    /// Reads lines `ID NAME` with the id in decimal. Without the file, tasks are called `id<hex>`.
     fn read_names(&mut self, system: &mut S, path: &Path) -> Result<(), Error> {
         let Ok(mut file) = again(|| system.open(path, Open::Read)) else { return Ok(()) };
         let mut bytes = Vec::new();

@@ -1,9 +1,10 @@
 //! The device files of an unmodified Redox kernel: raw words, consumed when read.
 //!
 //! In: the folder (`/scheme/debug`). Out: raw words of every CPU that has a stream. Runs in: user process, root. This
-//! kernel's ctl file takes one byte, `1` or `0`, and cannot be read; there are no positions, no acknowledgements and no
-//! counters, so what a killed reader had in its hands is lost. Names of tasks are asked for one by one, by a call on
-//! an open stream; a task that has none is `id<hex>`. (Redox kernel, `src/scheme/debug.rs` and `src/profiling.rs`.)
+//! kernel's ctl file takes one byte, `1` or `0`, and cannot be read. There are no positions, no acknowledgements and no
+//! counters, so data that a reader had read but not written when it was killed is lost. The name of each task is asked
+//! for by a call on an open stream; a task without a name is `id<hex>`. (Redox kernel, `src/scheme/debug.rs` and
+//! `src/profiling.rs`.)
 
 use super::{Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
@@ -16,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The greatest CPU number that is looked for.
+/// The limit of the CPU numbers that are looked for.
 const MAX_CPUS: u32 = 256;
 
 /// The open device files of a Redox kernel.
@@ -31,7 +32,7 @@ impl<S: System> RedoxDevice<S> {
     /// Opens the ctl file and the streams of all CPUs.
     ///
     /// # Errors
-    /// [`Error::SourceMissing`] without a ctl file or without any stream.
+    /// [`Error::SourceMissing`] if there is no ctl file or no stream.
     pub fn open(system: &mut S, folder: &Path) -> Result<Self, Error> {
         let ctl_path = folder.join("ctl-profiling");
         let missing = |cause| Error::SourceMissing { path: ctl_path.clone(), cause };
@@ -45,7 +46,7 @@ impl<S: System> RedoxDevice<S> {
         if streams.is_empty() {
             return Err(missing(io::Error::new(io::ErrorKind::NotFound, "no profiling-N beside it")));
         }
-        // Positions begin with this reader, so every session is a boot of its own.
+        // Positions are counted from the start of this reader, so every session gets its own boot id.
         let boot = std::hash::RandomState::new().build_hasher().finish();
         let boot = format!("{boot:x}");
         let facts = [("protocol", "0"), ("state", "stopped"), ("boot", boot.as_str())];
@@ -71,7 +72,7 @@ impl<S: System> Source<S> for RedoxDevice<S> {
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
         let Stream::Cpu(cpu) = stream else { return Ok(0) };
         let Some(file) = self.streams.get_mut(&cpu) else { return Ok(0) };
-        // Whole words only: a read of another length shifts this kernel's stream for ever.
+        // Reads only whole words: after a read of another length, all later words of this kernel's stream are shifted.
         let whole = buffer.len() & !7;
         system::read(system, file, &mut buffer[..whole]).map_err(|cause| Error::SourceGone {
             path: self.ctl_path.with_file_name(format!("profiling-{cpu}")),

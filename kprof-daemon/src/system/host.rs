@@ -1,7 +1,8 @@
 //! The real system: Linux, Redox, and the test kernel, which speaks the Linux calls.
 //!
 //! In, out: see [`System`]. Runs in: user process, one thread. Uses few system calls, so that a small kernel can run
-//! the static binary; a call that such a kernel lacks (`fsync` of a folder, file locks, times) is done without.
+//! the static binary; if such a kernel lacks a call (`fsync` of a folder, file locks, times), the daemon does without
+//! it.
 
 use super::{Open, Regular, System};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -63,7 +64,7 @@ impl System for Host {
 
     fn sync(&mut self, file: &mut File) -> io::Result<()> {
         match file.sync_data() {
-            // A pipe or a terminal has no disk behind it.
+            // A pipe or a terminal cannot be synced, because it is not on a disk.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             other => other,
         }
@@ -73,7 +74,7 @@ impl System for Host {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match File::open(folder).and_then(|folder| folder.sync_all()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::StorageFull) => Err(error),
-            // Not every system lets a folder be opened or synced; the file's own content is safe without it.
+            // Not every system allows a folder to be opened or synced. The file's own content is safe without it.
             _ => Ok(()),
         }
     }
@@ -93,7 +94,7 @@ impl System for Host {
     fn lock(&mut self, file: &mut File) -> io::Result<()> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            // A system without locks: the claim on the source still keeps a second instance out.
+            // On a system without locks the claim on the source still keeps a second instance out.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
         }
     }
@@ -115,14 +116,15 @@ impl System for Host {
     fn redox_task_name(&mut self, stream: &mut File, task: u64) -> Option<Vec<u8>> {
         use std::os::fd::AsRawFd;
         let file = usize::try_from(stream.as_raw_fd()).ok()?;
-        // A name there has at most 32 bytes.
+        // On Redox a name has at most 32 bytes.
         let mut name = [0; 64];
         let bytes = libredox::call::call_ro(file, &mut name, syscall::CallFlags::empty(), &[task]).ok()?;
         Some(name.get(..bytes)?.to_vec()).filter(|name| !name.is_empty())
     }
 }
 
-/// Kernel addresses are nobody else's business, also in a file that was there before.
+/// Restricts the file to its owner, because it contains kernel addresses. This also applies to a file that existed
+/// before.
 fn keep_private(file: &File, path: &Path) {
     let Ok(facts) = file.metadata() else { return };
     if !facts.file_type().is_file() || facts.permissions().mode() & 0o077 == 0 {

@@ -1,8 +1,8 @@
-//! The seam to the operating system: one method, one system call.
+//! The interface to the operating system: each method is one system call.
 //!
-//! In: what the daemon wants. Out: what the system says. Runs in: user process. Everything that the daemon does to the
-//! outside goes through here, so that a test can put a kernel and a disk of its own under the unchanged daemon, stop
-//! it between any two calls, and count the calls. Nothing here decides anything.
+//! In: the daemon's calls. Out: the system's results. Runs in: user process. All input and output of the daemon goes
+//! through this trait. So a test can run the unchanged daemon with a simulated kernel and disk, stop it between any two
+//! calls, and count the calls. Nothing here decides anything.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 pub mod host;
 
-/// For what a file is opened.
+/// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     /// Read only.
     Read,
     /// Read and write an existing file (the ctl file).
     ReadWrite,
-    /// Read and write a sample file, made with mode 0600 where it does not exist.
+    /// Read and write a sample file; it is created with mode 0600 if it does not exist.
     SampleFile,
     /// Write to a device that may be slow: a write never waits.
     StreamDevice,
@@ -25,7 +25,7 @@ pub enum Open {
 
 /// The system calls that the daemon uses.
 ///
-/// Every method but [`now`](Self::now) may fail with `Interrupted`; the callers then try again.
+/// Every method but [`now`](Self::now) may fail with `Interrupted`; the caller then tries again.
 pub trait System {
     /// An open file; dropping it closes it.
     type File;
@@ -34,36 +34,36 @@ pub trait System {
     fn open(&mut self, path: &Path, how: Open) -> io::Result<Self::File>;
     /// The standard output.
     fn stdout(&mut self) -> io::Result<Self::File>;
-    /// Reads at most `buffer.len()` bytes; 0 is the end of a file, or nothing now on a stream.
+    /// Reads at most `buffer.len()` bytes. 0 means the end of a file, or that a stream has nothing now.
     fn read(&mut self, file: &mut Self::File, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes at most `bytes.len()` bytes.
     fn write(&mut self, file: &mut Self::File, bytes: &[u8]) -> io::Result<usize>;
     /// Sets the offset of the next read or write, in bytes from the start.
     fn seek(&mut self, file: &mut Self::File, offset: u64) -> io::Result<()>;
-    /// Cuts a file to `bytes`.
+    /// Truncates a file to `bytes`.
     fn truncate(&mut self, file: &mut Self::File, bytes: u64) -> io::Result<()>;
     /// Returns when the file's content is on the disk.
     fn sync(&mut self, file: &mut Self::File) -> io::Result<()>;
     /// Returns when the names in the folder of `path` are on the disk.
     fn sync_folder(&mut self, path: &Path) -> io::Result<()>;
-    /// How many names the file has, and whether it is a regular file; `None` where the system cannot say.
+    /// How many names the file has, and whether it is a regular file; `None` if the system cannot tell.
     fn names_of(&mut self, file: &mut Self::File) -> io::Result<Option<Regular>>;
-    /// Keeps other instances from the file; `WouldBlock` when one has it.
+    /// Locks the file against other instances; `WouldBlock` if another instance has the lock.
     fn lock(&mut self, file: &mut Self::File) -> io::Result<()>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Waits.
+    /// Sleeps for this time.
     fn sleep(&mut self, time: Duration) -> io::Result<()>;
     /// Time since some fixed moment; never goes back.
     fn now(&mut self) -> Duration;
-    /// The name that a Redox kernel has for a task, asked for on a stream (its `call` on the open file). `None` on
-    /// other systems, and where it has none.
+    /// The name that a Redox kernel has for a task, asked for by `call` on an open stream. `None` on other systems, and
+    /// if the task has no name.
     fn redox_task_name(&mut self, _stream: &mut Self::File, _context: u64) -> Option<Vec<u8>> {
         None
     }
 }
 
-/// What is known of an open file.
+/// What is known about an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regular {
     /// Whether it is a regular file (not a pipe, not a terminal).
@@ -72,7 +72,7 @@ pub struct Regular {
     pub names: u64,
 }
 
-/// Reads into `buffer`, again after a signal.
+/// Reads into `buffer`; repeats the call after a signal.
 pub fn read<S: System>(system: &mut S, file: &mut S::File, buffer: &mut [u8]) -> io::Result<usize> {
     again(|| system.read(file, buffer))
 }

@@ -1,7 +1,7 @@
-//! Puts the pieces of a round together in the form of the file.
+//! Writes the records of a round in the form of the file.
 //!
-//! In: header, meta records and samples of one round. Out: one run of bytes for one write. Runs in: user process. The
-//! buffers are kept from round to round; they grow to the size of the greatest round and no further.
+//! In: header, meta records and samples of one round. Out: the bytes of one write. Runs in: user process. The buffers
+//! are kept from round to round; they grow to the size of the largest round and no further.
 
 use super::lines::{self, Batch};
 use super::sample_line::{self, SampleLines};
@@ -18,7 +18,7 @@ pub enum Form {
     /// Lines.
     #[default]
     Text,
-    /// Lines without markers, as Redox's tools know them.
+    /// Lines without markers, as Redox's tools expect them.
     Plain,
     /// Chunks, for high rates: `kprof_format::chunk`.
     Binary,
@@ -32,13 +32,13 @@ pub struct Composer {
     body: Vec<u8>,
     open: Batch,
     has_begun: bool,
-    /// The sample before, for the differences of the binary form.
+    /// The previous sample, for the differences of the binary form.
     delta: Box<Delta>,
-    /// Lines inside the open batch that are no samples, in the binary form.
+    /// Lines of the open batch that are not samples, in the binary form.
     notes: Vec<u8>,
     stack: Vec<u64>,
     sample_lines: SampleLines,
-    /// What a line begins with, and for which task and upper half of the TSC.
+    /// The beginning of a line, and the task and upper half of the TSC for which it is valid.
     prefix: Vec<u8>,
     prefix_of: Option<(u64, u64)>,
 }
@@ -54,17 +54,18 @@ impl Composer {
         &self.out
     }
 
-    /// Forgets the bytes so far: they are on disk.
+    /// Drops the bytes so far, because they are on disk.
     pub fn clear(&mut self) {
         self.out.clear();
     }
 
-    /// The header of a boot.
+    /// Writes the header of a boot.
     pub fn header(&mut self, ctl: &Ctl) {
         self.lines(|out| lines::header(out, ctl));
     }
 
-    /// What a file that begins in mid-session begins with: the header and, in a meta batch at `position`, the names.
+    /// The beginning of a file that is created during a session: the header and, in a meta batch at `position`, the
+    /// names.
     pub fn beginning(&self, ctl: &Ctl, names: &Names, position: u64) -> Vec<u8> {
         let mut composer = Self::new(self.form);
         composer.header(ctl);
@@ -76,7 +77,7 @@ impl Composer {
         composer.out
     }
 
-    /// A batch begins, at this position.
+    /// Begins a batch at this position.
     pub fn begin(&mut self, from: u64) {
         self.body.clear();
         self.open = Batch { from, to: from, ..Batch::default() };
@@ -87,7 +88,7 @@ impl Composer {
         self.prefix_of = None;
     }
 
-    /// One sample of the open batch. `make_name` is asked for a name that the table does not have.
+    /// Adds a sample to the open batch. `make_name` is asked for a name that the table does not have.
     #[inline]
     pub fn sample(
         &mut self,
@@ -124,23 +125,23 @@ impl Composer {
         }
     }
 
-    /// One meta record of the open batch.
+    /// Adds a meta record to the open batch.
     pub fn meta(&mut self, record: &Meta<'_>) {
         lines::meta(&mut self.body, record);
     }
 
-    /// Events of a task of this (escaped) name.
+    /// Adds the events of the task with this (escaped) name.
     pub fn events(&mut self, record: &Meta<'_>, name: &[u8]) {
         lines::events(&mut self.body, record, name);
     }
 
-    /// Damage in the open batch.
+    /// Adds a note about damage to the open batch.
     pub fn corrupt(&mut self, stream: Stream, skipped: &Skipped) {
         let in_chunk = self.form == Form::Binary && stream != Stream::Meta;
         lines::corrupt(if in_chunk { &mut self.notes } else { &mut self.body }, stream, skipped);
     }
 
-    /// The open batch ends at this position. An empty one leaves no trace.
+    /// Ends the open batch at this position. An empty batch is not written.
     pub fn end(&mut self, stream: Stream, to: u64, counters: Option<&Counters>) {
         if self.body.is_empty() && self.notes.is_empty() {
             return;
@@ -161,7 +162,7 @@ impl Composer {
         self.body = body;
     }
 
-    /// Lines as they are, or as a chunk of their own.
+    /// Writes lines: in the binary form as a chunk of their own, otherwise as they are.
     fn lines(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.out.len();
         if self.form != Form::Binary {
@@ -198,7 +199,7 @@ impl Composer {
         self.out[start..start + HEADER_BYTES].copy_from_slice(&header);
     }
 
-    /// The account of every CPU.
+    /// Writes the account of every CPU.
     pub fn accounts(&mut self, ctl: &Ctl) {
         self.lines(|out| {
             ctl.cpus()

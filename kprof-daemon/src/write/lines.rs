@@ -1,7 +1,7 @@
 //! The `#` lines of the text form.
 //!
-//! In: typed facts. Out: bytes of whole lines, appended. Runs in: user process, a few times in a round. No `#` line has
-//! a hex number as its second word, so that Redox's old tool takes none for a sample.
+//! In: typed values. Out: whole lines, appended to a buffer. Runs in: user process, a few times in a round. No `#` line
+//! has a hex number as its second word, so that Redox's old tool does not take such a line for a sample.
 
 use crate::ctl::{Counters, Ctl};
 use crate::read::{Meta, Skipped};
@@ -13,15 +13,15 @@ use kprof_format::text::escaped;
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// The first line of a header; a file that begins otherwise is not ours.
+/// The first line of a header. A file that begins with anything else is not a kprof profile.
 pub const FIRST_LINE: &str = "# kprof-profile 1";
 
-/// Appends formatted text; a `Vec` takes everything.
+/// Appends formatted text; writing to a `Vec` cannot fail.
 macro_rules! put {
     ($out:expr, $($format:tt)*) => { let _ = write!($out, $($format)*); };
 }
 
-/// The header of a boot.
+/// Writes the header of a boot.
 pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
     put!(out, "{FIRST_LINE}\n");
     for key in Fact::HEADER {
@@ -34,7 +34,7 @@ pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
     }
 }
 
-/// What a batch line says of the samples below it.
+/// What a batch line says about the samples after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Position of the first record in words.
@@ -47,16 +47,16 @@ pub struct Batch {
     pub last_tick: u64,
     /// Number of samples.
     pub samples: u64,
-    /// Whether samples of a running flight recorder are among them.
+    /// Whether some of them are from a running flight recorder.
     pub is_snapshot: bool,
 }
 
-/// The line that begins a batch, without its line feed.
+/// Writes the line that begins a batch, without its line feed.
 pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<&Counters>) {
     put!(out, "# batch cpu={stream} from={} to={}", batch.from, batch.to);
     if stream != Stream::Meta {
         put!(out, " first-tick={} last-tick={}", batch.first_tick, batch.last_tick);
-        // Of samples: the meta stream's counters of the same names are of other records.
+        // Only for CPU streams: the meta stream's counters of the same names count other records, not samples.
         for counter in Counter::BATCH {
             if let Some(value) = counters.and_then(|counters| counters.find(counter.name())) {
                 put!(out, " {counter}={value}");
@@ -68,7 +68,7 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
     }
 }
 
-/// The line that ends a batch.
+/// Writes the line that ends a batch.
 pub fn end(out: &mut Vec<u8>, stream: Stream, batch: &Batch) {
     put!(out, "# end cpu={stream} to={}", batch.to);
     if stream != Stream::Meta {
@@ -77,7 +77,7 @@ pub fn end(out: &mut Vec<u8>, stream: Stream, batch: &Batch) {
     out.push(b'\n');
 }
 
-/// The account of one CPU: all its counters by the kernel's names.
+/// Writes the account of one CPU: all its counters by the kernel's names.
 pub fn account(out: &mut Vec<u8>, cpu: u32, counters: &Counters) {
     put!(out, "# account cpu={cpu}");
     for (name, value) in counters.iter() {
@@ -86,12 +86,12 @@ pub fn account(out: &mut Vec<u8>, cpu: u32, counters: &Counters) {
     out.push(b'\n');
 }
 
-/// Words of a stream that were no record.
+/// Writes a line about words of a stream that were not a record.
 pub fn corrupt(out: &mut Vec<u8>, stream: Stream, skipped: &Skipped) {
     put!(out, "# corrupt cpu={stream} from={} words={} reason={}\n", skipped.from, skipped.words, skipped.why.name());
 }
 
-/// Events of one task on one CPU, since the last such line for them. `name` is the task's, in its escaped form.
+/// Writes the events of one task on one CPU since the last such line for this pair. `name` is the task's escaped name.
 pub fn events(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
     let [_, cpu, _] = record.values;
     put!(out, "# events tsc={:x} cpu={cpu} ", record.tsc);
@@ -101,7 +101,7 @@ pub fn events(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
     out.push(b'\n');
 }
 
-/// One meta record of another kind.
+/// Writes one meta record of any other kind.
 pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     let [first, second, third] = record.values;
     let tsc = record.tsc;
@@ -120,7 +120,7 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     out.push(b'\n');
 }
 
-/// The name of a task.
+/// Writes the name of a task.
 pub fn task(out: &mut Vec<u8>, id: u64, name: impl Iterator<Item = u8>) {
     put!(out, "# task id={id:x} name=");
     out.extend(name);

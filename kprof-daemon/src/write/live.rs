@@ -5,9 +5,9 @@
 //!                        no room in the queue: dropped, counted; the gap in seq tells the receiver
 //! ```
 //!
-//! In: bytes that are on the disk already. Out: whole lines or chunks, as far as the device takes them. Runs in: user
-//! process. Never waits, never fails: an absent device is tried again once a second, and what it does not get is
-//! counted.
+//! In: bytes that are on the disk already. Out: whole lines or chunks, as many as the device accepts. Runs in: user
+//! process. Never waits and never fails: an absent device is tried again once a second, and what it does not take is
+//! counted as dropped.
 
 use crate::system::{Open, System};
 use kprof_format::chunk::{Chunk, MAGIC};
@@ -15,12 +15,12 @@ use kprof_format::serial;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bytes that wait for the device at most.
+/// Maximum number of bytes that wait for the device.
 const QUEUE_BYTES: usize = 256 * 1024;
-/// How long after a failure the device is opened again.
+/// Time after a failure until the device is opened again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a device may pause at the end before it is given up.
+/// How long the device may take nothing at the end before the session gives up on it.
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A live stream.
@@ -39,7 +39,7 @@ pub struct Live<S: System> {
 }
 
 impl<S: System> Live<S> {
-    /// A stream to this device; it is opened with the first bytes.
+    /// A stream to this device. The device is opened when there are bytes for it.
     pub fn new(path: PathBuf, is_binary: bool) -> Self {
         Self {
             path,
@@ -60,7 +60,8 @@ impl<S: System> Live<S> {
         (self.queued, self.dropped)
     }
 
-    /// Opens the device if it is not open; true when it has just been opened and wants to be told the beginning.
+    /// Opens the device if it is not open. Returns true if it has just been opened and needs the header and the names
+    /// first.
     pub fn connect(&mut self, system: &mut S) -> bool {
         if self.device.is_some() || system.now() < self.next_try {
             return false;
@@ -72,12 +73,12 @@ impl<S: System> Live<S> {
         self.device.is_some()
     }
 
-    /// Queues what is new, or counts it as dropped.
+    /// Queues new bytes, or counts them as dropped.
     pub fn queue(&mut self, bytes: &[u8]) {
         if self.is_binary { self.queue_chunks(bytes) } else { self.queue_lines(bytes) }
     }
 
-    /// Gives the device what it takes without waiting. Says whether it took anything.
+    /// Writes as much as the device accepts without waiting. Returns whether it took anything.
     pub fn pump(&mut self, system: &mut S) -> bool {
         let before = self.taken;
         while self.taken < self.queue.len() {
@@ -101,7 +102,7 @@ impl<S: System> Live<S> {
         progress
     }
 
-    /// The last bytes, as long as the device goes on taking some; what is left then counts as dropped.
+    /// Writes the last bytes as long as the device accepts some. The rest is counted as dropped.
     pub fn finish(&mut self, system: &mut S) {
         while self.taken < self.queue.len() && self.device.is_some() {
             if !self.pump(system) {
@@ -134,7 +135,7 @@ impl<S: System> Live<S> {
         }
         self.device = None;
         self.next_try = system.now() + RETRY;
-        // What was half sent cannot be finished on another opening.
+        // A line or chunk that was sent in part cannot be completed after the device is opened again.
         self.drop_the_rest();
     }
 

@@ -1,7 +1,7 @@
 //! Everything that leaves the daemon: lines and chunks, the sample file, how it is continued after a crash.
 //!
-//! In: samples, meta records, counters. Out: bytes on a disk. Runs in: user process. The order is always write, sync,
-//! and only then is the kernel told (by [`crate::drain_loop`]).
+//! In: samples, meta records, counters. Out: bytes on a disk. Runs in: user process. The order is always: write, sync,
+//! then acknowledge to the kernel (by [`crate::drain_loop`]).
 
 pub mod compose;
 pub mod lines;

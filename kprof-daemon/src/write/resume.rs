@@ -1,14 +1,14 @@
-//! Where a sample file that is already there can be continued.
+//! Finds where an existing sample file can be continued.
 //!
 //! ```text
 //! # kprof-profile 1 ... # batch ... # end ... # batch ... # end ... # batch ... samp
 //!                                                               ▲
-//!                                        everything after the last finished piece is cut away
+//!                                        everything after the last finished piece is removed
 //! ```
 //!
-//! In: the bytes of the file. Out: where to cut, and for the last boot in it: the position up to which each
-//! stream is on disk and the names of its tasks (the kernel has given up its copy of them). Runs in: user process.
-//! Never cuts a file that is not ours, and never a finished batch or account.
+//! In: the bytes of the file. Out: where to truncate it. For the last boot in it also the position up to which each
+//! stream is on disk, and the names of its tasks, because the kernel has already freed its copy of them. Runs in: user
+//! process. Never truncates a file that is not a kprof profile, and never removes a finished batch or account.
 
 use super::lines::FIRST_LINE;
 use crate::source::Stream;
@@ -17,7 +17,8 @@ use kprof_format::samples;
 use kprof_format::text::parse_hex;
 use std::collections::BTreeMap;
 
-/// Bytes of a line that are held; a longer one is none of ours and counts as one line in pieces.
+/// Maximum length in bytes of a line that is held in memory. The daemon writes no longer ones; a longer line is read in
+/// pieces.
 const LONGEST_LINE: usize = 256 * 1024;
 
 /// What a file holds.
@@ -33,11 +34,11 @@ pub struct Resumed {
     pub names: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// Goes through a file of either form.
+/// Scans a file of either form.
 #[derive(Debug, Default)]
 pub struct Scan {
     finished: Resumed,
-    /// The boot of a header below which nothing is finished yet.
+    /// The boot of the last header, if no batch or account after it is finished yet.
     new_boot: Option<String>,
     offset: u64,
     open: Option<OpenBatch>,
@@ -58,11 +59,11 @@ impl Scan {
         Self { is_binary, ..Self::default() }
     }
 
-    /// Takes what it can from the beginning of `bytes` and says how much that was; the rest is to come again, with more
-    /// behind it unless `at_end`.
+    /// Scans as much as it can from the beginning of `bytes` and returns how many bytes that was. The caller passes the
+    /// rest again, with more bytes after it unless `at_end`.
     ///
     /// # Errors
-    /// When the file is not a kprof profile of this version and form.
+    /// If the file is not a kprof profile of this version and form.
     pub fn take(&mut self, bytes: &[u8], at_end: bool) -> Result<usize, String> {
         if self.offset == 0 {
             self.check_first(bytes)?;
@@ -70,14 +71,14 @@ impl Scan {
         if self.is_binary { Ok(self.chunks(bytes, at_end)) } else { Ok(self.lines(bytes, at_end)) }
     }
 
-    /// What was found.
+    /// The result of the scan.
     pub fn end(self) -> Resumed {
         self.finished
     }
 
     fn check_first(&self, bytes: &[u8]) -> Result<(), String> {
         let first_line = [FIRST_LINE.as_bytes(), b"\n"].concat();
-        // A torn beginning is ours too.
+        // A file that ends inside its first line may also be a kprof profile.
         let begins_with = |first: &[u8]| bytes.starts_with(first) || first.starts_with(bytes);
         let (is_text, is_binary) = (begins_with(&first_line), begins_with(&MAGIC));
         match (if self.is_binary { is_binary } else { is_text }, is_text || is_binary) {
@@ -132,7 +133,7 @@ impl Scan {
                 }
                 Err(BadChunk::Incomplete { .. }) if !at_end => break,
                 Err(_) => {
-                    // Damaged, or torn at the end: on to the next one, if there is one.
+                    // This chunk is damaged or incomplete: continue at the next chunk, if there is one.
                     let next = chunk::find(bytes, used + 1).unwrap_or(bytes.len());
                     self.offset += (next - used) as u64;
                     used = next;
@@ -191,7 +192,7 @@ impl Scan {
         self.finished.names.extend(batch.names);
     }
 
-    /// Everything up to here stays.
+    /// Marks everything up to here as finished.
     fn all_is_finished(&mut self) {
         if let Some(boot) = self.new_boot.take()
             && self.finished.boot.as_ref() != Some(&boot)

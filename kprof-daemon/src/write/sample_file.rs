@@ -1,12 +1,12 @@
-//! The sample file: whole pieces or nothing, on the disk before anybody is told.
+//! The sample file: only whole pieces are written, and they are on the disk before they are acknowledged.
 //!
 //! ```text
 //! 0 ............ safe_bytes ......... length
-//!   on the disk  │ being written; cut away again if a write or a sync fails
+//!   on the disk  │ being written; truncated away if a write or a sync fails
 //! ```
 //!
-//! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. Full disk: nothing is acknowledged, the
-//! half-written piece is cut away, and either the session ends or it tries again once a second.
+//! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. On a full disk nothing is acknowledged
+//! and the half-written piece is truncated away. Then either the session ends, or it tries again once a second.
 
 use super::resume::{Resumed, Scan};
 use crate::error::Error;
@@ -19,16 +19,16 @@ use std::time::Duration;
 /// What to do on a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
-    /// Wait for room; the kernel's rings hold what they can, and count what they cannot.
+    /// Wait for free space. Meanwhile the kernel's rings keep what fits and count the rest as lost.
     #[default]
     Wait,
     /// End the session.
     Stop,
 }
 
-/// How long to wait for room on a full disk before the next try.
+/// How long to wait for space on a full disk before the next try.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes read at once when a file is looked through.
+/// Bytes read at once when an existing file is scanned.
 const SCAN_BYTES: usize = 512 * 1024;
 
 /// An open sample file.
@@ -36,18 +36,18 @@ pub struct SampleFile<S: System> {
     path: PathBuf,
     file: S::File,
     safe_bytes: u64,
-    /// Length of the header and the names at its beginning, where this session has written them.
+    /// Length of the header and the names at the beginning of the file, if this session has written them.
     begins_bytes: u64,
     is_regular: bool,
     counts_names: bool,
 }
 
 impl<S: System> SampleFile<S> {
-    /// Opens `path` (`-` is the standard output), cuts it back to its last finished piece and says what it holds.
+    /// Opens `path` (`-` is the standard output), truncates it to its last finished piece and returns what it holds.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another instance writes it, [`Error::Malformed`] when it is somebody else's file,
-    /// [`Error::Write`] when the system refuses.
+    /// [`Error::Busy`] if another instance is writing it, [`Error::Malformed`] if it is not a kprof profile,
+    /// [`Error::Write`] if the system refuses.
     pub fn open(system: &mut S, path: &Path, is_binary: bool) -> Result<(Self, Resumed), Error> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         let to_stdout = path == Path::new("-");
@@ -73,7 +73,7 @@ impl<S: System> SampleFile<S> {
         let resumed = this.scan(system, is_binary)?;
         this.safe_bytes = resumed.finished_bytes;
         this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;
-        // What was read may still be in memory only; it is acknowledged next.
+        // What was just read may not be on the disk yet. It is synced here, because it is acknowledged next.
         again(|| system.sync(&mut this.file)).map_err(fails("writing it to the disk"))?;
         again(|| system.sync_folder(path)).map_err(fails("writing its folder to the disk"))?;
         Ok((this, resumed))
@@ -89,7 +89,7 @@ impl<S: System> SampleFile<S> {
         self.is_regular
     }
 
-    /// Whether so many more bytes would make the file longer than `max`. A file always takes one piece.
+    /// Whether `more` bytes would make the file longer than `max`. A file always takes at least one piece.
     pub fn would_exceed(&self, more: u64, max: u64) -> bool {
         self.safe_bytes > self.begins_bytes && self.safe_bytes + more > max
     }
@@ -97,8 +97,8 @@ impl<S: System> SampleFile<S> {
     /// Appends whole pieces and returns when they are on the disk.
     ///
     /// # Errors
-    /// [`Error::Full`] on a full disk with [`OnFull::Stop`] or when `signals` want the end; [`Error::Write`] else. The
-    /// file is then as it was before.
+    /// [`Error::Full`] on a full disk with [`OnFull::Stop`] or if `signals` ask for the end; otherwise
+    /// [`Error::Write`]. The file is then as it was before.
     pub fn append(&mut self, system: &mut S, bytes: &[u8], on_full: OnFull, signals: &Signals) -> Result<(), Error> {
         let mut has_said = false;
         loop {
@@ -134,10 +134,11 @@ impl<S: System> SampleFile<S> {
         Ok(())
     }
 
-    /// Begins a new file with these bytes; this one becomes `NAME.1`, that one `NAME.2`, up to `keep`.
+    /// Begins a new file with these bytes; this one becomes `NAME.1`, the previous `NAME.1` becomes `NAME.2`, and so on
+    /// up to `keep`.
     ///
-    /// The new file is whole and on the disk, under `NAME.new`, before the first name changes; whenever the program is
-    /// killed, [`SampleFile::open`] finds either the old or the new one.
+    /// The new file is whole and on the disk, under `NAME.new`, before the first name changes; so at whatever moment
+    /// the program is killed, [`SampleFile::open`] finds either the old or the new one.
     ///
     /// # Errors
     /// As [`SampleFile::append`].
@@ -159,7 +160,8 @@ impl<S: System> SampleFile<S> {
         new.append(system, begins_with, on_full, signals)?;
         let fails = |cause| self.failed("renaming it", cause);
         again(|| system.sync_folder(&self.path)).map_err(fails)?;
-        // Up to the first free number: a killed rotation leaves one, and nothing is lost by filling it.
+        // Renames only up to the first free number. An interrupted rotation leaves a free number, and no file is lost
+        // when it is filled.
         let numbered = |number: u32| with_suffix(&self.path, &number.to_string());
         let mut is_taken = |number: &u32| again(|| system.open(&numbered(*number), Open::Read)).is_ok();
         let taken = (1..keep).take_while(&mut is_taken).last().unwrap_or(0);
@@ -167,7 +169,7 @@ impl<S: System> SampleFile<S> {
             again(|| system.rename(&numbered(number), &numbered(number + 1))).map_err(fails)?;
         }
         match again(|| system.rename(&self.path, &numbered(1))) {
-            // Somebody has moved it away already.
+            // Another program has already moved the file away.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other.map_err(fails)?,
         }
@@ -235,14 +237,15 @@ impl<S: System> SampleFile<S> {
             buffer.copy_within(used..held, 0);
             held -= used;
             if held == buffer.len() {
-                // A piece that is longer than the buffer; the writer's own are not much longer.
+                // This piece is longer than the buffer, so the buffer grows. The daemon's own pieces are not much
+                // longer.
                 buffer.resize(2 * held, 0);
             }
         }
     }
 }
 
-/// `NAME.suffix`.
+/// Returns `NAME.suffix`.
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -250,10 +253,11 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A rotation that was killed between its last two renames: the next file is whole and waits for its name.
+/// Completes a rotation that was killed between its last two renames: the new file is complete but still called
+/// `NAME.new`.
 fn finish_rotation<S: System>(system: &mut S, path: &Path) {
     if again(|| system.open(path, Open::Read)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        // Where there is none, the session simply begins a file.
+        // If there is no such file, the session begins a new one.
         let _ = again(|| system.rename(&with_suffix(path, "new"), path));
     }
 }

@@ -6,9 +6,9 @@
 //!                                                 └─ as in the line before: copied ─┘
 //! ```
 //!
-//! In: samples. Out: bytes of whole lines, appended. Runs in: user process, the hot path of the daemon: numbers are
-//! formatted by hand, and the outer callers, which seldom change from one sample of a CPU to the next, are copied as
-//! text from the line before. Nothing is allocated but buffers that stay.
+//! In: samples. Out: whole lines, appended to a buffer. Runs in: user process, the hot path of the daemon: numbers are
+//! formatted by hand. The outer callers seldom change from one sample of a CPU to the next, so they are copied as text
+//! from the previous line. Only buffers that are reused are allocated.
 
 use crate::read::{Sample, Stack};
 use kprof_format::marker::Marker;
@@ -20,14 +20,14 @@ const WORD_BYTES: usize = 17;
 /// Writes the lines of one batch.
 #[derive(Debug, Default)]
 pub struct SampleLines {
-    /// The callers of the line before, as they were read.
+    /// The callers of the previous line, as they were read.
     callers: Vec<u8>,
     /// Where that line ends in the output.
     end: usize,
     digits: Digits,
 }
 
-/// The last eight digits of addresses seen before: a profile sees the same ones over and over.
+/// Cache of the last eight digits of addresses, because a profile has the same addresses again and again.
 #[derive(Debug)]
 struct Digits(Box<[(u32, [u8; 8]); 1 << DIGITS_BITS]>);
 
@@ -52,12 +52,12 @@ impl Digits {
 }
 
 impl SampleLines {
-    /// A new batch: there is no line before.
+    /// Begins a new batch, which has no previous line.
     pub fn begin(&mut self) {
         self.callers.clear();
     }
 
-    /// One sample whose [`prefix`] stands in the line already.
+    /// Writes one sample whose [`prefix`] is already in the line.
     #[inline]
     pub fn put(&mut self, out: &mut Vec<u8>, sample: &Sample<'_>) {
         let callers = sample.stack.callers.whole();
@@ -68,7 +68,7 @@ impl SampleLines {
         let own = own.iter().map(|bytes| u64::from_le_bytes(*bytes));
         for word in [sample.stack.first].into_iter().chain(own) {
             if word >> 32 == 0xffff_ffff {
-                // Nearly every word is an address of the kernel.
+                // Nearly every word is a kernel address, which begins with these eight digits.
                 let mut text = *b" ffffffff        ";
                 text[9..].copy_from_slice(self.digits.of(word as u32));
                 out.extend_from_slice(&text);
@@ -88,8 +88,8 @@ impl SampleLines {
     }
 }
 
-/// What a line begins with, and what most lines have in common with the one before: the name of the task, the CPU,
-/// and the upper half of the TSC.
+/// Writes the beginning of a line: the name of the task, the CPU, and the upper half of the TSC. Most lines have it in
+/// common with the previous line.
 pub fn prefix(out: &mut Vec<u8>, name: &[u8], cpu: u32, tsc: u64) {
     out.extend_from_slice(name);
     put_any(out, u64::from(cpu));
@@ -98,7 +98,7 @@ pub fn prefix(out: &mut Vec<u8>, name: &[u8], cpu: u32, tsc: u64) {
     }
 }
 
-/// The lower half of the TSC, behind the upper one.
+/// Writes the lower half of the TSC, after the upper half.
 #[inline]
 fn put_low_half(out: &mut Vec<u8>, tsc: u64) {
     let digits = u64::from_be_bytes(eight_digits(tsc as u32));
@@ -107,20 +107,21 @@ fn put_low_half(out: &mut Vec<u8>, tsc: u64) {
     }
     let zeros = (tsc as u32 | 1).leading_zeros() / 4;
     let mut text = *b"         ";
-    // All eight digits from the first that counts on, in one piece; what hangs over is taken back.
+    // Writes eight bytes at once, beginning with the first significant digit, and then removes the surplus ones.
     text[1..].copy_from_slice(&(digits << (8 * zeros)).to_be_bytes());
     out.extend_from_slice(&text);
     out.truncate(out.len() - zeros as usize);
 }
 
-/// The rest of a line as Redox's tools know it.
+/// Writes the rest of a line as Redox's tools expect it.
 pub fn plain(out: &mut Vec<u8>, sample: &Sample<'_>) {
     put_low_half(out, sample.tsc);
     without_markers(sample.stack).for_each(|word| put_any(out, word));
     out.push(b'\n');
 }
 
-/// A stack as Redox's tools know it: no markers, no candidates (nobody there could decide about them).
+/// A stack as Redox's tools expect it: without markers, and without candidates, because those tools cannot decide about
+/// them.
 pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
     let mut is_candidate = false;
     stack.iter().filter(move |word| {
@@ -131,17 +132,17 @@ pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How many words at their ends are the same.
+/// The number of equal words at the ends of both slices.
 fn common_end(one: &[[u8; 8]], other: &[[u8; 8]]) -> usize {
     one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 
-/// How many of the sixteen digits of `number` are not written.
+/// How many leading zeros of the sixteen digits of `number` are not written.
 fn leading_zeros(number: u64) -> usize {
     (number | 1).leading_zeros() as usize / 4
 }
 
-/// One word with the space before it.
+/// Writes one word with a space before it.
 fn put_any(out: &mut Vec<u8>, number: u64) {
     out.push(b' ');
     out.extend_from_slice(Hex::new(number).as_bytes());

@@ -1,8 +1,8 @@
-//! `--between T1 T2`: from words to time stamps. Stage: command line.
+//! `--between T1 T2`: converts the user's times to time stamps. Stage: command line.
 //!
-//! In: two times as the user names them, and the profile's marks, which a first pass over the file finds. Out: a range
-//! of TSC values. Times: seconds since the first sample, `@` and seconds of the TSC clock as `script` prints them, `0x`
-//! and a TSC, the name of a mark, `start`, `end`.
+//! In: two times as the user names them, and the profile's marks, which a first pass over the file collects. Out: a
+//! range of TSC values. Times: seconds since the first sample, `@` and seconds of the TSC clock as `script` prints
+//! them, `0x` and a TSC, the name of a mark, `start`, `end`.
 
 use super::args::Input;
 use crate::error::Error;
@@ -11,10 +11,10 @@ use crate::read::hex::hex64;
 use crate::read::{self, Source};
 use crate::tally::Nothing;
 
-/// The range of TSC values from one time to just before another.
+/// The range of TSC values from one time up to, but not including, another.
 ///
 /// # Errors
-/// A time is not understood, or the file cannot be read twice.
+/// If a time cannot be parsed, or the file cannot be read twice.
 pub fn resolve(input: &Input, from: &str, to: &str, tsc_hz: Option<f64>) -> Result<(u64, u64), Error> {
     if input.file == "-" {
         return Err(Error::Usage(

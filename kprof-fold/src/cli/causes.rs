@@ -1,8 +1,8 @@
-//! Causes that `doctor` names: what of the port is behind truncated stacks, slow ticks, coalesced ticks, odd addresses.
-//! Stage: command line.
+//! Causes that `doctor` names: which part of the port causes truncated stacks, a low rate, coalesced ticks or wrong
+//! addresses. Stage: command line.
 //!
-//! In: the header, the counters and the stacks of a profile. Out: a line per cause, each with what to do. Nothing is
-//! said where the numbers do not show it.
+//! In: the header, the counters and the stacks of a profile. Out: a line per cause, each with what to do. A cause is
+//! only named if the numbers show it.
 
 use super::load::Opened;
 use super::places;
@@ -10,28 +10,29 @@ use crate::profile::{Boot, Counters};
 use crate::tally::Tally;
 use kprof_format::marker::{Marker, TruncationReason};
 
-/// This part of all stacks, in percent, has to end early before it is said.
+/// Truncated stacks are reported from this share of all stacks on, in percent.
 const TRUNCATED_PERCENT: u64 = 20;
-/// The same for those that end in an entry stub: few samples are taken in one, or in an interrupt.
+/// The same for stacks that end in an entry stub. The share is low because few samples are taken in a stub or in an
+/// interrupt.
 const ENTRY_PERCENT: u64 = 2;
 /// Fewer samples than this prove nothing.
 const MIN: u64 = 10;
-/// A handler that takes less than this part of the time between two ticks, in percent, is not why they coalesce.
+/// A handler that takes less than this share of the interval, in percent, is not the cause of coalesced ticks.
 const HANDLER_PERCENT: u64 = 25;
 
-/// How many kernel samples end early, by reason.
+/// How many stacks of kernel samples are truncated, by reason.
 #[derive(Default)]
 struct Truncated {
     all: u64,
     by_reason: [u64; TruncationReason::ALL.len()],
-    /// Of [`TruncationReason::Range`]: with the interrupted instruction only.
+    /// Of those with [`TruncationReason::Range`]: stacks that have only the interrupted instruction.
     at_once: u64,
-    /// First addresses outside of the kernel's text, and one of them.
+    /// The number of first addresses outside the kernel's text; `example` is one of them.
     outside: u64,
     example: u64,
 }
 
-/// Causes that stacks show.
+/// Adds the causes that stacks show.
 pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
     let mut seen = Truncated::default();
     let mut words = Vec::new();
@@ -45,7 +46,7 @@ pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
     seen.say(found);
 }
 
-/// The range of the kernel's code, where it is the only code: the same in all boots, no modules.
+/// The range of the kernel's code, if that is the only code: it is the same in all boots, and there are no modules.
 fn text_of(boots: &[Boot]) -> Option<(u64, u64)> {
     let texts: Vec<_> = boots.iter().map(places::text).collect();
     let is_all = boots.iter().all(|boot| boot.images.iter().all(|image| image.name == b"kernel"));
@@ -129,12 +130,12 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
     ))
 }
 
-/// Why the rate is not reached.
+/// Names the cause of a rate that is not reached.
 pub fn slow(boot: &Boot) -> String {
     if boot.header.get("trigger").is_some_and(|trigger| trigger == "timer") {
         return "the timer has to come several times as often, or to be set to when the next tick is due".to_owned();
     }
-    // The sampler's, the same in every CPU's account.
+    // These counters are the sampler's, so they are the same in every CPU's account.
     let get = |name: &str| boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get(name).copied()).max();
     let (asked, late) = (get("sleep-asked").unwrap_or(0), get("sleep-late").unwrap_or(0));
     let seconds = |ticks: u64| boot.tsc_hz().map(|hz| ticks as f64 / hz as f64);
@@ -148,7 +149,7 @@ pub fn slow(boot: &Boot) -> String {
     }
 }
 
-/// Why `coalesced` of `sent` ticks came together with others.
+/// Names the cause of the coalesced ticks.
 pub fn coalesced(boot: Option<&Boot>, counters: &Counters) -> String {
     let get = |name: &str| counters.get(name).copied().filter(|value| *value > 0);
     let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number("hz")?.max(1)));

@@ -1,6 +1,6 @@
 //! `diff`. Stage: command line.
 //!
-//! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 where a claim holds.
+//! In: two profiles or two files of folded stacks. Out: the comparison, and exit code 4 if a claim holds.
 
 use super::args::{Diff, DiffFormat, ImageFile, Input};
 use super::out;
@@ -61,7 +61,7 @@ pub fn run(args: &Diff) -> Result<u8, Error> {
     for claim in &args.fail_if {
         refuse_unknown(claim, &compared, [&old, &new])?;
     }
-    // A claim that holds is the answer that was asked for and comes first.
+    // The user asked about the claim, so its exit code takes precedence.
     let mut code = old.code.max(new.code);
     for claim in &args.fail_if {
         for row in claim.holds(&compared) {
@@ -86,7 +86,8 @@ struct Side {
     code: u8,
 }
 
-/// A claim about a function that does not exist would pass for ever. One that exists and has no sample passes rightly.
+/// Refuses a claim about a function that does not exist, because such a claim would always pass. A claim about an
+/// existing function without samples passes correctly.
 fn refuse_unknown(claim: &Claim, compared: &diff::Diff, sides: [&Side; 2]) -> Result<(), Error> {
     let name = |symbols: &Symbols, number| diff::unify(&symbols.function(number));
     let is_symbol = |symbols: &Symbols| (0..symbols.len()).any(|number| claim.pattern().fits(&name(symbols, number)));
@@ -115,7 +116,7 @@ fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
     }
 }
 
-/// Reads folded stacks, `frame;frame COUNT` a line, and how many samples they say were lost.
+/// Reads lines of folded stacks, `frame;frame COUNT`. Returns them with the number of lost samples in them.
 fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
     let mut text = Vec::new();
     crate::read::open(file)?.read_to_end(&mut text).map_err(|error| Error::io(file, "read", error))?;
@@ -140,7 +141,7 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
     Ok((folded, lost))
 }
 
-/// Both sides side by side through the inferno library; OLD is scaled to NEW's number of samples.
+/// Draws both sides in one flame graph with the inferno library; OLD is scaled to NEW's number of samples.
 fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error> {
     let lines = |folded: &Folded| {
         let mut text = Vec::new();

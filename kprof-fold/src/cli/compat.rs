@@ -1,44 +1,45 @@
-//! The arguments of redox-kprofiling 0.2, which this program takes in the place of its own: `FILE SYMS LETTERS GHZ
-//! [USER-LIST]`. Everything that knows of them is here. Stage: command line.
+//! The arguments of redox-kprofiling 0.2, which this program accepts instead of its own: `FILE SYMS LETTERS GHZ
+//! [USER-LIST]`. All code for them is in this file. Stage: command line.
 //!
-//! In: what follows FILE and SYMS. Out: the clock, and what the letters and the list ask for, in this program's own
-//! terms; or a message that says what to type. `u` (tasks without symbols too) asks for what is always done.
+//! In: the arguments after FILE and SYMS. Out: the clock, and the settings that the letters and the list stand for; or
+//! a message that says what to type. The letter `u` (tasks without symbols too) has no effect, because this is always
+//! done.
 
 use super::args::{ImageFile, Input};
 use super::values;
 use crate::error::Error;
 use std::io::Read;
 
-/// What follows FILE and SYMS.
+/// The arguments after FILE and SYMS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rest {
-    /// The clock, TSC ticks in a second.
+    /// The clock, in TSC ticks per second.
     pub tsc_hz: Option<f64>,
-    /// User samples and the user part of stacks too: letter `U`.
+    /// Whether user samples and the user part of stacks are included: letter `U`.
     pub user: bool,
-    /// What is asked of the output of `script`.
+    /// The settings for the output of `script`.
     pub style: ScriptStyle,
     /// The fifth argument: a file with lines `TASK=SYMBOL-FILE`.
     user_list: Option<String>,
 }
 
-/// What the letters ask of the output of `script`.
+/// The settings of the letters for the output of `script`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptStyle {
-    /// Offsets within functions: letter `o`.
+    /// Whether offsets within functions are printed: letter `o`.
     pub offsets: bool,
-    /// Offsets as frames of their own: letter `x`.
+    /// Whether offsets are printed as separate frames: letter `x`.
     pub expand_offsets: bool,
-    /// A stack ends at an address past its symbol: letter `i`.
+    /// Whether a stack ends at an address after the end of its symbol: letter `i`.
     pub stop_at_unknown: bool,
 }
 
-/// Whether the output is that of `script`, which the letters `o`, `x` and `i` change.
+/// Whether the output is that of `script`. The letters `o`, `x` and `i` only apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It is.
+    /// The output is that of `script`.
     Script,
-    /// It is not: these letters are refused.
+    /// Any other output: these letters are refused.
     Other,
 }
 
@@ -64,7 +65,7 @@ impl Rest {
         Ok(Self { tsc_hz: Some(values::ghz(clock)?), user: has('U'), style, user_list: list.cloned() })
     }
 
-    /// The same for an output, which may not know all letters.
+    /// The same for an output that may not support all letters.
     ///
     /// # Errors
     /// [`Error::Usage`] with a message that says what to type.
@@ -90,7 +91,7 @@ impl Rest {
     /// The tasks and symbol files in the list of the fifth argument.
     ///
     /// # Errors
-    /// The list cannot be read, or a line of it is not `TASK=SYMBOL-FILE`.
+    /// If the list cannot be read, or a line of it is not `TASK=SYMBOL-FILE`.
     pub fn user_symbols(&self) -> Result<Vec<ImageFile>, Error> {
         let Some(list) = &self.user_list else { return Ok(Vec::new()) };
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! `doctor`: what is wrong with this kernel and this profile? Stage: command line.
+//! `doctor`: finds what is wrong with a kernel and its profile. Stage: command line.
 //!
-//! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. Exit code 1 if
-//! there is one.
+//! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. The exit code is
+//! 1 if there is a finding.
 
 use super::args::{Choice, Input};
 use super::causes;
@@ -19,9 +19,9 @@ use crate::tally::{By, Tally};
 
 /// Exit code: something is wrong.
 const ILL: u8 = 1;
-/// `push rbp; mov rbp, rsp`, and the same behind `endbr64` (SDM volume 2).
+/// `push rbp; mov rbp, rsp`, and the same after `endbr64` (SDM volume 2).
 const PROLOGUES: [&[u8]; 2] = [&[0x55, 0x48, 0x89, 0xe5], &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5]];
-/// Functions of at least so many bytes are looked at: small ones need no frame.
+/// Only functions of at least this many bytes are checked, because small ones need no frame.
 const LARGE_BYTES: u64 = 64;
 
 /// `doctor`.
@@ -33,7 +33,7 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
             let samples = opened.consumer.counts().iter().map(|count| count.samples as usize).sum();
             (findings(&opened), opened.exit_code(input.limits(), samples))
         }
-        // What is of no use is what is asked for here; the image is looked at all the same.
+        // An unusable profile is a finding here, not an error. The kernel image is checked nevertheless.
         Err(Error::Unusable { file, why }) => {
             let mut found = vec![match has_no_lines(&file) {
                 true if file != input.syms => format!(
@@ -56,11 +56,11 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
     };
     let text = visible_lines(&text);
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
-    // A limit that was asked for and is passed says more than that something was found.
+    // If a limit that the user gave is exceeded, its exit code takes precedence over that of a finding.
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
 }
 
-/// Whether it is text of somebody else's: lines, of which none is a profile's.
+/// Whether the file is some other text: it has lines, but none of them is a line of a profile.
 fn has_no_lines(file: &str) -> bool {
     let text = std::fs::read(file).unwrap_or_default();
     let is_ours = |line: &[u8]| line.starts_with(b"# kprof-profile") || line.windows(7).any(|word| word == b"~kprof ");
@@ -86,7 +86,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         found.push(format!("wrong kernel image? {why}. Give the image that ran"));
     }
     for cpu in &opened.account.cpus {
-        // What was sent to an entry that is not reached is pending for ever; that has been said.
+        // If the handler is never reached, all ticks stay pending. That finding has already been reported.
         if cpu.counters.get("taken") != Some(&0) {
             found.extend(cpu.faults.iter().map(|fault| format!("the account does not balance: {fault}")));
         }
@@ -121,7 +121,7 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
             _ => {}
         }
     }
-    // Redox's raw words bring no header: then there is nothing that could have been told.
+    // Profiles from Redox's raw words have no such header keys, so nothing is missing there.
     if boot.header.contains_key("trigger")
         && boot.anchors.is_empty()
         && boot.header.get("build-id").is_none_or(|id| id == "-")
@@ -190,7 +190,7 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
     if lost * 100 > samples + lost {
         found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
     }
-    // What was sent stands in the last account; a recording that was cut off has none.
+    // The number of sent ticks is in the final account, which an interrupted recording does not have.
     let sum = |name| opened.account.sum(name);
     let (coalesced, sent) = (sum("coalesced"), sum("sent").max(sum("taken") + sum("coalesced")));
     if coalesced * 5 > sent {

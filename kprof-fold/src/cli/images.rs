@@ -1,8 +1,8 @@
 //! `--image NAME=FILE`: symbols of programs and modules. Stage: command line, before fold.
 //!
-//! In: the images that the profile names (`# image`), and a symbol file for some of them. Out: those images within the
-//! symbols, each with the range that its names hold for. A name that the profile does not have, a file of another
-//! build, and two images in the same place are refused.
+//! In: the images that the profile names (`# image`), and a symbol file for some of them. Out: those images among the
+//! symbols, each with the address range of its symbols. A name that the profile does not have, a file of another build,
+//! and overlapping images are refused.
 
 use super::args::{ImageFile, Input};
 use super::places;
@@ -13,10 +13,10 @@ use crate::profile::{Image, Profile};
 use crate::symbols::image::Placed;
 use crate::symbols::{Symbols, check};
 
-/// Opens all of them.
+/// Opens the symbols of all given images.
 ///
 /// # Errors
-/// A name that the profile does not have, an unusable file, or places that cannot be told apart.
+/// If the profile does not have a name, a file is unusable, or images overlap.
 pub fn open(
     input: &Input,
     profile: &Profile,
@@ -47,7 +47,7 @@ pub fn open(
     Ok(())
 }
 
-/// Each image where the first boot had it that had it at all: the stacks of later boots are moved there.
+/// Each image at its address in the first boot that had it. The stacks of later boots are relocated to that address.
 fn first_places(profile: &Profile) -> impl Iterator<Item = &Image> {
     let all = profile
         .boots
@@ -80,7 +80,8 @@ fn add(
     let mut own = Symbols::open(&given.file, problems)?;
     own.slide = match &own.elf {
         Some(elf) => place.load.wrapping_sub(elf.base),
-        // What nm prints has no base: addresses in the range stand where they are, others count from the load address.
+        // The output of nm has no base address. If its symbols are in the image's range they are absolute, otherwise
+        // they are relative to the load address.
         None if own.table.starts_within(place.text.0, place.text.1) => 0,
         None => place.load,
     };

@@ -1,7 +1,7 @@
 //! Load: from arguments to folded stacks, for every subcommand that shows stacks. Stage: command line.
 //!
-//! In: [`Input`]. Out: [`Loaded`], after everything worth knowing has been said on standard error: what was skipped,
-//! how the account stands, what was lost.
+//! In: [`Input`]. Out: [`Loaded`]. Before that, standard error has said what was skipped, whether the account balances,
+//! and what was lost.
 
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
@@ -24,16 +24,16 @@ use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check, plausible};
 use crate::tally::{By, Tally};
 
-/// Exit code: something was skipped.
+/// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
 /// Exit code: more was lost than allowed.
 pub const TOO_MUCH_LOST: u8 = 3;
 /// Exit code: the account does not balance.
 pub const UNBALANCED: u8 = 5;
 
-/// Everything that outputs need.
+/// The data that the outputs need.
 pub struct Loaded {
-    /// Stacks of names.
+    /// The folded stacks.
     pub folded: Folded,
     /// Names.
     pub symbols: Symbols,
@@ -43,30 +43,30 @@ pub struct Loaded {
     pub account: Account,
     /// What was skipped.
     pub problems: Problems,
-    /// Samples lost within the choice of CPUs and times.
+    /// Samples lost within the selected CPUs and times.
     pub lost: u64,
-    /// Ticks coalesced within it.
+    /// Ticks coalesced within the selected CPUs and times.
     pub coalesced: u64,
-    /// Whether the losses are those of the chosen samples.
+    /// Whether the losses belong to the selected samples.
     pub lost_is_attributable: bool,
-    /// What is asked for beside the samples.
+    /// What is shown besides the samples.
     pub shown: Shows,
-    /// What speaks against the symbols.
+    /// The reasons against the symbols.
     pub doubt: Option<String>,
 }
 
-/// What is shown beside the samples.
+/// Whether losses and coalesced ticks are shown besides the samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Shows {
-    /// Lost samples.
+    /// Whether lost samples are shown.
     pub lost: bool,
-    /// Merged ticks.
+    /// Whether coalesced ticks are shown.
     pub coalesced: bool,
 }
 
 /// A profile that was read, with its symbols, before folding.
 pub struct Opened<C> {
-    /// What took the samples.
+    /// The consumer that has received the samples.
     pub consumer: C,
     /// Header and counters.
     pub profile: Profile,
@@ -74,24 +74,24 @@ pub struct Opened<C> {
     pub stacks: Stacks,
     /// Names.
     pub symbols: Symbols,
-    /// What counts.
+    /// The selection of samples.
     pub select: Select,
     /// The account.
     pub account: Account,
     /// What was skipped.
     pub problems: Problems,
-    /// TSC ticks in a second: from the arguments, else from the header.
+    /// TSC ticks per second: from the arguments, otherwise from the header.
     pub tsc_hz: Option<f64>,
-    /// What speaks against the symbols, where the profile does not say which they are.
+    /// The reasons against the symbols, if the profile does not identify them.
     pub doubt: Option<String>,
-    /// What the arguments of redox-kprofiling ask of `script`.
+    /// The settings for `script` from the arguments of redox-kprofiling.
     pub style: ScriptStyle,
 }
 
-/// Reads a profile and its symbols, and says on standard error what is to be said.
+/// Reads a profile and its symbols, and prints the messages about them on standard error.
 ///
 /// # Errors
-/// Unusable input or arguments.
+/// If the input or the arguments are unusable.
 pub fn open<C: Consumer>(
     input: &Input,
     choice: &Choice,
@@ -149,13 +149,13 @@ pub fn open<C: Consumer>(
     })
 }
 
-/// Reads, chooses, symbolizes and folds.
+/// Reads, selects, symbolizes and folds.
 ///
 /// # Errors
-/// Unusable input or arguments.
+/// If the input or the arguments are unusable.
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
-    // What a user address means depends on the task then.
+    // In this case the meaning of a user address depends on the task, so stacks are counted by task.
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {
             return Err(Error::Usage("--by cpu cannot be had with user symbols by task".to_owned()));
@@ -181,7 +181,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
 /// Whether the symbols are those of the kernel that ran in this boot.
 ///
 /// # Errors
-/// What does not fit, in words.
+/// A sentence about what does not match.
 pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
     symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf))?;
     let first = profile.boots.iter().find_map(places::load);
@@ -189,7 +189,7 @@ pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), Str
     check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))
 }
 
-/// What speaks against the symbols of a profile that names neither anchors nor a build id to compare them with.
+/// The reasons against the symbols, if the profile has neither anchors nor a build id to compare them with.
 fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String> {
     let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
     let tells = |boot: &Boot| boot.header.get("build-id").is_some_and(|id| id != "-");
@@ -197,7 +197,8 @@ fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String
     if profile.boots.iter().any(is_vouched_for) { None } else { plausible::doubt(stacks, symbols) }
 }
 
-/// Puts the symbols where the first boot had the kernel, and refuses those of another build, unless forced.
+/// Moves the symbols to the address where the first boot had the kernel. Refuses symbols of another build, unless
+/// forced.
 fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: Talk) -> Result<(), Error> {
     let first = profile.boots.iter().find_map(places::load);
     if let (Some(first), Some(elf)) = (first, &symbols.elf) {
@@ -229,20 +230,20 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
     }
 }
 
-/// Losses within the choice: those that batches report, and those that only the account has seen.
+/// Losses within the selection: those that batches report, and those that are only in the account.
 fn lost(profile: &Profile, select: &Select) -> u64 {
     let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
     intervals.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
 }
 
-/// Merged ticks within the choice.
+/// Coalesced ticks within the selection.
 fn coalesced(profile: &Profile, select: &Select) -> u64 {
     let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
     intervals.map(|gap| select.share(gap.coalesced, gap.from, gap.to)).sum()
 }
 
 impl Loaded {
-    /// What is drawn beside the samples: frame and width.
+    /// What is drawn besides the samples: the name and width of each frame.
     pub fn beside(&self) -> [(&'static str, u64); 2] {
         let [lost, coalesced] = match self.lost_is_attributable {
             true => [folded::LOST, folded::COALESCED],
@@ -272,7 +273,7 @@ impl Loaded {
         }
     }
 
-    /// One line for under the title of a picture.
+    /// One line below the title of a picture.
     pub fn subtitle(&self) -> String {
         let samples = self.folded.samples();
         let part = self.lost as f64 * 100.0 / (samples + self.lost).max(1) as f64;
@@ -290,14 +291,14 @@ impl Loaded {
 }
 
 impl<C> Opened<C> {
-    /// The exit code after `samples` were put out.
+    /// The exit code after `samples` were written.
     pub fn exit_code(&self, limits: Limits, samples: usize) -> u8 {
         let lost = lost(&self.profile, &self.select);
         exit_code(limits, &self.problems, &self.account, (samples as u64, lost))
     }
 }
 
-/// The exit code for what was read, and the samples that were chosen and lost.
+/// The exit code for what was read, and for the numbers of selected and lost samples.
 pub fn exit_code(limits: Limits, problems: &Problems, account: &Account, (samples, lost): (u64, u64)) -> u8 {
     let too_much = limits.max_loss.is_some_and(|most| lost as f64 > most * (samples + lost) as f64);
     let unbalanced = !account.cpus.is_empty() && !account.is_balanced();

@@ -1,7 +1,7 @@
-//! The command line tool. Stage: all of the host end, from arguments to exit code.
+//! The command line tool. Stage: the whole host tool, from arguments to exit code.
 //!
-//! In: arguments. Out: data on standard output or in `-o FILE`, talk on standard error, an exit code that means
-//! something. No panic, whatever the input is.
+//! In: arguments. Out: data on standard output or in `-o FILE`, messages on standard error, a documented exit code.
+//! Never panics, whatever the input is.
 
 pub mod args;
 pub mod between;
@@ -82,7 +82,7 @@ fn run(cli: Cli) -> Result<u8, Error> {
     }
 }
 
-/// The command that a manual page is about.
+/// The command whose manual page is wanted.
 fn manual(subcommand: Option<&str>) -> Result<clap::Command, Error> {
     let mut whole = Cli::command();
     whole.build();
@@ -91,7 +91,7 @@ fn manual(subcommand: Option<&str>) -> Result<clap::Command, Error> {
     found.ok_or_else(|| Error::Usage(format!("there is no subcommand {name}; see --help")))
 }
 
-/// The default, in another form than folded stacks: the same as the subcommand for it.
+/// Runs the default command with an output other than folded stacks: the same as the subcommand for that output.
 fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> {
     let export = |to| single::export(&Export { input: input.clone(), choice: choice.clone(), to });
     match format {
@@ -117,7 +117,7 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
         folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
     })?;
     let code = loaded.exit_code(input.limits());
-    // The process ends here; giving back each stack's memory first would only cost time.
+    // The process ends next, so freeing the memory of each stack would only take time.
     std::mem::forget(loaded);
     Ok(code)
 }

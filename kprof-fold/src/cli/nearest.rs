@@ -1,20 +1,20 @@
-//! Nearest names: what was meant by a name that fits nothing. Stage: command line, in messages.
+//! Nearest names: suggestions for a name that matches nothing. Stage: command line, in messages.
 //!
-//! In: the name as given, and all names that there are. Out: the few most like it, or none where none is like it.
+//! In: the name as given, and all existing names. Out: the few most similar names, or none if no name is similar.
 
-/// Names given at most.
+/// Maximum number of names that are suggested.
 const MAX: usize = 3;
-/// Names less like it than this are no help (Jaro-Winkler, 0 to 1).
+/// Names that are less similar than this are not suggested (Jaro-Winkler, 0 to 1).
 const MIN: f64 = 0.75;
 
-/// The names most like `wanted`; stars and question marks of a pattern are passed over.
+/// The names that are most similar to `wanted`; stars and question marks of a pattern are ignored.
 pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let plain: String = wanted.chars().filter(|letter| !"*?".contains(*letter)).collect::<String>().to_lowercase();
     let last = |name: &str| name.rsplit("::").next().unwrap_or_default().to_owned();
     let likeness = |name: &str| {
         let name = name.to_lowercase();
         let whole = strsim::jaro_winkler(&plain, &name);
-        // The last part of a path is what is remembered of it.
+        // The last part of a path is compared too, because users often remember only that.
         let part = strsim::jaro_winkler(&last(&plain), &last(&name));
         let holds = plain.len() > 2 && name.contains(&plain);
         if holds { 1.0 } else { f64::max(whole, part) }
@@ -26,7 +26,7 @@ pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Ve
     found.into_iter().take(MAX).map(|(_, name)| name).collect()
 }
 
-/// A sentence with the nearest names, empty where there are none.
+/// A sentence with the nearest names; empty if there are none.
 pub fn did_you_mean<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let found: Vec<String> = nearest(wanted, names).into_iter().map(|name| format!("`{name}`")).collect();
     if found.is_empty() { String::new() } else { format!("; did you mean {}?", found.join(" or ")) }

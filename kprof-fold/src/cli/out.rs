@@ -1,7 +1,8 @@
-//! Out: where an answer goes. Stage: command line, the last step of every subcommand.
+//! Out: writes the output to its destination. Stage: command line, the last step of every subcommand.
 //!
-//! In: bytes. Out: standard output, or the file of `-o`, whole or not at all: it is written beside its place and takes
-//! it at the end. Never writes over a file that was read, and never passes over an error: every answer is flushed here.
+//! In: bytes. Out: standard output, or the file of `-o`. The file is either complete or unchanged: the output is
+//! written to a temporary file in the same folder, which is renamed at the end. Never overwrites a file that was read.
+//! Never ignores an error: every output is flushed here.
 
 use super::args::Input;
 use super::talk::Talk;
@@ -12,18 +13,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Rights of a new file, less the user's mask.
+/// Permissions of a new file, before the user's umask is applied.
 const NEW_FILE: u32 = 0o666;
 
-/// Gives `write` the place that the user asked for.
+/// Gives `write` the output that the user asked for.
 ///
 /// # Errors
-/// The place is a file that was read, or cannot be written; or those of `write`.
+/// If the output is a file that was read, or cannot be written; or the errors of `write`.
 pub fn with_output(input: &Input, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
     put(input.output.as_deref(), input.quiet, &input.files(), write)
 }
 
-/// The same for any inputs.
+/// The same for any list of input files.
 ///
 /// # Errors
 /// As [`with_output`].
@@ -47,24 +48,24 @@ pub fn put(
 /// Gives `write` standard output.
 ///
 /// # Errors
-/// Standard output cannot be written; or those of `write`.
+/// If standard output cannot be written; or the errors of `write`.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     write(&mut out)?;
     out.flush().map_err(|error| Error::io("standard output", "write", error))
 }
 
-/// A failure to write the answer.
+/// The error for output that could not be written.
 pub fn write_failed(input: &Input, error: io::Error) -> Error {
     not_written(input.output.as_deref(), error)
 }
 
-/// The same for any output.
+/// The same for an output that is given by name.
 pub fn not_written(output: Option<&str>, error: io::Error) -> Error {
     Error::io(output.filter(|file| *file != "-").unwrap_or("standard output"), "write", error)
 }
 
-/// The output must not be one of the files that were read, by whatever name.
+/// Refuses an output that is one of the files that were read, under whatever name.
 fn refuse_input(output: &str, inputs: &[&str]) -> Result<(), Error> {
     let identity = |file: &str| fs::metadata(file).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     let Some(place) = identity(output) else { return Ok(()) };
@@ -79,7 +80,7 @@ fn refuse_input(output: &str, inputs: &[&str]) -> Result<(), Error> {
 fn to_file(file: &str, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
     let failed = |doing| move |error| Error::io(file, doing, error);
     let there = fs::metadata(file).ok();
-    // A link keeps its place; what it names is replaced.
+    // A symbolic link stays; the file that it points to is replaced.
     let place = fs::canonicalize(file).unwrap_or_else(|_| Path::new(file).to_owned());
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let rights = Permissions::from_mode(there.as_ref().map_or(NEW_FILE, |there| there.mode() & 0o7777));
@@ -99,7 +100,8 @@ fn to_file(file: &str, write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) 
             }
             temporary.persist(&place).map(drop).map_err(|error| failed("write")(error.error))
         }
-        // A device or a pipe is no file to be replaced; a folder may be closed to new files.
+        // A device or a pipe cannot be replaced by a file, and a folder may not allow new files. The output is then
+        // written directly.
         None => {
             let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(file).map_err(failed("create"))?);
             write(&mut out)?;

@@ -1,28 +1,30 @@
-//! Where each boot had its code, beside where the first one had it. Stage: command line, between read and symbolize.
+//! Compares where each boot had its code with where the first boot had it. Stage: command line, between read and
+//! symbolize.
 //!
-//! In: headers and `# image` lines of all boots. Out: moves for the stacks of later boots, so that the symbols stand
-//! where the first boot had the kernel and each image.
+//! In: headers and `# image` lines of all boots. Out: relocations for the stacks of later boots, so that all symbols
+//! can stay at the addresses where the first boot had the kernel and each image.
 
 use crate::profile::{Boot, Image, Profile};
 use crate::read::hex::hex64;
 use crate::relocations::Move;
 use crate::stacks::Stacks;
 
-/// Kernels are linked into the last two GiB; where the header does not say how long one is, it is at most half of that.
+/// Kernels are linked into the last two GiB. If the header does not give the kernel's length, it is assumed to be at
+/// most half of that.
 const MAX_KERNEL_BYTES: u64 = 1 << 30;
 
-/// Where the kernel's image lies, if the header says so.
+/// The load address of the kernel's image, if the header has it.
 pub fn load(boot: &Boot) -> Option<u64> {
     hex64(boot.header.get("load")?.as_bytes()).ok().filter(|load| *load > 0)
 }
 
-/// The range of the kernel's code, if the header says so.
+/// The range of the kernel's code, if the header has it.
 pub fn text(boot: &Boot) -> Option<(u64, u64)> {
     let (from, to) = boot.header.get("text")?.split_once('-')?;
     Some((hex64(from.as_bytes()).ok()?, hex64(to.as_bytes()).ok()?)).filter(|(from, to)| from < to)
 }
 
-/// Tells the stacks of later boots how far their code lies from where it lay first.
+/// Sets, for the stacks of later boots, the distance of their code from its address in the first boot.
 pub fn settle(profile: &Profile, stacks: &mut Stacks) {
     let first = profile.boots.iter().find_map(load);
     for (number, boot) in profile.boots.iter().enumerate() {
@@ -44,7 +46,7 @@ fn moved(stacks: &mut Stacks, boot: usize, range: (u64, u64), first: u64, here: 
     }
 }
 
-/// The same image in the first boot that had it, if that was before this boot.
+/// The same image in the first boot that had it, if that boot was before this one.
 pub fn earlier<'a>(profile: &'a Profile, boot: usize, image: &Image) -> Option<&'a Image> {
     let length = |image: &Image| image.text.1.wrapping_sub(image.text.0);
     let key = |image: &Image| (length(image), image.text.0.wrapping_sub(image.load));

@@ -1,19 +1,19 @@
 //! Progress of long work, on standard error when it is a terminal. Stage: command line.
 //!
-//! In: bytes read so far. Out: one line that is written over, at most ten times a second, and wiped at the end. Nothing
-//! where standard error is no terminal or the work is short.
+//! In: bytes read so far. Out: one line that is overwritten, at most ten times a second, and erased at the end. Nothing
+//! is shown if standard error is not a terminal or if the work is short.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Work shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Between two updates.
+/// The time between two updates.
 const STEP: Duration = Duration::from_millis(100);
-/// Characters of the bar.
+/// Length of the bar in characters.
 const WIDTH: u64 = 30;
 
-/// A bar.
+/// A progress bar.
 pub struct Progress {
     whole: Option<u64>,
     next: Option<Instant>,
@@ -21,14 +21,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a file of known length, or a stream.
+    /// A bar for a file of known length, or for a stream.
     pub fn new(file: &str, quiet: bool) -> Self {
         let whole = std::fs::metadata(file).ok().map(|metadata| metadata.len()).filter(|len| *len > 0);
         let next = (!quiet && std::io::stderr().is_terminal()).then(|| Instant::now() + PATIENCE);
         Self { whole, next, shown: false }
     }
 
-    /// So many bytes have been read.
+    /// Updates the bar: this many bytes have been read.
     pub fn at(&mut self, bytes: u64) {
         let Some(next) = self.next else { return };
         let now = Instant::now();
@@ -40,7 +40,7 @@ impl Progress {
         let _ = write!(std::io::stderr(), "\r{}", line(bytes, self.whole));
     }
 
-    /// Wipes the bar.
+    /// Erases the bar.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.shown) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

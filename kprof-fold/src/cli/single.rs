@@ -1,6 +1,6 @@
 //! Subcommands that need single samples: script, info, export, annotate, heatmap. Stage: command line.
 //!
-//! In: arguments. Out: their output. These keep every sample in memory (24 bytes each), unlike those that fold.
+//! In: arguments. Out: their output. Unlike the folding subcommands they keep every sample in memory (24 bytes each).
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
 use super::compat::{Output, Rest};
@@ -81,7 +81,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
     let failed = |error| write_failed(&args.input, error);
     if args.to == Viewer::Pprof {
-        // Only how often each stack was seen is asked for, so that the order of time is given up.
+        // pprof only needs the count of each stack, so the samples need not stay in the order of time.
         let seconds = opened.consumer.clock(tsc_hz);
         let seconds = opened.consumer.events.last().map_or(0.0, |event| seconds.seconds(event));
         opened.consumer.events.sort_unstable_by_key(export::pprof::order);
@@ -151,8 +151,8 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
-/// Single samples are chosen before names are known, and nothing stands beside or above them: what shapes folded stacks
-/// must not be passed over in silence.
+/// Refuses options that only apply to folded stacks. Single samples are selected before names are known and are not
+/// grouped, so these options would have no effect, and must not be ignored silently.
 fn refuse_folding(choice: &Choice) -> Result<(), Error> {
     let given = [
         ("--under", !choice.under.is_empty()),
@@ -165,7 +165,7 @@ fn refuse_folding(choice: &Choice) -> Result<(), Error> {
     Err(Error::Usage(format!("{option} shapes folded stacks, which are not made here; {todo}")))
 }
 
-/// Here a stack is the same whatever its task is.
+/// Refuses symbols by task: these subcommands do not distinguish stacks by their task.
 fn refuse_users(input: &Input) -> Result<(), Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if users::are_given(input, &rest) {

@@ -1,7 +1,7 @@
-//! Spool: a live stream as a growing file. Stage: command line, before read.
+//! Spool: copies a live stream to a growing file. Stage: command line, before read.
 //!
-//! In: a stream that ends at some time, such as a serial port or a pipe. Out: a temporary file that holds what has come
-//! so far, so that `top` folds it like any other growing file. Memory does not grow; the file is deleted at the end.
+//! In: a stream, such as a serial port or a pipe. Out: a temporary file with all bytes so far, so that `top` can fold
+//! it like any other growing file. Memory does not grow; the file is deleted at the end.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A stream on its way into a file.
+/// A stream that is being copied to a file.
 pub struct Spool {
     file: NamedTempFile,
     ended: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ impl Spool {
     /// Starts a thread that copies `stream`; it ends with the stream, or with the process.
     ///
     /// # Errors
-    /// There is no room for a temporary file.
+    /// If the temporary file cannot be created.
     pub fn start(mut stream: impl Read + Send + 'static) -> io::Result<Self> {
         let file = NamedTempFile::new()?;
         let mut into = file.reopen()?;
@@ -39,7 +39,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
@@ -49,7 +49,7 @@ impl Spool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Why the stream ended before its end, told once.
+    /// The error that ended the stream early; returned only once.
     pub fn failure(&self) -> Option<io::Error> {
         self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
     }

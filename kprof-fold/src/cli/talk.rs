@@ -1,19 +1,19 @@
-//! Talk: messages to the person, on standard error. Stage: command line.
+//! Talk: messages to the user, on standard error. Stage: command line.
 //!
-//! In: lines. Out: the lines, unless `--quiet`. A closed standard error never ends the work.
+//! In: lines. Out: the lines, unless `--quiet`. If standard error is closed, the work continues.
 
 use crate::symbols::name::visible_lines;
 use std::io::Write;
 
-/// How much is said.
+/// How many messages are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk {
-    /// Only errors.
+    /// Whether only errors are printed.
     pub quiet: bool,
 }
 
 impl Talk {
-    /// Something worth knowing.
+    /// Prints a message, unless `quiet`.
     pub fn say(self, text: impl std::fmt::Display) {
         if !self.quiet {
             print(text);
@@ -21,7 +21,7 @@ impl Talk {
     }
 }
 
-/// Something that must be known.
+/// Prints a message that must always be shown.
 pub fn print(text: impl std::fmt::Display) {
     let text = text.to_string();
     let text = visible_lines(text.trim_end());

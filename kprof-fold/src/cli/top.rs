@@ -1,8 +1,8 @@
 //! `top`: a growing profile as a live table. Stage: command line.
 //!
-//! In: a file that is read again every interval and waited for while it is missing or empty, or a stream on standard
-//! input, which goes through a [`Spool`]. Out: a full-screen table through ratatui, or with `--once` the same table as
-//! text. The file is folded as a whole each time: a gigabyte takes less than a second.
+//! In: a file, which is read again every interval, or a stream on standard input, which goes through a [`Spool`]. While
+//! the file is missing or empty, `top` waits for it. Out: a full-screen table through ratatui, or with `--once` the
+//! same table as text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
 use super::args::Top;
 use super::load;
@@ -18,14 +18,14 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// One state of the screen.
+/// The content of the screen.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// First line.
     pub title: String,
-    /// Own percent, total percent, samples, name.
+    /// Self percent, total percent, samples, name.
     pub rows: Vec<[String; 4]>,
-    /// Exit code if this is the last one.
+    /// The exit code if this is the last screen.
     pub code: u8,
 }
 
@@ -84,10 +84,10 @@ fn follow(
     }
 }
 
-/// The present state of a file, or of what has come of a stream.
+/// Folds the present content of a file, or what a stream has brought so far.
 fn fold(args: &Top, spool: Option<&Spool>) -> Result<Screen, Error> {
     let Some(spool) = spool else { return fold_file(args) };
-    // What comes after this question is seen the next time.
+    // Asked before the file is read: bytes that come later are then read the next time.
     let ended = spool.has_ended();
     if let Some(error) = spool.failure() {
         return Err(Error::io("standard input", "read", error));
@@ -95,14 +95,14 @@ fn fold(args: &Top, spool: Option<&Spool>) -> Result<Screen, Error> {
     let path = spool.path().display().to_string();
     match table(args, &path) {
         Ok(screen) => Ok(screen),
-        // The beginning of a profile need not look like one yet.
+        // The first bytes of a profile may not look like one yet.
         Err(error) if !ended => Ok(waiting(&error.to_string().replace(&path, "standard input"))),
         Err(error) => Err(Error::Usage(error.to_string().replace(&path, "standard input"))),
     }
 }
 
-/// A file that is missing, empty or only begun is waited for: it may be about to be written, or to come again after a
-/// rotation. What is wrong with the symbols or the arguments will not change.
+/// Waits for a file that is missing, empty or only begun: it may be written soon, or appear again after a rotation.
+/// Errors in the symbols or the arguments are returned, because waiting does not change them.
 fn fold_file(args: &Top) -> Result<Screen, Error> {
     let file = &args.input.file;
     match table(args, file) {
@@ -140,7 +140,7 @@ fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     Ok(Screen { title, rows, code: loaded.exit_code(args.input.limits()) })
 }
 
-/// Draws a state.
+/// Draws the screen.
 pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen) {
     let [title, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());

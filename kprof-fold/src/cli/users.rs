@@ -1,6 +1,6 @@
-//! `--user-syms TASK=FILE`, once or more. Stage: command line.
+//! `--user-syms TASK=FILE`, given once or more. Stage: command line.
 //!
-//! In: tasks and symbol files. Out: their programs within the symbols, told apart by task.
+//! In: tasks and symbol files. Out: their programs among the symbols, distinguished by task.
 
 use super::args::{ImageFile, Input};
 use super::compat::Rest;
@@ -15,10 +15,10 @@ pub fn are_given(input: &Input, rest: &Rest) -> bool {
     !input.user_syms.is_empty() || rest.has_user_list()
 }
 
-/// Opens all of them.
+/// Opens all these symbol files.
 ///
 /// # Errors
-/// The list or a symbol file cannot be read, or there are too many.
+/// If the list or a symbol file cannot be read, or if there are too many tasks.
 pub fn open(input: &Input, rest: &Rest, symbols: &mut Symbols, problems: &mut Problems) -> Result<(), Error> {
     let mut given = input.user_syms.clone();
     given.extend(rest.user_symbols()?);

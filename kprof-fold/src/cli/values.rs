@@ -2,12 +2,12 @@
 //!
 //! In: text from the command line. Out: numbers, or a message that says what is accepted.
 
-/// Symbols of an image beside the kernel.
+/// Symbols of an image other than the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {
     /// Its name in the profile.
     pub name: String,
-    /// Its ELF file, or what nm prints of it.
+    /// Its ELF file, or the output of nm for it.
     pub file: String,
 }
 
@@ -25,7 +25,7 @@ pub fn part(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("`{text}` is not between 0% and 100%")) }
 }
 
-/// A clock in GHz as TSC ticks in a second.
+/// A clock in GHz, as TSC ticks per second.
 ///
 /// # Errors
 /// A message for the user.

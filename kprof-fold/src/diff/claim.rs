@@ -1,9 +1,9 @@
-//! `--fail-if 'mm::* > +2%'`: a claim about a change, tested. Stage: diff.
+//! `--fail-if 'mm::* > +2%'`: tests a claim about a change. Stage: diff.
 //!
 //! In: the claim as written. Out: the rows for which it holds at the chosen confidence. The number is in percent of all
 //! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two
-//! percent points. `own mm::* > +2%` speaks of own time. It holds where the whole interval of the change lies beyond
-//! the number.
+//! percent points. `own mm::* > +2%` is about self time. A claim holds for a row if the whole interval of the change
+//! lies beyond the number.
 
 use super::{Diff, Kind, Row};
 use crate::select::Pattern;
@@ -27,7 +27,7 @@ impl std::str::FromStr for Claim {
         let (left, sign, right) = text
             .rsplit_once('>')
             .map(|(left, right)| (left, '>', right))
-            // The last sign is the comparison; names of generic functions have others before it.
+            // The last `<` or `>` is the comparison; names of generic functions may contain others before it.
             .filter(|(.., right)| !right.contains('<'))
             .or_else(|| text.rsplit_once('<').map(|(left, right)| (left, '<', right)))
             .ok_or_else(bad)?;
@@ -55,7 +55,7 @@ impl Claim {
         diff.rows.iter().filter(|row| self.speaks_of(row)).filter(beyond).collect()
     }
 
-    /// Whether the claim is about what this row counts.
+    /// Whether the claim is about this kind of row.
     pub fn speaks_of(&self, row: &Row) -> bool {
         let function = row.name.strip_suffix(INLINED).unwrap_or(&row.name);
         row.kind == self.kind && (self.pattern.fits(&row.name) || self.pattern.fits(function))

@@ -1,10 +1,10 @@
-//! Diff: what changed from one profile to another, and whether that is more than chance. Stage: after fold.
+//! Diff: finds what changed from one profile to another, and whether the change is more than chance. Stage: after fold.
 //!
 //! In: two folded profiles, OLD and NEW. Out: a row per function (and per subtree) with its share before and after, the
-//! change and its confidence interval. Shares are parts of each side's own samples, so lengths and numbers of CPUs need
-//! not match. Where both sides did the same work at the same rate, numbers of samples are compared instead, as parts of
-//! OLD: a function that got slower makes no other one look faster. A function counts once per sample, however often it
-//! calls itself.
+//! change and its confidence interval. Each side's shares are parts of its own samples, so the two profiles may differ
+//! in length and number of CPUs. If both sides did the same work at the same rate, numbers of samples are compared
+//! instead, as parts of OLD. Then a function that got slower does not make the others look faster. A function counts
+//! once per sample even if it is recursive.
 
 pub mod claim;
 pub mod output;
@@ -15,12 +15,12 @@ use crate::output::table;
 use significance::{Interval, difference, z_for};
 use std::collections::BTreeMap;
 
-/// What a row speaks of.
+/// What a row counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Samples in which the function is innermost.
     Own,
-    /// Samples in whose stack the function stands.
+    /// Samples in whose stack the function is.
     Total,
     /// Samples below one path from the root.
     Subtree,
@@ -40,25 +40,25 @@ impl Kind {
 /// One comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What the counts are of.
+    /// What the row counts.
     pub kind: Kind,
-    /// Function, or path with `;` between.
+    /// The function, or the path with `;` between its frames.
     pub name: String,
     /// Samples in OLD.
     pub old: u64,
     /// Samples in NEW.
     pub new: u64,
-    /// Change in share, NEW less OLD, with its interval.
+    /// Change in share, NEW minus OLD, with its interval.
     pub change: Interval,
 }
 
 impl Row {
-    /// Whether the interval leaves out 0.
+    /// Whether the interval does not contain 0.
     pub fn is_significant(&self) -> bool {
         self.change.low > 0.0 || self.change.high < 0.0
     }
 
-    /// `new`, `vanished`, or nothing.
+    /// `new`, `vanished`, or empty.
     pub fn fate(&self) -> &'static str {
         match (self.old, self.new) {
             (0, _) => "new",
@@ -75,22 +75,22 @@ pub struct Diff {
     pub old_samples: u64,
     /// Samples in NEW.
     pub new_samples: u64,
-    /// Whether numbers of samples were compared, not shares.
+    /// Whether numbers of samples were compared instead of shares.
     pub is_same_work: bool,
-    /// The confidence asked for, 0 to 1, that no row at all is called significant by chance.
+    /// The requested confidence, 0 to 1, that no row of the table is called significant by chance.
     pub confidence: f64,
-    /// Rows by size of change; those that are more than chance come first.
+    /// Rows by size of change; significant rows come first.
     pub rows: Vec<Row>,
 }
 
 impl Diff {
-    /// What the shares of NEW are parts of: its own samples, or for the same work those of OLD.
+    /// The number of samples that the shares of NEW are parts of: NEW's own samples, or for the same work those of OLD.
     pub fn new_whole(&self) -> u64 {
         if self.is_same_work { self.old_samples } else { self.new_samples }
     }
 }
 
-/// Frames of the longest path that is compared: what is compared of a longer one is its beginning.
+/// Number of frames of the longest path that is compared. Of a longer path only the beginning is compared.
 pub const MAX_PATH: usize = 256;
 
 /// Whether a stack is longer than the longest path.
@@ -130,8 +130,8 @@ pub fn compare(old: &Folded, new: &Folded, confidence: f64, subtrees: bool, same
     compare(&old_counts, old.samples(), &new_counts, new.samples(), confidence)
 }
 
-/// Compares counts of samples of the same work. As shares of all samples of both sides together they have the intervals
-/// of two shares, which are those of two Poisson counts or a little wider.
+/// Compares counts of samples of the same work. The counts are treated as shares of the samples of both sides together.
+/// Their intervals are then those of two Poisson counts or a little wider.
 pub fn compare_work(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
     let both = old_samples + new_samples;
     let diff = compare_counts(old, both, new, both, confidence);
@@ -165,8 +165,8 @@ pub fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples:
     Diff { old_samples, new_samples, is_same_work: false, confidence, rows }
 }
 
-/// A name without what differs from build to build or run to run: hashes of manglings, numbers of LLVM's copies, ids of
-/// nameless tasks.
+/// A name without the parts that differ from build to build or from run to run: hashes of manglings, numbers of LLVM's
+/// copies, ids of unnamed tasks.
 pub fn unify(name: &str) -> String {
     let name = name.split(".llvm.").next().unwrap_or(name);
     let is_hash =

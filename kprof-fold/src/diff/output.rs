@@ -6,14 +6,14 @@ use super::{Diff, Row};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// How much is shown, and what the sides are called.
+/// How much is shown, and the names of the two sides.
 #[derive(Clone, Debug)]
 pub struct Style {
     /// File of OLD.
     pub old_name: String,
     /// File of NEW.
     pub new_name: String,
-    /// Rows at most; 0: all.
+    /// Maximum number of rows; 0 shows all.
     pub top: usize,
 }
 
@@ -34,7 +34,7 @@ fn verdict(row: &Row) -> &'static str {
     }
 }
 
-/// One sentence on what was compared, and how.
+/// One sentence about what was compared, and how.
 fn headline(diff: &Diff, style: &Style) -> String {
     let significant = diff.rows.iter().filter(|row| row.is_significant()).count();
     format!(
@@ -50,7 +50,7 @@ fn headline(diff: &Diff, style: &Style) -> String {
     )
 }
 
-/// A table for the terminal.
+/// Formats a table for the terminal.
 pub fn text(diff: &Diff, style: &Style) -> String {
     let mut text = format!(
         "{}\n\n   change          interval     OLD %     NEW %  verdict        kind     function\n",
@@ -74,7 +74,7 @@ pub fn text(diff: &Diff, style: &Style) -> String {
     text
 }
 
-/// A table for a pull request.
+/// Formats a table for a pull request.
 pub fn markdown(diff: &Diff, style: &Style) -> String {
     let mut text =
         format!("{}\n\n| change | interval | OLD | NEW | verdict | kind | function |\n", headline(diff, style));
@@ -92,7 +92,7 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
     text
 }
 
-/// For programs.
+/// Makes JSON for other programs.
 pub fn json(diff: &Diff, style: &Style) -> Value {
     let row = |row: &Row| {
         json!({

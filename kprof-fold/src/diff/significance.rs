@@ -1,31 +1,33 @@
-//! Is a change more than chance? Stage: diff.
+//! Decides whether a change is more than chance. Stage: diff.
 //!
 //! In: counts of samples on both sides. Out: the change in share with a confidence interval.
 //!
-//! Method: samples are taken as independent draws. The interval of the difference of two shares is Newcombe's
-//! (Statistics in Medicine 17, 1998, method 10), made of two Wilson score intervals; it holds for small counts, where
-//! the usual normal interval does not. With many functions compared, the level of each is tightened (Bonferroni), so
-//! that the stated confidence is that of the whole table: with 99 %, two profiles of the same behaviour show any alarm
-//! in at most 1 % of runs. What is not covered: runs that differ as wholes. Repeat runs to see that.
+//! Method: samples are treated as independent draws. The interval of the difference of two shares is Newcombe's
+//! (Statistics in Medicine 17, 1998, method 10), built from two Wilson score intervals. It is valid for small counts,
+//! where the usual normal interval is not. If many functions are compared, the level of each one is corrected
+//! (Bonferroni), so that the stated confidence holds for the whole table: with 99 %, two profiles of the same behaviour
+//! show any alarm in at most 1 % of runs. Differences between whole runs are not covered; to see these, repeat the
+//! runs.
 
 /// A value with its interval, in shares (0.01 is one percent of all samples).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
-    /// Best guess.
+    /// The estimate.
     pub middle: f64,
     /// Upper end.
     pub high: f64,
 }
 
-/// How many standard deviations wide an interval is on each side, so that `comparisons` of them hold together.
+/// The number of standard deviations on each side of an interval, chosen so that `comparisons` intervals hold together
+/// with this confidence.
 pub fn z_for(confidence: f64, comparisons: usize) -> f64 {
     let chance = (1.0 - confidence).clamp(1e-12, 0.999) / comparisons.max(1) as f64;
     normal_quantile(1.0 - chance / 2.0)
 }
 
-/// NEW less OLD, each as (samples of the function, all samples).
+/// NEW minus OLD; each is given as (samples of the function, all samples).
 pub fn difference(old: (u64, u64), new: (u64, u64), z: f64) -> Interval {
     let share = |(part, whole): (u64, u64)| part as f64 / whole.max(1) as f64;
     let (p_old, p_new) = (share(old), share(new));
@@ -47,9 +49,9 @@ fn wilson((part, whole): (u64, u64), z: f64) -> (f64, f64) {
     ((center - half).max(0.0), (center + half).min(1.0))
 }
 
-/// The value below which a standard normal variable lies with this probability.
+/// The value below which a standard normal variable is with this probability.
 ///
-/// By bisection of the complementary error function's continued form; exact to about 1e-12.
+/// Found by bisection of `upper_tail`; exact to about 1e-12.
 fn normal_quantile(probability: f64) -> f64 {
     let (mut low, mut high) = (-40.0, 40.0);
     for _ in 0..200 {
@@ -59,7 +61,8 @@ fn normal_quantile(probability: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// Probability of a standard normal variable above `z`: Lentz's continued fraction for large z, the series for small.
+/// The probability that a standard normal variable is above `z`: Lentz's continued fraction for large z, the series for
+/// small.
 fn upper_tail(z: f64) -> f64 {
     if z < 0.0 {
         return 1.0 - upper_tail(-z);

@@ -1,7 +1,7 @@
-//! Frames: names with small numbers, and the memory of which address gave which. Stage: fold.
+//! Frames: names with small numbers, and a cache of the frames of each address. Stage: fold.
 //!
-//! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, each name kept
-//! once.
+//! In: the steps of a walk. Out: numbers of frames, innermost first. Each address is looked up once, and each name is
+//! stored once.
 
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};
@@ -14,12 +14,12 @@ pub type FrameId = u32;
 
 pub use crate::symbols::UNKNOWN;
 
-/// Addresses that only one stack has, or few, as a rule.
+/// Typical number of addresses that a new stack adds: most of its addresses are also in other stacks.
 const ADDRESSES_PER_STACK: usize = 1;
-/// Addresses that room is made for at most before they are seen: one MiB.
+/// Maximum number of addresses for which memory is reserved in advance: one MiB.
 const MAX_RESERVED: usize = 1 << 16;
 
-/// Set in a frame's place of the map where an address has several frames.
+/// This bit is set in the value of the map if an address has several frames.
 const MANY: u32 = 1 << 31;
 
 /// Hash for addresses: one folded multiplication.
@@ -47,18 +47,18 @@ pub type ByAddress<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 /// The names of all frames.
 #[derive(Debug)]
 pub struct Frames {
-    /// All names, one behind the other, and where each ends.
+    /// All names, one after the other; `ends` says where each of them ends.
     text: String,
     ends: Vec<usize>,
-    /// The same names, to find their numbers.
+    /// The same names, to find the number of a name.
     numbers: Stacks,
-    /// Symbol number to its frame, plus one; 0 where it was not needed yet.
+    /// For each symbol number its frame plus one; 0 if the frame was not needed yet.
     by_symbol: Vec<FrameId>,
-    /// Lookup address to its only frame, or with [`MANY`] set to the place of its frames in `found`.
+    /// Maps a lookup address to its only frame or, with [`MANY`] set, to the index of its frames in `found`.
     by_address: ByAddress<u32>,
-    /// How many frames an address has, then the frames, for addresses with more than one.
+    /// For each address with more than one frame: the number of its frames, then the frames.
     found: Vec<FrameId>,
-    /// Whether the function at an instruction in doubt lacks a frame of its own.
+    /// For a sampled instruction: whether its function has no frame of its own there.
     lacking: ByAddress<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Makes room for the addresses of this many stacks.
+    /// Reserves memory for the addresses of this many stacks.
     pub fn reserve(&mut self, stacks: usize) {
         self.by_address.reserve((ADDRESSES_PER_STACK * stacks).min(MAX_RESERVED));
     }
@@ -100,7 +100,7 @@ impl Frames {
         &self.text[start..self.ends[id as usize]]
     }
 
-    /// The name of the function alone, without a mark for inlining.
+    /// The name of the function, without the suffix for inlined frames.
     pub fn function(&self, id: FrameId) -> &str {
         let name = self.name(id);
         name.strip_suffix(crate::symbols::INLINED).unwrap_or(name)
@@ -120,7 +120,7 @@ impl Frames {
     pub fn resolve(&mut self, words: &[u64], traits: Traits, user: bool, symbols: &Symbols, ids: &mut Vec<FrameId>) {
         let before = ids.len();
         if !traits.has_markers() {
-            // The common case, without decisions: an instruction, then return addresses.
+            // The common case, which needs no decisions: an instruction, then return addresses.
             let end =
                 if user { words.len() } else { words.iter().position(|word| word >> 63 == 0).unwrap_or(words.len()) };
             let mut in_user = false;
@@ -200,7 +200,7 @@ impl Frames {
     pub fn ranks(&self) -> Vec<Rank> {
         let mut order: Vec<usize> = (0..self.len()).collect();
         let names: Vec<&[u8]> = (0..self.len()).map(|id| self.name(id as FrameId).as_bytes()).collect();
-        // What stands behind the beginning that all names share decides nearly every comparison.
+        // The bytes after the prefix that all names share decide nearly every comparison.
         let first = names.first().copied().unwrap_or_default();
         let same = |name: &[u8]| name.iter().zip(first).take_while(|(a, b)| a == b).count();
         let shared = names.iter().fold(first.len(), |shared, name| shared.min(same(name)));
@@ -216,7 +216,7 @@ impl Frames {
         let mut ranks = vec![Rank::default(); self.ends.len()];
         let mut next = 0..;
         let mut take = || next.next().unwrap_or(u32::MAX);
-        // Names whose `name;` is still to come: each begins with the one before it.
+        // Names whose `name;` has no rank yet. Each of them begins with the one before it.
         let mut open: Vec<usize> = Vec::new();
         for name in order {
             let text = names[name];
@@ -237,11 +237,11 @@ impl Frames {
     }
 }
 
-/// Places of a frame in the order of names.
+/// The ranks of a frame in the order of names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rank {
-    /// With another frame behind it.
+    /// Its rank if another frame follows it.
     pub inner: u32,
-    /// As the last frame of its stack.
+    /// Its rank as the last frame of its stack.
     pub last: u32,
 }

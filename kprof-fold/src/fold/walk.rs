@@ -1,26 +1,27 @@
 //! Walk: from the words of a stack to its frames, before names. Stage: fold.
 //!
-//! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: by which address each frame is looked
-//! up, and the frames that markers stand for. The first address of a sample and the one behind an interrupt or
-//! exception marker are instructions and looked up as they are; all others are return addresses and looked up one byte
-//! lower. From the first word of user code on, user space chose every word: none of them names kernel code or a kernel
-//! entry.
+//! In: addresses and markers, innermost first. Out: [`Step`]s, innermost first: the lookup address of each frame, and
+//! the frames of markers. The first address of a sample and the address after an interrupt or exception marker are
+//! instructions, which are looked up as they are. All others are return addresses, which are looked up one byte lower.
+//! From the first word of user code on, user space could have chosen every word, so none of them is shown as kernel
+//! code or as a kernel entry.
 
 use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 
-/// The innermost frame of a sample that was read from published registers: some code behind its entry was running.
+/// The innermost frame of a sample that was read from published registers. Which code was running after the published
+/// entry is not known.
 pub const RUNNING: &str = "[running]";
 
 /// One frame, or one decision that needs symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Look this address up.
+    /// This address is looked up.
     Address(u64),
-    /// A candidate caller: to be looked up only if the function at `sampled` has just begun or is about to return.
+    /// A candidate for the caller. It is only looked up if the function at `sampled` is in its prologue or epilogue.
     Candidate {
         /// The address to look up.
         address: u64,
-        /// The instruction in doubt.
+        /// The sampled instruction.
         sampled: u64,
     },
     /// The frame of a marker.
@@ -29,7 +30,8 @@ pub enum Step {
     Running,
 }
 
-/// The address of a frame that user space claims to have in the kernel: nowhere, as the kernel itself writes it.
+/// The address that replaces a kernel address in the user part of a stack, where user space may have made it up. The
+/// kernel itself also writes 0 for such a frame; there is no code at address 0.
 pub const CLAIMED: u64 = 0;
 
 /// Calls `step` for each frame. With `user` false the stack ends where user code begins.
@@ -74,8 +76,8 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
     }
 }
 
-/// Whether the kernel writes this marker in or behind user code: the facts behind the first address, and where it gave
-/// up.
+/// Whether the kernel writes this marker within or after user code: only the facts after the first address, and the
+/// place where the walk was truncated.
 fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
     match Marker::decode(word) {
         Some(Marker::Facts(_)) => at == 1,
@@ -127,7 +129,7 @@ mod tests {
         let kernel = [Step::Address(A), Step::Marker(exception)];
         assert_eq!(steps(&words, false), kernel);
         assert_eq!(steps(&words, true), [&kernel[..], &[Step::Address(0x1000), Step::Address(0x1fff)]].concat());
-        // Behind a syscall the user's address is a return address.
+        // After a syscall the user's address is a return address.
         let words = [A, Marker::Syscall.encode(), Marker::User.encode(), 0x1000];
         assert_eq!(steps(&words, true)[2], Step::Address(0xfff));
     }
@@ -137,16 +139,16 @@ mod tests {
         let forged = [A, Marker::Syscall.encode(), Marker::Interrupt(33).encode(), PUBLISHED_LEAF, 1 << 63];
         let kernel = [Step::Address(A), Step::Marker(Marker::Syscall)];
         for word in forged {
-            // With the marker alone, and with a user's instruction behind it.
+            // With the marker alone, and with a user's instruction after it.
             let words = [A, Marker::Syscall.encode(), Marker::User.encode(), word, 0x1000, word];
             assert_eq!(steps(&words, false), kernel, "{word:x}");
             let user = [Step::Address(CLAIMED), Step::Address(0xfff), Step::Address(CLAIMED)];
             assert_eq!(steps(&words, true), [&kernel[..], &user].concat(), "{word:x}");
-            // A sample of user code, with its facts.
+            // A sample of user code with its facts.
             let words = [0x1000, Marker::Facts(Facts(1)).encode(), word];
             assert_eq!(steps(&words, true), [Step::Address(0x1000), Step::Address(CLAIMED)], "{word:x}");
         }
-        // The kernel itself says where it gave up.
+        // The kernel itself writes the marker of a truncated stack.
         let cut = Marker::Truncated(Ok(TruncationReason::Depth));
         let words = [A, Marker::User.encode(), 0x1000, cut.encode()];
         assert_eq!(steps(&words, true), [Step::Address(A), Step::Address(0xfff), Step::Marker(cut)]);

@@ -1,9 +1,9 @@
 //! A function's source lines with their share of its samples. Stage: output.
 //!
-//! In: a timeline, symbols with DWARF, the name of a function. Out: text: lines of the source with samples, own and
-//! with callees, and the source itself where the file is there. Says when places are rough: under `tcg` samples land on
-//! the starts of blocks, under `icount` time is counted in instructions, with `ipi` at the instruction that turns
-//! interrupts on.
+//! In: a timeline, symbols with DWARF, the name of a function. Out: text: the source lines that have samples, with self
+//! and total counts, and the source itself if the file can be read. A note says when lines are inexact: under `tcg` a
+//! sample is at the start of a block; under `icount` time is counted in instructions; with `ipi` a sample may be at the
+//! instruction that enables interrupts.
 
 use crate::fold::walk::{Step, walk};
 use crate::profile::Profile;
@@ -15,20 +15,20 @@ use crate::timeline::Timeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Lines of source shown around a line with samples.
+/// Number of source lines shown before and after a line with samples.
 const AROUND: u32 = 2;
 
-/// Samples per line: innermost there, and anywhere in the stack.
+/// Samples per source line: those in which it is innermost, and those in whose stack it is.
 #[derive(Default)]
 pub struct Lines {
     lines: BTreeMap<Location, (u64, u64)>,
     own: u64,
     total: u64,
-    /// Functions that the pattern fits.
+    /// Functions that match the pattern.
     pub functions: BTreeSet<String>,
 }
 
-/// Collects the lines of all functions that fit.
+/// Collects the lines of all functions that match.
 pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function: &Pattern, user: bool) -> Lines {
     let mut found = Lines::default();
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function
     found
 }
 
-/// The text.
+/// Formats the text.
 pub fn text(found: &Lines, profile: &Profile) -> String {
     let mut text = String::new();
     for note in roughness(profile) {
@@ -116,7 +116,7 @@ pub fn text(found: &Lines, profile: &Profile) -> String {
     text
 }
 
-/// Why places may be rough.
+/// The reasons why lines may be inexact.
 fn roughness(profile: &Profile) -> Vec<&'static str> {
     let says =
         |key: &str, value: &str| profile.boots.iter().any(|boot| boot.header.get(key).is_some_and(|is| is == value));

@@ -15,26 +15,26 @@ use crate::symbols::Symbols;
 use crate::timeline::{Clock, Timeline};
 use std::collections::HashMap;
 
-/// What all exporters need.
+/// The input of all exporters.
 pub struct Input<'a> {
-    /// The samples, by time.
+    /// The samples, ordered by time.
     pub timeline: &'a Timeline,
     /// Frames of each distinct stack, outermost first.
     pub stacks: HashMap<StackId, Vec<FrameId>>,
-    /// Their names.
+    /// The names of the frames.
     pub frames: Frames,
-    /// TSC ticks in a second.
+    /// TSC ticks per second.
     pub tsc_hz: f64,
-    /// Samples in a second that were asked for, if the header says so.
+    /// The requested number of samples per second, if the header has it.
     pub rate_hz: Option<u64>,
-    /// What the profile is called.
+    /// The name of the profile.
     pub name: String,
-    /// Times of the samples.
+    /// The clock of the sample times.
     pub clock: Clock,
 }
 
 impl<'a> Input<'a> {
-    /// Looks the names of all stacks up.
+    /// Looks up the names of all stacks.
     pub fn new(
         timeline: &'a Timeline,
         stacks: &Stacks,

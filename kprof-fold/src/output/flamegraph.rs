@@ -1,7 +1,7 @@
 //! The flame graph, an SVG drawn by the inferno library. Stage: output.
 //!
-//! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses stand in it at their true width. What
-//! this adds to the library is only what a kernel profile knows: losses and clock in the subtitle, samples as the unit.
+//! In: sorted stacks, losses, words for title and subtitle. Out: an SVG; losses are drawn in it at their true width.
+//! This module only adds what is specific to a kernel profile: losses and clock in the subtitle, samples as the unit.
 
 use crate::error::Error;
 use crate::fold::Folded;
@@ -12,20 +12,20 @@ use std::io::Write;
 /// How it is drawn.
 #[derive(Clone, Debug, Default)]
 pub struct Style {
-    /// Title; empty: `kprof`.
+    /// The title; if empty, `kprof`.
     pub title: String,
     /// Line under the title.
     pub subtitle: String,
-    /// Roots at the top.
+    /// Whether the roots are at the top.
     pub icicle: bool,
-    /// Leaves become roots.
+    /// Whether stacks are reversed, so that leaves become roots.
     pub reverse: bool,
 }
 
 /// Draws all stacks.
 ///
 /// # Errors
-/// There is nothing to draw, or the writer fails.
+/// If there is nothing to draw, or the writer fails.
 pub fn write(
     folded: &Folded,
     beside: &[(&str, u64)],
@@ -51,7 +51,7 @@ pub fn write(
     options.direction = if style.icicle { Direction::Inverted } else { Direction::Straight };
     options.hash = true;
     options.deterministic = true;
-    // Reversing changes the order; the library then sorts itself.
+    // Reversing changes the order, so the library then has to sort.
     options.no_sort = false;
     let lines = lines.iter().map(String::as_str);
     inferno::flamegraph::from_lines(&mut options, lines, out)

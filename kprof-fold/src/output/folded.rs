@@ -1,32 +1,32 @@
 //! Folded stacks, the input of flame graph tools. Stage: output.
 //!
-//! In: sorted stacks and the number of lost samples. Out: `frame;frame;frame COUNT` a line, outermost first, and one
-//! more line `[lost] N` where samples were lost.
+//! In: sorted stacks and the number of lost samples. Out: lines `frame;frame;frame COUNT`, outermost first, and one
+//! more line `[lost] N` if samples were lost.
 
 use crate::fold::Folded;
 use std::io::{self, Write};
 
 /// The frame that stands for lost samples.
 pub const LOST: &str = "[lost]";
-/// The same where only some tasks are shown: whose the lost ones were is not known.
+/// The frame for lost samples if only some tasks are shown: it is not known to which tasks the lost samples belong.
 pub const LOST_ANYWHERE: &str = "[lost, of any task]";
 /// The frame that stands for coalesced ticks.
 pub const COALESCED: &str = "[coalesced]";
-/// The same where only some tasks are shown.
+/// The frame for coalesced ticks if only some tasks are shown.
 pub const COALESCED_ANYWHERE: &str = "[coalesced, of any task]";
 
 /// Writes all stacks.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(folded: &Folded, lost: u64, out: &mut dyn Write) -> io::Result<()> {
     write_with(folded, &[(LOST, lost)], out)
 }
 
-/// Writes all stacks, and a line for each of `beside` that is not 0.
+/// Writes all stacks, and a line for each entry of `beside` that is not 0.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write_with(folded: &Folded, beside: &[(&str, u64)], out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
     let mut numbers = itoa::Buffer::new();

@@ -1,20 +1,20 @@
-//! When within each second did samples fall: a heat map. Stage: output.
+//! A heat map of when within each second samples were taken. Stage: output.
 //!
-//! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where more samples fell. Patterns
-//! that repeat within a second, quiet times and bursts stand out.
+//! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where there are more samples. It
+//! shows patterns that repeat within a second, idle times and bursts.
 
 use crate::timeline::Timeline;
 use std::fmt::Write as _;
 
-/// Rows of a column; each is a fiftieth of a second.
+/// Number of rows in a column; each is a fiftieth of a second.
 const ROWS: usize = 50;
 const CELL: usize = 9;
 const LEFT: usize = 60;
 const TOP: usize = 50;
-/// Columns drawn at most; longer profiles get wider columns.
+/// Maximum number of columns; in longer profiles a column stands for a longer time.
 const MAX_COLUMNS: usize = 1800;
 
-/// The SVG.
+/// Draws the SVG.
 pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
     let clock = timeline.clock(tsc_hz);
     let last = timeline.events.iter().map(|event| clock.seconds(event)).fold(0.0, f64::max);
@@ -67,7 +67,7 @@ pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
     svg
 }
 
-/// From pale yellow to dark red.
+/// The color of a cell, from pale yellow to dark red.
 fn color(part: f64) -> String {
     let mix = |from: f64, to: f64| (from + (to - from) * part.sqrt()).round() as u8;
     format!("#{:02x}{:02x}{:02x}", mix(255.0, 128.0), mix(240.0, 0.0), mix(190.0, 30.0))

@@ -1,7 +1,7 @@
-//! What a profile is: header, account, rate reached, gaps, tasks, losses. Stage: output.
+//! Describes a profile: header, account, rate reached, intervals, tasks, losses. Stage: output.
 //!
-//! In: a profile, its timeline, the verdict on aliasing. Out: text. The gap histogram shows how ticks fall: random gaps
-//! spread around the period, fixed ones are a single bar.
+//! In: a profile, its timeline, the result of the aliasing check. Out: text. The histogram of intervals shows when
+//! ticks come: random intervals spread around the period, fixed ones are a single bar.
 
 use crate::account::Account;
 use crate::aliasing::Verdict;
@@ -12,14 +12,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Bars of the histogram, from nothing to twice the middle gap.
+/// Number of bars of the histogram, from 0 to twice the median interval.
 const BARS: usize = 20;
-/// The most lines of a table of tasks.
+/// Maximum number of lines in the table of tasks.
 const MAX_TASKS: usize = 20;
-/// Characters of the longest bar.
+/// Length of the longest bar in characters.
 const WIDTH: u64 = 50;
 
-/// The text.
+/// Formats the text.
 pub fn text(
     profile: &Profile,
     timeline: &Timeline,
@@ -57,7 +57,7 @@ pub fn text(
             if let Some(hz) = tsc_hz.filter(|_| span > 0) {
                 let seconds = span as f64 / hz;
                 let _ = write!(text, "; {seconds:.3} s, {:.1} samples/s", (seen.samples() - 1) as f64 / seconds);
-                // Ticks are more than samples: those left out at the source were sent too.
+                // There are more ticks than samples, because filtered ticks were sent too.
                 if let Some(rate) = cpu.ticks.rate(hz, &boot.settings) {
                     let _ = write!(text, ", {rate:.1} ticks/s");
                 }
@@ -81,7 +81,7 @@ pub fn text(
     text
 }
 
-/// What the kernel counted by task, most first.
+/// The events that the kernel counted by task; the largest counts come first.
 fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
     let names: BTreeSet<&String> = events.values().flat_map(Counters::keys).collect();
     let mut rows: Vec<_> = events.iter().collect();
@@ -109,7 +109,7 @@ fn tasks(timeline: &Timeline, text: &mut String) {
     }
 }
 
-/// Times between two samples of the same CPU, in TSC ticks.
+/// The times between consecutive samples of each CPU, in TSC ticks.
 pub fn all_intervals(timeline: &Timeline) -> Vec<u64> {
     let mut order: Vec<_> = timeline.events.iter().map(|event| (event.boot, event.cpu, event.tsc)).collect();
     order.sort_unstable();

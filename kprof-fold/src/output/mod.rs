@@ -1,4 +1,4 @@
-//! Output: the answer in the form that was asked for. The last stage of the host end.
+//! Output: writes the result in the requested form. The last stage of the host tool.
 //!
 //! In: folded stacks, the profile, the account. Out: text or SVG to any writer. The same input gives the same bytes.
 //! Losses are shown, never hidden.

@@ -1,7 +1,7 @@
 //! The report: tables to be read in a terminal. Stage: output.
 //!
-//! In: folded stacks, profile and account. Out: text: functions by own and total time, where all the time went, and the
-//! account of each CPU, balanced or not.
+//! In: folded stacks, profile and account. Out: text: functions by self and total time, how all the time was spent, and
+//! the account of each CPU, balanced or not.
 
 use super::table::{self, Row};
 use super::time;
@@ -25,34 +25,34 @@ pub enum Sort {
     Name,
 }
 
-/// What is shown.
+/// What the report shows.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// By what.
+    /// The order of the functions.
     pub sort: Sort,
-    /// Functions shown at most; 0: all.
+    /// Maximum number of functions shown; 0 shows all.
     pub top: usize,
-    /// Functions with a smaller part of all samples, own and total, are left out; 0 to 1.
+    /// Functions whose self and total shares are both smaller than this are not shown; 0 to 1.
     pub limit: f64,
 }
 
-/// Everything that the report speaks of.
+/// The data of a report.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// Stacks of names.
+    /// The folded stacks.
     pub folded: &'a Folded,
     /// Header and counters.
     pub profile: &'a Profile,
     /// The account.
     pub account: &'a Account,
-    /// Losses within the choice.
+    /// Losses within the selection.
     pub lost: u64,
 }
 
 /// Writes the whole report.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut text = String::new();
     functions(input, style, &mut text);
@@ -89,7 +89,7 @@ fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
     }
 }
 
-/// One table, of rows in their order.
+/// Writes one table with the rows in their order.
 fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
     let (all, before) = (input.folded.samples() + input.lost, rows.len());
     rows.retain(|row| row.total as f64 >= style.limit * all as f64);
@@ -111,7 +111,7 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
     }
 }
 
-/// What the reader must know of clock and places.
+/// Notes on what limits the exactness of times and addresses.
 pub fn notes(profile: &Profile) -> &'static str {
     let instructions = profile.boots.iter().any(|boot| boot.counts_instructions());
     let rough = profile.boots.iter().any(|boot| boot.has_rough_places());

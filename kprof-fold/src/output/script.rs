@@ -1,7 +1,8 @@
 //! Every sample with its stack, in the form of `perf script`. Stage: output.
 //!
-//! In: a timeline and names. Out: what redox-kprofiling prints, with right time stamps: seconds, a point, six digits. A
-//! `->` inside a name becomes an arrow sign: tools that read this form take it for inlining and cut there.
+//! In: a timeline and names. Out: the format of redox-kprofiling, with correct time stamps: seconds, a point, six
+//! digits. A `->` inside a name becomes an arrow sign, because tools that read this form take `->` for inlining and
+//! split the name there.
 
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
 use crate::stacks::Stacks;
@@ -10,25 +11,26 @@ use crate::timeline::{Event, Timeline};
 use kprof_format::marker::PUBLISHED_LEAF;
 use std::io::{self, Write};
 
-/// How it is printed.
+/// How samples are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// TSC ticks in a second.
+    /// TSC ticks per second.
     pub tsc_hz: f64,
-    /// User samples and the user part of stacks too; then each sample has its task's name, else `kernel`.
+    /// Whether user samples and the user part of stacks are printed. Each sample then has its task's name, otherwise
+    /// `kernel`.
     pub user: bool,
-    /// Offsets behind names.
+    /// Whether offsets are printed after names.
     pub offsets: bool,
-    /// Offsets as frames of their own.
+    /// Whether offsets are printed as separate frames.
     pub expand_offsets: bool,
-    /// A stack ends where no function is known.
+    /// Whether a stack ends at the first address without a known function.
     pub stop_at_unknown: bool,
 }
 
 /// Writes all samples.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(
     timeline: &Timeline,
     stacks: &Stacks,
@@ -63,7 +65,7 @@ pub fn seconds(event: &Event, tsc_hz: f64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// Adds the lines of one frame; false if the stack ends before it.
+/// Adds the lines of one frame; returns false if the stack ends before it.
 fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
     let address = match step {
         Step::Address(address) => address,

@@ -1,23 +1,23 @@
-//! Own and total time per function. Stage: output, shared by report, top and diff.
+//! Self and total time per function. Stage: output, shared by report, top and diff.
 //!
-//! In: folded stacks. Out: one row per function. Own: samples in which it is the innermost frame. Total: samples in
-//! whose stack it stands, counted once per sample however often it calls itself.
+//! In: folded stacks. Out: one row per function. Self (`own`): samples in which the function is the innermost frame.
+//! Total: samples in whose stack it is, counted once per sample even if it is recursive.
 
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;
 
-/// A function's share.
+/// A function's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its frame.
     pub frame: FrameId,
     /// Samples in which it is innermost.
     pub own: u64,
-    /// Samples in whose stack it stands.
+    /// Samples in whose stack it is.
     pub total: u64,
 }
 
-/// Rows of all functions, by own time, then total time, then name.
+/// Rows of all functions, sorted by self time, then total time, then name.
 pub fn rows(folded: &Folded) -> Vec<Row> {
     let mut rows: Vec<Row> = (0..folded.frames.len() as u32).map(|frame| Row { frame, own: 0, total: 0 }).collect();
     let mut last_stack = vec![usize::MAX; rows.len()];

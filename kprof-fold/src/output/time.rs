@@ -1,8 +1,8 @@
-//! Where all the time went, in percent, from the account. Stage: output.
+//! How all the time was spent, in percent, computed from the account. Stage: output.
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
-//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's own cost. A tick stands for
-//! one part of the time that the handler did not use itself.
+//! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
+//! the time that the handler did not use itself, each tick an equal part.
 
 use crate::account::Account;
 use crate::profile::Profile;
@@ -10,15 +10,15 @@ use crate::profile::Profile;
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What the time was spent on.
+    /// The name of what the time was spent on.
     pub what: &'static str,
-    /// Ticks counted for it; 0 for the own cost, which is measured in time.
+    /// Ticks counted for it; 0 for the self cost, which is measured in time.
     pub ticks: u64,
-    /// Thousandths of the whole.
+    /// Its share in thousandths.
     pub per_mille: u64,
 }
 
-/// The rows, empty without an account. They add up to 1 000 exactly.
+/// The rows; empty without an account. Their shares add up to exactly 1 000.
 pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     let sum = |name| account.sum(name);
     if sum("sent") == 0 {
@@ -26,7 +26,7 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     }
     let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
     let (kinds, recorded) = (sum("irq-on") + sum("irq-off") + sum("interrupt"), sum("recorded"));
-    // Kept user and idle samples are recorded and of none of the three kinds.
+    // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
     let other = recorded.saturating_sub(kinds);
     let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
     let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
@@ -53,7 +53,7 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
 }
 
-/// The handler's own part of all CPUs' time, 0 to 1.
+/// The handler's share of the time of all CPUs, 0 to 1.
 pub fn own_share(profile: &Profile, account: &Account) -> f64 {
     let (mut own, mut elapsed) = (0.0, 0.0);
     for cpu in &account.cpus {
@@ -71,7 +71,8 @@ pub fn own_share(profile: &Profile, account: &Account) -> f64 {
     if elapsed > 0.0 { (own / elapsed).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// Thousandths of each share, so that they add up to 1 000: what rounding down leaves goes to the largest remainders.
+/// Each share in thousandths, so that they add up to 1 000: the shares are rounded down, and the rest goes to those
+/// with the largest remainders.
 fn apportion(shares: &[f64]) -> Vec<u64> {
     let exact = |share: &f64| share * 1000.0;
     let mut parts: Vec<u64> = shares.iter().map(|share| exact(share).floor() as u64).collect();

@@ -1,7 +1,7 @@
 //! Callers and callees as a tree, like `perf report --stdio`. Stage: output.
 //!
-//! In: folded stacks. Out: text: from the roots inwards (callees), or for each function by own time from it outwards
-//! (callers). Branches below a limit are left out and said to be.
+//! In: folded stacks. Out: text: from the roots inwards (callees), or, for each function by self time, from it outwards
+//! (callers). Branches below a limit are not shown, and a line says how many samples they have.
 
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;
@@ -17,10 +17,11 @@ pub enum Direction {
     Callers,
 }
 
-/// Levels that are told apart by their indentation; further in, a line says how deep it is.
+/// Maximum number of levels shown by indentation. A deeper line gives its depth as a number.
 const MAX_INDENTED: usize = 64;
 
-/// A place in the tree; its parent is before it in the list, so that nothing here calls itself however deep a stack is.
+/// A node of the tree. Its parent comes before it in the list, so that the tree is built and written without recursion,
+/// however deep a stack is.
 #[derive(Default)]
 struct Node {
     frame: FrameId,
@@ -28,7 +29,7 @@ struct Node {
     below: BTreeMap<FrameId, usize>,
 }
 
-/// All places; the first one is the root.
+/// All nodes; the first one is the root.
 fn nodes(folded: &Folded, direction: Direction) -> Vec<Node> {
     let mut nodes = vec![Node::default()];
     for stack in &folded.stacks {
@@ -50,13 +51,13 @@ fn nodes(folded: &Folded, direction: Direction) -> Vec<Node> {
 
 /// A line that is still to be written.
 enum Line {
-    /// A place, and whether it is the last one below its parent.
+    /// A node, and whether it is the last child of its parent.
     Place { node: usize, depth: usize, is_last: bool },
-    /// So many samples below a place that are not shown.
+    /// The number of samples below a node that are not shown.
     LeftOut { samples: u64, depth: usize },
 }
 
-/// The text; branches with less than `limit` (0 to 1) of all samples are left out.
+/// Formats the text; branches with less than `limit` (0 to 1) of all samples are not shown.
 pub fn text(folded: &Folded, direction: Direction, limit: f64) -> String {
     let nodes = nodes(folded, direction);
     let whole = nodes[0].samples;
@@ -89,7 +90,7 @@ pub fn text(folded: &Folded, direction: Direction, limit: f64) -> String {
     text
 }
 
-/// Puts the lines below a place on top of those that are still to be written, the first one uppermost.
+/// Pushes the lines below a node onto the stack of lines that are still to be written; the first line is on top.
 fn push_below(folded: &Folded, nodes: &[Node], (node, depth): (usize, usize), least: u64, open: &mut Vec<Line>) {
     let of = |place: &usize| (nodes[*place].samples, folded.frames.name(nodes[*place].frame));
     let (mut below, left_out): (Vec<usize>, Vec<usize>) =

@@ -1,9 +1,10 @@
 //! Batches: which samples of a file count. Stage: read.
 //!
-//! In: `# batch` and `# end` lines, taken apart. Out: the decision to keep, skip or drop what stands between them, the
-//! losses that each batch reports, and the samples that should be there and are not. A batch whose first or last line
-//! is damaged counts as far as it can be read; one that the file or a new header cuts off is void; one whose positions
-//! were seen before for that boot and CPU is skipped; counters are cumulative, so a void batch loses none of them.
+//! In: parsed `# batch` and `# end` lines. Out: the decision to keep, skip or drop the samples between them, the losses
+//! that each batch reports, and the number of missing samples. A batch whose first or last line is damaged counts as
+//! far as it can be read. A batch that is interrupted by the end of the file or by a new header is void. A batch whose
+//! positions were seen before for that boot and CPU is skipped. Counters are cumulative, so a void batch loses none of
+//! them.
 
 use crate::profile::{self, Boot, Counters, Gap, Hole, Seen};
 use kprof_format::counter::Counter;
@@ -11,43 +12,44 @@ use kprof_format::counter::Counter;
 /// Words of a record before its addresses (docs/format.md, device stream).
 pub const RECORD_HEADER_WORDS: u64 = kprof_format::record::SAMPLE_HEADER_WORDS as u64;
 
-/// A batch whose end has not come yet.
+/// A batch whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     /// The line or chunk where it began.
     pub place: u64,
-    /// Its CPU; `None` for the meta stream, and while the line that should say it is damaged.
+    /// Its CPU; `None` for the meta stream, and as long as it is unknown because the batch line is damaged.
     pub cpu: Option<u32>,
-    /// Positions: from and one past the end, in words since boot.
+    /// Its positions in words since boot: the first one, and one past the last.
     pub positions: (u64, u64),
-    /// Counters at its end.
+    /// The counters at its end.
     pub counters: Counters,
     /// Samples so far.
     pub seen: Seen,
     /// Sample lines so far, malformed ones included.
     pub lines: u64,
-    /// Samples so far that name another CPU: than the batch, or than its first sample where the batch is nameless.
+    /// Samples so far that name another CPU than the batch does. For a nameless batch: another CPU than its first
+    /// sample names.
     pub of_other_cpus: u64,
     /// The CPU that the first sample of a nameless batch names.
     pub named_cpu: Option<u32>,
-    /// The line that began it cannot be read: CPU and positions will be known from its end.
+    /// Whether its batch line cannot be read. CPU and positions are then taken from its end line.
     pub is_nameless: bool,
-    /// The words of its records so far, counted only where positions are not known.
+    /// The words of its records so far; only counted if the positions are not known.
     pub words: u64,
 }
 
-/// How the positions of a batch stand to those of earlier ones.
+/// How the positions of a batch relate to those of earlier batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// None was seen before.
+    /// None of them was seen before.
     New,
-    /// All were seen before.
+    /// All of them were seen before.
     Repeated,
-    /// Some were seen before.
+    /// Some of them were seen before.
     Overlap,
 }
 
-/// Looks `range` up among disjoint ascending ranges. An empty range is always new.
+/// Looks up `range` among disjoint ascending ranges. An empty range is always new.
 pub fn position(seen: &[(u64, u64)], range: (u64, u64)) -> Position {
     let mut touching = seen.iter().filter(|(from, to)| range.0 < *to && *from < range.1);
     match touching.next() {
@@ -58,7 +60,7 @@ pub fn position(seen: &[(u64, u64)], range: (u64, u64)) -> Position {
     }
 }
 
-/// Adds a new range and joins it with neighbours that it touches.
+/// Adds a new range and joins it with the neighbours that it touches.
 pub fn remember(seen: &mut Vec<(u64, u64)>, range: (u64, u64)) {
     if range.0 >= range.1 {
         return;
@@ -73,13 +75,13 @@ pub fn remember(seen: &mut Vec<(u64, u64)>, range: (u64, u64)) {
     }
 }
 
-/// Where the batch of a CPU ended that is the last one before a position; 0 where there is none.
+/// The end of the last batch before a position; 0 if there is none.
 pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
     seen.iter().map(|(_, to)| *to).filter(|to| *to <= position).max().unwrap_or(0)
 }
 
-/// Books a batch of a CPU of which `missing` samples cannot be read. Returns the gap that it reports, if it reports
-/// one.
+/// Adds a CPU's batch to the profile; `missing` of its samples cannot be read. Returns the gap that the batch reports,
+/// if there is one.
 pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
     let number = open.cpu?;
     let cpu = boot.cpus.entry(number).or_default();
@@ -87,7 +89,7 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     cpu.holes.extend(hole);
     let tick = |name: &str| open.counters.get(name).copied();
     let ends = tick("first-tick").zip(open.seen.tsc_min()).zip(tick("last-tick").zip(open.seen.tsc_max()));
-    // The ticks are those of the first and the last sample, which must be here.
+    // The tick numbers belong to the first and the last sample, so both must have been read.
     if let Some((first, last)) = ends.filter(|_| missing == 0 && open.lines == open.seen.samples()) {
         cpu.ticks.add(first, last);
     }
@@ -97,7 +99,8 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     cpu.last_batch = (open.positions.0, open.seen.samples());
     let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max(), missing);
     for (name, value) in &open.counters {
-        // Counters only grow; a smaller one is damage, and must not make the next one count twice.
+        // Counters only grow. A smaller value is damage; if it were kept, the next difference would count some events
+        // twice.
         let known = cpu.batch.entry(name.clone()).or_default();
         *known = value.max(known).to_owned();
     }
@@ -105,12 +108,12 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     gap
 }
 
-/// The names of the losses among these.
+/// The names of those counters that count losses.
 fn losses(counters: &Counters) -> impl Iterator<Item = &str> {
     counters.keys().map(String::as_str).filter(|name| Counter::names_a_loss(name))
 }
 
-/// What `newer` counters report beyond those of the last batch.
+/// The gap that `newer` counters report, compared with those of the last batch.
 pub fn gap(
     boot: usize,
     cpu: u32,
@@ -132,10 +135,10 @@ pub fn gap(
     })
 }
 
-/// The hole before a batch that begins after the end of the newest one.
+/// The hole between the newest batch and this one, if this one begins at a later position than that one ended.
 ///
-/// Each tick between the last ones of the two batches is one of these: counted as coalesced, left out or lost, a sample
-/// of this batch, or a sample in the hole.
+/// Each tick between the last ticks of the two batches is one of these: counted as coalesced, filtered or lost, a
+/// sample of this batch, or a sample in the hole.
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
@@ -151,17 +154,18 @@ fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     (positions.0 < positions.1).then_some(Hole { positions, tsc, samples })
 }
 
-/// How many samples of a CPU were delivered and are not in the file, where the account and the beginning of the file
-/// tell.
+/// How many samples of a CPU were delivered but are not in the file. `None` without a final account, and if the file
+/// does not begin with the boot.
 pub fn not_here(boot: &Boot, cpu: &profile::Cpu) -> Option<u64> {
     let delivered = cpu.account.as_ref().and_then(|account| account.get("delivered"))?;
     (!boot.overwrites() && !boot.begins_later(cpu)).then(|| delivered.saturating_sub(cpu.seen.samples()))
 }
 
-/// What is missing of a CPU beside what its damaged batches say, as gaps, each with the hole that it is in.
+/// The missing samples of a CPU that its damaged batches do not report. Each gap comes with the positions of the hole
+/// that it is in.
 ///
-/// Where the account says how many samples were delivered, the holes hold exactly what is not in the file; else they
-/// hold what their neighbours say.
+/// If the account says how many samples were delivered, the holes together hold exactly those that are not in the file.
+/// Otherwise the number in each hole follows from the batches beside it.
 pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) -> Vec<(Gap, Option<(u64, u64)>)> {
     if boot.overwrites() {
         return Vec::new();
@@ -190,7 +194,7 @@ pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) 
         }
     }
     if rest > 0 {
-        // What is missing at the end has no batch after it.
+        // Samples that are missing at the end have no batch after them.
         intervals.push((gap(rest, (cpu.batch_tsc, cpu.batch_tsc)), None));
     }
     intervals
@@ -235,7 +239,7 @@ mod tests {
         let third = commit(&mut boot, 0, &open(12, 20), 0).map(|gap| (gap.lost, gap.coalesced));
         assert_eq!((first, third), (Some((5, 2)), Some((7, 0))));
         assert_eq!(commit(&mut boot, 0, &open(12, 30), 0), None);
-        // A counter that falls is not believed.
+        // A counter that gets smaller is damaged, so it is ignored.
         assert_eq!(commit(&mut boot, 0, &open(3, 40), 0), None);
         assert_eq!(commit(&mut boot, 0, &open(12, 50), 0), None);
     }
@@ -259,16 +263,16 @@ mod tests {
         commit(&mut boot, 0, &open(0, 10, 4, 6), 0);
         commit(&mut boot, 0, &open(30, 40, 9, 8), 0);
         let of = |boot: &Boot| missing(boot, 1, &boot.cpus[&1], 0);
-        // Ticks 11 to 40: five idle, eight here.
+        // Ticks 11 to 40: five were idle, and eight are in the file.
         let intervals = of(&boot);
         assert_eq!((intervals.len(), intervals[0].0.missing, intervals[0].1), (1, 17, Some((10, 30))));
-        // The account knows better.
+        // The account is more exact.
         let delivered = |samples| Some(Counters::from([("delivered".to_owned(), samples)]));
         boot.cpus.get_mut(&1).unwrap().account = delivered(29);
         assert_eq!(of(&boot)[0].0.missing, 15);
         boot.cpus.get_mut(&1).unwrap().account = delivered(14);
         assert_eq!(of(&boot), []);
-        // What comes late is missing no more.
+        // A batch that comes late is no longer missing.
         boot.cpus.get_mut(&1).unwrap().account = None;
         remember(&mut boot.cpus.get_mut(&1).unwrap().positions, (10, 30));
         assert_eq!(of(&boot), []);

@@ -1,7 +1,7 @@
-//! The binary form: chunks, each whole by itself. Stage: read.
+//! The binary form: chunks, each of which can be read without the others. Stage: read.
 //!
-//! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk costs itself;
-//! reading goes on at the next magic. Memory: one chunk, at most 16 MiB.
+//! In: bytes. Out: the metadata lines and samples of whole chunks, to the [`Ingest`]. A damaged chunk is skipped, and
+//! reading continues at the next magic. Memory: one chunk, at most 16 MiB.
 
 use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;
@@ -16,14 +16,14 @@ const READ_BYTES: usize = 64 * 1024;
 /// Reads a whole stream that begins with `head`. Returns its length in bytes.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read<C: Consumer>(
     ingest: &mut Ingest<C>,
     head: Vec<u8>,
     mut reader: impl Read,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<u64> {
-    // Places in messages are bytes here.
+    // In this form messages give byte offsets instead of line numbers.
     ingest.file.push_str(":byte");
     let mut buffer = head;
     let mut offset = 0u64;
@@ -55,7 +55,7 @@ pub fn read<C: Consumer>(
                 let file = &ingest.file;
                 ingest.problems.add(Kind::Chunk, || format!("{file}:{place}: {}; skipped", why(bad)));
                 ingest.drop_open("a damaged chunk follows");
-                // What may be the beginning of a magic stays.
+                // The last bytes may be the beginning of a magic, so they are kept.
                 let kept = (buffer.len() - at).min(MAGIC.len() - 1);
                 at = chunk::find(&buffer, at + 1).unwrap_or(if ended {
                     buffer.len()
@@ -105,13 +105,13 @@ fn lines<C: Consumer>(ingest: &mut Ingest<C>, text: &[u8], place: u64) {
 
 fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, place: u64) {
     let Region::Batch(open) = &ingest.region else {
-        // A batch that was seen before.
+        // The batch was seen before, so its samples are skipped.
         return ingest.end_of_chunk();
     };
     let Some(cpu) = open.cpu else { return damaged(ingest, place, "samples of the meta stream") };
     let mut delta = Delta::default();
     let mut count = 0;
-    // Contexts repeat; the last name is kept.
+    // The same task often repeats, so its unpacked name is kept.
     let mut known: Option<(u64, Vec<u8>)> = None;
     while let Some(sample) = delta.read(&mut body) {
         let Ok(times) = sample else { return damaged(ingest, place, "a sample cannot be read") };

@@ -1,7 +1,7 @@
-//! Whole lines out of a stream of bytes. Stage: read, the very first step.
+//! Takes whole lines out of a stream of bytes. Stage: read, the very first step.
 //!
-//! In: any reader. Out: slices that hold whole lines, as many as one read brought. Memory: one block, grown to little
-//! more than 4 MiB for a long line and never further: what is longer is passed over and reported by its length.
+//! In: any reader. Out: slices that hold whole lines, as many as one read brought. Memory: one block, which grows to
+//! little more than 4 MiB for a long line and never further. A longer line is skipped, and its length is reported.
 //!
 //! ```text
 //! |<- kept from last time ->|<-------- read() -------->|
@@ -13,23 +13,23 @@ use std::io::{self, Read};
 
 /// Bytes asked for in one read.
 pub const BLOCK_BYTES: usize = 64 * 1024;
-/// The longest line that counts, in bytes, without its line end.
+/// The length of the longest line that is read, in bytes, without its line end.
 pub const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
-/// What came out of the stream.
+/// A piece of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Block<'a> {
     /// One or more lines, each with its LF.
     Lines(&'a [u8]),
     /// The last line of the stream, without an LF.
     Unfinished(&'a [u8]),
-    /// One line of this many bytes was passed over because it is too long.
+    /// One line of this many bytes was skipped because it is too long.
     TooLong(u64),
-    /// Nothing is left.
+    /// The end of the stream.
     End,
 }
 
-/// The stream, cut into lines.
+/// The stream, split into lines.
 pub struct Blocks<R> {
     reader: R,
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Blocks<R> {
     end: usize,
     /// Bytes after `start` already known to hold no LF.
     searched: usize,
-    /// Length so far of the line that is being passed over.
+    /// Length so far of the line that is being skipped.
     passing: Option<u64>,
     ended: bool,
     read_bytes: u64,
@@ -60,7 +60,7 @@ impl<R: Read> Blocks<R> {
     /// The next piece of the stream.
     ///
     /// # Errors
-    /// Those of the reader, except for an interrupted read, which is repeated.
+    /// Errors of the reader, except for an interrupted read, which is repeated.
     pub fn next_block(&mut self) -> io::Result<Block<'_>> {
         loop {
             if let Some(found) = memchr::memrchr(b'\n', &self.buffer[self.start + self.searched..self.end]) {
@@ -94,7 +94,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Moves what is left to the front and reads once.
+    /// Moves the remaining bytes to the front and reads once.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -103,7 +103,8 @@ impl<R: Read> Blocks<R> {
             let grown = (2 * self.buffer.len()).clamp(BLOCK_BYTES, MAX_LINE_BYTES + BLOCK_BYTES);
             self.buffer.resize(grown.max(self.end + BLOCK_BYTES / 2), 0);
         }
-        // No more than a block, though the buffer may be larger: what was just read should still be in the caches.
+        // Reads no more than a block even if the buffer is larger, so that the new bytes are still in the cache when
+        // they are parsed.
         let until = self.buffer.len().min(self.end + BLOCK_BYTES);
         let got = loop {
             match self.reader.read(&mut self.buffer[self.end..until]) {
@@ -122,7 +123,7 @@ impl<R: Read> Blocks<R> {
 mod tests {
     use super::*;
 
-    /// Gives at most `step` bytes a time.
+    /// A reader that gives at most `step` bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    /// (bytes handed out, lengths of the lines passed over, whether the end was unfinished, largest buffer)
+    /// Returns (bytes handed out, lengths of the skipped lines, whether the end was unfinished, largest buffer).
     fn drain(input: &[u8], step: usize) -> (Vec<u8>, Vec<u64>, bool, usize) {
         let mut blocks = Blocks::new(Vec::new(), Slow(input, step));
         let (mut out, mut long, mut unfinished, mut most) = (Vec::new(), Vec::new(), false, 0);

@@ -1,9 +1,9 @@
 //! Damaged batches: what becomes of samples whose `# batch` or `# end` line cannot be read. Stage: read.
 //!
-//! In: the damaged lines, and what stands around them. Out: batches whose CPU and positions the other line or the
-//! samples themselves tell count as far as they can be read; all others are left out. What is not in the file is
-//! counted from the neighbours and the account, and counts as lost. Never guesses which CPU or which positions a batch
-//! had.
+//! In: the damaged lines, and the lines around them. Out: which batches count. If the other line or the samples
+//! themselves tell CPU and positions, the batch counts as far as it can be read. All other damaged batches are dropped.
+//! Missing samples count as lost; their number is computed from the neighbouring batches and from the account. Never
+//! guesses which CPU or which positions a batch had.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
@@ -11,7 +11,7 @@ use super::metadata::{self, Torn};
 use crate::problems::Kind;
 
 impl<C: Consumer> Ingest<C> {
-    /// A `# batch` line that cannot be read as a whole.
+    /// Handles a `# batch` line that cannot be fully parsed.
     pub(super) fn begin_torn(&mut self, line: &[u8]) {
         let Torn { cpu, positions, counters, .. } = metadata::torn(line);
         if let (Some(cpu), (Some(from), Some(to))) = (cpu, positions) {
@@ -24,7 +24,7 @@ impl<C: Consumer> Ingest<C> {
         self.region = Region::Batch(Box::new(open));
     }
 
-    /// An `# end` line that cannot be read as a whole.
+    /// Handles an `# end` line that cannot be fully parsed.
     pub(super) fn end_torn(&mut self, line: &[u8]) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) if !open.is_nameless => {
@@ -40,7 +40,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// The end of a batch whose first line is damaged: the samples and the end say what it was.
+    /// Handles the end of a batch whose first line is damaged. CPU and positions are taken from the samples and the end
+    /// line.
     pub(super) fn end_nameless(&mut self, mut open: Open, cpu: Option<u32>, to: u64, samples: Option<u64>) {
         let Some(number) = cpu else { return self.consumer.discard() };
         if open.of_other_cpus > 0 || open.named_cpu.is_some_and(|named| named != number) {
@@ -67,8 +68,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// An end that does not fit the open batch. If the number of samples fits, one number of the two lines is damaged,
-    /// and the samples say which CPU it was.
+    /// Handles an end line that does not fit the open batch. If the number of samples fits, one number of the two lines
+    /// is damaged, and the samples tell which CPU is right.
     pub(super) fn end_of_another(&mut self, mut open: Open, cpu: Option<u32>, to: u64, samples: Option<u64>) {
         let one_fits = open.cpu == cpu || open.positions.1 == to;
         let from_other = open.of_other_cpus;
@@ -81,7 +82,7 @@ impl<C: Consumer> Ingest<C> {
             open.cpu = cpu;
         }
         let (from, end) = open.positions;
-        // The smaller one: positions must not take away those of the next batch.
+        // The smaller of the two ends is used, because the range must not include positions of the next batch.
         open.positions.1 = if to > from { to.min(end) } else { end };
         let known = open.cpu.map(|cpu| &self.present_boot().cpus.entry(cpu).or_default().positions[..]);
         if batch::position(known.unwrap_or_default(), open.positions) == Position::New {
@@ -93,7 +94,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// An end without a batch: samples outside of any batch count already; their positions have been seen now.
+    /// Handles an end line without a batch. Samples outside any batch already count; here their positions are marked as
+    /// seen.
     pub(super) fn end_of_none(&mut self, cpu: Option<u32>, to: u64) {
         let (file, line) = (&self.file, self.line);
         self.problems.add(Kind::Metadata, || format!("{file}:{line}: an end without a batch; line skipped"));
@@ -106,8 +108,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Another batch begins before the end of this one has come: it counts as far as it goes, unless the other one is
-    /// the same again, as it is after a writer that was killed.
+    /// Handles a new batch that begins before the end of the open one was read. The open batch counts as far as it
+    /// goes. It is dropped if the new one repeats it, which happens after a writer was killed.
     pub(super) fn unended(&mut self, cpu: Option<u32>, from: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) => {
@@ -128,10 +130,10 @@ impl<C: Consumer> Ingest<C> {
         self.problems.add(Kind::BatchLine, || format!("{file}:{place}: batch of {used} samples: {why}; they are used"));
     }
 
-    /// Counts what was delivered and is not here.
+    /// Counts samples that were delivered but are not in the file.
     pub(super) fn count_missing(&mut self) {
         for (index, boot) in self.profile.boots.iter().enumerate() {
-            // Where a damaged end names too many, the account knows better.
+            // If a damaged end line names too many samples, the account corrects the number.
             for (number, cpu) in &boot.cpus {
                 let mut excess = batch::not_here(boot, cpu).map_or(0, |exact| cpu.missing.saturating_sub(exact));
                 for gap in self.profile.intervals.iter_mut().filter(|gap| (gap.boot, gap.cpu) == (index, *number)) {

@@ -1,12 +1,12 @@
-//! Names inside lines: `%xx` for bytes that would break a line apart. Stage: read.
+//! Names inside lines: `%xx` stands for a byte that would split the line. Stage: read.
 //!
-//! In: an escaped name. Out: its bytes; an empty name is written `%00`. A `%` that two hex digits do not follow stays
-//! as it is: Redox's old texts do not escape.
+//! In: an escaped name. Out: its bytes; an empty name is written `%00`. A `%` without two hex digits after it stays as
+//! it is, because Redox's old text forms do not escape.
 
 use kprof_format::text::unescaped;
 use std::borrow::Cow;
 
-/// The name behind an escaped one.
+/// The original of an escaped name.
 pub fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     if text.contains(&b'%') { Cow::Owned(unescaped(text).collect()) } else { Cow::Borrowed(text) }
 }

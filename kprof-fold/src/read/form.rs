@@ -1,19 +1,20 @@
-//! Which form is it? Stage: read, before anything else.
+//! Detects the form of a profile. Stage: read, before anything else.
 //!
-//! In: the first bytes of a stream. Out: the [`Form`], and the bytes looked at. A header decides at once, so that a
-//! live stream is not waited for; Redox's two old texts are told apart over the first 1 000 lines.
+//! In: the first bytes of a stream. Out: the [`Form`], and the bytes that were read for it. A header decides
+//! immediately, so that a live stream is not delayed. Redox's two old text forms are told apart by their first 1 000
+//! lines.
 
 use super::hex::{hex32, hex64};
 use kprof_format::chunk::MAGIC;
 use kprof_format::serial;
 use std::io::{self, Read};
 
-/// What the text form begins with.
+/// The beginning of the text form.
 const HEADER: &[u8] = b"# kprof-profile ";
 
-/// Lines looked at to tell Redox's old texts apart.
+/// Number of lines read to tell Redox's old text forms apart.
 const LINES: usize = 1000;
-/// Bytes looked at, at most.
+/// Maximum number of bytes read to detect the form.
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// The forms that a profile can have.
@@ -33,10 +34,10 @@ pub enum Form {
     RedoxCpuFirst,
 }
 
-/// Reads as far as needed and says which form it is, unless `forced` says so.
+/// Reads as many bytes as needed and returns them with the detected form, or with the `forced` one.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u8>, Form)> {
     let mut head = vec![0; 64 * 1024];
     let mut end = 0;
@@ -81,7 +82,7 @@ pub fn of(head: &[u8]) -> Form {
         }
         let fields = &fields[..count];
         let numbers = |from: usize| fields[from..].iter().all(|field| hex64(field).is_ok());
-        // A kernel address where the CPU would stand is what tells them apart.
+        // They differ in the second field: the CPU in one form, a kernel address in the other.
         let is_task_first = fields.len() >= 4 && !fields[0].is_empty() && hex32(fields[1]).is_ok() && numbers(2);
         let is_cpu_first = fields.len() >= 3
             && hex32(fields[0]).is_ok()
@@ -101,7 +102,7 @@ mod tests {
     fn the_two_old_texts_are_told_apart_by_what_fits_only_one_of_them() {
         let newer = b"kmain 0 123456 ffffffff80000000 ffffffff80000100\n".repeat(3);
         let older = b"0 ffffffff80000000 123456 ffffffff80000100\n".repeat(3);
-        // A task whose name is a number is no CPU: what follows it is too small for an address.
+        // The first field looks like a CPU number but is a task's name: the second field is too small for an address.
         let both = b"fd 0 123456 ffffffff80000000\n";
         assert_eq!(of(&newer), Form::RedoxTaskFirst);
         assert_eq!(of(&older), Form::RedoxCpuFirst);

@@ -1,7 +1,8 @@
-//! What each metadata line does to the state. Stage: read.
+//! Applies each metadata line to the state. Stage: read.
 //!
 //! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
-//! that cannot be read is reported and costs itself; [`super::damage`] has what becomes of the batch of a damaged line.
+//! that cannot be parsed is reported and skipped. [`super::damage`] decides what becomes of the batch of a damaged
+//! line.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
@@ -9,11 +10,11 @@ use super::metadata::{self, Line};
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
 
-/// The newest version of the profile form that this reader knows.
+/// The newest version of the profile format that this reader knows.
 pub const KNOWN_VERSION: u32 = 1;
 
 impl<C: Consumer> Ingest<C> {
-    /// Takes a line that begins with `#`.
+    /// Reads a line that begins with `#`.
     #[cold]
     pub(super) fn metadata(&mut self, line: &[u8]) {
         match metadata::parse(line) {
@@ -33,7 +34,7 @@ impl<C: Consumer> Ingest<C> {
             Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
             Ok(Line::Events(task, counts)) => self.present_boot().add_events(task, &counts),
             Ok(Line::Image(image)) => {
-                // Told again to each new reader.
+                // The kernel reports its images again to each new reader, so repeated ones are ignored.
                 let images = &mut self.present_boot().images;
                 if !images.contains(&image) {
                     images.push(image);
@@ -52,7 +53,7 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// The open batch is whole: its chunk was.
+    /// Closes the open batch: its chunk was complete, so the batch is.
     pub(super) fn end_of_chunk(&mut self) {
         if let Region::Batch(open) = &self.region {
             let (cpu, to) = (open.cpu, open.positions.1);
@@ -61,11 +62,11 @@ impl<C: Consumer> Ingest<C> {
         self.region = Region::Free;
     }
 
-    /// The stream is over.
+    /// Called at the end of the stream.
     pub fn finish(&mut self) {
         self.drop_open("the file ends");
         self.flush_free();
-        // Losses after the last batch are known only to the account.
+        // Only the account contains the losses after the last batch.
         for (index, boot) in self.profile.boots.iter().enumerate() {
             let late = boot.cpus.iter().filter_map(|(number, cpu)| {
                 cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None, 0))
@@ -89,7 +90,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// A header value. The same boot id as in an earlier header means that the daemon went on after a restart.
+    /// Reads a header value. The same boot id as in an earlier header means that the daemon was restarted and continued
+    /// the file.
     fn header(&mut self, key: String, value: String) {
         let present = self.boot;
         let _ = self.present_boot();
@@ -97,7 +99,7 @@ impl<C: Consumer> Ingest<C> {
             self.flush_free();
         }
         if key == "boot" && !self.profile.boots[present].cpus.is_empty() {
-            // What was counted belongs to the boot that was named before.
+            // The present counts belong to the boot that was named before.
             return;
         }
         if key == "boot" && !value.is_empty() {
@@ -117,7 +119,7 @@ impl<C: Consumer> Ingest<C> {
         self.unended(cpu, Some(positions.0));
         self.flush_free();
         let boot = self.present_boot();
-        // The meta stream repeats names and marks harmlessly; its positions are not kept.
+        // Names and marks of the meta stream may be repeated without harm, so its positions are not kept.
         boot.is_from_its_start |= cpu.is_none() && positions.0 == 0 && positions.1 > 0;
         let known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
         let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
@@ -154,7 +156,7 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Books a batch that counts, and what cannot be read of it.
+    /// Adds a complete batch to the profile, and counts its unreadable samples as missing.
     pub(super) fn close(&mut self, open: &Open, samples: Option<u64>) {
         let used = open.seen.samples();
         let missing = samples.map_or(0, |samples| samples.saturating_sub(used));
@@ -170,7 +172,7 @@ impl<C: Consumer> Ingest<C> {
         self.consumer.commit();
     }
 
-    /// Remembers where the first batch of a CPU begins, complete or not.
+    /// Notes where the first batch of a CPU begins, whether that batch is complete or not.
     fn began(&mut self, open: &Open) {
         if let Some(cpu) = open.cpu {
             let begins_at = &mut self.present_boot().cpus.entry(cpu).or_default().begins_at;
@@ -182,7 +184,7 @@ impl<C: Consumer> Ingest<C> {
         self.present_boot().cpus.entry(cpu).or_default().account = Some(counters);
     }
 
-    /// Drops the open batch, if there is one: it is void.
+    /// Drops the open batch, if there is one, as void.
     pub(super) fn drop_open(&mut self, because: &str) {
         if let Region::Batch(open) = std::mem::replace(&mut self.region, Region::Free) {
             self.began(&open);

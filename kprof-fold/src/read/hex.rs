@@ -1,18 +1,18 @@
-//! Plain hexadecimal numbers, checked. Stage: read.
+//! Parses plain hexadecimal numbers and checks them. Stage: read.
 //!
-//! In: the bytes of a field. Out: the number, or why it is none. Plain means `0-9a-fA-F` only: no sign, no `0x`, no
-//! underscore. Any number of leading zeros is fine; what counts is whether the value fits.
+//! In: the bytes of a field. Out: the number, or what is wrong with the field. Plain means `0-9a-fA-F` only: no sign,
+//! no `0x`, no underscore. Any number of leading zeros is allowed, as long as the value fits.
 
 use wide::{bytemuck, i16x8, u8x16, u16x8};
 
 /// Why a field is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadNumber {
-    /// No byte at all.
+    /// The field is empty.
     Empty,
-    /// A byte that is no hexadecimal digit.
+    /// A byte is not a hexadecimal digit.
     NotHex,
-    /// The value needs more bits than it may have.
+    /// The value needs more bits than allowed.
     TooLarge,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn digit(byte: u8) -> u8 {
 /// A number of up to 64 bits.
 ///
 /// # Errors
-/// [`BadNumber`] says why it is none.
+/// [`BadNumber`] says what is wrong.
 #[inline]
 pub fn hex64(field: &[u8]) -> Result<u64, BadNumber> {
     if field.len() >= 16 {
@@ -75,7 +75,8 @@ fn hex64_long(field: &[u8]) -> Result<u64, BadNumber> {
     hex64_padded(field)
 }
 
-/// Sixteen bytes as digits, all at once: their value where all are, and a bit for each that is none.
+/// Parses sixteen bytes as digits at once. Returns their value, valid if all are digits, and a bit for each byte that
+/// is not a digit.
 #[inline(always)]
 fn sixteen(bytes: &[u8; 16]) -> (u64, u32) {
     let text = u8x16::new(*bytes);
@@ -83,7 +84,8 @@ fn sixteen(bytes: &[u8; 16]) -> (u64, u32) {
     let is_number = number.simd_eq(number.min(u8x16::splat(9)));
     let is_letter = letter.simd_eq(letter.min(u8x16::splat(5)));
     let nibbles = (number & is_number) | ((letter + u8x16::splat(10)) & is_letter);
-    // Two digits become a byte, then the eight bytes a word; the first digit is the highest.
+    // Each pair of digits becomes a byte, then the eight bytes become a word. The first digit is the most significant
+    // one.
     let pairs: u16x8 = bytemuck::cast(nibbles);
     let pairs = if cfg!(target_endian = "little") { pairs << 4 | pairs >> 8 } else { pairs >> 4 | pairs };
     let pairs: i16x8 = bytemuck::cast(pairs & u16x8::splat(0xff));
@@ -113,15 +115,15 @@ fn hex64_padded(field: &[u8]) -> Result<u64, BadNumber> {
     }
 }
 
-/// A number of 16 digits and what is behind the one space that follows it; `None` for anything else.
+/// A number of 16 digits, and the text after the one space that follows it; `None` for anything else.
 #[inline]
 pub fn sixteen_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
     let (sixteen, behind) = text.split_first_chunk::<16>()?;
     Some((hex16(sixteen)?, behind.strip_prefix(b" ")?))
 }
 
-/// A number of up to 16 digits and what is behind the one space that follows it; `None` for anything else, which
-/// [`hex64`] may still read.
+/// A number of up to 16 digits, and the text after the one space that follows it; `None` for anything else, which
+/// [`hex64`] may still accept.
 #[inline(always)]
 pub fn number_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
     let (value, bad) = sixteen(text.first_chunk()?);
@@ -132,11 +134,11 @@ pub fn number_and_space(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value >> (64 - 4 * digits), &text[digits + 1..]))
 }
 
-/// The addresses of a stack with one space between, each checked.
+/// The addresses of a stack, separated by one space; each of them is checked.
 pub struct Addresses<'a>(Option<&'a [u8]>);
 
 impl<'a> Addresses<'a> {
-    /// Of the bytes behind the time stamp of a line.
+    /// The addresses in the bytes after the time stamp of a line.
     pub fn of(text: &'a [u8]) -> Self {
         Self(Some(text))
     }
@@ -173,7 +175,7 @@ impl Iterator for Addresses<'_> {
 /// A number of up to 32 bits.
 ///
 /// # Errors
-/// [`BadNumber`] says why it is none.
+/// [`BadNumber`] says what is wrong.
 #[inline]
 pub fn hex32(field: &[u8]) -> Result<u32, BadNumber> {
     u32::try_from(hex64(field)?).map_err(|_| BadNumber::TooLarge)

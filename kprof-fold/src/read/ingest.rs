@@ -1,8 +1,8 @@
 //! Lines in, samples out: the part that all text forms share. Stage: read, the inner loop.
 //!
 //! In: lines of a text form, one at a time. Out: a [`Sample`] per well-formed line to a [`Consumer`], and the
-//! [`Profile`]. A malformed line costs only itself. Per line the loop finds three spaces, reads two numbers and looks
-//! up one stack; addresses are parsed only for a stack never seen before.
+//! [`Profile`]. Of a malformed line only that line is lost. For each line the loop finds three spaces, parses two
+//! numbers and looks up one stack. Addresses are only parsed for a stack that was never seen before.
 
 use super::batch::{Open, RECORD_HEADER_WORDS};
 use super::blocks::MAX_LINE_BYTES;
@@ -13,7 +13,7 @@ use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
 use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
 
-/// CPUs below this number are counted in a plain table.
+/// CPUs below this number are counted in an array.
 const FEW_CPUS: usize = 1024;
 
 /// One sample.
@@ -21,7 +21,7 @@ const FEW_CPUS: usize = 1024;
 pub struct Sample<'a> {
     /// Index of its boot in the profile.
     pub boot: usize,
-    /// Context as it stands in the file (escaped).
+    /// The task as written in the file (escaped).
     pub task: &'a [u8],
     /// CPU number.
     pub cpu: u32,
@@ -29,19 +29,19 @@ pub struct Sample<'a> {
     pub tsc: u64,
     /// The distinct stack.
     pub stack: StackId,
-    /// What is known of the stack without symbols.
+    /// What is known about the stack without symbols.
     pub traits: Traits,
 }
 
-/// Whatever counts or collects samples.
+/// A receiver that counts or collects samples.
 ///
 /// Samples are provisional: those since the last `commit` or `discard` are dropped by `discard`.
 pub trait Consumer {
     /// Takes one sample.
     fn sample(&mut self, sample: &Sample<'_>);
-    /// The samples since the last call of either kind count.
+    /// The samples since the last `commit` or `discard` count.
     fn commit(&mut self);
-    /// The samples since the last call of either kind do not count.
+    /// The samples since the last `commit` or `discard` do not count.
     fn discard(&mut self);
 }
 
@@ -54,16 +54,16 @@ pub enum Fields {
     CpuFirst,
 }
 
-/// What the present line stands in.
+/// The part of the file that the current line is in.
 #[derive(Debug)]
 pub(super) enum Region {
     /// Outside any batch.
     Free,
-    /// In a batch that counts once its end has come.
+    /// In a batch, which counts as soon as its end has been read.
     Batch(Box<Open>),
     /// In a batch that was seen before.
     Repeated,
-    /// Behind a batch line whose positions overlap earlier ones: nothing counts up to the next end.
+    /// After a batch line whose positions overlap earlier ones: nothing counts up to the next end line.
     Damaged,
 }
 
@@ -75,13 +75,13 @@ pub struct Ingest<C> {
     pub(super) problems: Problems,
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
-    /// The boot whose code the stacks speak of.
+    /// The boot to whose code the addresses of the stacks belong.
     relocation: usize,
     pub(super) region: Region,
     pub(super) line: u64,
-    /// Samples outside any batch, by CPU, not yet in the profile.
+    /// Samples outside any batch, by CPU, that are not in the profile yet.
     free: Vec<Seen>,
-    /// Whether there are samples outside any batch of CPUs beyond those of `free`.
+    /// Whether there are samples outside any batch from CPUs that `free` has no entry for.
     free_beyond: bool,
     fields: Fields,
     words: Vec<u64>,
@@ -89,7 +89,7 @@ pub struct Ingest<C> {
 }
 
 impl<C: Consumer> Ingest<C> {
-    /// Starts on the file named `file`.
+    /// A new state at the beginning of the file named `file`.
     pub fn new(file: &str, fields: Fields, encoding: Encoding, consumer: C) -> Self {
         Self {
             file: file.to_owned(),
@@ -109,7 +109,7 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Takes one line without its LF.
+    /// Reads one line without its LF.
     pub fn line(&mut self, line: &[u8]) {
         if line.len() > MAX_LINE_BYTES {
             return self.too_long(line.len() as u64);
@@ -132,7 +132,7 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Takes one sample of a binary chunk. Its stack is innermost first.
+    /// Reads one sample of a binary chunk. Its stack is innermost first.
     pub(super) fn binary(&mut self, task: &[u8], cpu: u32, tsc: u64, words: &[u64]) {
         if matches!(self.region, Region::Repeated | Region::Damaged) {
             return;
@@ -150,7 +150,7 @@ impl<C: Consumer> Ingest<C> {
         self.joined = bytes;
     }
 
-    /// A line that was too long to be handed over.
+    /// Counts a line that was too long to be read.
     pub fn too_long(&mut self, bytes: u64) {
         self.line += 1;
         if let Region::Batch(open) = &mut self.region {
@@ -174,7 +174,7 @@ impl<C: Consumer> Ingest<C> {
         !(matches!(cpu, Some(Ok(_))) && rest_is_hex)
     }
 
-    /// Takes whole lines, each with its LF. Common sample lines are taken in groups.
+    /// Reads whole lines, each with its LF. Common sample lines are read in groups.
     pub fn lines(&mut self, block: &[u8]) {
         let mut group = Group::default();
         let mut lines = Lines::of(block);
@@ -197,8 +197,8 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Counts the lines of a group. The searches go through the whole group before anything is counted: their loads do
-    /// not depend on each other and overlap.
+    /// Counts the lines of a group. All lookups of the group are done before anything is counted: their loads do not
+    /// depend on each other, so the CPU can overlap them.
     fn group(&mut self, group: &Group<'_>) {
         if group.taken() == 0 {
             return;
@@ -214,7 +214,7 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// The candidate was another stack with the same hash, or this one is new.
+    /// Slow path: the stack found by the hash is a different one, or this stack is new.
     #[cold]
     fn unconfirmed(&mut self, group: &Group<'_>, at: usize) {
         if let Err((field, bad)) = self.parts(group.parts(at)) {
@@ -255,7 +255,7 @@ impl<C: Consumer> Ingest<C> {
         result
     }
 
-    /// A boot with its code elsewhere has stacks of its own.
+    /// A boot whose code was loaded elsewhere has its own stacks.
     #[inline]
     fn check_era(&mut self) {
         if self.boot != self.relocation {
@@ -304,7 +304,7 @@ impl<C: Consumer> Ingest<C> {
         self.consumer.sample(&Sample { boot: self.boot, task, cpu, tsc, stack, traits });
     }
 
-    /// A batch of names and marks has no CPU that it could be counted for, and may come again.
+    /// A batch of the meta stream has names and marks but no CPU, and it may be repeated.
     #[cold]
     fn sample_among_names(&mut self) {
         let (file, line) = (&self.file, self.line);
@@ -348,7 +348,7 @@ impl<C: Consumer> Ingest<C> {
         self.problems.add(Kind::Sample, || format!("{file}:{number}: {field} {bad} in {}; line skipped", shown(line)));
     }
 
-    /// The boot that the next line belongs to; makes the nameless one of Redox's old texts.
+    /// The boot that the next line belongs to. Creates a boot without an id for Redox's old text forms.
     pub(super) fn present_boot(&mut self) -> &mut Boot {
         if self.profile.boots.is_empty() {
             self.profile.boots.push(Boot::default());
@@ -361,7 +361,7 @@ impl<C: Consumer> Ingest<C> {
         self.free_beyond || self.free.iter().any(|seen| seen.samples() > 0)
     }
 
-    /// Books the samples outside any batch for the present boot.
+    /// Adds the samples outside any batch to the current boot.
     pub(super) fn flush_free(&mut self) {
         self.consumer.commit();
         self.free_beyond = false;

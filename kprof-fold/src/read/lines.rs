@@ -1,26 +1,26 @@
-//! Lines: a block cut at its line ends. Stage: read, the innermost loop.
+//! Lines: splits a block at its line ends. Stage: read, the innermost loop.
 //!
 //! In: bytes. Out: each line without its LF. 64 bytes at a time become one word with a bit for each LF, so that short
-//! lines cost no search of their own. Memory: none.
+//! lines need no search of their own. Memory: none.
 
 use wide::u8x16;
 
-/// The whole lines of a block; what is behind its last LF is left out.
+/// The whole lines of a block; bytes after its last LF are ignored.
 #[derive(Clone)]
 pub struct Lines<'a> {
     block: &'a [u8],
     /// Where the next line begins.
     from: usize,
-    /// A bit for each LF that is still to come among 64 bytes.
+    /// A bit for each LF among 64 bytes that has not been returned yet.
     ends: u64,
-    /// Place of the lowest of these bits.
+    /// Index of the byte of the lowest of these bits.
     base: usize,
-    /// Place of the first byte that was not looked at.
+    /// Index of the first byte that has not been searched.
     next: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Of these bytes.
+    /// The lines of these bytes.
     pub fn of(block: &'a [u8]) -> Self {
         Self { block, from: 0, ends: 0, base: 0, next: 0 }
     }

@@ -1,7 +1,7 @@
-//! `# key value` lines, taken apart. Stage: read.
+//! Parses `# key value` lines. Stage: read.
 //!
-//! In: the bytes of a line behind its `#`. Out: one [`Line`], or what is wrong with it. Keys that are not known stay as
-//! they are: a newer kernel may say more than this version understands.
+//! In: the bytes of a line. Out: one [`Line`], or what is wrong with it. Unknown keys are kept as they are, because a
+//! newer kernel may write keys that this version does not know.
 
 use super::escape::unescape;
 use super::hex::hex64;
@@ -16,18 +16,18 @@ pub enum Line {
     Batch {
         /// The CPU; `None` for the meta stream.
         cpu: Option<u32>,
-        /// From and one past the end, in words.
+        /// The first position and one past the last, in words.
         positions: (u64, u64),
-        /// Everything else on the line that is a decimal number.
+        /// All other fields of the line whose value is a decimal number.
         counters: Counters,
     },
     /// `# end ...`
     End {
         /// The CPU; `None` for the meta stream.
         cpu: Option<u32>,
-        /// One past the end, in words.
+        /// One past the last position, in words.
         to: u64,
-        /// How many sample lines the batch has, where the line says so.
+        /// How many sample lines the batch has, if the line says so.
         samples: Option<u64>,
     },
     /// `# account ...`
@@ -49,16 +49,16 @@ pub enum Line {
     Events(Vec<u8>, Counters),
     /// `# image ...`
     Image(Image),
-    /// `# corrupt ... words=N`: so many words of the ring were no record.
+    /// `# corrupt ... words=N`: this many words of the ring were not a record.
     Corrupt(u64),
     /// Any other key and its value.
     Header(String, String),
 }
 
-/// Takes a line apart; `line` begins with `#`.
+/// Parses a line; `line` begins with `#`.
 ///
 /// # Errors
-/// What is missing or cannot be read.
+/// The field that is missing or cannot be parsed.
 pub fn parse(line: &[u8]) -> Result<Line, String> {
     let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
     let text = text.trim();
@@ -100,12 +100,12 @@ pub fn parse(line: &[u8]) -> Result<Line, String> {
     })
 }
 
-/// What can be read of a `# batch` or `# end` line that is damaged.
+/// The readable fields of a damaged `# batch` or `# end` line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Torn {
-    /// The CPU, if it is one.
+    /// The CPU, if the line names one.
     pub cpu: Option<u32>,
-    /// From and one past the end, in words.
+    /// The first position and one past the last, in words.
     pub positions: (Option<u64>, Option<u64>),
     /// How many samples the batch has.
     pub samples: Option<u64>,
@@ -113,7 +113,7 @@ pub struct Torn {
     pub counters: Counters,
 }
 
-/// Takes a damaged line apart as far as it goes.
+/// Parses the readable fields of a damaged line.
 pub fn torn(line: &[u8]) -> Torn {
     let text = String::from_utf8_lossy(line);
     let fields = Fields(&text);
@@ -141,7 +141,7 @@ fn hex(text: &str) -> Result<u64, String> {
     hex64(text.as_bytes()).map_err(|bad| format!("`{text}` {bad}"))
 }
 
-/// `name=value` fields with spaces between.
+/// `name=value` fields, separated by spaces.
 struct Fields<'a>(&'a str);
 
 impl<'a> Fields<'a> {

@@ -1,7 +1,8 @@
-//! Read: from bytes to samples, for every form that a profile can have. The first stage of the host end.
+//! Read: from bytes to samples, for every form that a profile can have. The first stage of the host tool.
 //!
-//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`], and a [`Reading`] with everything
-//! else. Every error has a place; a damaged piece costs only itself; memory is bounded by blocks and distinct stacks.
+//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`], and a [`Reading`] with everything else. Every
+//! error names its line or byte. Of damaged input only the damaged piece is skipped. Memory is bounded by the block
+//! size and the distinct stacks.
 
 pub mod batch;
 pub mod binary;
@@ -27,34 +28,34 @@ use ingest::{Consumer, Fields, Ingest};
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What a file held.
+/// What was read from a file.
 pub struct Reading<C> {
-    /// Whatever took the samples.
+    /// The consumer that has received the samples.
     pub consumer: C,
     /// Header, counters, names.
     pub profile: Profile,
     /// The distinct stacks.
     pub stacks: Stacks,
-    /// What was skipped or looks odd.
+    /// What was skipped, and what looks wrong.
     pub problems: Problems,
-    /// The form that the file has.
+    /// The form of the file.
     pub form: Form,
 }
 
-/// What to read and how.
+/// What to read, and in which form.
 pub struct Source<'a> {
-    /// Name for messages and for opening; `-` is standard input.
+    /// Name of the file, for opening it and for messages; `-` is standard input.
     pub file: &'a str,
-    /// The form, where the user has said it.
+    /// The form, if the user has given it.
     pub form: Option<Form>,
-    /// Told the bytes read so far, once per block.
+    /// Called once per block with the number of bytes read so far.
     pub progress: &'a mut dyn FnMut(u64),
 }
 
 /// Opens a file, or standard input for `-`.
 ///
 /// # Errors
-/// The file cannot be opened.
+/// If the file cannot be opened.
 pub fn open(file: &str) -> Result<Box<dyn Read>, Error> {
     if file == "-" {
         return Ok(Box::new(io::stdin()));
@@ -69,13 +70,13 @@ pub fn open(file: &str) -> Result<Box<dyn Read>, Error> {
 /// Reads a whole profile.
 ///
 /// # Errors
-/// The file cannot be read, is empty, or holds nothing that looks like a profile.
+/// If the file cannot be read, is empty, or contains nothing that looks like a profile.
 pub fn read<C: Consumer>(source: Source<'_>, consumer: C) -> Result<Reading<C>, Error> {
     let name = if source.file == "-" { "standard input" } else { source.file };
     read_from(open(source.file)?, Source { file: name, ..source }, consumer)
 }
 
-/// Reads a whole profile from any reader; `source.file` is only its name.
+/// Reads a whole profile from any reader; `source.file` is only used as its name in messages.
 ///
 /// # Errors
 /// As [`read`].

@@ -1,7 +1,8 @@
-//! The serial form: lines of the text form between others, numbered and checked. Stage: read.
+//! The serial form: lines of the text form among other output, with a number and a checksum. Stage: read.
 //!
-//! In: a log as it came over a serial line. Out: the lines that arrived whole, to the [`Ingest`]. A damaged line costs
-//! itself; a gap in the numbers says how many never came. Number 0 begins anew: the machine was started again.
+//! In: a log as it came over a serial line. Out: the undamaged lines, to the [`Ingest`]. Of a damaged line only that
+//! line is lost. A gap in the numbers says how many lines are missing. Number 0 means that the machine was started
+//! again.
 
 use super::blocks::{Block, Blocks};
 use super::ingest::{Consumer, Ingest};
@@ -13,7 +14,7 @@ use std::io::{self, Read};
 /// Reads a whole log.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read<C: Consumer>(
     ingest: &mut Ingest<C>,
     blocks: &mut Blocks<impl Read>,
@@ -34,9 +35,9 @@ pub fn read<C: Consumer>(
 }
 
 struct Log {
-    /// Lines of the log so far.
+    /// Number of lines of the log so far.
     line: u64,
-    /// The number that should come next.
+    /// The number that the next line should have.
     next: u64,
 }
 
@@ -52,7 +53,8 @@ impl Log {
                 self.next += 1;
             }
             Some(Ok(found)) => {
-                // A damaged line may have been two; what counts is which number comes next.
+                // A damaged line may have been two lines, so missing lines are counted by the number of the next good
+                // one.
                 if found.sequence > self.next {
                     let missing = found.sequence - self.next;
                     let file = &ingest.file;

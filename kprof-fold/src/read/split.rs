@@ -1,41 +1,41 @@
-//! A sample line, cut into its parts, and lines in groups. Stage: read, the inner loop.
+//! Splits sample lines into their fields, and takes lines in groups. Stage: read, the inner loop.
 //!
-//! In: a line `<task> <cpu> <tsc> <rip> <caller>...`. Out: its fields; the stack stays text, with its hash. Whether
-//! the addresses are well-formed is decided where the stack is new.
+//! In: a line `<task> <cpu> <tsc> <rip> <caller>...`. Out: its fields; the stack stays text, with its hash. The
+//! addresses are only checked when the stack is new.
 
 use super::blocks::MAX_LINE_BYTES;
 use super::hex::{BadNumber, digit, hex64, number_and_space};
 use super::lines::Lines;
 use crate::stacks::{self, TOUCHED};
 
-/// A field that is not as it must be.
+/// The name of a malformed field, and what is wrong with it.
 pub type BadField = (&'static str, BadNumber);
 
-/// The parts of a line.
+/// The fields of a line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
-    /// Context as it stands there.
+    /// The task as written in the line (escaped).
     pub task: &'a [u8],
     /// CPU number.
     pub cpu: u32,
     /// Time stamp counter.
     pub tsc: u64,
-    /// Everything behind the time stamp.
+    /// Everything after the time stamp.
     pub stack: &'a [u8],
     /// Hash of `stack`.
     pub hash: u64,
 }
 
-/// Cuts a line.
+/// Splits a line.
 ///
 /// # Errors
-/// The first of task, cpu and tsc that is missing or malformed.
+/// The first of task, CPU and TSC that is missing or malformed.
 pub fn split(line: &[u8]) -> Result<Parts<'_>, BadField> {
     quick(line).map_or_else(|| thorough(line), Ok)
 }
 
-/// Cuts what nearly every line is like: a sample of which no field is long, with addresses behind the time stamp and no
-/// CR at the end.
+/// Splits the common kind of line: a sample without long fields, with addresses after the time stamp and no CR at the
+/// end.
 #[inline(always)]
 fn quick(line: &[u8]) -> Option<Parts<'_>> {
     if line.first() == Some(&b'#') || line.last() == Some(&b'\r') || line.len() > MAX_LINE_BYTES {
@@ -55,7 +55,7 @@ fn quick(line: &[u8]) -> Option<Parts<'_>> {
     Some(Parts { task, cpu, tsc, stack, hash: stacks::hash(stack) })
 }
 
-/// Cuts any line.
+/// Splits any line.
 #[cold]
 fn thorough(line: &[u8]) -> Result<Parts<'_>, BadField> {
     let missing = |field| (field, BadNumber::Empty);
@@ -76,7 +76,7 @@ fn thorough(line: &[u8]) -> Result<Parts<'_>, BadField> {
     Ok(Parts { task, cpu, tsc, stack, hash: stacks::hash(stack) })
 }
 
-/// Place of the first space, eight bytes at a time, if it is among the first 64 bytes and not the first of them.
+/// Index of the first space, searched eight bytes at a time. It must be among the first 64 bytes and not at index 0.
 #[inline(always)]
 fn short_task(line: &[u8]) -> Option<usize> {
     match first_space(line.first_chunk::<8>()?) {
@@ -98,17 +98,18 @@ fn first_space(eight: &[u8; 8]) -> Option<usize> {
     (zero_byte != 0).then(|| zero_byte.trailing_zeros() as usize / 8)
 }
 
-/// Why a group takes no more.
+/// Why a group takes no more lines.
 pub enum Filled<'a> {
-    /// It has as many lines as it can.
+    /// The group is full.
     Full,
     /// No line is left.
     End,
-    /// This line has to be looked at thoroughly; it is not in the group.
+    /// This line is not of the common kind and has to be parsed by the slow path. It is not in the group.
     Odd(&'a [u8]),
 }
 
-/// A few lines that have been cut and not yet counted; a column for each part, so that each is stored once.
+/// A few lines that have been split but not yet counted. There is an array for each field, so that each field is stored
+/// only once.
 #[derive(Default)]
 pub struct Group<'a> {
     lines: [&'a [u8]; TOUCHED],
@@ -121,11 +122,11 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Takes lines until the group is full, the lines are at their end, or one is not what nearly every line is like,
-    /// which is given back.
+    /// Takes lines until the group is full, no line is left, or a line is not of the common kind. That line is
+    /// returned.
     #[inline(never)]
     pub fn fill(&mut self, lines: &mut Lines<'a>) -> Filled<'a> {
-        // A copy that stays in registers.
+        // This copy can stay in registers.
         let mut ahead = lines.clone();
         let (mut len, mut filled) = (0, Filled::Full);
         while len < TOUCHED {
@@ -164,12 +165,12 @@ impl<'a> Group<'a> {
         self.stacks[at % TOUCHED]
     }
 
-    /// One of the lines, whole.
+    /// The whole text of one of the lines.
     pub fn line(&self, at: usize) -> &'a [u8] {
         self.lines[at % TOUCHED]
     }
 
-    /// One of the lines, cut.
+    /// The fields of one of the lines.
     #[inline(always)]
     pub fn parts(&self, at: usize) -> Parts<'a> {
         let at = at % TOUCHED;

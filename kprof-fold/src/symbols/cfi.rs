@@ -1,7 +1,7 @@
-//! What the compiler says about frames (call frame information, DWARF 5, section 6.4). Stage: symbolize.
+//! Reads call frame information, in which the compiler describes frames (DWARF 5, section 6.4). Stage: symbolize.
 //!
-//! In: `.debug_frame` and `.eh_frame` of an image, an address. Out: whether the caller is still, or again, where
-//! [`super::frame`] says. Damaged or missing information is none.
+//! In: `.debug_frame` and `.eh_frame` of an image, an address. Out: where the caller's return address is, as a
+//! [`super::frame`] value. Damaged information counts as missing.
 
 use super::frame::Frame;
 use gimli::{
@@ -19,7 +19,7 @@ pub struct Cfi {
 }
 
 impl Cfi {
-    /// From the sections, and where `.eh_frame` and `.text` are loaded.
+    /// Built from the sections and the addresses at which `.eh_frame` and `.text` are loaded.
     pub fn new(debug_frame: Reader, eh_frame: Reader, eh_frame_at: u64, text_at: u64) -> Self {
         let mut debug_frame = DebugFrame::from(debug_frame);
         debug_frame.set_address_size(8);
@@ -28,7 +28,7 @@ impl Cfi {
         Self { debug_frame, eh_frame, bases: BaseAddresses::default().set_eh_frame(eh_frame_at).set_text(text_at) }
     }
 
-    /// What is said of an address of the file, if anything is.
+    /// The frame at an address of the file, if the information covers it.
     pub fn frame(&self, address: u64) -> Option<Frame> {
         self.row(&self.debug_frame, address).or_else(|| self.row(&self.eh_frame, address))
     }

@@ -1,24 +1,24 @@
-//! Do the symbols belong to the profile? Stage: symbolize.
+//! Checks whether the symbols belong to the profile. Stage: symbolize.
 //!
-//! In: the anchors of a profile's header (symbols whose addresses the kernel itself told), and the symbols. Out:
-//! nothing, or what does not fit. Names of another build look plausible and are wrong; so they are refused.
+//! In: the anchors of a profile's header (symbols whose addresses the kernel itself has reported), and the symbols.
+//! Out: nothing, or what does not match. The names of another build look plausible but are wrong, so they are refused.
 
 use super::elf::Elf;
 use super::table::Table;
 use crate::profile::Boot;
 
-/// Compares the build ids, where both sides have one.
+/// Compares the build ids if both sides have one.
 ///
 /// # Errors
-/// They differ, in words.
+/// A sentence that says how they differ.
 pub fn build_id(boot: &Boot, elf: &Elf) -> Result<(), String> {
     same_build(boot.header.get("build-id").map_or("-", String::as_str), elf)
 }
 
-/// Compares the build id that a profile tells, `-` for none, with that of a file, if it has one.
+/// Compares the build id of a profile (`-` for none) with that of a file, if it has one.
 ///
 /// # Errors
-/// They differ, in words.
+/// A sentence that says how they differ.
 pub fn same_build(told: &str, elf: &Elf) -> Result<(), String> {
     match &elf.build_id {
         Some(has) if told != "-" && !has.eq_ignore_ascii_case(told) => {
@@ -28,10 +28,10 @@ pub fn same_build(told: &str, elf: &Elf) -> Result<(), String> {
     }
 }
 
-/// Compares every anchor of a boot; the symbols are `slide` lower than the running kernel.
+/// Compares every anchor of a boot; the addresses of the symbols are lower by `slide` than those of the running kernel.
 ///
 /// # Errors
-/// The first anchor that does not fit, in words.
+/// A sentence about the first anchor that does not match.
 pub fn anchors(boot: &Boot, table: &Table, slide: u64) -> Result<(), String> {
     for (name, address) in &boot.anchors {
         let address = &address.wrapping_sub(slide);

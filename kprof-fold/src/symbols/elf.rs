@@ -1,7 +1,8 @@
 //! Symbols, inlined frames and lines from an ELF file with DWARF. Stage: symbolize.
 //!
-//! In: the bytes of a kernel image. Out: the same [`Table`] that `nm` gives, and for each address the frames that were
-//! inlined there, with file and line. Damaged or missing DWARF costs the inlined frames, never the functions.
+//! In: the bytes of a kernel image. Out: the same [`Table`] as from `nm`, and for each address the frames that were
+//! inlined there, with file and line. If DWARF is damaged or missing, only the inlined frames are lost, never the
+//! functions.
 
 use super::cfi::Cfi;
 use super::name::frame_name;
@@ -12,26 +13,26 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, S
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How a file begins that this module reads.
+/// The first bytes of an ELF file.
 pub const MAGIC: &[u8] = b"\x7fELF";
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 
-/// A place in the source.
+/// A line of the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// Path as the compiler saw it.
+    /// The path of the file, as given to the compiler.
     pub file: String,
-    /// Line, from 1.
+    /// The line number, from 1.
     pub line: u32,
 }
 
 /// A frame at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inlined {
-    /// The function; `None` for the one whose code it is, which the table names.
+    /// The name of an inlined function; `None` for the function that contains the code, whose name is in the table.
     pub name: Option<String>,
-    /// Where in it.
+    /// The source line in it.
     pub location: Option<Location>,
 }
 
@@ -39,20 +40,20 @@ pub struct Inlined {
 pub struct Elf {
     dwarf: addr2line::Context<Reader>,
     data: Arc<[u8]>,
-    /// Address, length and place in the file of each piece of code.
+    /// Address, length and file offset of each piece of code.
     code: Vec<(u64, u64, u64)>,
     /// Lowest address of the kernel's part that is loaded.
     pub base: u64,
     /// The build id.
     pub build_id: Option<String>,
-    /// What the compiler says about frames.
+    /// The compiler's call frame information.
     pub cfi: Cfi,
 }
 
 /// Reads an image.
 ///
 /// # Errors
-/// It is no ELF file that can be read, or has no code symbols.
+/// If it is not a readable ELF file, or has no code symbols.
 pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
     let data: Arc<[u8]> = data.into();
     let unusable = |why: String| Error::unusable(file, why);
@@ -110,9 +111,9 @@ fn is_executable(flags: SectionFlags) -> bool {
 }
 
 impl Elf {
-    /// The frames at an address of the file, innermost first; the last one is the function whose code it is.
+    /// The frames at an address of the file, innermost first; the last one is the function that contains the code.
     pub fn frames(&self, address: u64) -> Vec<Inlined> {
-        // addr2line asks for what is before the next address; behind the last one there is none, and no code either.
+        // addr2line adds 1 to the address, which would overflow for the last address. There is no code at that address.
         if address == u64::MAX {
             return Vec::new();
         }
@@ -131,7 +132,7 @@ impl Elf {
         frames
     }
 
-    /// The bytes of code from an address of the file on.
+    /// The code from an address of the file on.
     pub fn code(&self, address: u64) -> Option<&[u8]> {
         // A damaged file may have a segment that claims to reach beyond the last address.
         let holds = |(start, len, _): &&(u64, u64, u64)| address.checked_sub(*start).is_some_and(|at| at < *len);

@@ -1,39 +1,40 @@
-//! Where the caller is at an instruction, found by following the code of its function. Stage: symbolize.
+//! Finds the caller's return address at an instruction by following the code of its function. Stage: symbolize.
 //!
 //! In: the bytes of a function from its start. Out: for one of its instructions, how far RSP is from the return
-//! address, and whether the frame pointer is the function's own. Followed are jumps and what comes next, from the
-//! start; an instruction that is reached in two different states, or by nothing that was followed, has no answer.
+//! address, and whether the frame pointer is the function's own. From the start, each instruction is followed to the
+//! next one and to the target of its jump. An instruction that is reached in two different states, or not at all, has
+//! no answer.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;
 
-/// Where the caller is.
+/// Where the return address to the caller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// In the word at `[rsp]`.
     CallerOnTop,
-    /// In the word at `[rsp+8]`; at `[rsp]` is the caller's frame pointer.
+    /// In the word at `[rsp+8]`; the word at `[rsp]` is the caller's frame pointer.
     CallerAboveRbp,
-    /// Where the frame pointer says.
+    /// Above the word that the frame pointer points to: the function has its own frame.
     Own,
-    /// Further up, and the frame pointer does not lead there.
+    /// Further up the stack, and the frame pointer does not lead there.
     Deeper,
 }
 
-/// Instructions that are followed at most.
+/// Maximum number of instructions that are followed.
 const MAX: usize = 20_000;
 
-/// No depth is greater that is one.
+/// A depth of this value or more means "unknown". Known depths are smaller.
 const UNKNOWN: i64 = i64::MAX / 4;
 
-/// What a path has done to the stack.
+/// What the followed code has done to the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
-    /// Bytes that RSP is below the return address.
+    /// Distance in bytes of RSP below the return address.
     depth: i64,
     /// The depth at which rbp was saved.
     saved: Option<i64>,
-    /// rbp was set to RSP there.
+    /// Whether rbp was then set to RSP.
     own: bool,
 }
 
@@ -47,7 +48,7 @@ impl State {
         }
     }
 
-    /// The state behind an instruction; `None` where it cannot be told.
+    /// The state after an instruction; `None` if it cannot be known.
     fn after(mut self, instruction: &Instruction) -> Option<Self> {
         let register = |index| match instruction.op_kind(index) {
             OpKind::Register => instruction.op_register(index).full_register(),
@@ -64,7 +65,7 @@ impl State {
             }
             (Mnemonic::Push | Mnemonic::Pushfq, _) => self.depth += 8,
             (Mnemonic::Pop, Register::RBP) => {
-                // Pushed once more inside of its frame, it stays what it is.
+                // If rbp was pushed again inside the frame, this pop changes nothing: rbp is still the function's own.
                 if self.saved == Some(self.depth) || self.depth >= UNKNOWN {
                     (self.own, self.saved) = (false, None);
                 }
@@ -92,9 +93,9 @@ impl State {
                 } - offset;
             }
             (Mnemonic::Cmp | Mnemonic::Test, _) => {}
-            // Aligned by an unknown amount, or set to who knows what: only the frame pointer can bring it back.
+            // RSP is aligned by an unknown amount or set to an unknown value. Only the frame pointer can restore it.
             (_, Register::RSP) => self.depth = 2 * UNKNOWN,
-            // Used for something else.
+            // rbp is used for something else.
             (_, Register::RBP) if self.own || self.saved.is_none() => return None,
             _ => {}
         }
@@ -102,7 +103,8 @@ impl State {
     }
 }
 
-/// Where the caller is at `address`, in the function whose code is `code` and begins at `start`.
+/// Finds the caller's return address at the instruction at `address`, in the function whose code is `code` and begins
+/// at `start`.
 pub fn follow(code: &[u8], start: u64, address: u64) -> Option<Frame> {
     let mut states: HashMap<u64, Option<State>> = HashMap::new();
     let mut open = vec![(start, State { depth: 0, saved: None, own: false })];
@@ -118,7 +120,8 @@ pub fn follow(code: &[u8], start: u64, address: u64) -> Option<Frame> {
         match known {
             Some(None) => continue,
             Some(Some(before)) if before == state => continue,
-            // Reached in two states: neither is sure, here and in what follows.
+            // This instruction is reached in two different states. So the state is unknown here and in the code after
+            // it.
             Some(Some(_)) => drop(states.insert(at, None)),
             None if states.len() == MAX => return None,
             None => drop(states.insert(at, Some(state))),
@@ -176,7 +179,7 @@ mod tests {
         // sub rsp, 24; nop; add rsp, 24; ret
         let code = [0x48, 0x83, 0xec, 0x18, 0x90, 0x48, 0x83, 0xc4, 0x18, 0xc3];
         assert_eq!(frames(&code, &[0, 4, 5, 9]), [TOP, DEEPER, DEEPER, TOP]);
-        // push rbx; nop; pop rbx; ret: what lies on top is not rbp.
+        // push rbx; nop; pop rbx; ret: the word on top of the stack is not rbp.
         assert_eq!(frames(&[0x53, 0x90, 0x5b, 0xc3], &[0, 1, 2, 3]), [TOP, DEEPER, DEEPER, TOP]);
     }
 
@@ -185,7 +188,7 @@ mod tests {
         // test edi, edi; je 2f; push rax; 2: nop; ret
         let code = [0x85, 0xff, 0x74, 0x01, 0x50, 0x90, 0xc3];
         assert_eq!(frames(&code, &[4, 5, 6]), [TOP, None, None]);
-        // ret; nop: nothing leads there. jmp out of the function. No code at all.
+        // ret; nop: the nop is not reached. jmp out of the function. No code at all.
         assert_eq!(frames(&[0xc3, 0x90], &[1]), [None]);
         assert_eq!(frames(&[0xe9, 0, 1, 0, 0, 0x90], &[0, 5]), [TOP, None]);
         assert_eq!(frames(&[], &[0]), [None]);
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn loops_end_and_nothing_else_is_followed_for_ever() {
-        // 1: nop; jmp 1b. And: 1: push rax; jmp 1b, which is in another state each time round.
+        // 1: nop; jmp 1b. And: 1: push rax; jmp 1b, which has another state in each iteration.
         assert_eq!(frames(&[0x90, 0xeb, 0xfd], &[0, 1]), [TOP, TOP]);
         assert_eq!(frames(&[0x50, 0xeb, 0xfd], &[0, 1]), [None, None]);
     }

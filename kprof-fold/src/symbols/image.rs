@@ -1,32 +1,32 @@
-//! Images beside the kernel: programs and modules with a range and symbols of their own. Stage: symbolize.
+//! Images other than the kernel: programs and modules with their own address range and symbols. Stage: symbolize.
 //!
-//! In: an address. Out: the image whose range holds it. Ranges never overlap, so that there is one answer. The numbers
-//! of their symbols follow those of the kernel.
+//! In: an address. Out: the image whose range holds it. Ranges never overlap, so an address belongs to at most one
+//! image. Their symbol numbers follow those of the kernel.
 
 use super::Symbols;
 
-/// An image in its place.
+/// An image with its address range.
 pub struct Placed {
     /// Its name in the profile.
     pub name: String,
-    /// First address of its code, and the one behind the last.
+    /// The first address of its code, and one past the last.
     pub text: (u64, u64),
     /// Its symbols.
     pub symbols: Symbols,
 }
 
-/// All of them.
+/// All images.
 #[derive(Default)]
 pub struct Images {
-    /// Each with the number of its first symbol, by that number.
+    /// Each image with the number of its first symbol, sorted by that number.
     placed: Vec<(usize, Placed)>,
 }
 
 impl Images {
-    /// Adds one whose first symbol has the number `first`.
+    /// Adds an image whose first symbol has the number `first`.
     ///
     /// # Errors
-    /// The name of an image in the same place.
+    /// The name of an image whose range overlaps.
     pub fn add(&mut self, first: usize, new: Placed) -> Result<(), String> {
         let overlaps = |other: &Placed| other.text.0 < new.text.1 && new.text.0 < other.text.1;
         if let Some((_, other)) = self.placed.iter().find(|(_, other)| overlaps(other)) {
@@ -48,12 +48,12 @@ impl Images {
         self.placed.iter().rev().find(|(first, _)| *first <= number).map(|(first, image)| (*first, image))
     }
 
-    /// Whether one of them has DWARF.
+    /// Whether any image has DWARF.
     pub fn any_elf(&self) -> bool {
         self.placed.iter().any(|(_, image)| image.symbols.elf.is_some())
     }
 
-    /// How many symbols they have together.
+    /// The number of symbols of all images together.
     pub fn symbols(&self) -> usize {
         self.placed.iter().map(|(_, image)| image.symbols.table.len()).sum()
     }

@@ -1,7 +1,7 @@
-//! Symbolize: from addresses to names. The second stage of the host end.
+//! Symbolize: from addresses to names. The second stage of the host tool.
 //!
-//! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address, the
-//! same for the same input always. A kernel image that does not belong to the profile is refused.
+//! In: a symbol file (`nm` text or the kernel's ELF) and addresses. Out: the names of the frames at an address; the
+//! same input always gives the same names. A kernel image that does not belong to the profile is refused.
 
 pub mod cfi;
 pub mod check;
@@ -24,47 +24,47 @@ use std::borrow::Cow;
 use std::io::Read;
 use table::Table;
 
-/// What stands behind the name of an inlined frame.
+/// The suffix of the name of an inlined frame.
 pub const INLINED: &str = " (inlined)";
-/// The frame for what no symbol covers.
+/// The frame for an address that no symbol covers.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// From the start of a function up to here its frame pointer is not set: `push rbp` (1 byte), `mov rbp, rsp` (3 bytes).
+/// Length of a prologue, in which the frame pointer is not set yet: `push rbp` (1 byte) and `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
-/// What is followed of a function whose size nobody says.
+/// How many bytes of code are followed in a function of unknown size.
 const MAX_CODE_BYTES: u64 = 4096;
 
 /// Where names come from.
 pub struct Symbols {
     /// The code symbols.
     pub table: Table,
-    /// The image with its DWARF, where the symbols are from an ELF file.
+    /// The image with its DWARF, if the symbols are from an ELF file.
     pub elf: Option<Elf>,
-    /// What the kernel's addresses are higher than the file's.
+    /// The difference by which the running kernel's addresses are higher than the file's.
     pub slide: u64,
-    /// Leave out inlined frames.
+    /// Whether inlined frames are omitted.
     pub without_inlined: bool,
-    /// Add file and line to every name.
+    /// Whether file and line are added to every name.
     pub with_lines: bool,
-    /// One name for all instances of a generic function.
+    /// Whether all instances of a generic function get one name.
     pub merge_generics: bool,
-    /// Addresses of the user's half are nobody's, unless they are the kernel's own code or an image's.
+    /// Whether addresses in the user half have no symbol, unless they are in the kernel's own code or in an image.
     pub user_is_foreign: bool,
-    /// The range of the kernel's code, where the profile says it.
+    /// The range of the kernel's code, if the profile has it.
     pub kernel_text: Option<(u64, u64)>,
-    /// Programs by task, where the profile names no images.
+    /// Programs by task, if the profile names no images.
     pub users: users::Users,
     /// Programs and modules.
     images: Images,
-    /// Ranges of those that no symbols were given for.
+    /// Address ranges of images without symbols.
     nameless: Vec<(u64, u64)>,
 }
 
 impl Symbols {
-    /// Opens a symbol file and finds out which kind it is.
+    /// Opens a symbol file and detects its kind.
     ///
     /// # Errors
-    /// The file cannot be read or has no code symbols.
+    /// If the file cannot be read or has no code symbols.
     pub fn open(file: &str, problems: &mut Problems) -> Result<Self, Error> {
         let mut reader = crate::read::open(file)?;
         let mut head = vec![0; 4096];
@@ -73,7 +73,7 @@ impl Symbols {
         Self::read(file, head, reader, problems)
     }
 
-    /// Reads symbols from any reader whose first bytes are `head`; `file` is only a name.
+    /// Reads symbols from any reader whose first bytes are `head`; `file` is only used as a name in messages.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -113,43 +113,43 @@ impl Symbols {
         }
     }
 
-    /// Whether an address is surely not the kernel's: then it must not take the name of the kernel's nearest symbol.
+    /// Whether an address is certainly not the kernel's. It must then not get the name of the nearest kernel symbol.
     fn is_foreign(&self, address: u64) -> bool {
         let within = |range: &(u64, u64)| range.0 <= address && address < range.1;
         let is_user = self.user_is_foreign && address >> 63 == 0 && !self.kernel_text.as_ref().is_some_and(within);
         is_user || self.nameless.iter().any(within) || address.wrapping_sub(NOWHERE) < 2
     }
 
-    /// Whether an address of the kernel's half is in no image beside the kernel.
+    /// Whether an address is in the kernel half and in no image other than the kernel.
     pub fn is_of_the_kernel(&self, address: u64) -> bool {
         self.images.at(address).is_none() && !self.is_foreign(address)
     }
 
-    /// Whether nobody says how long the symbol with this number is.
+    /// Whether the symbol with this number has no known size.
     pub fn is_unsized(&self, number: usize) -> bool {
         let (symbols, number) = self.from(number);
         symbols.table.get(number).size == 0
     }
 
-    /// The profile names an image in this range, and there are no symbols for it.
+    /// Adds the range of an image that the profile names but that has no symbols.
     pub fn add_nameless(&mut self, range: (u64, u64)) {
         self.nameless.push(range);
     }
 
-    /// Adds an image beside the kernel.
+    /// Adds an image other than the kernel.
     ///
     /// # Errors
-    /// The name of an image in the same place.
+    /// The name of an image whose range overlaps.
     pub fn add_image(&mut self, image: Placed) -> Result<(), String> {
         self.images.add(self.len(), image)
     }
 
-    /// How many symbols there are, those of all images included.
+    /// The number of symbols, including those of all images.
     pub fn len(&self) -> usize {
         self.table.len() + self.images.symbols()
     }
 
-    /// Whether there is none.
+    /// Whether there are no symbols.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -159,7 +159,7 @@ impl Symbols {
         self.images.at(address).map_or(self, |(_, image)| &image.symbols)
     }
 
-    /// The symbols that the symbol with this number is from, and its number there.
+    /// The set of symbols that contains the symbol with this number, and its number in that set.
     fn from(&self, number: usize) -> (&Self, usize) {
         match self.images.of_symbol(number) {
             Some((first, image)) => (&image.symbols, number - first),
@@ -167,7 +167,7 @@ impl Symbols {
         }
     }
 
-    /// Where the running kernel has the symbol with this number.
+    /// The address of the symbol with this number in the running kernel.
     pub fn start(&self, number: usize) -> u64 {
         let (symbols, number) = self.from(number);
         symbols.table.get(number).start.wrapping_add(symbols.slide)
@@ -178,23 +178,23 @@ impl Symbols {
         self.images.at(address).map(|(_, image)| image)
     }
 
-    /// The name of an inlined function as it is to be shown.
+    /// The name of an inlined function in the form that is shown.
     pub fn shown<'a>(&self, name: &'a str) -> Cow<'a, str> {
         if self.merge_generics { Cow::Owned(name::merge_generics(name)) } else { Cow::Borrowed(name) }
     }
 
-    /// The image that an address belongs to: `kernel`, `user`, or the name that the profile has for it.
+    /// The image that an address belongs to: `kernel`, `user`, or the image's name in the profile.
     pub fn image_name(&self, address: u64) -> &str {
         let other = if address >> 63 == 1 { "kernel" } else { "user" };
         self.images.at(address).map_or(other, |(_, image)| &image.name)
     }
 
-    /// Whether the kernel's symbols or those of an image can have lines.
+    /// Whether the kernel's symbols or those of an image can give source lines.
     pub fn has_lines(&self) -> bool {
         self.elf.is_some() || self.images.any_elf()
     }
 
-    /// Whether an address can have more frames, or other names, than its symbol has.
+    /// Whether an address can have more frames than its symbol, or other names.
     pub fn has_more_than_the_table(&self) -> bool {
         self.has_lines() && (self.with_lines || !self.without_inlined)
     }
@@ -222,13 +222,13 @@ impl Symbols {
         if self.merge_generics { Cow::Owned(name::merge_generics(&name)) } else { name }
     }
 
-    /// The name of the function with this number, with all that makes an instance of a generic function.
+    /// The name of the function with this number, including the types of a generic instance.
     pub fn plain_name(&self, number: usize) -> Cow<'_, str> {
         let (symbols, number) = self.from(number);
         name::frame_name(symbols.table.name(number))
     }
 
-    /// The frames at an address of the running kernel, innermost first, never none.
+    /// The frames at an address of the running kernel, innermost first; at least one.
     pub fn inlined(&self, address: u64) -> Vec<Inlined> {
         let Self { elf, slide, .. } = self.at(address);
         let mut frames = elf.as_ref().map(|elf| elf.frames(address.wrapping_sub(*slide))).unwrap_or_default();
@@ -241,9 +241,10 @@ impl Symbols {
         frames
     }
 
-    /// Whether the frame pointer at this instruction is still, or again, that of the caller, and the caller itself is
-    /// where a candidate is taken from: by the image's call frame information, else by its instructions. With a list of
-    /// symbols only: whether the function has just begun or is at its last byte.
+    /// Whether at this instruction the frame pointer is still, or again, that of the caller, and the caller's return
+    /// address is where a candidate is taken from. This is decided by the image's call frame information, otherwise by
+    /// its instructions. With only a list of symbols: whether the instruction is in the prologue of the function or is
+    /// its last byte.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
@@ -262,7 +263,7 @@ impl Symbols {
     }
 }
 
-/// The last three parts of a path: enough to know it, short enough to read.
+/// The last three components of a path: enough to recognise it, and short enough to read.
 fn short(path: &str) -> &str {
     path.rmatch_indices('/').nth(2).map_or(path, |(at, _)| &path[at + 1..])
 }

@@ -1,14 +1,15 @@
-//! Names fit for the output: demangled, and without what would break a folded line. Stage: symbolize.
+//! Makes names fit for the output: demangles them, and replaces characters that would break a folded line. Stage:
+//! symbolize.
 //!
-//! In: a raw name of a symbol. Out: the name of a frame. Only legacy and v0 manglings are touched (their hash goes);
-//! `;` becomes `:` because it separates frames; bytes that are not UTF-8 become U+FFFD, and control characters are
-//! escaped: they would tear lines, be no XML, or speak to the terminal.
+//! In: a raw name of a symbol. Out: the name of a frame. Only legacy and v0 manglings are changed (their hash is
+//! removed). `;` becomes `:` because it separates frames. Bytes that are not UTF-8 become U+FFFD. Control characters
+//! are escaped, because they would split lines, are not allowed in XML, or would control the terminal.
 
 use std::borrow::Cow;
 
 /// The frame's name for a raw symbol name, before [`clean`].
 pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
-    // Names are nearly always UTF-8, which is seen faster than what to put for the rest.
+    // Names are nearly always UTF-8, and the check for that is faster than the lossy conversion.
     let text = std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
     if !["_ZN", "_R", "__ZN", "__R"].iter().any(|start| text.starts_with(start)) {
         return text;
@@ -19,7 +20,7 @@ pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// `name` without what separates frames and lines, all else [`visible`].
+/// `name` without the characters that separate frames and lines, and with control characters made [`visible`].
 pub fn clean(name: &str) -> Cow<'_, str> {
     let name = visible(name);
     if memchr::memchr(b';', name.as_bytes()).is_some() { Cow::Owned(name.replace(';', ":")) } else { name }
@@ -34,7 +35,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(one).collect())
 }
 
-/// The same for a text of several lines, whose line ends and tabs stay.
+/// The same for a text of several lines: line ends and tabs stay.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|letter| is_unseen(letter) && !"\n\t".contains(letter)) {
         return Cow::Borrowed(text);
@@ -49,13 +50,13 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split_inclusive(['\n', '\t']).map(piece).collect())
 }
 
-/// Control characters, and those that are none to XML 1.0 or turn the direction of a terminal's text.
+/// Whether a character is a control character, is not allowed in XML 1.0, or changes the text direction of a terminal.
 fn is_unseen(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// The name without the types of a generic instance: what stands between `::<` and its `>` goes, so that all instances
-/// of a function have one name. Names of types in front, such as `<A as B>::f`, stay.
+/// The name without the types of a generic instance: the part between `::<` and its `>` is removed, so that all
+/// instances of a function have one name. Type names at the beginning, such as `<A as B>::f`, stay.
 pub fn merge_generics(name: &str) -> String {
     let mut coalesced = String::with_capacity(name.len());
     let mut rest = name;
@@ -67,7 +68,7 @@ pub fn merge_generics(name: &str) -> String {
         let end = inside.char_indices().find(|(_, letter)| {
             match letter {
                 '<' => depth += 1,
-                // The arrow of a function type closes nothing.
+                // The `>` in the arrow of a function type closes no bracket.
                 '>' if before != '-' => depth -= 1,
                 _ => {}
             }

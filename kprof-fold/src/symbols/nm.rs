@@ -1,7 +1,7 @@
 //! Symbols from the text that `nm` prints. Stage: symbolize.
 //!
 //! In: `nm -CS`, plain `nm`, `llvm-nm`, demangled or not, in any order. Out: the [`Table`] of its code symbols (types
-//! t, T, w, W). A line that is none is reported with its number and costs itself.
+//! t, T, w, W). A malformed line is reported with its number and skipped.
 
 use super::table::Table;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use std::io::Read;
 /// Reads the whole text; `head` are bytes already taken from `reader`.
 ///
 /// # Errors
-/// The file cannot be read or has no code symbol.
+/// If the file cannot be read or has no code symbol.
 pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problems) -> Result<Table, Error> {
     let mut table = Table::default();
     let mut number = 0u64;
@@ -41,9 +41,9 @@ pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problem
     Ok(table)
 }
 
-/// Adds the symbol of one line, if it is code. Blank lines, archive members and undefined symbols are no error.
+/// Adds the symbol of one line, if it is code. Blank lines, archive members and undefined symbols are not errors.
 fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
-    // What nearly every line is like: two numbers of 16 digits, a letter, a name.
+    // Nearly every line is like this: two numbers of 16 digits, a letter, a name.
     if let Some((start, rest)) = sixteen_and_space(line)
         && let Some((size, rest)) = sixteen_and_space(rest)
         && let [kind, b' ', name @ ..] = rest
@@ -59,7 +59,8 @@ fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
     let start = hex64(address).map_err(|_| "the address is not a hexadecimal number")?;
     let (second, behind) = field(rest).ok_or("no name")?;
     let (size, kind, name) = match second {
-        // One letter is a type; nm prints sizes with at least two digits, others may not.
+        // A single letter is a type, not a size. nm prints sizes with at least two digits; other tools may print one,
+        // so a single digit is not a type.
         [kind] if !kind.is_ascii_digit() => (0, *kind, behind),
         _ => {
             let size = hex64(second).map_err(|_| "neither a size nor a type after the address")?;
@@ -83,7 +84,7 @@ fn take(table: &mut Table, start: u64, size: u64, kind: u8, name: &[u8]) -> Resu
     if added { Ok(()) } else { Err("more than 4 GiB of names") }
 }
 
-/// The bytes before the first space, and those behind it.
+/// The bytes before the first space, and those after it.
 fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = bytes.iter().position(|byte| *byte == b' ')?;
     Some((&bytes[..space], &bytes[space + 1..]))

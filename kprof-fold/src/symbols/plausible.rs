@@ -1,11 +1,12 @@
-//! Can these be the symbols of the kernel that ran? Stage: symbolize, for profiles that name neither anchors nor a
-//! build id.
+//! Checks whether the symbols can be those of the kernel that ran. Stage: symbolize, for profiles that have neither
+//! anchors nor a build id.
 //!
-//! In: addresses of stacks, symbols. Out: what speaks against the symbols, in words, or nothing. Names of another build
-//! look like any others, but where they lie gives them away: a return address stands behind a call instruction (seen in
-//! an ELF file), no code runs between two functions, and no call begins before its function. The right symbols have
-//! none of these, save for assembly; those of another build have 1.5 to 8 % of them even where all addresses fall into
-//! its code. Few addresses prove nothing, and neither do symbols without sizes from near by.
+//! In: addresses of stacks, symbols. Out: the reasons against the symbols, in words, or nothing. The names of another
+//! build look right, but their addresses do not fit. Three things are checked: a return address must follow a call
+//! instruction (this needs an ELF file), no code may run between two functions, and no call may lie before its
+//! function. The right symbols violate none of these, except for assembly. The symbols of another build violate them at
+//! 1.5 to 8 % of the addresses, even if all addresses are within its code. Few addresses prove nothing, and neither do
+//! symbols without sizes that are from a similar build.
 
 use super::Symbols;
 use crate::stacks::Stacks;
@@ -13,22 +14,24 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 use std::collections::BTreeSet;
 
-/// Stacks that are looked at, spread over all.
+/// Maximum number of stacks that are checked; they are spread over all stacks.
 const MAX_STACKS: usize = 2048;
-/// Fewer different addresses than this prove nothing.
+/// With fewer different addresses than this nothing is proved.
 const MIN: usize = 30;
-/// Addresses where no code can be: so many at least, and this part of all.
+/// Addresses where no code can be: the minimum number, and the minimum share of all addresses.
 const MIN_NOWHERE: usize = 5;
 const NOWHERE_PERCENT: usize = 1;
-/// Return addresses without a call before them, of those that an ELF file has code for. Assembly may push one.
+/// The limit for return addresses without a call before them, among those for which an ELF file has code. Assembly may
+/// push such an address.
 const UNCALLED_PERCENT: usize = 10;
-/// Addresses this far from the start of a symbol without a size; a function of this length is rare.
+/// An address further than this from the start of a symbol without a size is doubtful, because such a long function is
+/// rare.
 const FAR_BYTES: u64 = 64 * 1024;
 const FAR_PERCENT: usize = 10;
-/// Bytes of the shortest and the longest call instruction.
+/// Lengths in bytes of the shortest and the longest call instruction.
 const CALL_BYTES: std::ops::RangeInclusive<usize> = 2..=9;
 
-/// What was found, in numbers of different addresses.
+/// The findings, as numbers of different addresses.
 #[derive(Debug, Default)]
 struct Found {
     all: usize,
@@ -38,7 +41,7 @@ struct Found {
     uncalled: usize,
 }
 
-/// What speaks against the symbols, in words.
+/// The reasons against the symbols, in words.
 pub fn doubt(stacks: &Stacks, symbols: &Symbols) -> Option<String> {
     let (instructions, returns) = addresses(stacks, symbols);
     let mut found = Found { all: instructions.len() + returns.len(), ..Found::default() };
@@ -46,7 +49,7 @@ pub fn doubt(stacks: &Stacks, symbols: &Symbols) -> Option<String> {
         place(address, 0, symbols, &mut found);
     }
     for address in returns {
-        // The call before it has at least two bytes, of which the first is in the function too.
+        // The call before it has at least two bytes, and its first byte is in the function too.
         place(address.wrapping_sub(1), 1, symbols, &mut found);
         if let Some(is_called) =
             symbols.elf.as_ref().and_then(|elf| follows_call(address.wrapping_sub(symbols.slide), elf))
@@ -75,7 +78,7 @@ impl Found {
     }
 }
 
-/// Looks one address up; less than `least` bytes from the start of its function it cannot be.
+/// Looks up one address. It must be at least `least` bytes after the start of its function.
 fn place(address: u64, least: u64, symbols: &Symbols, found: &mut Found) {
     let Some(number) = symbols.find(address) else {
         found.nowhere += 1;
@@ -116,7 +119,7 @@ fn addresses(stacks: &Stacks, symbols: &Symbols) -> (BTreeSet<u64>, BTreeSet<u64
     (instructions, returns)
 }
 
-/// Whether a call instruction ends right before an address of the file; `None` where it has no code.
+/// Whether a call instruction ends directly before an address of the file; `None` if the file has no code there.
 fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
     let longest = *CALL_BYTES.end();
     let code = elf.code(address.checked_sub(longest as u64)?)?.get(..longest)?;

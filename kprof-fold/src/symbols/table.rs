@@ -1,22 +1,23 @@
-//! The table of code symbols: which function does an address belong to? Stage: symbolize.
+//! The table of code symbols: finds the function that an address belongs to. Stage: symbolize.
 //!
 //! In: symbols in any order, from `nm` or an ELF file. Out: one symbol per address, looked up by binary search. Rules
-//! (design, symbols and folding): of several at one address the sized comes before the unsized, the global before the
-//! local, then the smallest name by bytes. An address belongs to the symbol with the greatest start not above it; past
-//! the end of a sized one it belongs to nobody, even where an earlier symbol still reaches.
+//! (design, symbols and folding): of several symbols at one address, a sized one is preferred to an unsized one, then a
+//! global one to a local one, then the smallest name by bytes. An address belongs to the symbol with the greatest start
+//! that is not above it. If that symbol has a size and ends before the address, the address belongs to no symbol, even
+//! if an earlier symbol reaches that far.
 
-/// A symbol as the file has it.
+/// A symbol as in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// First address.
     pub start: u64,
-    /// Bytes of code; 0 where the file does not say.
+    /// Its length in bytes; 0 if the file does not give it.
     pub size: u64,
-    /// Visible to other object files (`T`, `W`).
+    /// Whether it is visible to other object files (`T`, `W`).
     pub global: bool,
-    /// Raw name: where it begins in the names.
+    /// Where its raw name begins in the names.
     name: u32,
-    /// Its length in bytes.
+    /// The length of its name in bytes.
     name_len: u32,
 }
 
@@ -28,7 +29,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Adds a symbol. Returns false, and adds nothing, once the names fill 4 GiB.
+    /// Adds a symbol. If the names fill 4 GiB, adds nothing and returns false.
     pub fn add(&mut self, start: u64, size: u64, global: bool, name: &[u8]) -> bool {
         let (Ok(at), Ok(name_len)) = (u32::try_from(self.names.len()), u32::try_from(name.len())) else { return false };
         self.names.extend_from_slice(name);
@@ -36,7 +37,7 @@ impl Table {
         true
     }
 
-    /// Sorts and keeps one symbol per address. To be called once all are added.
+    /// Sorts the symbols and keeps one per address. Called after all of them have been added.
     pub fn finish(&mut self) {
         let names = &self.names;
         let name = |symbol: &Symbol| &names[symbol.name as usize..][..symbol.name_len as usize];
@@ -59,7 +60,7 @@ impl Table {
         (symbol.size == 0 || address - symbol.start < symbol.size).then_some(after - 1)
     }
 
-    /// Whether a symbol starts from `from` to just before `to`.
+    /// Whether a symbol starts in the range from `from` to one before `to`.
     pub fn starts_within(&self, from: u64, to: u64) -> bool {
         let first = self.symbols.partition_point(|symbol| symbol.start < from);
         self.symbols.get(first).is_some_and(|symbol| symbol.start < to)
@@ -76,12 +77,12 @@ impl Table {
         &self.names[symbol.name as usize..][..symbol.name_len as usize]
     }
 
-    /// How many symbols there are.
+    /// The number of symbols.
     pub fn len(&self) -> usize {
         self.symbols.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no symbols.
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }

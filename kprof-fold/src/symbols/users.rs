@@ -1,14 +1,14 @@
-//! Programs by the task that ran them, for profiles that name no images. Stage: symbolize.
+//! Finds programs by the task that ran them, for profiles that name no images. Stage: symbolize.
 //!
-//! Programs run at the same addresses, so an address alone says nothing. Each task with symbols has a number, which
-//! goes into the upper byte of its user addresses; bit 63 stays clear. In: a task and the words of a stack. Out: the
-//! same words, with user addresses that are told apart.
+//! Different programs run at the same addresses, so an address alone does not identify the program. Each task with
+//! symbols has a number, which goes into the upper byte of its user addresses; bit 63 stays clear. In: a task and the
+//! words of a stack. Out: the same words, with the number of the task in its user addresses.
 
 use std::collections::HashMap;
 
 /// User addresses end below this bit (SDM volume 1, canonical addressing with five levels).
 const ADDRESS_BITS: u32 = 56;
-/// Contexts with symbols, at most.
+/// Maximum number of tasks with symbols.
 pub const MAX: usize = 127;
 
 /// The tasks with symbols.
@@ -16,7 +16,7 @@ pub const MAX: usize = 127;
 pub struct Users(HashMap<String, u64>);
 
 impl Users {
-    /// The range of addresses of a task's program; `None` if there are too many.
+    /// Adds a task and returns the address range of its program; `None` if there are too many tasks.
     pub fn add(&mut self, task: &str) -> Option<(u64, u64)> {
         let next = self.0.len() as u64 + 1;
         if next > MAX as u64 {
@@ -26,12 +26,12 @@ impl Users {
         Some((number << ADDRESS_BITS, (number + 1) << ADDRESS_BITS))
     }
 
-    /// Whether there is none.
+    /// Whether there are no tasks with symbols.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells the user addresses of a stack apart from those of other tasks.
+    /// Puts the task's number into the user addresses of a stack, so that they differ from those of other tasks.
     pub fn settle(&self, task: &str, words: &mut [u64]) {
         let Some(number) = self.0.get(task) else { return };
         let is_user = |word: &&mut u64| **word >> ADDRESS_BITS == 0;
@@ -39,7 +39,7 @@ impl Users {
     }
 }
 
-/// The address as it was in the program.
+/// The address without the task's number, as it was in the program.
 pub fn plain(address: u64) -> u64 {
     if address >> 63 == 0 { address & ((1 << ADDRESS_BITS) - 1) } else { address }
 }

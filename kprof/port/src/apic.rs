@@ -1,8 +1,8 @@
-//! The local APIC of the CPU that runs this, in xAPIC mode (registers in memory) or x2APIC mode (registers of the CPU).
+//! The local APIC of the current CPU, in xAPIC mode (registers in memory) or x2APIC mode (registers of the CPU).
 //!
-//! In: where the registers are mapped. Out: commands to other CPUs, the id, the timer's registers. Runs in: any, NMI
-//! included, but [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the firmware
-//! has chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
+//! In: where the registers are mapped. Out: commands to other CPUs, the id, the timer's registers. Runs in: any code,
+//! also in an NMI, except [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the
+//! firmware has chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
 //!
 //! The sequences of both modes are tested on recorded registers. On hardware (emulated by QEMU) only xAPIC mode has
 //! been run: no CPU model of QEMU's emulation has x2APIC. **x2APIC mode has not been run.**
@@ -13,11 +13,11 @@ use x86_64::registers::model_specific::Msr;
 
 /// Offsets of registers in xAPIC mode; in x2APIC mode a register is MSR `0x800 + offset / 16`.
 pub mod register {
-    /// This CPU's id; in xAPIC mode in the highest 8 bits.
+    /// This CPU's id; in xAPIC mode it is in the highest 8 bits.
     pub const ID: u16 = 0x20;
     /// End of interrupt.
     pub const EOI: u16 = 0xb0;
-    /// Vector of spurious interrupts; bit 8 turns the APIC on.
+    /// Vector of spurious interrupts; bit 8 enables the APIC.
     pub const SPURIOUS: u16 = 0xf0;
     /// The command register; in xAPIC mode its low word.
     pub const COMMAND: u16 = 0x300;
@@ -25,11 +25,11 @@ pub mod register {
     pub const COMMAND_HIGH: u16 = 0x310;
     /// Vector and mode of the timer.
     pub const TIMER: u16 = 0x320;
-    /// The timer counts down from here; a write starts it, 0 stops it.
+    /// The timer counts down from this value; a write starts it, and 0 stops it.
     pub const INITIAL_COUNT: u16 = 0x380;
-    /// What is left of the count.
+    /// The present count.
     pub const CURRENT_COUNT: u16 = 0x390;
-    /// By what the timer's clock is divided.
+    /// The divisor of the timer's clock.
     pub const DIVIDE: u16 = 0x3e0;
 }
 
@@ -37,10 +37,10 @@ pub mod register {
 const APIC_BASE: u32 = 0x1b;
 const X2APIC_MODE: u64 = 1 << 10;
 const FIRST_X2APIC_MSR: u32 = 0x800;
-/// In xAPIC mode: the last command has not been delivered yet.
+/// Set in xAPIC mode while the last command has not been delivered.
 const DELIVERY_PENDING: u32 = 1 << 12;
 
-/// The registers themselves; tests have some that record.
+/// Access to the registers. Tests have an implementation that records each access.
 pub trait Registers {
     /// A register in memory.
     fn read(&self, offset: u16) -> u32;
@@ -50,11 +50,11 @@ pub trait Registers {
     fn read_msr(&self, msr: u32) -> u64;
     /// A register of the CPU.
     fn write_msr(&self, msr: u32, value: u64);
-    /// What was written to memory before is seen by other CPUs before the next register is written.
+    /// Makes earlier writes to memory visible to other CPUs before the next register is written.
     fn fence(&self);
 }
 
-/// The registers of the CPU that runs this.
+/// The registers of the current CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware {
     base: usize,
@@ -87,7 +87,7 @@ impl Registers for Hardware {
     }
 }
 
-/// The local APIC of the CPU that runs this.
+/// The local APIC of the current CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalApic<R = Hardware> {
     registers: R,
@@ -95,7 +95,7 @@ pub struct LocalApic<R = Hardware> {
 }
 
 impl LocalApic {
-    /// The APIC in xAPIC mode, its registers mapped at `base`.
+    /// The APIC in xAPIC mode, with its registers mapped at `base`.
     ///
     /// # Safety
     /// The physical page of the APIC's registers (0xfee00000, unless the firmware has moved it) is mapped at `base`,
@@ -104,7 +104,7 @@ impl LocalApic {
         Self { registers: Hardware { base }, is_x2apic: false }
     }
 
-    /// The APIC in the mode that this CPU's is in now.
+    /// The APIC in the mode that this CPU's APIC is in now.
     ///
     /// # Safety
     /// As [`LocalApic::xapic`], where it is in xAPIC mode; `base` is not used where it is in x2APIC mode. Every CPU
@@ -115,7 +115,7 @@ impl LocalApic {
 }
 
 impl<R: Registers> LocalApic<R> {
-    /// With other registers: for tests.
+    /// An APIC with other registers, for tests.
     pub fn with(registers: R) -> Self {
         let is_x2apic = registers.read_msr(APIC_BASE) & X2APIC_MODE != 0;
         Self { registers, is_x2apic }
@@ -126,7 +126,7 @@ impl<R: Registers> LocalApic<R> {
         self.is_x2apic
     }
 
-    /// A register of this CPU.
+    /// Reads a register of this CPU.
     pub fn read(&self, offset: u16) -> u32 {
         if self.is_x2apic {
             self.registers.read_msr(FIRST_X2APIC_MSR + u32::from(offset >> 4)) as u32
@@ -144,26 +144,27 @@ impl<R: Registers> LocalApic<R> {
         }
     }
 
-    /// Turns this CPU's APIC on. `spurious` is the vector of interrupts that were withdrawn.
+    /// Enables this CPU's APIC. `spurious` is the vector for interrupts that were withdrawn.
     pub fn turn_on(&self, spurious: u8) {
         self.write(register::SPURIOUS, 1 << 8 | u32::from(spurious));
     }
 
-    /// The id of this CPU's APIC: right at any instruction, in an NMI too.
+    /// The id of this CPU's APIC. The result is right at any instruction, also in an NMI.
     pub fn id(&self) -> u32 {
         let id = self.read(register::ID);
         if self.is_x2apic { id } else { id >> 24 }
     }
 
-    /// Acknowledges the interrupt that is being served. Never for an NMI.
+    /// Acknowledges the interrupt that is being handled. Not to be called for an NMI.
     pub fn end_of_interrupt(&self) {
         self.write(register::EOI, 0);
     }
 
-    /// Sends a command to the CPU with this APIC id. Whether there was a way to: in xAPIC mode ids have 8 bits.
+    /// Sends a command to the CPU with this APIC id. Returns false if the id cannot be addressed: in xAPIC mode ids
+    /// have 8 bits.
     ///
-    /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, so interrupts are off
-    /// meanwhile; an NMI handler that sends commands itself would come in between.
+    /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, so interrupts are disabled
+    /// meanwhile. An NMI handler that sends commands itself could still come between the two writes.
     pub fn send(&self, id: u32, command: Command) -> bool {
         if self.is_x2apic {
             self.registers.fence();
@@ -181,7 +182,7 @@ impl<R: Registers> LocalApic<R> {
         true
     }
 
-    /// Host tests are no kernel: they may not turn interrupts off.
+    /// Host tests run in user mode, where interrupts cannot be disabled.
     fn without_interrupts(&self, work: impl FnOnce()) {
         if cfg!(test) { work() } else { interrupts::without_interrupts(work) }
     }

@@ -1,10 +1,10 @@
-//! What TSC and APIC timer count in a second, found out against a counter of known frequency.
+//! Measures the frequencies of the TSC and the APIC timer against a counter of known frequency.
 //!
-//! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer
-//! nobody uses meanwhile; takes 50 ms; needs no interrupt. All three counters are read at the same two moments, so it
-//! does not matter how late the CPU gets on in between: a sleep that ends late, as under QEMU's `-icount`, would be
-//! counted in full against the timer. Of five rounds the middle result counts: a virtual CPU may be put aside between
-//! two reads.
+//! In: a reference ([`Hpet`] or [`Pit`]). Out: [`Calibration`]. Runs in: ordinary code, once, on a CPU whose timer is
+//! not in use. It takes 50 ms and needs no interrupt. All three counters are read at the same two moments, so the
+//! result does not depend on how much later the second moment comes. (A measurement by a sleep would be wrong: a sleep
+//! can end late, for example under QEMU's `-icount`.) The result is the median of five rounds, because a virtual CPU
+//! may be descheduled between two reads.
 
 use crate::apic::{LocalApic, Registers, register};
 use core::arch::x86_64::_rdtsc;
@@ -12,9 +12,9 @@ use kprof::clock::{BadSleep, Calibration, Moment, Reference};
 use x86_64::instructions::port::Port;
 
 const ROUNDS: usize = 5;
-/// Rounds in a second.
+/// The number of rounds that would fill a second.
 const ROUNDS_PER_SECOND: u64 = 100;
-/// A reference that has not moved enough after so many TSC ticks, more than a second, stands still.
+/// If the reference has not moved enough after this many TSC ticks (more than a second), it is taken to have stopped.
 const MAX_TICKS: u64 = 1 << 33;
 const DIVIDE_BY_ONE: u32 = 0b1011;
 const MASKED: u32 = 1 << 16;
@@ -23,7 +23,7 @@ const MASKED: u32 = 1 << 16;
 pub trait Counter {
     /// Its frequency and width.
     fn facts(&self) -> Reference;
-    /// Its count, upwards.
+    /// Its count, which goes up.
     fn read(&self) -> u64;
 }
 
@@ -31,14 +31,14 @@ pub trait Counter {
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     moment: Moment,
-    /// The timer's, downwards.
+    /// The timer's count, which goes down.
     timer: u32,
 }
 
-/// Finds out what TSC and timer count. The timer is masked and stopped afterwards.
+/// Measures the frequencies of TSC and timer. The timer is masked and stopped afterwards.
 ///
 /// # Errors
-/// [`BadSleep`]: the reference, the TSC or the timer does not move.
+/// [`BadSleep`]: the reference, the TSC or the timer does not count.
 pub fn calibrate<R: Registers>(apic: &LocalApic<R>, reference: &impl Counter) -> Result<Calibration, BadSleep> {
     apic.write(register::DIVIDE, DIVIDE_BY_ONE);
     apic.write(register::TIMER, MASKED);
@@ -57,16 +57,15 @@ pub fn calibrate<R: Registers>(apic: &LocalApic<R>, reference: &impl Counter) ->
     found
 }
 
-/// Some instructions between two looks: to read a device costs a virtual machine far more than these. (No `pause`:
-/// under
-/// `-icount` it ends this CPU's turn.)
+/// Runs some instructions between two reads, because reading a device is expensive in a virtual machine. (`pause` is
+/// not used: under `-icount` it ends this CPU's turn.)
 fn pause() {
     for turn in 0..1000 {
         core::hint::black_box(turn);
     }
 }
 
-/// The middle of some rounds, for each clock. `read` is told whether the round begins.
+/// The median of some rounds, for each clock. The argument of `read` says whether a round begins.
 fn rounds(reference: Reference, mut read: impl FnMut(bool) -> Counts) -> Result<Calibration, BadSleep> {
     let mut found = [Calibration { tsc_hz: 0, timer_hz: 0 }; ROUNDS];
     for round in &mut found {
@@ -96,10 +95,10 @@ pub struct Hpet {
 }
 
 impl Hpet {
-    /// The HPET at `base`; lets it count.
+    /// The HPET at `base`; starts its counter.
     ///
     /// # Safety
-    /// An HPET's registers (of every PC at 0xfed00000; ACPI's table `HPET` says where) are mapped at `base`, uncached,
+    /// An HPET's registers (at 0xfed00000 on every PC; ACPI's table `HPET` says where) are mapped at `base`, uncached,
     /// writable, as long as this is used.
     pub unsafe fn new(base: usize) -> Self {
         let hpet = Self { base };
@@ -125,8 +124,8 @@ impl Counter for Hpet {
     }
 }
 
-/// Frequency and width, from the first register (IA-PC HPET specification 1.0a, 2.3.4): the length of a count in
-/// femtoseconds, and whether it has 64 bits.
+/// Frequency and width from the first register (IA-PC HPET specification 1.0a, 2.3.4), which has the length of a count
+/// in femtoseconds, and whether the counter has 64 bits.
 fn hpet_facts(capabilities: u64) -> Reference {
     let femtoseconds = (capabilities >> 32).max(1);
     let bits = if capabilities >> 13 & 1 == 1 { 64 } else { 32 };
@@ -134,13 +133,13 @@ fn hpet_facts(capabilities: u64) -> Reference {
 }
 
 /// Channel 2 of the PIT, which drives the speaker, counting without a sound: for machines without an HPET. It wraps
-/// after 55 ms, so a CPU that is put aside for longer in each of the rounds gets it wrong: take the HPET where there is
-/// one.
+/// after 55 ms, so the result is wrong if the CPU is descheduled for longer than that in each round. Use the HPET if
+/// there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Pit(());
 
 impl Pit {
-    /// Lets it count.
+    /// Starts the counter.
     ///
     /// # Safety
     /// The machine has a PIT at its usual ports, and nobody else uses channel 2.
@@ -180,7 +179,7 @@ mod tests {
 
     const REFERENCE: Reference = Reference { hz: 10_000_000, bits: 32 };
 
-    /// A machine of 2 GHz, its timer 25 MHz, that moves on by `steps` microseconds between looks.
+    /// A machine with a TSC of 2 GHz and a timer of 25 MHz; `steps` microseconds pass between two reads.
     fn machine(mut steps: impl FnMut() -> u64) -> impl FnMut(bool) -> Counts {
         let (mut now_us, mut started_us) = (u64::from(u32::MAX) / 10 - 30_000, 0);
         move |is_first| {
@@ -229,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_hpet_says_how_long_its_counts_are() {
-        // QEMU's: 10 ns, 64 bits.
+        // QEMU's HPET: 10 ns, 64 bits.
         assert_eq!(hpet_facts(0x0098_9680_8086_a201), Reference { hz: 100_000_000, bits: 64 });
         assert_eq!(hpet_facts(0x0429_b17e_8086_8701).bits, 32);
     }

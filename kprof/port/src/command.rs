@@ -1,4 +1,4 @@
-//! Interrupt commands: the words that make a local APIC send something to another CPU.
+//! Interrupt commands: the register values that make a local APIC send something to another CPU.
 //!
 //! In: what to send, and to whom. Out: register values. Pure. Source: Intel SDM volume 3A, 11.6.1 and 11.12.9.
 
@@ -19,7 +19,7 @@ pub enum Command {
 const ASSERT: u32 = 1 << 14;
 
 impl Command {
-    /// The low word of the command register: one CPU, by its id.
+    /// The low word of the command register, for one CPU addressed by its id.
     pub const fn word(self) -> u32 {
         ASSERT
             | match self {
@@ -30,12 +30,13 @@ impl Command {
             }
     }
 
-    /// The one register of x2APIC mode: the whole id in the upper half.
+    /// The one register of x2APIC mode; the whole id is in its upper half.
     pub const fn x2apic(self, id: u32) -> u64 {
         (id as u64) << 32 | self.word() as u64
     }
 
-    /// The two registers of xAPIC mode, high and low; `None` for an id that has no 8 bits, or that stands for all CPUs.
+    /// The two registers of xAPIC mode, high and low; `None` for an id that does not fit in 8 bits, and for the id that
+    /// stands for all CPUs.
     pub const fn xapic(self, id: u32) -> Option<(u32, u32)> {
         if id < 0xff { Some((id << 24, self.word())) } else { None }
     }
@@ -57,7 +58,7 @@ mod tests {
     fn the_destination_is_one_cpu_and_never_all() {
         assert_eq!(Command::Nmi.xapic(3), Some((0x0300_0000, 0x4400)));
         assert_eq!(Command::Nmi.x2apic(0x1_0003), 0x0001_0003_0000_4400);
-        // 0xff is every CPU, and a longer id would reach the CPU of its low 8 bits.
+        // 0xff addresses every CPU, and a longer id would address the CPU of its low 8 bits.
         assert_eq!([0xff, 0x100, 0x103].map(|id| Command::Nmi.xapic(id)), [None; 3]);
     }
 }

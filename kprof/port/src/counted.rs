@@ -1,18 +1,20 @@
-//! Does QEMU count instructions (`-icount`)? Then time is what the TSC says, and the TSC is the number of instructions.
+//! Detects whether QEMU counts instructions (`-icount`). The TSC then is the number of instructions, and so is the
+//! time.
 //!
 //! In: nothing. Out: what the TSC counts, for `Config::clock` and [`crate::timer::Sleep`]. Runs in: ordinary code,
-//! interrupts off. Counted, a loop that reads the TSC finds the same number of ticks between any two reads; no other
-//! machine does that: emulation with a thread per CPU takes the host's TSC, which varies from read to read.
+//! interrupts off. If instructions are counted, a loop that reads the TSC finds the same number of ticks between any
+//! two reads. No other machine does that. Emulation with a thread per CPU uses the host's TSC, which varies from read
+//! to read.
 
 use core::arch::asm;
 use kprof::Clock;
 use raw_cpuid::{CpuId, Hypervisor};
 
 const READS: usize = 32;
-/// A turn may end between two reads: then the next try is whole.
+/// The CPU's turn may end between two reads. The next try then fits into one turn.
 const TRIES: usize = 8;
 
-/// What the TSC of this machine counts: instructions only under QEMU's emulation with `-icount`.
+/// What the TSC of this machine counts. It counts instructions only under QEMU's emulation with `-icount`.
 pub fn clock() -> Clock {
     if is_counted() { Clock::Instructions } else { Clock::Tsc }
 }
@@ -22,7 +24,7 @@ fn is_counted() -> bool {
     matches!(hypervisor, Some(Hypervisor::QEMU)) && (0..TRIES).any(|_| is_even(&reads()))
 }
 
-/// The TSC's lower half, read again and again by the same few instructions.
+/// The lower half of the TSC, read repeatedly by the same few instructions.
 fn reads() -> [u32; READS] {
     let mut reads = [0_u32; READS];
     // SAFETY: writes the words of the array, one after the other, and nothing else.
@@ -42,7 +44,7 @@ fn reads() -> [u32; READS] {
     reads
 }
 
-/// Whether the same time lies between any two reads.
+/// Whether the time between any two consecutive reads is the same.
 fn is_even(reads: &[u32]) -> bool {
     let mut steps = reads.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     steps.next().is_some_and(|first| first != 0 && steps.all(|step| step == first))
@@ -56,7 +58,7 @@ mod tests {
     fn only_steps_that_are_all_the_same_are_counted_instructions() {
         assert!(is_even(&[u32::MAX - 9, u32::MAX - 4, 0, 5]));
         assert!(!is_even(&[0, 5, 10, 16]));
-        // A clock that is too slow to move between two reads.
+        // This clock is too slow to advance between two reads.
         assert!(!is_even(&[7, 7, 7, 7]));
         assert!(!is_even(&[7]));
     }

@@ -1,8 +1,8 @@
 //! Entry stubs: the assembly between the processor's entry and a Rust function, for the NMI and for other vectors.
 //!
-//! In: a name, a marker, a Rust function. Out: a naked function to be put into a gate. Runs in: the interrupt itself.
-//! It uses no GS, no lock, no stack but the one that the gate gives it. With split page tables (KPTI) a kernel switches
-//! CR3 first, and needs a stub of its own.
+//! In: a name, a marker, a Rust function. Out: a naked function, whose address is set in a gate. Runs in: the interrupt
+//! itself. It uses no GS, no lock, and no stack but the one from the gate. A kernel with split page tables (KPTI) must
+//! switch CR3 first, so it needs its own stub.
 //!
 //! ```text
 //!   SS  RSP  RFLAGS  CS  RIP     by the processor, which has aligned the stack to 16 bytes
@@ -11,26 +11,26 @@
 //!   rcx  <- rdi = &SavedFrame    then the other registers that a Rust function may change
 //! ```
 //!
-//! A stub is [`STUB_BYTES`] long, whatever it holds: so [`is_stub`] is one comparison, and no label is needed at its
-//! end. It says by itself which section it goes to, `.text`: without a directive it may land in read-only data, by
-//! link-time optimization, and runs only where that is executable.
+//! Every stub is [`STUB_BYTES`] long, so [`is_stub`] is one comparison, and no label is needed at its end. A directive
+//! puts the stub into `.text`. Without it, link-time optimization may place the stub in read-only data, and it then
+//! only runs if that is executable.
 
 use kprof::{Interrupted, Registers};
 
 /// The length of every stub made by [`entry_stub`](crate::entry_stub).
 pub const STUB_BYTES: u64 = 128;
 
-/// What a stub has saved; the other registers are below.
+/// What a stub has saved. The other saved registers are at lower addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct SavedFrame {
-    /// The interrupted code's.
+    /// The register of the interrupted code.
     pub rcx: u64,
-    /// The interrupted code's.
+    /// The register of the interrupted code.
     pub rbp: u64,
     /// Which entry this is: see [`kprof::format::marker::Marker`].
     pub marker: u64,
-    /// By the processor, and so the rest.
+    /// Pushed by the processor, like all fields after it.
     pub rip: u64,
     /// Its lowest two bits are the privilege level.
     pub cs: u64,
@@ -59,9 +59,9 @@ pub fn is_stub(stub: unsafe extern "C" fn(), address: u64) -> bool {
 /// Makes an entry stub: `entry_stub!(pub nmi_entry, Marker::Exception(2), nmi);` is a function `nmi_entry` for the gate
 /// of vector 2, which calls `extern "C" fn nmi(frame: &SavedFrame)`.
 ///
-/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must leave
-/// the vector registers alone, as code for `x86_64-unknown-none` does. For an NMI: nothing in it may return by `iret`,
-/// so no exception may happen in it; the next NMI would come on the same stack.
+/// Not for vectors at which the processor pushes an error code. The Rust function, and all that it calls, must not
+/// change the vector registers; code for `x86_64-unknown-none` does not. For an NMI: nothing in the handler may return
+/// by `iret`, so no exception may happen in it. Otherwise the next NMI would come on the same stack.
 #[macro_export]
 macro_rules! entry_stub {
     ($(#[$attribute:meta])* $visibility:vis $name:ident, $marker:expr, $handler:path) => {
@@ -84,7 +84,7 @@ macro_rules! entry_stub {
                 "pop rbp",
                 "add rsp, 8",
                 "iretq",
-                // Everything from the first instruction on is one stub, of one length.
+                // Pads the stub from its first instruction on to the common length.
                 ".skip {bytes} - (. - 2b), 0xcc",
                 marker = const { ($marker).encode() as i64 as i32 },
                 handler = sym $handler,
@@ -105,8 +105,8 @@ mod tests {
 
     extern "C" fn handler(frame: &SavedFrame) {
         SEEN.set(Some(*frame));
-        // What a Rust function may change, and the stub must put back.
-        // SAFETY: changes only registers that it declares.
+        // The registers that a Rust function may change, so the stub must restore them. SAFETY: changes only registers
+        // that it declares.
         unsafe {
             asm!("", out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _, out("r8") _, out("r9") _,
                 out("r10") _, out("r11") _);
@@ -115,7 +115,7 @@ mod tests {
 
     entry_stub!(stub, Marker::Interrupt(0xe0), handler);
 
-    /// Interrupts itself, as the processor would: the five words, then the stub, whose `iretq` comes back here.
+    /// Interrupts itself as the processor would: pushes the five words and enters the stub, whose `iretq` returns here.
     fn interrupt(value: u64) -> [u64; 3] {
         let [mut rcx, mut r11, mut rax] = [value, value + 1, value + 2];
         // SAFETY: the stub returns to the label by the frame made here, with every register as it was. The red zone of
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(section_of(start), ".text");
     }
 
-    /// The section of this program that an address is in, by its own ELF file.
+    /// The section of this program that contains an address, according to its own ELF file.
     fn section_of(address: u64) -> String {
         let file = std::fs::read("/proc/self/exe").unwrap();
         let number = |at: u64, bytes: usize| {
@@ -173,7 +173,8 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let first = maps.lines().find(|line| line.ends_with(path.to_str().unwrap())).unwrap();
         let address = address - u64::from_str_radix(first.split_once('-').unwrap().0, 16).unwrap();
-        // Where the section headers are, how long one is, how many there are, which has their names (ELF-64, figure 3).
+        // Offset of the section headers, length of one, their number, and the index of the one with their names
+        // (ELF-64, figure 3).
         let [headers, each, count, names] =
             [(0x28, 8), (0x3a, 2), (0x3c, 2), (0x3e, 2)].map(|(at, size)| number(at, size));
         let header = |index: u64| headers + each * index;

@@ -1,7 +1,7 @@
-//! Gates, set from outside: in an interrupt descriptor table that belongs to the kernel, found by `sidt`.
+//! Sets gates in the kernel's own interrupt descriptor table, which is found by `sidt`.
 //!
 //! In: a vector, a stub, an interrupt stack. Out: 16 bytes of the table. Runs in: ordinary code, once (for a table that
-//! all CPUs share) or on each CPU (where each has its own). Source: Intel SDM volume 3A, 6.14.1.
+//! all CPUs share) or on each CPU (if each has its own). Source: Intel SDM volume 3A, 6.14.1.
 
 use x86_64::instructions::tables::sidt;
 use x86_64::registers::segmentation::{CS, Segment};
@@ -13,19 +13,19 @@ pub struct Gate {
     pub handler: u64,
     /// The kernel's code segment.
     pub selector: u16,
-    /// Which entry of the interrupt stack table, 1 to 7; 0: none.
+    /// The entry of the interrupt stack table, 1 to 7; 0 for none.
     pub ist: u8,
-    /// The privilege level that may call it by `int`.
+    /// The lowest privilege level that may call it by `int`.
     pub level: u8,
 }
 
 const PRESENT: u128 = 1 << 47;
-/// Interrupts are off in the stub.
+/// An interrupt gate: interrupts are disabled in the stub.
 const INTERRUPT_GATE: u128 = 0xe << 40;
 const TYPE: u128 = 0x1f << 40;
 
 impl Gate {
-    /// The bytes in the table.
+    /// Encodes the gate as the bytes of the table.
     pub const fn encode(self) -> u128 {
         let handler = self.handler as u128;
         (handler & 0xffff)
@@ -37,7 +37,8 @@ impl Gate {
             | (handler >> 16) << 48
     }
 
-    /// What the bytes say; `None` where no gate is, or none of this kind (a trap gate leaves interrupts on).
+    /// Decodes the bytes of the table; `None` if there is no gate, or another kind of gate (a trap gate leaves
+    /// interrupts enabled).
     pub const fn decode(bytes: u128) -> Option<Self> {
         if bytes & PRESENT == 0 || bytes & TYPE != INTERRUPT_GATE {
             return None;
@@ -51,10 +52,10 @@ impl Gate {
     }
 }
 
-/// The table has no such vector.
+/// The table is too short for the vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort {
-    /// The vector that was asked for.
+    /// The requested vector.
     pub vector: u8,
     /// How many gates the table has.
     pub gates: usize,
@@ -72,7 +73,7 @@ const fn gates(limit: u16) -> usize {
     (limit as usize + 1) / size_of::<u128>()
 }
 
-/// Where the gate of `vector` is, in the table that this CPU has loaded.
+/// The address of the gate of `vector` in the table that this CPU has loaded.
 fn place(vector: u8) -> Result<*mut u128, TooShort> {
     let table = sidt();
     let gates = gates(table.limit);
@@ -83,10 +84,10 @@ fn place(vector: u8) -> Result<*mut u128, TooShort> {
     Ok((table.base.as_u64() as *mut u128).wrapping_add(vector.into()))
 }
 
-/// The gate of a vector in this CPU's table.
+/// Reads the gate of a vector in this CPU's table.
 ///
 /// # Errors
-/// [`TooShort`]: the table ends before.
+/// [`TooShort`]: the table ends before this gate.
 ///
 /// # Safety
 /// This CPU has loaded an interrupt descriptor table.
@@ -97,10 +98,10 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
 }
 
 /// Sets the gate of a vector in this CPU's table: to a stub made by [`entry_stub`](crate::entry_stub), on the interrupt
-/// stack `ist` (1 to 7; 0: none), in the code segment that runs now. The NMI's vector is 2.
+/// stack `ist` (1 to 7; 0 for none), in the current code segment. The NMI's vector is 2.
 ///
 /// # Errors
-/// [`TooShort`]: the table ends before; nothing is changed.
+/// [`TooShort`]: the table ends before this gate; nothing is changed.
 ///
 /// # Safety
 /// This CPU has loaded its interrupt descriptor table. The table is mapped writable at the address that it was loaded
@@ -129,7 +130,7 @@ mod tests {
         unsafe { table.non_maskable_interrupt.set_handler_addr(VirtAddr::new(HANDLER)).set_stack_index(2) };
         // SAFETY: 256 gates of 16 bytes.
         let theirs = unsafe { (&raw const table).cast::<u128>().add(2).read_unaligned() };
-        // The crate counts interrupt stacks from 0.
+        // The `x86_64` crate counts interrupt stacks from 0.
         let gate = Gate { handler: HANDLER, selector: CS::get_reg().0, ist: 3, level: 0 };
         assert_eq!(gate.encode(), theirs);
         assert_eq!(Gate::decode(theirs), Some(gate));

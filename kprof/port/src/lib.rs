@@ -1,8 +1,8 @@
-//! kprof-port: hardware that every x86_64 port of kprof needs, usable piece by piece.
+//! kprof-port: hardware access that every x86_64 port of kprof needs; each module can be used without the others.
 //!
 //! In: the kernel's choices (a vector, an interrupt stack, where the local APIC is mapped). Out: register writes. Runs
-//! in: each item says. Nothing here is needed by a kernel that has the same already; nothing allocates, locks or
-//! prints.
+//! in: as each item says. A kernel that already has such code does not need this package. Nothing here allocates, locks
+//! or prints.
 //!
 //! | step of docs/porting.md | module |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Registers that record what is done to them: the hardware of the unit tests.
+//! Registers that record each access: the simulated hardware of the unit tests.
 
 use crate::apic::Registers;
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ pub(crate) enum Access {
     Fence,
 }
 
-/// What reads answer, and every access but reads of MSRs in its order.
+/// The values that reads return, and a list of all accesses in order, except reads of MSRs.
 #[derive(Default)]
 pub(crate) struct Recorded {
     answers: RefCell<HashMap<u16, VecDeque<u32>>>,
@@ -34,7 +34,7 @@ impl Recorded {
         new
     }
 
-    /// The next reads of a register; 0 after that.
+    /// Sets the values of the next reads of a register; later reads return 0.
     pub(crate) fn answer(&self, offset: u16, values: &[u32]) {
         self.answers.borrow_mut().insert(offset, values.iter().copied().collect());
     }
@@ -43,7 +43,7 @@ impl Recorded {
         self.msrs.borrow_mut().insert(msr, value);
     }
 
-    /// What was done since the last time.
+    /// Takes the accesses since the last call.
     pub(crate) fn taken(&self) -> Vec<Access> {
         self.accesses.take()
     }

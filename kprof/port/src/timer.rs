@@ -1,22 +1,21 @@
-//! The local APIC's timer: a sleep for the sampler, and the next tick of a CPU that samples itself.
+//! The local APIC's timer: lets the sampler sleep, and starts the next tick of a CPU that samples itself.
 //!
-//! In: nanoseconds. Out: `hlt` until the timer's interrupt, or any other. Runs in: the CPU whose timer it is, ordinary
-//! code ([`Timer::start_ns`]: its interrupt too). The timer has a vector of its own, so a kernel whose CPUs share one
-//! table keeps its own timer's gate. The stub at that vector acknowledges ([`LocalApic::end_of_interrupt`]) and does
-//! nothing else.
+//! In: nanoseconds. Out: `hlt` until the timer's interrupt or any other interrupt. Runs in: ordinary code on the CPU
+//! whose timer it is ([`Timer::start_ns`]: also in its interrupt). The timer has its own vector, so a kernel whose CPUs
+//! share one table keeps the gate of its own timer. The stub at that vector acknowledges
+//! ([`LocalApic::end_of_interrupt`]) and does nothing else.
 //!
 //! **Where QEMU counts instructions** (`-icount`) all CPUs run in turn on one thread. A CPU's turn ends when the next
-//! timer of the machine is due, no matter whose; an interrupt does not end the turn of another CPU. So after a one-shot
-//! timer has fired, whoever runs goes on until some other timer is due: 14 to 51 ticks a second were measured where
-//! 1000 were asked for. There the timer is periodic, and a sleep is a slice of what was asked for: the timer that has
-//! woken the sampler is due again soon, and ends the turn of whoever runs. Elsewhere a sleep is one interrupt, by a
-//! one-shot timer.
+//! timer of the machine is due, no matter of which CPU. An interrupt does not end the turn of another CPU. So after a
+//! one-shot timer has fired, the running CPU continues until some other timer is due: 14 to 51 ticks per second were
+//! measured instead of the requested 1000. So under `-icount` the timer is periodic, and a sleep is only a slice of the
+//! requested time: the timer that has woken the sampler is due again soon, and ends the turn of the running CPU. On all
+//! other machines a sleep is one interrupt of a one-shot timer.
 //!
-//! **There the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due and gives the next
-//! one what is left until then, which is nothing: only the first CPU begins a round with time of its own, so any other
-//! is starved by a busy CPU 0 (no emulation before QEMU's commit "ensure fairness with icount" of May 2023 is free of
-//! it).
-//! `Profiler::check` says how long a sleep takes.
+//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due, and
+//! gives the next CPU the time that is left until then, which is nothing. Only the first CPU begins a round with time
+//! of its own, so a busy CPU 0 starves all others (every emulation before QEMU's commit "ensure fairness with icount"
+//! of May 2023 does this). `Profiler::check` says how long a sleep takes.
 
 use crate::apic::{Hardware, LocalApic, Registers, register};
 use kprof::Clock;
@@ -25,20 +24,20 @@ use x86_64::instructions::interrupts;
 /// The timer's clock is not divided.
 const DIVIDE_BY_ONE: u32 = 0b1011;
 const PERIODIC: u32 = 1 << 17;
-/// A sleep is made of at least so many slices, where instructions are counted.
+/// If instructions are counted, a sleep consists of at least this many slices.
 const SLICES: u64 = 8;
-/// No slice is shorter, however little is left: each interrupt takes the sampler some 500 instructions, and a periodic
-/// timer that is faster than its handler would keep the CPU in it for ever.
+/// No slice is shorter than this, even if less time is left. Each interrupt takes the sampler some 500 instructions,
+/// and a periodic timer that is faster than its handler would keep the CPU in the handler for ever.
 const SHORTEST_SLICE_NS: u64 = 2_500;
-/// A turn of another CPU is not longer.
+/// No slice is longer than this, so no turn of another CPU is.
 const LONGEST_SLICE_NS: u64 = 100_000;
 
 /// How a CPU sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// One interrupt at the end: everywhere but there.
+    /// One interrupt at the end: on all machines that do not count instructions.
     Whole,
-    /// Several, by a periodic timer: where instructions are counted ([`crate::counted::clock`]).
+    /// Several interrupts of a periodic timer: if instructions are counted ([`crate::counted::clock`]).
     Sliced,
 }
 
@@ -48,7 +47,7 @@ impl From<Clock> for Sleep {
     }
 }
 
-/// The timer of the CPU that runs this.
+/// The timer of the current CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Timer<R = Hardware> {
     apic: LocalApic<R>,
@@ -57,8 +56,8 @@ pub struct Timer<R = Hardware> {
 }
 
 impl<R: Registers> Timer<R> {
-    /// Takes this CPU's timer: `hz` counts a second ([`crate::calibrate`]), interrupts of `vector` (16 or greater). It
-    /// is stopped until something is started or slept.
+    /// Takes this CPU's timer. It counts `hz` per second ([`crate::calibrate`]), and its interrupts have `vector` (16
+    /// or greater). It is stopped until the first call of `start_ns` or `sleep_ns`.
     pub fn take(apic: LocalApic<R>, vector: u8, hz: u64, sleep: Sleep) -> Self {
         let mode = if sleep == Sleep::Sliced { PERIODIC } else { 0 };
         apic.write(register::INITIAL_COUNT, 0);
@@ -67,17 +66,19 @@ impl<R: Registers> Timer<R> {
         Self { apic, hz, sleep }
     }
 
-    /// Makes the timer's interrupt come in `ns`: where a CPU samples itself, what `Profiler::on_timer` answers.
+    /// Starts the timer so that its interrupt comes in `ns`. For a CPU that samples itself, `Profiler::on_timer`
+    /// returns this time.
     pub fn start_ns(&self, ns: u64) {
         self.apic.write(register::INITIAL_COUNT, count(ns, self.hz));
     }
 
-    /// Sleeps for `ns`, or until any interrupt, or, where instructions are counted, for a slice of it: the sampler asks
-    /// again. Leaves interrupts as they were; they are on while it sleeps.
+    /// Sleeps for `ns`, or until any interrupt. If instructions are counted, it sleeps only for a slice of `ns`; the
+    /// sampler then calls it again. Interrupts are enabled during the sleep and afterwards are as they were before.
     pub fn sleep_ns(&self, ns: u64) {
         let ns = if self.sleep == Sleep::Sliced { slice_ns(ns) } else { ns };
         let were_on = interrupts::are_enabled();
-        // Off, so that the timer's interrupt does not come before the `hlt`, which would then wait for another one.
+        // Interrupts are disabled, so that the timer's interrupt cannot come before the `hlt`, which would then wait
+        // for another one.
         interrupts::disable();
         self.start_ns(ns);
         interrupts::enable_and_hlt();
@@ -87,13 +88,13 @@ impl<R: Registers> Timer<R> {
     }
 }
 
-/// Nanoseconds as a count of a timer: at least 1, since 0 stops it, and at most what the register holds.
+/// Nanoseconds as a count of a timer: at least 1, because 0 stops it, and at most the largest value of the register.
 pub fn count(ns: u64, hz: u64) -> u32 {
     let count = u128::from(ns) * u128::from(hz) / 1_000_000_000;
     count.clamp(1, u32::MAX.into()) as u32
 }
 
-/// The part of a sleep after which the sampler looks again.
+/// The part of a sleep after which the sampler checks the time again.
 pub fn slice_ns(left_ns: u64) -> u64 {
     (left_ns / SLICES).clamp(SHORTEST_SLICE_NS, LONGEST_SLICE_NS)
 }

@@ -1,8 +1,8 @@
-//! Kernels that have their own trap frame: where a stub that leaves no marker has put what it interrupted.
+//! For kernels that have their own trap frame: finds the interrupted registers that a stub without a marker has saved.
 //!
-//! In: one description for each stub, written by hand from its pushes. Out: the answers of `Kernel::is_entry_code`,
-//! `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded search, one read of the
-//! stack.
+//! In: one description for each stub, which the port's author writes according to the stub's pushes. Out: the answers
+//! of `Kernel::is_entry_code`, `Kernel::caller_entry_frame` and `Kernel::entry_frame`. Runs in: NMI; no lock, a bounded
+//! search, one read of the stack.
 //!
 //! ```text
 //!   SS RSP RFLAGS CS RIP      <- frame + rip
@@ -22,29 +22,30 @@ use kprof::{CallerEntryFrame, EntryFrame, Registers};
 pub struct Stub {
     /// Its first byte, and one past its last.
     pub code: (u64, u64),
-    /// What it is the entry of.
+    /// The marker for the kind of entry.
     pub marker: Marker,
-    /// From the stack pointer at its `call` to the saved RIP: `offset_of!(TrapFrame, rip)`, and what was pushed for
-    /// alignment.
+    /// Distance from the stack pointer at its `call` to the saved RIP: `offset_of!(TrapFrame, rip)` plus what was
+    /// pushed for alignment.
     pub rip: usize,
-    /// From there to the saved rbp; `None` where the stub leaves rbp alone, so that the called function saves it.
+    /// Distance from the same stack pointer to the saved rbp; `None` if the stub does not change rbp, so that the
+    /// called function saves it.
     pub rbp: Option<usize>,
     /// Whether the processor has pushed an error code (or the stub's first instruction pushes one in its place).
     pub has_error_code: bool,
 }
 
 impl Stub {
-    /// Whether `address` is its code.
+    /// Whether `address` is in the stub's code.
     pub const fn contains(&self, address: u64) -> bool {
         self.code.0 <= address && address < self.code.1
     }
 
-    /// All of its code.
+    /// The range of its code.
     pub const fn range(&self) -> Range<u64> {
         self.code.0..self.code.1
     }
 
-    /// The answer of `Kernel::caller_entry_frame`, for a `return_address` in this stub.
+    /// The answer of `Kernel::caller_entry_frame` for a return address in this stub.
     ///
     /// # Safety
     /// As the unwinder promises for `Kernel::caller_entry_frame`: the words at `frame_pointer` and above, up to the
@@ -57,18 +58,18 @@ impl Stub {
         CallerEntryFrame { marker: self.marker, rip_at: frame + self.rip as u64, rbp }
     }
 
-    /// The answer of `Kernel::entry_frame`, for an instruction of this stub: known for the first one, where nothing has
-    /// been pushed yet. `None` for all others: such a sample is truncated.
+    /// The answer of `Kernel::entry_frame` for an instruction of this stub. It is only known for the first instruction,
+    /// before anything has been pushed. For all others it is `None`, and such a sample is truncated.
     pub fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let marker = self.marker;
         let on_stack = EntryFrame::OnStack { marker, rip_at: at.rsp.wrapping_add(8 * u64::from(self.has_error_code)) };
-        // A system call changes no stack: RSP is the user's there, and RCX holds the user's RIP.
+        // The `syscall` instruction does not switch the stack: RSP is still the user's, and RCX holds the user's RIP.
         let is_syscall = matches!(marker, Marker::Syscall);
         (at.rip == self.code.0).then_some(if is_syscall { EntryFrame::InRegisters { marker } } else { on_stack })
     }
 }
 
-/// The stub that `address` lies in.
+/// The stub that contains `address`.
 pub fn find(stubs: &[Stub], address: u64) -> Option<&Stub> {
     stubs.iter().find(|stub| stub.contains(address))
 }

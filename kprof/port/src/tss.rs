@@ -1,7 +1,7 @@
-//! The task state segment of the CPU that runs this, found by `sgdt` and `str`, and the interrupt stacks in it.
+//! The task state segment of the current CPU, which is found by `sgdt` and `str`, and the interrupt stacks in it.
 //!
-//! In: the kernel's tables, as they are loaded. Out: an entry of the interrupt stack table. Runs in: ordinary code, on
-//! each CPU, after it has loaded GDT and task register. Source: Intel SDM volume 3A, 3.5 and 7.7.
+//! In: the kernel's loaded tables. Out: an entry of the interrupt stack table. Runs in: ordinary code, on each CPU,
+//! after it has loaded GDT and task register. Source: Intel SDM volume 3A, 3.5 and 7.7.
 
 use x86_64::instructions::tables::sgdt;
 
@@ -10,7 +10,7 @@ use x86_64::instructions::tables::sgdt;
 pub enum NoTss {
     /// The task register is 0: no segment has been loaded (`ltr`).
     NotLoaded,
-    /// The task register's selector lies outside of the descriptor table: another table was loaded since.
+    /// The task register's selector is outside the descriptor table: another table has been loaded since.
     Outside(u16),
     /// The descriptor is not that of a 64-bit task state segment.
     NotTss(u16),
@@ -26,9 +26,9 @@ impl core::fmt::Display for NoTss {
     }
 }
 
-/// The task register's selector. Right at any instruction, in an NMI too. Where all CPUs share one GDT it is another
-/// one on each CPU, which makes it a number of the CPU: [`number`]. Where each CPU has a GDT of its own it mostly is
-/// the same on all: then take the address of the segment ([`find`]), or the APIC's id.
+/// The task register's selector. The result is right at any instruction, also in an NMI. If all CPUs share one GDT, the
+/// selector is different on each CPU and identifies it: [`number`]. If each CPU has its own GDT, the selector is mostly
+/// the same on all CPUs: use the address of the segment ([`find`]) or the APIC id instead.
 #[inline(always)]
 pub fn selector() -> u16 {
     let selector: u16;
@@ -71,13 +71,13 @@ pub fn find() -> Result<u64, NoTss> {
     base(low, high).ok_or(NoTss::NotTss(selector))
 }
 
-/// Where the entry `ist`, 1 to 7, of the interrupt stack table is.
+/// The address of the entry `ist` (1 to 7) of the interrupt stack table.
 fn place(tss: u64, ist: u8) -> *mut u64 {
     assert!((1..=7).contains(&ist), "the interrupt stack table has the entries 1 to 7, no {ist}");
     (tss + 0x24 + 8 * u64::from(ist - 1)) as *mut u64
 }
 
-/// The end of this CPU's interrupt stack `ist`, 1 to 7; 0 where there is none.
+/// The end of this CPU's interrupt stack `ist` (1 to 7); 0 if there is none.
 ///
 /// # Errors
 /// [`NoTss`]: this CPU has no task state segment.
@@ -86,7 +86,7 @@ pub fn stack(ist: u8) -> Result<u64, NoTss> {
     Ok(unsafe { place(find()?, ist).read_unaligned() })
 }
 
-/// Sets this CPU's interrupt stack `ist`, 1 to 7, to the stack that ends at `end`.
+/// Sets this CPU's interrupt stack `ist` (1 to 7) to the stack that ends at `end`.
 ///
 /// # Errors
 /// [`NoTss`]: this CPU has no task state segment; nothing is changed.
@@ -112,7 +112,7 @@ mod tests {
         static TSS: TaskStateSegment = TaskStateSegment::new();
         let Descriptor::SystemSegment(low, high) = Descriptor::tss_segment(&TSS) else { panic!("a system segment") };
         assert_eq!(base(low, high), Some(&raw const TSS as u64));
-        // Loaded, it is busy: type 11.
+        // A loaded segment is marked busy: type 11.
         assert_eq!(base(low | 2 << 40, high), Some(&raw const TSS as u64));
         assert_eq!(base(low & !(1 << 47), high), None, "not present");
         let Descriptor::UserSegment(code) = Descriptor::kernel_code_segment() else { panic!("no system segment") };

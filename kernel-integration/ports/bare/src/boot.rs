@@ -1,6 +1,6 @@
-//! From QEMU's 32-bit entry (PVH), and from the second CPU's real mode, to `kmain(cpu)` in 64-bit mode: the first 4 GiB
-//! mapped at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A, 9.4.4
-//! (start of CPUs).
+//! From QEMU's 32-bit entry (PVH), and from the second CPU's real mode, to `kmain(cpu)` in 64-bit mode. The first 4 GiB
+//! are mapped at 0, the first GiB also at the kernel's addresses. Sources: Xen's PVH boot ABI; Intel SDM volume 3A,
+//! 9.4.4 (start of CPUs).
 
 use core::arch::global_asm;
 
@@ -50,17 +50,18 @@ unsafe extern "C" {
     static started: u32;
 }
 
-/// Starts the CPUs with the APIC ids 1, 2 and so on, as many as there are; how many there are with this one.
+/// Starts all CPUs with the APIC ids 1, 2 and so on. Returns the number of CPUs, including this one.
 pub fn start_others() -> usize {
     let (start, end) = (&raw const trampoline, &raw const trampoline_end);
     // SAFETY: low memory is mapped one to one, and the page at 0x8000 is RAM that nobody uses.
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
     // SAFETY: a word that each CPU adds to.
     let cpus = || unsafe { (&raw const started).read_volatile() as usize };
-    // One after the other: a CPU's number is how many came before it. (It waits there, so it does not matter if it is
-    // late.)
+    // The CPUs start one after the other, because a CPU's number is how many started before it. (A started CPU waits
+    // for CPU 0 in `begin`, so it does not matter if it is late.)
     (1..machine::MAX_CPUS).all(|cpu| {
-        // INIT, then SIPI twice: the first may get lost. What comes after the CPU has started does nothing.
+        // INIT, then SIPI twice, because the first one may be lost. A SIPI to a CPU that has already started does
+        // nothing.
         for (command, ns) in
             [(Command::Init, 10_000_000), (Command::StartUp(8), 1_000_000), (Command::StartUp(8), 1_000_000)]
         {

@@ -1,5 +1,5 @@
-//! The machine, as the kernel needs it by itself: stacks, descriptor tables, the local APIC on, a clock. Nothing here
-//! knows of kprof. Source: Intel SDM volume 3A, chapters 6 and 11.
+//! The hardware set-up that the kernel needs without kprof: stacks, descriptor tables, the local APIC, a clock. Nothing
+//! here uses kprof. Source: Intel SDM volume 3A, chapters 6 and 11.
 
 use core::arch::x86_64::_rdtsc;
 use core::ops::Range;
@@ -24,25 +24,26 @@ unsafe extern "C" {
     pub static text_end: u8;
 }
 
-/// The range of a stack: those of the CPUs, then as many for their NMIs.
+/// The range of a stack. The CPUs' stacks come first, then as many stacks for their NMIs.
 pub fn stack(number: usize) -> Range<u64> {
     let start = &raw const stacks as u64 + (number * STACK_BYTES) as u64;
     start..start + STACK_BYTES as u64
 }
 
-/// The number of this CPU: its APIC's id. Right at any instruction.
+/// The number of this CPU, which is its APIC id. The result is right at any instruction.
 pub fn cpu() -> usize {
     APIC.id() as usize
 }
 
-/// What TSC and timer count.
+/// The frequencies of the TSC and the timer.
 pub fn clock() -> Calibration {
     static CLOCK: Once<Calibration> = Once::new();
     // SAFETY: mapped as the APIC's registers are; every machine of QEMU's has an HPET there.
     *CLOCK.call_once(|| calibrate(&APIC, &unsafe { Hpet::new(0xfed0_0000) }).expect("the clocks run"))
 }
 
-/// Loads this CPU's tables (code and data have the selectors of `boot`'s table) and turns its APIC on. Once.
+/// Loads this CPU's tables (code and data have the selectors of `boot`'s table) and enables its APIC. Called once per
+/// CPU.
 pub fn set_up(cpu: usize) {
     static IDT: Once<InterruptDescriptorTable> = Once::new();
     static TSS: [Once<TaskStateSegment>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
@@ -60,7 +61,7 @@ pub fn set_up(cpu: usize) {
     APIC.turn_on(0xff);
 }
 
-/// Waits.
+/// Waits for this time.
 pub fn wait_ns(ns: u64) {
     // SAFETY: reads a counter.
     let (now, tsc_hz) = (|| unsafe { _rdtsc() }, clock().tsc_hz);

@@ -1,7 +1,8 @@
-//! A whole kernel without user space: it works, samples itself, and writes its profile to the serial port.
+//! A whole kernel without user space: it does some work, samples itself, and writes its profile to the serial port.
 //!
-//! `boot`: to 64-bit mode, the second CPU. `machine`: tables, stacks, clocks. `profiling`: the port of kprof. Here:
-//! the log, the order of things, the work. The serial log as it is becomes a graph: `kprof-fold serial.log bare`.
+//! `boot`: the way to 64-bit mode, start of the second CPU. `machine`: tables, stacks, clocks. `profiling`: the port of
+//! kprof. This file: the log, the order of the steps, the work. `kprof-fold serial.log bare` reads the serial log as it
+//! is.
 #![no_std]
 #![no_main]
 
@@ -28,13 +29,13 @@ impl Write for Log {
     }
 }
 
-/// Each CPU comes here from `boot`, on a stack of its own, interrupts off. Of several, the first samples and the others
-/// work, the second one also writes the profile.
+/// Each CPU comes here from `boot`, on its own stack, with interrupts off. If there are several, the first one samples,
+/// the others work, and the second one also writes the profile.
 #[unsafe(no_mangle)]
 extern "C" fn kmain(cpu: usize) -> ! {
     machine::set_up(cpu);
     let cpus = if cpu == 0 { boot::start_others() } else { 0 };
-    // Without the profiler nothing of its port is left: this is a constant.
+    // `ENABLED` is a constant, so a build without the profiler has no code of the port.
     if kprof::ENABLED {
         profiling::begin(cpu, cpus);
     }
@@ -46,7 +47,7 @@ extern "C" fn kmain(cpu: usize) -> ! {
     }
     for round in 0..40 {
         work(round);
-        // No new line here: the profile begins in the middle of a line of the log.
+        // There is no line feed here, so the profile begins in the middle of a line of the log.
         let _ = write!(Log, "bare: round {round} on CPU {cpu} ");
         export();
     }
@@ -58,7 +59,7 @@ extern "C" fn kmain(cpu: usize) -> ! {
     power_off(0x10)
 }
 
-/// Writes what was sampled to the log.
+/// Writes the samples to the log.
 fn export() {
     if let Err(error) = PROFILER.export(&mut Log) {
         let _ = writeln!(Log, "bare: {error}");
@@ -79,7 +80,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     power_off(0x12)
 }
 
-/// What there is to see: sorting, counting primes, and a checksum with interrupts off.
+/// The work that is sampled: sorting, counting primes, and a checksum with interrupts off.
 #[inline(never)]
 fn work(seed: u64) {
     let mut numbers: [u64; 1024] =

@@ -1,5 +1,5 @@
-//! The port of kprof to this kernel, and the template for other ports: docs/porting.md goes through it step by step.
-//! What is marked NMI runs between any two instructions: no lock, allocation, print, page fault or unbounded loop.
+//! The port of kprof to this kernel, and the template for other ports: docs/porting.md explains it step by step. Code
+//! marked NMI can run between any two instructions: no lock, allocation, print, page fault or unbounded loop.
 
 use crate::{Log, kmain, machine};
 use core::fmt::{Display, Write};
@@ -13,10 +13,10 @@ use machine::{APIC, MAX_CPUS};
 use spin::Once;
 
 const NMI_IST: u8 = 1;
-const TIMER_VECTOR: u8 = 0xe0; // no one else's
+const TIMER_VECTOR: u8 = 0xe0; // used by nothing else
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
-/// CPU 0's timer: it samples.
+/// The timer of CPU 0, the sampler CPU.
 static TIMER: Once<Timer> = Once::new();
 static CPUS: Once<usize> = Once::new();
 type Ring = [MaybeUninit<u64>; DEFAULT_RING_WORDS];
@@ -69,7 +69,7 @@ extern "C" fn timer(frame: &SavedFrame) {
     APIC.end_of_interrupt();
 }
 
-/// CPU 0: sets the profiler up. It samples the others; where there are none, it samples itself.
+/// On CPU 0: sets up the profiler. CPU 0 samples the others; if there are none, it samples itself.
 fn init(cpus: usize) {
     static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
     static mut META: [MaybeUninit<u64>; 1024] = [MaybeUninit::uninit(); 1024];
@@ -88,7 +88,7 @@ fn init(cpus: usize) {
     CPUS.call_once(|| cpus);
 }
 
-/// Each CPU, its tables loaded; CPU 0 knows how many there are. From here on it is sampled, or samples for ever.
+/// On each CPU, after its tables are loaded; `cpus` is set on CPU 0. From then on it is sampled or samples for ever.
 pub fn begin(cpu: usize, cpus: usize) {
     static mut RINGS: [Ring; MAX_CPUS] = [[MaybeUninit::uninit(); DEFAULT_RING_WORDS]; MAX_CPUS];
     // SAFETY: a static stack, used for nothing else; the tables are this kernel's own statics; nothing comes yet.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 /// The document.
 pub fn document(input: &Input<'_>) -> Profile {
     let interval = SamplingInterval::from_hz(input.rate_hz.unwrap_or(1000) as f32);
-    // The time of day of a boot is not known; the same input gives the same bytes.
+    // The time of day of a boot is not known. The constant makes the same input give the same bytes.
     let reference = ReferenceTimestamp::from_system_time(SystemTime::UNIX_EPOCH);
     let mut profile = Profile::new(&input.name, reference, interval);
     let start = Timestamp::from_nanos_since_reference(0);

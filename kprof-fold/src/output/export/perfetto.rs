@@ -1,8 +1,8 @@
 //! Chrome's JSON trace, which the Perfetto viewer opens: a process per boot, a track per CPU. Stage: output.
 //!
-//! In: samples by time. Out: begin and end events (`B`, `E`), nested as the stack is, as they are written, never all in
-//! memory. A sample is shown from its time on for one period, or up to the next sample of its CPU where that is sooner:
-//! nothing is claimed about the time between samples that lie further apart.
+//! In: samples by time. Out: begin and end events (`B`, `E`), nested like the stack. They are written one by one and
+//! are never all in memory. A sample is shown for one period from its time on, or until the next sample of its CPU if
+//! that is sooner. So nothing is shown for the time between samples that are further apart.
 //!
 //! Sources of the form: <https://perfetto.dev/docs/getting-started/other-formats>, section on Chrome JSON, and the
 //! Trace Event Format that it names.
@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 const MICROS: f64 = 1e6;
-/// A tenth of a nanosecond, in microseconds: between an end and the next begin, for readers that sort by time.
+/// The distance between an end and the next begin, for readers that sort by time: a tenth of a nanosecond, in
+/// microseconds.
 const GAP: f64 = 0.0001;
 
 /// Writes the document.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut first = true;
@@ -43,7 +44,7 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
         event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name",
             "args": { "name": format!("CPU {cpu}") } }))?;
         let at = |number: &usize| (events[*number].tsc - starts[boot]) as f64 / input.tsc_hz * MICROS;
-        // No sample is without length.
+        // Every sample gets a length greater than 0.
         let mut times: Vec<f64> = samples.iter().map(at).collect();
         (1..times.len()).for_each(|place| times[place] = times[place].max(times[place - 1] + 2.0 * GAP));
         for (place, number) in samples.iter().enumerate() {
@@ -51,8 +52,8 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
             let to = times.get(place + 1).map_or(f64::INFINITY, |next| next - GAP).min(from + period);
             let frames = &input.stacks[&sample.stack];
             let task = &input.timeline.tasks[sample.task as usize];
-            // Some readers match an end to its begin by name. The task is the category: an argument would make every
-            // task's function one of its own to them.
+            // Some readers match an end to its begin by name. The task is written as the category: as an argument it
+            // would make the same function a different one for each task in those readers.
             let edges =
                 frames.iter().map(|frame| ("B", from, frame)).chain(frames.iter().rev().map(|frame| ("E", to, frame)));
             for (phase, ts, frame) in edges {

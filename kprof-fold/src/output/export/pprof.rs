@@ -1,4 +1,4 @@
-//! pprof's protocol buffer, gzipped, for `go tool pprof` and whatever reads the same. Stage: output.
+//! pprof's protocol buffer, gzipped, for `go tool pprof` and other readers of this format. Stage: output.
 //!
 //! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping
 //! with its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count.
@@ -19,29 +19,31 @@ use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// What a profile says beside its samples.
+/// What is written about a profile besides its samples.
 pub struct About<'a> {
-    /// Samples in a second that were asked for.
+    /// The requested number of samples per second.
     pub rate_hz: Option<u64>,
-    /// From the first sample to the last.
+    /// The time from the first sample to the last.
     pub seconds: f64,
     /// The file of the kernel's symbols.
     pub kernel: &'a str,
-    /// The build id that the header has.
+    /// The build id in the header.
     pub build_id: Option<&'a str>,
-    /// What cannot be seen from the samples, such as losses.
+    /// Facts that the samples do not show, such as losses.
     pub comment: Option<String>,
 }
 
-/// The order in which samples are to come: the same stack, CPU and task is one sample with its count.
+/// The order that `write` expects. Samples of the same stack, CPU and task are then adjacent, and become one sample
+/// with a count.
 pub fn order(event: &Event) -> (u32, u32, u32) {
     (event.stack, event.cpu, event.task)
 }
 
-/// Writes the profile of samples that come in [`order`], piece by piece: messages one after the other are one message.
+/// Writes the profile of samples that come in [`order`]. It is written in pieces: concatenated messages are one
+/// message.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(
     timeline: &Timeline,
     (stacks, symbols, select): (&Stacks, &Symbols, &Select),
@@ -71,16 +73,16 @@ pub fn write(
     gzip.finish().map(drop)
 }
 
-/// A profile in the making.
+/// A profile that is being built.
 struct Made<'a> {
     symbols: &'a Symbols,
     profile: Profile,
     texts: HashMap<String, i64>,
     functions: HashMap<(i64, i64), u64>,
-    /// Locations by address, and those of frames without one by name.
+    /// Locations by address. `by_name` has the locations of frames that have no address.
     by_address: HashMap<u64, u64>,
     by_name: HashMap<String, u64>,
-    /// Images by name, to their mappings.
+    /// The mapping of each image, by the image's name.
     images: HashMap<String, u64>,
 }
 
@@ -98,7 +100,7 @@ impl<'a> Made<'a> {
         made.text("");
         let samples = made.value_type("samples", "count");
         made.profile.sample_type.push(samples);
-        // The first mapping is the main one to readers.
+        // Readers take the first mapping for the main one.
         let build_id = symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref()).or(about.build_id);
         made.mapping("kernel", about.kernel, build_id.filter(|id| *id != "-"), symbols.kernel_text);
         made
@@ -131,7 +133,7 @@ impl<'a> Made<'a> {
             memory_limit,
             filename,
             build_id,
-            // All that is known is here; nobody is to look it up again.
+            // All known names and lines are in the profile, so readers need not look them up again.
             has_functions: true,
             has_filenames: true,
             has_line_numbers: true,
@@ -141,7 +143,7 @@ impl<'a> Made<'a> {
         id
     }
 
-    /// The locations of a stack, innermost first, never none.
+    /// The locations of a stack, innermost first; at least one.
     fn stack(&mut self, words: &[u64], user: bool) -> Vec<u64> {
         let (symbols, mut ids) = (self.symbols, Vec::with_capacity(words.len()));
         walk(words, user, |step| match step {
@@ -216,7 +218,7 @@ impl<'a> Made<'a> {
     }
 
     fn finish(mut self, about: &About<'_>) -> Profile {
-        // Without a range in the header, the kernel is where its samples are.
+        // Without a range in the header, the kernel's range is that of its samples.
         let kernel = self.profile.location.iter().filter(|location| location.mapping_id == 1);
         let addresses = kernel.map(|location| location.address);
         let range = addresses.clone().min().zip(addresses.max().map(|last| last.saturating_add(1)));

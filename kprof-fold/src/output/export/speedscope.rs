@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the document.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":")?;
     list(out, 0..input.frames.len(), |out, id| {
@@ -39,7 +39,7 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     write!(out, ",\"exporter\":\"kprof-fold {}\"}}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Writes `[`, the items with commas between, and `]`.
+/// Writes `[`, the items separated by commas, and `]`.
 fn list<T>(
     out: &mut dyn Write,
     items: impl IntoIterator<Item = T>,

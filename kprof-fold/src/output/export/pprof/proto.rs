@@ -1,7 +1,8 @@
 //! The messages of pprof's protocol buffer. Stage: output.
 //!
-//! Source: `profile.proto` of github.com/google/pprof; the names and numbers of the fields are its own, and what they
-//! mean is said there. Only the fields that are written here are declared; a reader passes over the others.
+//! Source: `profile.proto` of github.com/google/pprof; the names and numbers of the fields are taken from it, and their
+//! meaning is documented there. Only the fields that are written here are declared; readers accept that the others are
+//! missing.
 #![allow(missing_docs)]
 
 /// The whole file, gzipped.
@@ -29,7 +30,7 @@ pub struct Profile {
     pub comment: Vec<i64>,
 }
 
-/// What a value counts, and in which unit; both are places in the table of strings.
+/// What a value counts, and in which unit; both are indexes into the table of strings.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct ValueType {
     #[prost(int64, tag = "1")]
@@ -49,7 +50,7 @@ pub struct Sample {
     pub label: Vec<Label>,
 }
 
-/// A string or a number that a sample is told apart by.
+/// A string or a number that distinguishes a sample.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Label {
     #[prost(int64, tag = "1")]
@@ -83,7 +84,7 @@ pub struct Mapping {
     pub has_inline_frames: bool,
 }
 
-/// An address and its frames: inlined ones first, the function whose code it is last.
+/// An address and its frames: inlined ones first, and last the function that contains the code.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Location {
     #[prost(uint64, tag = "1")]
@@ -105,7 +106,8 @@ pub struct Line {
     pub line: i64,
 }
 
-/// A function. Its `system_name` is left out: a reader that finds one takes the name for a mangled one and shortens it.
+/// A function. Its `system_name` is not written: if there is one, readers take the name for a mangled name and shorten
+/// it.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Function {
     #[prost(uint64, tag = "1")]
