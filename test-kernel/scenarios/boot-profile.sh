@@ -18,5 +18,5 @@ echo hz 1000 > $ctl
 profiled_start || exit 4
 echo stop > $ctl
 profiled_stop || exit 5
-grep -q '^# setting .*value=way%20nmi' /root/profiling.txt || exit 6
+grep -q '^# setting .*value=trigger%20nmi' /root/profiling.txt || exit 6
 grep -q '^boot 0 ' /root/profiling.txt || exit 7

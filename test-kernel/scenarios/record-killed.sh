@@ -21,7 +21,7 @@ kprof-record --quiet -o /root/killed.txt --hz 5000 --include user --include idle
 record=$!
 until_is state running || exit 1
 until_is hz 5000 || exit 2
-[ "$(value keep)" = "idle user" ] && [ "$(value gaps)" = fixed ] && [ "$(value depth)" = 12 ] || exit 3
+[ "$(value include)" = "idle user" ] && [ "$(value interval)" = fixed ] && [ "$(value depth)" = 12 ] || exit 3
 echo "depth 50" > $ctl
 # A second one finds the lease or the claim taken, and changes nothing.
 kprof-record --quiet -o /root/second.txt --hz 9000 -- true 2> /dev/null && exit 4
@@ -30,7 +30,7 @@ kill -KILL $record
 wait $record
 until_is state stopped || exit 6
 until_is hz 700 || exit 7
-[ "$(value keep)" = - ] && [ "$(value gaps)" = "random 25" ] && [ "$(value depth)" = 50 ] || exit 8
+[ "$(value include)" = - ] && [ "$(value interval)" = "random 25" ] && [ "$(value depth)" = 50 ] || exit 8
 until_is protocol 0 || exit 9
 before=$(value cpu.2.sent)
 echo "include idle" > $ctl
@@ -44,5 +44,5 @@ profiled_start || exit 11
 kill -KILL $profiled
 wait $profiled
 until_is protocol 0 || exit 12
-[ "$(value state)" = running ] && [ "$(value keep)" = idle ] || exit 13
+[ "$(value state)" = running ] && [ "$(value include)" = idle ] || exit 13
 echo stop > $ctl

@@ -19,13 +19,13 @@ echo start > $ctl
 # A busy host may give the sampler, or the timer, few turns.
 for try in $(seq 100); do
     dd bs=4k count=30000 < /scheme/zero > /scheme/null 2> /dev/null
-    [ "$(grep "^$counter" $ctl | cut -d' ' -f2)" -gt 10 ] && break
+    [ "$(grep "^$counter " $ctl | cut -d' ' -f2)" -gt 10 ] && break
     [ $trigger = published ] && usleep 200000
 done
 echo stop > $ctl
 profiled_stop || exit 2
 grep -q "^trigger $trigger" $ctl || exit 3
-[ "$(grep "^$counter" $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4
+[ "$(grep "^$counter " $ctl | cut -d' ' -f2)" -gt 10 ] || exit 4
 if [ $trigger = ipi ]; then
     grep -q '^cpu.1.irq-off 0' $ctl || exit 5
 fi

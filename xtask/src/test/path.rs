@@ -46,7 +46,7 @@ struct StormLine {
 pub fn storm(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/path/storm").display().to_string();
-    let line = ["storm", "--seconds", "8", "--least-percent", "1", "-o", &folder];
+    let line = ["storm", "--seconds", "8", "--min-percent", "1", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds", storm::run(&line.storm).map(drop));
     Ok(outcome)
