@@ -64,7 +64,7 @@ await check("pprof, decoded by pprof-format", () => {
   const found = new Map(cpus.map((cpu) => [cpu, new Map()]));
   for (const sample of profile.sample) {
     const labels = new Map(sample.label.map((label) => [text(label.key), label]));
-    if (!text(labels.get("context").str)) throw new Error("a sample has no context");
+    if (!text(labels.get("task").str)) throw new Error("a sample has no label task");
     const stacks = found.get(Number(labels.get("cpu").num));
     const stack = sample.locationId.map(frame).reverse().join(";");
     stacks.set(stack, (stacks.get(stack) ?? 0) + Number(sample.value[0]));

@@ -55,13 +55,25 @@ pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&st
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));
     let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
     command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
+    // Cargo puts kernels with other features into the same place: each is built and kept by one process at a time.
+    let alone = run::lock(&folder.join("test-kernel.lock"))?;
     cargo_build(
         command,
         &format!("the test kernel (features: {})", if features.is_empty() { "none" } else { features }),
     )?;
     let elf = folder.join(toolchain::KERNEL.triple).join("release/test-kernel");
-    let symbols = symbols_of(&elf)?;
-    Ok(Kernel { elf, symbols })
+    let kept = folder.join(if features.is_empty() {
+        "test-kernel-plain".to_owned()
+    } else {
+        format!("test-kernel-{features}")
+    });
+    // Complete at any moment: a machine may be starting from it.
+    let copy = kept.with_extension("new");
+    std::fs::copy(&elf, &copy)?;
+    std::fs::rename(&copy, &kept)?;
+    drop(alone);
+    let symbols = symbols_of(&kept)?;
+    Ok(Kernel { elf: kept, symbols })
 }
 
 /// Builds the code that the test kernel loads at run time.

@@ -1,5 +1,6 @@
 //! Running other programs: with their output caught, with a time limit, and never left behind.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,6 +11,20 @@ use anyhow::{Context, Result, bail};
 /// The folder of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// Waits until this process has the file `path` for itself, and keeps it until the value is dropped or the process ends.
+///
+/// # Errors
+/// If the file cannot be made or locked.
+pub fn lock(path: &Path) -> Result<File> {
+    let make = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        let file = File::create(path)?;
+        file.lock()?;
+        Ok::<_, std::io::Error>(file)
+    };
+    make().with_context(|| format!("lock {}", path.display()))
 }
 
 /// The program `name` on PATH, if it is there.

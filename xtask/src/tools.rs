@@ -34,6 +34,16 @@ fn is_root() -> bool {
     run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
+/// Runs a command that installs something, while no other process of these verbs does: neither rustup nor apt's lists
+/// are made for two at once.
+///
+/// # Errors
+/// As [`run::output`].
+pub fn install(command: &mut Command) -> Result<String> {
+    let _alone = run::lock(&run::root().join("target/kprof-tools/install.lock"))?;
+    run::output(command)
+}
+
 /// An apt-get that asks nothing and waits for other users of the package database.
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
@@ -48,7 +58,7 @@ fn update_lists() -> Option<&'static str> {
     static FAILURE: OnceLock<Option<String>> = OnceLock::new();
     let update = || {
         eprintln!("updating the package lists");
-        run::output(&mut apt_get(&["update"])).err().map(|error| format!("{error:#}"))
+        install(&mut apt_get(&["update"])).err().map(|error| format!("{error:#}"))
     };
     let failure = FAILURE.get_or_init(update).as_deref();
     if let Some(failure) = failure {
@@ -83,7 +93,7 @@ pub fn install_packages(packages: &[&str], install: Install) -> Result<()> {
     may_install(&list, &hint, install)?;
     let lists = update_lists();
     eprintln!("installing {list}");
-    run::output(&mut apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())).map(drop).map_err(
+    self::install(&mut apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())).map(drop).map_err(
         |error| {
             let lists = lists.map_or_else(String::new, |failure| format!("; the package lists are old: {failure}"));
             missing(format!("{list} cannot be installed ({error:#}{lists}). Type: {hint}"))
@@ -130,18 +140,24 @@ pub fn busybox(install: Install) -> Result<PathBuf> {
     let folder = kept.parent().context("target")?;
     std::fs::create_dir_all(folder)?;
     if is_static(installed) {
-        std::fs::copy(installed, &kept)?;
+        let copy = folder.join(format!("busybox.{}", std::process::id()));
+        std::fs::copy(installed, &copy)?;
+        std::fs::rename(&copy, &kept)?;
         return Ok(kept);
     }
     let hint = "sudo apt-get update && sudo apt-get install busybox-static";
     if !install.0 {
         return Err(missing(format!("busybox-static is missing and --no-install forbids fetching it. Type: {hint}")));
     }
+    let _alone = run::lock(&folder.join("busybox.lock"))?;
+    if kept.is_file() {
+        return Ok(kept);
+    }
     eprintln!("fetching Debian's busybox-static");
     if is_root() {
         update_lists();
     }
-    run::output(apt_get(&["download", "busybox-static"]).current_dir(folder))
+    self::install(apt_get(&["download", "busybox-static"]).current_dir(folder))
         .map_err(|error| missing(format!("busybox-static cannot be fetched ({error:#}). Type: {hint}")))?;
     let package = std::fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -151,7 +167,9 @@ pub fn busybox(install: Install) -> Result<PathBuf> {
     run::output(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&unpacked))?;
     let found =
         ["bin/busybox", "usr/bin/busybox"].map(|path| unpacked.join(path)).into_iter().find(|path| path.is_file());
-    std::fs::copy(found.context("the package holds no busybox")?, &kept)?;
+    let copy = folder.join("busybox.new");
+    std::fs::copy(found.context("the package holds no busybox")?, &copy)?;
+    std::fs::rename(&copy, &kept)?;
     std::fs::remove_dir_all(&unpacked)?;
     std::fs::remove_file(&package)?;
     Ok(kept)

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::{Context, Outcome, guards};
 use crate::run;
 use crate::toolchain::{self, Target};
-use crate::tools::Install;
+use crate::tools::{self, Install};
 
 /// No cargo run of a test takes longer, whatever happens.
 pub const LIMIT: Duration = Duration::from_secs(1800);
@@ -53,6 +53,11 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
+    for part in ["", "events", "export", "published", "raw-words", "recorder"] {
+        let features = format!("profiling,{part}");
+        let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
+        outcome.check(&format!("kprof with {features}"), run(&[&["clippy", "--quiet", "--tests"], &alone, &deny]));
+    }
     oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome)?;
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
@@ -89,7 +94,7 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
     if is_there().is_err() && install.0 {
         let mut rustup = Command::new("rustup");
         // Whether it can be had is seen below.
-        let _ = must_succeed(rustup.args(["toolchain", "install", OLDEST_RUST, "--profile", "minimal"]));
+        let _ = tools::install(rustup.args(["toolchain", "install", OLDEST_RUST, "--profile", "minimal"]));
     }
     if let Err(why) = is_there() {
         let first = format!("{why:#}").lines().next().unwrap_or_default().to_owned();
@@ -159,6 +164,9 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof = cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
+    let without = ["--package", "kprof", "--no-default-features", "--features", "profiling"];
+    let mut parts = cargo(&[&["test", "--quiet"][..], &without, &["--test", "parts"]].concat());
+    count_tests(&mut outcome, "kprof without the parts that a kernel can leave out", &mut parts)?;
     let mut off = cargo(&["test", "--quiet", "--package", "kprof", "--test", "surface"]);
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // The handler as it is in a kernel has few enough instructions to put an NMI before each.

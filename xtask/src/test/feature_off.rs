@@ -6,19 +6,14 @@ use anyhow::{Result, bail};
 use super::{Context, Outcome};
 use crate::build::{self, Kernel};
 
-/// The kernel's flags (see .cargo/config.toml), and the one that takes the calls out of the port.
-const FLAGS: [&str; 6] =
-    ["-C", "relocation-model=static", "-C", "force-frame-pointers=yes", "-C", "link-arg=--build-id=sha1"];
-
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let toolchain = context.parts()?.toolchain;
     let mut outcome = Outcome::default();
-    let kernel = |features, more: &[&str]| build::kernel(toolchain, features, &[&FLAGS, more].concat());
-    let on = kernel("profiling", &[])?;
+    let on = build::kernel(toolchain, "profiling", &[])?;
     let has_symbols = if kprof_symbols(&on).is_empty() { bail_no_symbols() } else { Ok(()) };
     outcome.check("on: the kernel has symbols of kprof", has_symbols);
-    let off = kernel("", &[])?;
+    let off = build::kernel(toolchain, "", &[])?;
     let off_text = text_bytes(&off)?;
     outcome.check(
         "off: the kernel has no symbol of kprof",
@@ -27,7 +22,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             some => Err(anyhow::anyhow!("{}", some.join("\n"))),
         },
     );
-    let without = kernel("", &["--cfg", "kprof_no_calls"])?;
+    let without = build::kernel(toolchain, "", &["--cfg", "kprof_no_calls"])?;
     let without_text = text_bytes(&without)?;
     outcome.check(
         "off: the code is as large as without the calls",

@@ -2,7 +2,8 @@
 //!
 //! A group is a function in one of the files here. It counts what passed and what failed, and keeps what the failures
 //! said. What a group needs is installed; a step that still cannot run on this machine is "skipped" with the reason and
-//! counts as neither. Groups that take minutes run with `--thorough` only.
+//! counts as neither. Groups that take minutes run with `--thorough` only. Several groups run side by side, each in a
+//! process of its own (`side_by_side`); `--only` runs one in this process.
 
 mod cargo;
 mod feature_off;
@@ -14,12 +15,13 @@ mod path;
 mod proof;
 mod readers;
 pub mod scenario;
+mod side_by_side;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::parts::Parts;
@@ -44,6 +46,9 @@ pub struct Arguments {
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     fuzz_seconds: u64,
+    /// Groups that run at the same time [default: 2, or 1 where there is one core]
+    #[arg(long, conflicts_with = "only", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -118,28 +123,29 @@ use Runs::{Always, Thorough};
 
 type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
-/// The groups: what is quick and finds most comes first.
+/// The groups, in the order in which they begin: what is quick and finds most comes first, then what takes longest, so
+/// that two at once end at about the same time.
 const GROUPS: [Group; 20] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
-    ("documentation", Always, cargo::documentation),
-    ("host tests", Always, cargo::host_tests),
-    ("ring models", Always, cargo::ring_models),
-    ("redox", Always, cargo::redox),
-    ("packages", Always, packages::run),
     ("feature off", Always, feature_off::run),
-    ("integration", Always, integration::run),
+    ("host tests", Always, cargo::host_tests),
     ("scenarios", Always, scenario::run),
+    ("documentation", Always, cargo::documentation),
+    ("packages", Always, packages::run),
+    ("redox", Always, cargo::redox),
+    ("integration", Always, integration::run),
+    ("ring models", Always, cargo::ring_models),
     ("path", Always, path::run),
-    ("publish", Thorough, packages::publish),
-    ("readers", Thorough, readers::run),
-    ("fuzz", Thorough, fuzz::run),
     ("proof", Thorough, proof::run),
-    ("toolchains", Thorough, scenario::toolchains),
     ("sweep", Thorough, path::sweep),
-    ("storm", Thorough, path::storm),
+    ("fuzz", Thorough, fuzz::run),
     ("repeatable", Thorough, path::repeatable),
     ("truth", Thorough, path::truth),
+    ("toolchains", Thorough, scenario::toolchains),
+    ("publish", Thorough, packages::publish),
+    ("readers", Thorough, readers::run),
+    ("storm", Thorough, path::storm),
 ];
 
 /// Runs the verb.
@@ -147,6 +153,11 @@ const GROUPS: [Group; 20] = [
 /// # Errors
 /// If `--only` names no group.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Some(only) = arguments.only.as_deref() else { return side_by_side(arguments) };
+    let Some((name, _, group)) = GROUPS.into_iter().find(|(name, ..)| *name == only) else {
+        let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
+        anyhow::bail!("--only: there is no such group; there are: {}", names.join(", "));
+    };
     let mut context = Context {
         install: Install(!arguments.no_install),
         toolchain: arguments.toolchain,
@@ -154,38 +165,46 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         fuzz_seconds: arguments.fuzz_seconds,
         parts: None,
     };
-    let wanted = |(name, runs, _): &Group| match arguments.only.as_deref() {
-        Some(only) => only == *name,
-        None => (*runs == Thorough) == arguments.thorough,
-    };
-    if !GROUPS.iter().any(wanted) {
-        let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
-        anyhow::bail!("--only: there is no such group; there are: {}", names.join(", "));
+    let start = Instant::now();
+    let outcome = group(&mut context).unwrap_or_else(|error| {
+        let mut outcome = Outcome::default();
+        outcome.not_passed(&format!("{error:#}"), &error);
+        outcome
+    });
+    for failure in &outcome.failures {
+        println!("FAILED {name}: {failure}");
     }
-    let (mut passed, mut failed, mut skipped) = (0, 0, Vec::new());
-    for (name, _, group) in GROUPS.into_iter().filter(wanted) {
-        let (start, cpu_before) = (Instant::now(), cpu_seconds());
-        let outcome = group(&mut context).unwrap_or_else(|error| {
-            let mut outcome = Outcome::default();
-            outcome.not_passed(&format!("{error:#}"), &error);
-            outcome
-        });
-        for failure in &outcome.failures {
-            println!("FAILED {name}: {failure}");
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        // Both: on a busy machine the first says little.
-        let cpu = cpu_seconds() - cpu_before;
-        let (good, bad) = (outcome.passed, outcome.failures.len());
-        println!("{name:15} {good:5} passed {bad:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
-        passed += outcome.passed;
-        failed += outcome.failures.len();
-        skipped.extend(outcome.skipped.iter().map(|why| format!("{name}: skipped: {why}")));
-    }
-    // All together at the end, where they are seen: what was not run has not passed.
+    // Both: on a busy machine the first says little.
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds());
+    let (passed, failed) = (outcome.passed, outcome.failures.len());
+    println!("{name:15} {passed:5} passed {failed:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
+    // A reason of several lines becomes one: what reads these lines counts on it.
+    let skipped = outcome.skipped.iter().map(|why| format!("{name}: skipped: {}", why.replace('\n', " ")));
+    Ok(sums(passed, failed, &skipped.collect::<Vec<_>>()))
+}
+
+/// Runs the quick groups, or the long ones, several at once.
+fn side_by_side(arguments: &Arguments) -> Result<ExitCode> {
+    let wanted = if arguments.thorough { Thorough } else { Always };
+    let names: Vec<&str> = GROUPS.iter().filter(|(_, runs, _)| *runs == wanted).map(|(name, ..)| *name).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.map_or(cores.min(2), usize::from);
+    let choice = arguments.toolchain.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let mut more = vec![
+        format!("--filter={}", arguments.filter),
+        format!("--fuzz-seconds={}", arguments.fuzz_seconds),
+        format!("--toolchain={choice}"),
+    ];
+    more.extend(arguments.no_install.then(|| "--no-install".to_owned()));
+    let found = side_by_side::run(&names, jobs, &more)?;
+    Ok(sums(found.passed, found.failed, &found.skipped))
+}
+
+/// Prints the end: what was skipped, all together where it is seen (what was not run has not passed), and the counts.
+fn sums(passed: usize, failed: usize, skipped: &[String]) -> ExitCode {
     skipped.iter().for_each(|line| println!("{line}"));
     println!("{passed} passed, {failed} failed");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Seconds of CPU time that all programs have taken that were run and have ended.

@@ -72,9 +72,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/scenarios");
     std::fs::create_dir_all(&folder)?;
-    // The second kernel takes the first one's place in cargo's folder: keep a copy of each.
-    let off = keep(&build::kernel(parts.toolchain, "", &[])?, &folder.join("kernel-off"))?;
-    let on = keep(&build::kernel(parts.toolchain, "profiling", &[])?, &folder.join("kernel-on"))?;
+    let off = build::kernel(parts.toolchain, "", &[])?;
+    let on = build::kernel(parts.toolchain, "profiling", &[])?;
     let is_wanted = |scenario: &Scenario| scenario.name.contains(&filter) && scenario.directive("verb").is_none();
     for scenario in all()?.into_iter().filter(is_wanted) {
         for (name, words) in scenario.runs() {
@@ -106,11 +105,6 @@ pub fn toolchains(context: &mut Context) -> Result<Outcome> {
         outcome.check(&name, result);
     }
     Ok(outcome)
-}
-
-fn keep(kernel: &Kernel, path: &Path) -> Result<Kernel> {
-    std::fs::copy(&kernel.elf, path)?;
-    Ok(Kernel { elf: path.to_path_buf(), symbols: kernel.symbols.clone() })
 }
 
 /// Runs one scenario with a kernel, its files in `folder`; `append` goes before the script's own words on the command

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::run;
-use crate::tools::{Install, missing};
+use crate::tools::{self, Install, missing};
 pub use prepare::{component, nightly_has, prepare_distro};
 
 /// Which way to take.
@@ -60,7 +60,7 @@ fn add_by_rustup(target: Target, install: Install) -> Result<()> {
     if !install.0 {
         return Err(missing(format!("--no-install forbids `rustup target add {}`", target.triple)));
     }
-    run::output(Command::new("rustup").args(["target", "add", target.triple]))
+    tools::install(Command::new("rustup").args(["target", "add", target.triple]))
         .map_err(|error| missing(format!("{error:#}")))?;
     // The toolchain in use may be another one than rustup's default, and rustup believes its own list of what is
     // installed.

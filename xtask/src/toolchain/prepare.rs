@@ -16,9 +16,14 @@ use crate::tools::{self, Install, missing};
 /// # Errors
 /// If it cannot be installed.
 pub fn nightly_has(component: &str, install: Install) -> Result<()> {
-    let rustup =
-        |arguments: &[&str]| run::output(Command::new("rustup").args(arguments).env_remove("RUSTUP_TOOLCHAIN"));
-    let list = |more: &str| rustup(&["component", "list", "--toolchain", "nightly", more]).unwrap_or_default();
+    let rustup = |arguments: &[&str]| {
+        let mut command = Command::new("rustup");
+        command.args(arguments).env_remove("RUSTUP_TOOLCHAIN");
+        command
+    };
+    let list = |more: &str| {
+        run::output(&mut rustup(&["component", "list", "--toolchain", "nightly", more])).unwrap_or_default()
+    };
     let has = |text: String| text.lines().any(|line| line.starts_with(component));
     if has(list("--installed")) {
         return Ok(());
@@ -30,12 +35,14 @@ pub fn nightly_has(component: &str, install: Install) -> Result<()> {
     }
     eprintln!("installing {component} for the nightly toolchain");
     // To a nightly that is there the component is added: another nightly would compile everything again.
-    let done = if list("--installed").is_empty() {
+    let mut command = if list("--installed").is_empty() {
         rustup(&words)
     } else {
         rustup(&["component", "add", component, "--toolchain", "nightly"])
     };
-    done.map(drop).map_err(|error| missing(format!("no nightly toolchain with {component}: {error:#}")))
+    tools::install(&mut command)
+        .map(drop)
+        .map_err(|error| missing(format!("no nightly toolchain with {component}: {error:#}")))
 }
 
 /// Sees to it that the toolchain in use has this component, by the name of its program.
@@ -49,7 +56,7 @@ pub fn component(name: &str, program: &str, install: Install) -> Result<()> {
     if !install.0 {
         return Err(missing(format!("there is no {program}. Type: rustup component add {name}")));
     }
-    run::output(Command::new("rustup").args(["component", "add", name]))
+    tools::install(Command::new("rustup").args(["component", "add", name]))
         .map(drop)
         .map_err(|error| missing(format!("there is no {program}: {error:#}")))
 }
