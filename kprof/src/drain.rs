@@ -9,6 +9,7 @@
 use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
 use crate::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use crate::parts;
 use crate::ring::{Ring, Torn};
 use crate::state::Shared;
 use crate::state::owner::{Activity, Conflict};
@@ -63,7 +64,7 @@ impl OpenStream {
         match (claim != 0, owned.is_recorder(), self.name) {
             (true, true, _) => snapshot(stream.ring, &owned, buffer),
             (true, false, _) => framed(stream.ring, &owned, buffer),
-            (false, _, StreamName::Meta) => Err(ReadError::NotClaimed),
+            (false, _, name) if name == StreamName::Meta || !parts::RAW_WORDS => Err(ReadError::NotClaimed),
             (false, true, _) => Err(ReadError::Recorder),
             (false, false, _) => raw(stream.ring, &owned, buffer),
         }

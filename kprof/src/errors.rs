@@ -35,6 +35,8 @@ pub enum InitError {
     OnlySampler,
     /// The meta memory is not a power of two of at least 1024 words.
     MetaMemory(BadMemory),
+    /// `Config` asks for a part of kprof whose cargo feature, of this name, is off.
+    NotCompiledIn(&'static str),
 }
 
 impl fmt::Display for InitError {
@@ -51,6 +53,7 @@ impl fmt::Display for InitError {
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),
             Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),
             Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
+            Self::NotCompiledIn(feature) => not_compiled_in(f, feature),
         }
     }
 }
@@ -152,6 +155,8 @@ pub enum CommandError {
     Claimed,
     /// The change could not be made in time.
     Change(StateError),
+    /// The command needs a part of kprof whose cargo feature, of this name, is off in this kernel.
+    NotCompiledIn(&'static str),
     /// The kernel was built without the feature `profiling`.
     Off,
 }
@@ -188,6 +193,7 @@ impl fmt::Display for ControlError {
             CommandError::State(reason) => f.write_str(reason),
             CommandError::Claimed => f.write_str("another reader holds the claim or the lease"),
             CommandError::Change(error) => write!(f, "{error}"),
+            CommandError::NotCompiledIn(feature) => not_compiled_in(f, feature),
             CommandError::Off => f.write_str("this kernel was built without the feature `profiling`"),
         }
     }
@@ -206,7 +212,8 @@ pub enum ReadError {
     Busy,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,
-    /// The meta stream has no raw form: use `protocol 1`.
+    /// There are no raw words to read: of the meta stream never, of a CPU's stream if the cargo feature `raw-words` is
+    /// off. Claim the streams with `protocol 1`.
     NotClaimed,
 }
 
@@ -218,7 +225,7 @@ impl fmt::Display for ReadError {
             Self::Claimed => f.write_str("another process has claimed the streams"),
             Self::Busy => f.write_str("somebody else reads or exports this stream"),
             Self::Recorder => f.write_str("the flight recorder is running: freeze it, or use protocol 1"),
-            Self::NotClaimed => f.write_str("names have no raw form: use protocol 1"),
+            Self::NotClaimed => f.write_str("this stream has no raw words: claim the streams with `protocol 1`"),
         }
     }
 }
@@ -232,6 +239,8 @@ pub enum ExportError {
     Busy(StreamName),
     /// The sink failed. Records that were not written completely are not freed.
     Sink,
+    /// The cargo feature of this name is off in this kernel.
+    NotCompiledIn(&'static str),
 }
 
 impl fmt::Display for ExportError {
@@ -240,8 +249,13 @@ impl fmt::Display for ExportError {
             Self::Claimed => f.write_str("a reader has claimed the streams, and gets the records"),
             Self::Busy(stream) => write!(f, "somebody else reads or exports {stream}"),
             Self::Sink => f.write_str("the sink failed"),
+            Self::NotCompiledIn(feature) => not_compiled_in(f, feature),
         }
     }
+}
+
+fn not_compiled_in(f: &mut fmt::Formatter<'_>, feature: &str) -> fmt::Result {
+    write!(f, "this kernel was built without kprof's cargo feature `{feature}`")
 }
 
 impl From<fmt::Error> for ExportError {

@@ -6,6 +6,7 @@
 
 use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
+use crate::parts;
 use crate::state::Shared;
 use crate::state::settings::State;
 use crate::x86_64::interrupts;
@@ -15,6 +16,9 @@ impl Shared {
     /// Counts an event on `cpu`, which is the calling CPU, in the task that `task` returns.
     #[inline]
     pub(crate) fn count(&self, event: Event, cpu: impl FnOnce() -> usize, task: impl FnOnce() -> u64) {
+        if !parts::EVENTS {
+            return;
+        }
         interrupts::without(|| {
             // A CPU without a ring, such as the sampler CPU, is not sampled and not counted.
             if let Some(slot) = self.ready.slot(cpu()).filter(|slot| slot.ring.get().is_some()) {
@@ -26,6 +30,9 @@ impl Shared {
 
     /// Writes the counts by task into the meta stream.
     pub(crate) fn write_events(&self) {
+        if !parts::EVENTS {
+            return;
+        }
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {
             slot.events.take(|task, counts| {
@@ -41,6 +48,9 @@ impl Shared {
 
     /// Discards the counts by task from before sampling started.
     pub(crate) fn forget_events(&self) {
+        if !parts::EVENTS {
+            return;
+        }
         let Some(_only_taker) = self.events_taker.try_lock() else { return };
         self.slots().iter().for_each(|slot| slot.events.take(|_, _| true));
     }

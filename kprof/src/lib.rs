@@ -53,6 +53,8 @@ mod intervals;
 #[cfg(feature = "profiling")]
 mod names;
 #[cfg(feature = "profiling")]
+mod parts;
+#[cfg(feature = "profiling")]
 mod patience;
 #[cfg(feature = "profiling")]
 mod published;

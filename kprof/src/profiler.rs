@@ -17,7 +17,7 @@ use crate::{
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    export, handler, sampler, setup,
+    export, handler, parts, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
     timer,
@@ -131,10 +131,13 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// The `Publisher` of a CPU. Keep it where the CPU's entry stubs can reach it without a search. `None` without a
-    /// slot, or with the feature off. Runs in: ordinary code, after [`Profiler::init`].
+    /// slot, or with the feature `profiling` or `published` off. Runs in: ordinary code, after [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
-        feature!(self.instance.shared.ready.slot(cpu).map(|slot| &slot.published); else None)
+        feature!({
+            let slot = self.instance.shared.ready.slot(cpu).filter(|_| parts::PUBLISHED);
+            slot.map(|slot| &slot.published)
+        }; else None)
     }
 
     /// Starts sampling. Runs in: ordinary code; waits at most 3 s for other changes.
@@ -157,7 +160,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(control::change_state(&self.instance.shared, State::Stopped); else Ok(()))
     }
 
-    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Runs in: any but NMI.
+    /// Counts an event on the CPU that calls this, in the task that [`Kernel::task`] returns now. Does nothing with the
+    /// feature `events` off. Runs in: any but NMI.
     #[inline]
     pub fn count(&self, event: Event) {
         feature!({
@@ -245,20 +249,31 @@ impl<K: Kernel> Profiler<K> {
     /// and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
     ///
     /// # Errors
-    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, or the sink failed (records that
-    /// were not written completely are not freed).
+    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, the sink failed (records that were
+    /// not written completely are not freed), or the feature `export` is off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
-        feature!(export::export(&self.instance.shared, out); else Ok(()))
+        feature!({
+            if !parts::EXPORT {
+                return Err(ExportError::NotCompiledIn(parts::name::EXPORT));
+            }
+            export::export(&self.instance.shared, out)
+        }; else Ok(()))
     }
 
     /// Writes the newest `last` samples of every CPU, and all names in the meta stream. Frees nothing; takes no lock.
-    /// Runs in: any, a panic handler too. It needs 6 KiB of stack.
+    /// Runs in: any, a panic handler too. It needs 6 KiB of stack. With the feature `export` off, it writes one line that
+    /// says so.
     ///
     /// # Errors
     /// Those of the sink.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export_last(&self, out: &mut dyn fmt::Write, last: usize) -> fmt::Result {
-        feature!(export::export_last(&self.instance.shared, out, last); else Ok(()))
+        feature!({
+            if !parts::EXPORT {
+                return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(parts::name::EXPORT));
+            }
+            export::export_last(&self.instance.shared, out, last)
+        }; else Ok(()))
     }
 }

@@ -3,8 +3,10 @@
 //! In: [`Setup`], ring memory. Out: slots and rings that the stages use, or an error. Runs in: ordinary code; `init` on
 //! the boot CPU, `register` on the CPU concerned.
 
+use crate::config::Mode;
 use crate::config::{Config, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, RegisterError};
+use crate::parts::{self, name};
 use crate::state::Shared;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -41,6 +43,8 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
 fn check(config: &Config, slots: usize) -> Result<(), InitError> {
     let error = match config {
         _ if slots == 0 => InitError::NoSlots,
+        Config { trigger: Trigger::Published, .. } if !parts::PUBLISHED => InitError::NotCompiledIn(name::PUBLISHED),
+        Config { mode: Mode::Overwrite, .. } if !parts::RECORDER => InitError::NotCompiledIn(name::RECORDER),
         Config { depth, .. } if !(1..=MAX_DEPTH).contains(depth) => InitError::Depth(*depth),
         Config { hz, .. } if !(1..=100_000).contains(hz) => InitError::Hz(*hz),
         Config { tsc_hz: 0, .. } => InitError::TscHz,

@@ -7,8 +7,9 @@
 
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
-use crate::format::command::{Command, Who};
+use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
+use crate::parts::{self, name};
 use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::choices::{Choices, Key};
@@ -172,6 +173,9 @@ impl Plan {
             Command::Thaw => self.state = State::Running,
             Command::Mode(_) if self.state == State::Frozen => {
                 return Err(CommandError::State("frozen: `thaw` comes before `mode`"));
+            }
+            Command::Mode(Mode::Overwrite) if !parts::RECORDER => {
+                return Err(CommandError::NotCompiledIn(name::RECORDER));
             }
             Command::Mode(mode) => self.choices.mode = mode,
             Command::Hz(hz) => self.choices.hz = hz,

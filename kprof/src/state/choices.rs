@@ -5,6 +5,7 @@
 
 use super::settings::Settings;
 use crate::config::{Config, Mode};
+use crate::parts;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 bitflags::bitflags! {
@@ -52,7 +53,7 @@ impl Choices {
     }
 
     pub(crate) fn overwrites(&self) -> bool {
-        self.mode == Mode::Overwrite
+        parts::RECORDER && self.mode == Mode::Overwrite
     }
 
     /// The keys in which `other` differs.

@@ -7,17 +7,20 @@
 use crate::format::counter::Counter;
 use crate::format::record::{EVENT_NAMES, OTHER_TASKS};
 use crate::kernel::Event;
+use crate::parts;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicBool;
 
 /// The number of tasks that have counts of their own on a CPU.
 const TASKS: usize = 31;
+/// Entries of counts by task: one for each of these tasks, and the shared one. None if nothing is counted.
+const ENTRIES: usize = if parts::EVENTS { TASKS + 1 } else { 0 };
 
 /// One CPU's counts.
 pub(crate) struct Events {
     totals: [AtomicU64; EVENT_NAMES.len()],
     /// The last entry is shared by all tasks that found no free entry.
-    tasks: [Counts; TASKS + 1],
+    tasks: [Counts; ENTRIES],
     /// Counts are being taken, so no entry is given to another task.
     taking: AtomicBool,
 }
@@ -35,14 +38,15 @@ impl Events {
             totals: [const { AtomicU64::new(0) }; EVENT_NAMES.len()],
             tasks: [const {
                 Counts { task: AtomicU64::new(OTHER_TASKS), events: [const { AtomicU64::new(0) }; EVENT_NAMES.len()] }
-            }; TASKS + 1],
+            }; ENTRIES],
             taking: AtomicBool::new(false),
         }
     }
 
-    /// The totals since boot, by name.
+    /// The totals since boot, by name. None if events are not counted: 0 would be wrong.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
-        Counter::EVENTS.into_iter().zip(&self.totals).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
+        let counted = if parts::EVENTS { &self.totals[..] } else { &[] };
+        Counter::EVENTS.into_iter().zip(counted).map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))
     }
 
     /// Counts one event. Must run on this CPU, with interrupts off.
@@ -91,7 +95,7 @@ impl Counts {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "events"))]
 mod tests {
     use super::*;
 

@@ -19,6 +19,7 @@ pub(crate) mod transition;
 
 use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
+use crate::parts;
 use crate::patience::Patience;
 use crate::x86_64::interrupts;
 use account::Sleeps;
@@ -141,7 +142,7 @@ impl Shared {
 
     /// Whether the producers move the tails of the CPUs' rings.
     pub(crate) fn recorder(&self) -> bool {
-        self.recorder.load(Ordering::Acquire)
+        parts::RECORDER && self.recorder.load(Ordering::Acquire)
     }
 
     /// The trigger in use now: [`Trigger::Timer`] until the sampler runs.
@@ -149,7 +150,7 @@ impl Shared {
         match self.trigger.load(Ordering::Relaxed) {
             0 => Trigger::Nmi,
             1 => Trigger::Ipi,
-            2 => Trigger::Published,
+            2 if parts::PUBLISHED => Trigger::Published,
             _ => Trigger::Timer,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! In: ctl's commands. Out: bits and numbers. Runs in: written by ordinary code, read in NMI with one load.
 
+use crate::parts;
 use crate::unwind::ROUND;
 
 /// Whether ticks are sent.
@@ -35,7 +36,7 @@ impl Settings {
     }
 
     pub(crate) fn overwrites(self) -> bool {
-        self.contains(Self::OVERWRITE)
+        parts::RECORDER && self.contains(Self::OVERWRITE)
     }
 
     pub(crate) fn depth(self) -> usize {
