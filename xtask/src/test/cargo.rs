@@ -160,7 +160,9 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
 /// All tests that run on the host, documentation examples too.
 pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST].concat());
+    // Other packages switch kprof's profiler on, so its tests would run here and again below.
+    let others = ["--exclude", "kprof"];
+    let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &others].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof = cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
