@@ -6,6 +6,8 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::{Config, CpuSlot, Outcome, Profiler};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 #[test]
 fn an_empty_nmi_is_spurious_as_often_as_ticks_were_coalesced_and_then_foreign() {
@@ -27,4 +29,35 @@ fn an_empty_nmi_is_spurious_as_often_as_ticks_were_coalesced_and_then_foreign() 
     assert_eq!([nmi(0), nmi(0)], [Spurious, Foreign]);
     let counted = ["sent", "taken", "coalesced", "spurious", "foreign"].map(|name| counter(&PROFILER, name));
     assert_eq!(counted, [7, 4, 3, 3, 4]);
+}
+
+#[test]
+fn an_empty_nmi_is_spurious_as_often_as_a_pending_tick_was_signalled_again() {
+    static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+    static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+    set_up(&PROFILER, &SLOTS, Config::new());
+    SLOTS[1].raise_tick();
+    std::thread::spawn(|| PROFILER.run_sampler(0));
+    let signals = || SIGNALS.load(Ordering::SeqCst);
+    while signals() < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The sampler is stopped and has only this tick to signal. All signals but the first NMI find no tick.
+    let first = PROFILER.on_nmi(&token(), &registers());
+    assert_eq!(first, Outcome::Sampled);
+    let nmis_until_foreign = || {
+        let outcomes = std::iter::repeat_with(|| PROFILER.on_nmi(&token(), &registers()));
+        outcomes.take_while(|outcome| *outcome == Outcome::Spurious).count() as u64
+    };
+    // A signal is allowed for before it is sent, and the sampler may have been sending one when the tick was taken.
+    let mut spurious = 0;
+    loop {
+        let sent = signals();
+        spurious += nmis_until_foreign();
+        assert!((sent..=sent + 1).contains(&spurious), "{spurious} spurious NMIs for {sent} signals");
+        if spurious == sent {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -20,7 +20,7 @@ impl Ring {
         }
         let first = self.words.at(at).load(Ordering::Relaxed);
         self.still_there(at)?;
-        position::record_words(first, head - at).map(Some).ok_or(Torn)
+        position::record_words(first, head.wrapping_sub(at)).map(Some).ok_or(Torn)
     }
 
     /// Copies the words from `at` on as bytes, little endian.
@@ -40,11 +40,11 @@ impl Ring {
 
     /// How many whole records lie from `from` up to `to`; `None` when `to` is not where a record ends.
     pub(crate) fn count(&self, from: u64, to: u64) -> Option<u64> {
-        let (mut at, mut count) = (from, 0);
+        let (mut at, mut count) = (from, 0_u64);
         let head = self.head();
         while at < to.min(head) {
-            at += position::record_words(self.word(at), head - at)?;
-            count += 1;
+            at = at.wrapping_add(position::record_words(self.word(at), head.wrapping_sub(at))?);
+            count = count.wrapping_add(1);
         }
         // If records were overwritten meanwhile, the lengths read above are not reliable.
         self.still_there(from).ok().filter(|()| at == to).map(|()| count)
@@ -81,7 +81,7 @@ impl<'r> TailMover<'r> {
 /// atomics.
 fn copy_words(words: &[AtomicU64], to: &mut [[u8; 8]]) {
     let (fours, rest) = to.as_chunks_mut::<4>();
-    let (words, last) = words.split_at((fours.len() * 4).min(words.len()));
+    let (words, last) = words.split_at(fours.len().wrapping_mul(4).min(words.len()));
     let copy = |(to, word): (&mut [u8; 8], &AtomicU64)| *to = word.load(Ordering::Relaxed).to_le_bytes();
     for (to, words) in fours.iter_mut().zip(words.as_chunks::<4>().0) {
         to.iter_mut().zip(words).for_each(copy);

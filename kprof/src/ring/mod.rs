@@ -13,6 +13,16 @@
 //! `tail`, after the reader has acknowledged; a record that does not fit is not published. In overwrite mode the
 //! producer moves `tail` over whole old records before it writes; a reader that copies meanwhile compares `tail`
 //! afterwards and discards its copy if it was overwritten.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 
 mod consumer;
 mod position;

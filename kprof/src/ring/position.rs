@@ -2,16 +2,6 @@
 //!
 //! Positions count words since boot in 64 bits: at 2^40 words a second they would last half a year, and a profiler's
 //! rates are far lower, so they never wrap.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic
-    )
-)]
 
 use crate::format::record::{Header, MAX_WORDS};
 

@@ -3,16 +3,6 @@
 //! In: words of one record. Out: a record in the ring, or nothing. Runs in: NMI on the ring's CPU (or the one other
 //! producer of that ring). Full: the sink says so at the end, nothing is published, and the words written are still
 //! free space. Nested: cannot happen, because the handler lets only one level in.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic
-    )
-)]
 
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};

@@ -3,16 +3,6 @@
 //! In: memory that lives for ever, a power of two of words. Out: atomic words by position. Runs in: any. Words are
 //! atomics because a reader of a running recorder may read a word while it is overwritten. It discards such a copy, but
 //! the read itself must be defined behavior. On x86_64 a relaxed atomic store is a plain `mov`.
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::arithmetic_side_effects,
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic
-    )
-)]
 
 #[cfg(not(kprof_loom))]
 use crate::errors::BadMemory;

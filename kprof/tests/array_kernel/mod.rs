@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 /// The CPU that "runs" now, and whether its task is idle.
 pub static CPU: AtomicUsize = AtomicUsize::new(1);
 pub static IDLE: AtomicBool = AtomicBool::new(false);
+/// How often the sampler has sent signals. No signal arrives: a test calls the handler itself.
+pub static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static TEXT: [u8; 256] = [0x90; 256];
 static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
@@ -47,7 +49,9 @@ unsafe impl Kernel for ArrayKernel {
     fn cpu(&self) -> usize {
         CPU.load(Ordering::Relaxed)
     }
-    fn signal(&self, _cpus: &CpuSet<'_>) {}
+    fn signal(&self, _cpus: &CpuSet<'_>) {
+        SIGNALS.fetch_add(1, Ordering::SeqCst);
+    }
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         (stack(0)..stack(64)).contains(&address).then(|| stack(0)..stack(64))
     }
