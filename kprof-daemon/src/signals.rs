@@ -1,7 +1,8 @@
 //! Signals, as flags that the drain loop checks once a round.
 //!
-//! In: SIGTERM, SIGINT, SIGHUP. Out: flags. Runs in: the handlers only store a flag; nothing here waits, allocates or
-//! prints. Every wait of the daemon is short, so a flag is seen soon even if a signal does not interrupt a system call.
+//! In: SIGTERM, SIGINT, SIGHUP, SIGCHLD. Out: flags. Runs in: the handlers only store a flag; nothing here waits, allocates or
+//! prints. A kernel ends the wait of a reader when a signal arrives; every wait of the daemon is short too, so a flag is
+//! seen soon in any case.
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Signals {
     stop: Arc<AtomicBool>,
     reopen: Arc<AtomicBool>,
+    child_ended: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -28,6 +30,20 @@ impl Signals {
         }
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&signals.reopen))?;
         Ok(signals)
+    }
+
+    /// Also sets a flag when a child process ends.
+    ///
+    /// # Errors
+    /// If the system refuses to install a handler.
+    pub fn watch_children(self) -> io::Result<Self> {
+        signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::clone(&self.child_ended))?;
+        Ok(self)
+    }
+
+    /// Whether something has happened that ends a pause early.
+    pub fn any(&self) -> bool {
+        [&self.stop, &self.reopen, &self.child_ended].iter().any(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Whether the session has been asked to end.

@@ -6,9 +6,8 @@
 mod support;
 
 use kprof_daemon::record::options::{Record, Wanted, parse};
-use kprof_daemon::record::{Failed, record};
+use kprof_daemon::record::{Failed, open_source, record};
 use kprof_daemon::signals::Signals;
-use kprof_daemon::source::kprof_device::KprofDevice;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
@@ -41,10 +40,11 @@ fn run(system: &Simulated, words: &[&str]) -> (Result<u8, Failed>, String) {
 }
 
 fn run_on(system: &Simulated, words: &[&str], is_terminal: bool) -> (Result<u8, Failed>, String) {
-    let mut system = system.clone();
-    let source = KprofDevice::open(&mut system, Path::new(SCHEME)).unwrap();
-    let mut talk = Vec::new();
-    let ended = record(&mut system, source, &wanted(words), &Signals::default(), &mut talk, is_terminal);
+    let (mut system, mut talk) = (system.clone(), Vec::new());
+    let wanted = Record { scheme: SCHEME.into(), ..wanted(words) };
+    let ended = open_source(&mut system, &wanted)
+        .map_err(Failed::from)
+        .and_then(|source| record(&mut system, source, &wanted, &Signals::default(), &mut talk, is_terminal));
     (ended, String::from_utf8(talk).unwrap())
 }
 
@@ -173,4 +173,80 @@ fn a_terminal_shows_samples_rate_and_losses_once_a_second_and_then_the_account()
     for (words, is_terminal) in [(&words[..], false), (&["-q", "-o", OUTPUT, "--", "sleep", "1.2"][..], true)] {
         assert!(!run_on(&world(), words, is_terminal).1.contains('\x1b'));
     }
+}
+
+#[test]
+fn samples_from_before_are_counted_and_not_written() {
+    let system = world();
+    (0..84).for_each(|_| system.0.borrow_mut().kernel.tick());
+    let older: Vec<String> = std::mem::take(&mut system.0.borrow_mut().kernel.ledger).into_values().collect();
+    assert_eq!(older.len(), 168);
+    let (ended, talk) = run(&system, &["-o", OUTPUT, "--", "sleep", "0.1"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.contains("168 samples from before the recording are not in the file"), "{talk}");
+    // The ledger has only what was recorded since.
+    exactly_once(&system, &reading(&system)).unwrap();
+    let world = system.0.borrow();
+    assert!(world.kernel.rings.values().all(|ring| ring.tail == ring.head), "they were freed too");
+}
+
+#[test]
+fn an_older_profile_is_kept_as_old_and_another_file_is_left_as_it_is() {
+    let system = world();
+    let words = ["-o", OUTPUT, "--", "sleep", "0.05"];
+    run(&system, &words).0.unwrap();
+    let first = system.file(OUTPUT);
+    run(&system, &words).0.unwrap();
+    assert_eq!(system.file(&format!("{OUTPUT}.old")), first);
+    let second = String::from_utf8(system.file(OUTPUT)).unwrap();
+    assert_eq!(second.matches("# kprof-profile").count(), 1, "only its own samples");
+
+    let letter = b"Dear reader,\n";
+    let file = system.0.borrow_mut().disk.open(Path::new("/root/letter.txt"));
+    system.0.borrow_mut().disk.write(file, 0, letter);
+    let failed = run(&system, &["-o", "/root/letter.txt", "--", "true"]).0.unwrap_err();
+    assert!(failed.to_string().contains("not a file of this program"), "{failed}");
+    assert_eq!(system.file("/root/letter.txt"), letter);
+    assert!(!system.0.borrow().disk.names.contains_key(Path::new("/root/letter.txt.old")));
+}
+
+#[test]
+fn stat_works_beside_another_reader_and_leaves_its_samples_and_its_sampling_alone() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    (0..9).for_each(|_| system.0.borrow_mut().kernel.tick());
+    run(&system, &["-o", OUTPUT, "--", "true"]).0.unwrap();
+    let before: Vec<u64> = system.0.borrow().kernel.rings.values().map(|ring| ring.tail).collect();
+    system.0.borrow_mut().kernel.commands.clear();
+    system.0.borrow_mut().kernel.control(u64::MAX, b"protocol 1\nstart").unwrap();
+    let (ended, talk) = run(&system, &["stat", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.contains("ticks"), "{talk}");
+    let mut world = system.0.borrow_mut();
+    assert!(world.kernel.running, "the other reader's sampling was stopped");
+    assert!(!world.kernel.ledger.is_empty());
+    let after: Vec<u64> = world.kernel.rings.values().map(|ring| ring.tail).collect();
+    assert!(before[0] > 0 && after == before, "its records were taken: {after:?}");
+    assert!(world.kernel.commands.iter().all(|command| !command.starts_with("ack")));
+    world.kernel.running = false;
+    drop(world);
+    let failed = run(&system, &["-o", OUTPUT, "--", "true"]).0.unwrap_err();
+    assert!(failed.to_string().contains("in use by another"), "{failed}");
+}
+
+#[test]
+fn sampling_that_ran_before_goes_on_after_the_recording() {
+    let system = world();
+    system.0.borrow_mut().kernel.running = true;
+    run(&system, &["-o", OUTPUT, "--", "sleep", "0.05"]).0.unwrap();
+    assert!(system.0.borrow().kernel.running);
+    assert!(!system.0.borrow().kernel.commands.iter().any(|command| command == "stop"));
+}
+
+#[test]
+fn a_duration_ends_the_wait_for_records_too() {
+    let system = world();
+    run(&system, &["-o", OUTPUT, "--duration", "100ms"]).0.unwrap();
+    let clock = system.0.borrow().clock;
+    assert!((100..110).contains(&clock.as_millis()), "{clock:?}");
 }

@@ -298,7 +298,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlDone {
     /// The write contained `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`], or for this long, at
-    /// most a minute.
+    /// most a minute. A signal ends the sleep, and the write still succeeds.
     pub wait_ms: Option<u64>,
     /// The streams were claimed by a reader that may not have got the names that earlier readers got. Call
     /// [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each module.

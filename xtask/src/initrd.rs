@@ -9,10 +9,10 @@ use cpio::NewcBuilder;
 use crate::run;
 
 /// The busybox programs that get a name in /bin.
-const APPLETS: [&str; 40] = [
+const APPLETS: [&str; 41] = [
     "awk", "basename", "cat", "chmod", "cmp", "cp", "cut", "date", "dd", "echo", "env", "expr", "false", "find",
     "grep", "head", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "poweroff", "printf", "pwd", "rm", "rmdir", "sed",
-    "seq", "sh", "sleep", "sort", "tail", "test", "timeout", "touch", "tr", "true", "usleep", "wc",
+    "seq", "sh", "sleep", "sort", "tail", "test", "time", "timeout", "touch", "tr", "true", "usleep", "wc",
 ];
 
 /// An archive being written.

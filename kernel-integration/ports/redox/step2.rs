@@ -53,15 +53,14 @@ pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<
     })?;
     if let Some(ms) = done.wait_ms {
         let end = crate::time::monotonic(token) + u128::from(ms) * 1_000_000;
-        while !PROFILER.reader_due() && crate::time::monotonic(token) < end {
-            sleep(token)?;
-        }
+        // A signal ends the wait, and the write has succeeded.
+        while !PROFILER.reader_due() && crate::time::monotonic(token) < end && !sleep(token) {}
     }
     Ok(commands.len())
 }
 
-/// Lets the calling context sleep for a moment.
-fn sleep(token: &mut CleanLockToken) -> Result<()> {
+/// Lets the calling context sleep for a moment. Returns whether a signal has ended it.
+fn sleep(token: &mut CleanLockToken) -> bool {
     let wake = crate::time::monotonic(token) + LOOK_NS;
     let current = context::current();
     {
@@ -70,9 +69,8 @@ fn sleep(token: &mut CleanLockToken) -> Result<()> {
         current.block("kprof");
     }
     context::switch(token);
-    // Whoever was woken by something else has its time left: a signal.
-    let was_interrupted = current.write(token.token()).wake.take().is_some();
-    if was_interrupted { Err(Error::new(EINTR)) } else { Ok(()) }
+    // A context that was woken by a signal still has its wake-up time.
+    current.write(token.token()).wake.take().is_some()
 }
 
 /// A read of `ctl-profiling` at `offset`: state and counters, as `key value` lines.

@@ -5,9 +5,8 @@
 
 use kprof_daemon::error::Error;
 use kprof_daemon::record::options::{self, Record, Wanted};
-use kprof_daemon::record::{Failed, record};
+use kprof_daemon::record::{Failed, open_source, record};
 use kprof_daemon::signals::Signals;
-use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::system::host::Host;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -31,9 +30,11 @@ fn main() -> ExitCode {
 }
 
 fn session(wanted: &Record) -> Result<u8, Failed> {
-    let signals = Signals::installed().map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
+    let signals = Signals::installed()
+        .and_then(Signals::watch_children)
+        .map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     let mut system = Host::default();
-    let source = KprofDevice::open(&mut system, &wanted.scheme)?;
+    let source = open_source(&mut system, wanted)?;
     let mut talk = std::io::stderr();
     let is_terminal = talk.is_terminal();
     record(&mut system, source, wanted, &signals, &mut talk, is_terminal)

@@ -42,6 +42,10 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 self.totals.again += 1;
                 continue;
             }
+            if here < place.older && matches!(item, Item::Sample(_)) {
+                self.totals.older += 1;
+                continue;
+            }
             if is_first {
                 self.composer.begin(here);
                 is_first = false;

@@ -30,6 +30,8 @@ pub(super) struct Place {
     pub position: Option<u64>,
     /// Everything below this position is on disk from an earlier session.
     pub on_disk: u64,
+    /// Samples below this position were recorded before the session and are not written.
+    pub older: u64,
     /// The beginning of a record whose end has not been read yet.
     pub carry: Vec<u8>,
     /// Position up to which records have been acknowledged to the kernel.

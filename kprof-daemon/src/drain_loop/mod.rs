@@ -35,6 +35,10 @@ use std::time::Duration;
 const LAST_ROUNDS: usize = 64;
 /// The pause between two reads of a stopped kernel that cannot wake the reader.
 const REST: Duration = Duration::from_millis(50);
+/// A pause is made of sleeps of this length, because a signal does not end a sleep.
+const SLEEP: Duration = Duration::from_millis(5);
+/// The longest wait of a recording. The end of its command ends the wait, except if it comes between the check and the wait.
+const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 16;
 
@@ -55,8 +59,12 @@ pub struct Options {
     pub keep_files: u32,
     /// A device that gets the same data, as much as it accepts.
     pub live: Option<PathBuf>,
-    /// Commands for the kernel before the first round; `stop` is given at the end when `start` is among them.
+    /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
+    /// did not run before.
     pub commands: Vec<String>,
+    /// A session of `kprof-record`. The end of its command ends a wait. Samples that were recorded before the session are
+    /// acknowledged, counted in [`Totals::older`] and not written.
+    pub is_recording: bool,
 }
 
 impl Options {
@@ -71,6 +79,7 @@ impl Options {
             keep_files: 0,
             live: None,
             commands: Vec::new(),
+            is_recording: false,
         }
     }
 }
@@ -88,6 +97,8 @@ pub struct Totals {
     pub unknown: u64,
     /// Records that were read again although they were already on disk.
     pub again: u64,
+    /// Samples from before the session, which are not in its file.
+    pub older: u64,
     /// Lines or chunks that the live stream's device has taken.
     pub live: u64,
     /// Lines or chunks that it did not take.
@@ -113,6 +124,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     pace: Pace,
     rounds: u64,
     began: Duration,
+    ran_before: bool,
 }
 
 /// The result of a round.
@@ -133,6 +145,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         source.observe(system, &mut ctl)?;
         let (file, resumed) = SampleFile::open(system, &options.output, options.form == Form::Binary)?;
         let began = system.now();
+        let ran_before = ctl.is_running();
         let mut session = Self {
             composer: Composer::new(options.form),
             live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
@@ -149,8 +162,14 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             pace: Pace::default(),
             rounds: 0,
             began,
+            ran_before,
         };
         session.go_on_from(resumed)?;
+        if session.options.is_recording {
+            for (cpu, counters) in session.ctl.cpus() {
+                session.intake.place(Stream::Cpu(cpu)).older = counters.find("position-in").unwrap_or(0);
+            }
+        }
         for command in session.options.commands.clone() {
             session.source.command(session.system, &command)?;
         }
@@ -201,7 +220,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     }
 
     fn has_started(&self) -> bool {
-        self.options.commands.iter().any(|command| command == "start")
+        !self.ran_before && self.options.commands.iter().any(|command| command == "start")
     }
 
     fn is_over(&mut self) -> bool {
@@ -217,11 +236,13 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if self.ctl.overwrites() && self.ctl.is_running() {
             // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
             // it is frozen.
-            let _ = self.system.sleep(Pace::LONGEST);
+            self.pause(Pace::LONGEST);
             return Ok(());
         }
         let before = self.system.now();
-        let waited = self.source.wait(self.system, Pace::LONGEST)?;
+        let longest = if self.options.is_recording { COMMAND_WAIT } else { Pace::LONGEST };
+        let longest = longest.min(self.time_left());
+        let waited = self.source.wait(self.system, longest)?;
         // A kernel whose wait returns immediately without data must not turn this into a busy loop.
         let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
         if !self.ctl.is_running() {
@@ -230,10 +251,27 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         if waited == Waited::CannotWait || in_vain {
             let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
-            // If a signal interrupts the sleep, the flags are checked all the earlier.
-            let _ = self.system.sleep(pause);
+            self.pause(pause);
         }
         Ok(())
+    }
+
+    /// The time until the session ends by its duration.
+    fn time_left(&mut self) -> Duration {
+        let elapsed = self.system.now().saturating_sub(self.began);
+        // A kernel takes whole milliseconds, and a wait of 0 would return at once.
+        self.options.duration.map_or(Duration::MAX, |all| all.saturating_sub(elapsed).max(Pace::SHORTEST))
+    }
+
+    /// Sleeps, until a signal arrives or the session ends by its duration.
+    fn pause(&mut self, time: Duration) {
+        let mut left = time.min(self.time_left());
+        while !left.is_zero() && !self.signals.any() {
+            let sleep = if self.options.is_recording { left.min(SLEEP) } else { left };
+            // If the sleep is interrupted, the flags are checked all the earlier.
+            let _ = self.system.sleep(sleep);
+            left = left.saturating_sub(sleep);
+        }
     }
 
     fn round(&mut self) -> Result<Round, Error> {

@@ -80,6 +80,9 @@ impl Difference {
                 totals.samples, totals.bytes
             )?;
             let columns = ["sent", "taken", "coalesced", "pending", "user", "idle", "lost", "recorded"];
+            if totals.older > 0 {
+                writeln!(out, "{} samples from before the recording are not in the file", totals.older)?;
+            }
             writeln!(out, "{:>5}{}", "cpu", columns.map(|name| format!("{name:>10}")).concat())?;
             for (cpu, counters) in &self.cpus {
                 let value = |name: &str| match name {

@@ -11,13 +11,15 @@ use crate::ctl::Ctl;
 use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
 use crate::signals::Signals;
-use crate::source::Source;
-use crate::system::System;
+use crate::source::kprof_device::KprofDevice;
+use crate::system::{self, Open, System, again};
+use crate::write::resume::is_profile;
 use account::Difference;
 use options::{Record, What};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,47 @@ impl std::fmt::Display for Failed {
     }
 }
 
+/// Opens the kernel's device files. Beside another reader `stat` does without the streams, because it needs only the
+/// counters.
+///
+/// # Errors
+/// As [`KprofDevice::open`].
+pub fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
+    match KprofDevice::open(system, &wanted.scheme) {
+        Err(Error::Busy { .. }) if wanted.what == What::Stat => KprofDevice::open_counters(system, &wanted.scheme),
+        other => other,
+    }
+}
+
+/// Renames an existing profile to `NAME.old`, so that the new file has only this recording. Another file is left as it
+/// is; the session then refuses it.
+fn keep_older_file<S: System>(system: &mut S, path: &Path) -> Result<(), Error> {
+    let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let mut file = match again(|| system.open(path, Open::Read)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(fails("looking at the file that is there"))?,
+    };
+    let facts = again(|| system.names_of(&mut file)).map_err(fails("looking at the file that is there"))?;
+    if facts.is_some_and(|facts| !facts.is_regular) {
+        return Ok(());
+    }
+    let mut first = [0; 64];
+    let length = system::read(system, &mut file, &mut first).map_err(fails("reading the file that is there"))?;
+    if !is_profile(&first[..length]) {
+        return Ok(());
+    }
+    match again(|| system.lock(&mut file)) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Err(Error::Busy { path: path.into() }),
+        other => other.map_err(fails("locking the file that is there"))?,
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    again(|| system.rename(path, &PathBuf::from(&old))).map_err(fails("renaming the file that is there to NAME.old"))
+}
+
 /// Samples while the command runs, and prints the account to `talk`. If that `is_terminal`, it also prints the progress
 /// once a second. Returns the exit code of the command, or 0 without a command.
 ///
@@ -75,12 +118,13 @@ impl std::fmt::Display for Failed {
 /// started.
 pub fn record<S: System>(
     system: &mut S,
-    source: impl Source<S>,
+    source: KprofDevice<S>,
     wanted: &Record,
     signals: &Signals,
     talk: &mut impl Write,
     is_terminal: bool,
 ) -> Result<u8, Failed> {
+    keep_older_file(system, &wanted.options.output)?;
     let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
     let (before, began) = (session.ctl().clone(), Instant::now());
     let mut child = None;
@@ -95,15 +139,19 @@ pub fn record<S: System>(
         }
     }
     let mut progress = Progress::new(is_terminal && !wanted.quiet);
+    // What is read after the end of the command is not part of its time.
+    let mut elapsed = None;
     let ended = session.run(|totals, ctl| {
         progress.show(talk, totals, ctl);
-        child.as_mut().is_none_or(is_running)
+        let goes_on = child.as_mut().is_none_or(is_running);
+        elapsed = (!goes_on).then(|| began.elapsed());
+        goes_on
     });
     progress.clear(talk);
     // Also after an error of the session: this process does not end before its command.
     let status = child.map(|mut child| child.wait());
     let totals = ended?;
-    let elapsed = began.elapsed();
+    let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
     let difference = Difference::new(&before, session.ctl());
     let _ = match wanted.what {
         What::Record => difference.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet),

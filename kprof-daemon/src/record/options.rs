@@ -19,10 +19,12 @@ kprof-record: samples the kernel while a command runs
 Usage: kprof-record [options] [--] COMMAND [ARGS...]
        kprof-record stat [options] [--] COMMAND [ARGS...]
 
-Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples.
-What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a kill.
+Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples; it works while another
+program reads the samples. What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a
+kill. Sampling that ran before goes on.
 
-  -o, --output FILE    the sample file [/root/profiling.txt]; `-` writes to standard output
+  -o, --output FILE    the sample file [/root/profiling.txt]; an older profile there becomes FILE.old; `-` writes to
+                       standard output
       --hz N           samples a second on each CPU; `N force` above 20000
       --include WHAT      records `idle` or `user` samples too; may be given twice
       --cpus LIST      samples only these CPUs: 1,3
@@ -127,6 +129,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         }
         wanted.options.output = "/dev/null".into();
     }
+    wanted.options.is_recording = true;
     // `lease` comes first: the kernel undoes all commands after it when this process ends, also when it is killed.
     wanted.options.commands.insert(0, "lease".into());
     wanted.options.commands.push("start".into());

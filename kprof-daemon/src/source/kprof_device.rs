@@ -23,6 +23,7 @@ pub struct KprofDevice<S: System> {
     ctl_path: PathBuf,
     ctl: S::File,
     streams: BTreeMap<Stream, S::File>,
+    has_streams: bool,
     can_wait: bool,
     text: Vec<u8>,
 }
@@ -34,16 +35,7 @@ impl<S: System> KprofDevice<S> {
     /// [`Error::SourceMissing`] if there is no such file, [`Error::Busy`] if another reader has the claim,
     /// [`Error::NotKprof`] if the kernel's profiler is Redox's own.
     pub fn open(system: &mut S, folder: &Path) -> Result<Self, Error> {
-        let ctl_path = folder.join("ctl-profiling");
-        let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(|cause| {
-            if cause.kind() == io::ErrorKind::ResourceBusy {
-                Error::Busy { path: ctl_path.clone() }
-            } else {
-                Error::SourceMissing { path: ctl_path.clone(), cause }
-            }
-        })?;
-        let mut device =
-            Self { folder: folder.into(), ctl_path, ctl, streams: BTreeMap::new(), can_wait: true, text: Vec::new() };
+        let mut device = Self::open_ctl(system, folder)?;
         let claimed = device.command(system, &Command::Protocol(true).to_string());
         let mut state = Ctl::default();
         let readable = device.observe(system, &mut state);
@@ -60,6 +52,29 @@ impl<S: System> KprofDevice<S> {
             (Err(Error::Refused { path, .. }), Err(_)) => Err(Error::NotKprof { path }),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
+    }
+
+    /// Opens only `ctl-profiling` in `folder`, for the counters. Every stream is then empty: another reader has them.
+    ///
+    /// # Errors
+    /// As [`KprofDevice::open`].
+    pub fn open_counters(system: &mut S, folder: &Path) -> Result<Self, Error> {
+        let mut device = Self::open_ctl(system, folder)?;
+        device.has_streams = false;
+        Ok(device)
+    }
+
+    fn open_ctl(system: &mut S, folder: &Path) -> Result<Self, Error> {
+        let ctl_path = folder.join("ctl-profiling");
+        let ctl = again(|| system.open(&ctl_path, Open::ReadWrite)).map_err(|cause| {
+            if cause.kind() == io::ErrorKind::ResourceBusy {
+                Error::Busy { path: ctl_path.clone() }
+            } else {
+                Error::SourceMissing { path: ctl_path.clone(), cause }
+            }
+        })?;
+        let (folder, streams) = (folder.into(), BTreeMap::new());
+        Ok(Self { folder, ctl_path, ctl, streams, has_streams: true, can_wait: true, text: Vec::new() })
     }
 
     fn gone(&self, during: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -113,6 +128,9 @@ impl<S: System> Source<S> for KprofDevice<S> {
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
+        if !self.has_streams {
+            return Ok(0);
+        }
         let path = || self.folder.join(format!("profiling-{stream}"));
         let file = match self.streams.entry(stream) {
             Entry::Occupied(open) => open.into_mut(),
@@ -132,6 +150,9 @@ impl<S: System> Source<S> for KprofDevice<S> {
     }
 
     fn acknowledge(&mut self, system: &mut S, ends: &[(Stream, u64)]) -> Result<(), Error> {
+        if !self.has_streams {
+            return Ok(());
+        }
         let mut command = String::new();
         for (stream, position) in ends {
             let _ = writeln!(command, "{}", Command::Ack((*stream).into(), *position));

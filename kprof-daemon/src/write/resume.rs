@@ -34,6 +34,11 @@ pub struct Resumed {
     pub names: BTreeMap<u64, Box<[u8]>>,
 }
 
+/// Whether a file that begins with these bytes is a profile. An empty one is not.
+pub fn is_profile(first: &[u8]) -> bool {
+    first.starts_with(&MAGIC) || first.strip_prefix(FIRST_LINE.as_bytes()).is_some_and(|rest| rest.starts_with(b"\n"))
+}
+
 /// Scans a file of either form.
 #[derive(Debug, Default)]
 pub struct Scan {
