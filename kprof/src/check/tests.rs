@@ -43,7 +43,7 @@ impl Port {
             timer: Some(Gate { handler: OTHER_STUB, ist: 0 }),
             nmi_stack: Some(NMI_STACK.end),
             // All of memory except the NMI's stack is declared as the stack of the test's thread.
-            stacks: |address| Some(if NMI_STACK.contains(&address) { NMI_STACK } else { 0x60_0000..!7 }),
+            stacks: |address| Some(if NMI_STACK.contains(&address) { NMI_STACK } else { 0x1000..!7 }),
             entry_code: STUB..FUNCTION,
         }
     }
