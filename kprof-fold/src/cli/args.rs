@@ -1,7 +1,7 @@
 //! The command line. Stage: all of the host end.
 //!
-//! In: arguments. Out: typed ones. Every option has one meaning in all subcommands. Values are
-//! understood in [`super::values`], what redox-kprofiling took in [`super::compat`].
+//! In: arguments as text. Out: typed arguments. An option has the same meaning in all subcommands. Values are parsed in
+//! [`super::values`], and the arguments of redox-kprofiling in [`super::compat`].
 
 mod choice;
 mod diff;
@@ -38,12 +38,11 @@ pub struct Cli {
     /// The default: folded stacks.
     #[command(flatten)]
     pub fold: Option<Input>,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json,
-    /// .perfetto.json, .json, .pb.gz), else
-    /// folded stacks
+    /// .perfetto.json, .json, .pb.gz), otherwise folded stacks
     #[arg(long, value_enum)]
     pub format: Option<Format>,
 }
@@ -68,7 +67,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the name of a file asks for.
+    /// The form for the extension of a file's name.
     pub fn of_file(name: &str) -> Self {
         let ends = |end: &str| name.ends_with(end);
         match () {
