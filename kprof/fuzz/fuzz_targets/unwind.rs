@@ -1,8 +1,8 @@
 //! Fuzz: whatever the words of the stack and the registers are, the handler reads only inside the declared stack, ends,
 //! and counts the tick once.
 //!
-//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The stack has the fuzzer's bytes. A page of words before it
-//! and one after it are in no declared range. AddressSanitizer reports every read outside of the array.
+//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The declared stack is an array with words made from the
+//! fuzzer's bytes. AddressSanitizer reports every read outside of the array.
 #![no_main]
 
 use core::mem::MaybeUninit;
