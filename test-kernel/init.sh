@@ -3,8 +3,8 @@
 # say what to run, `seconds=` for how long. `daemon=` has options of profiled and `include=` has `idle` or `user`, both
 # with commas instead of spaces. `interval=` is `random` or `fixed`. With `drain=after`, profiled runs only after the
 # work. `late=` names a file for the shared folder, which is then mounted only after the work. Out: profiled runs as a
-# service, then a workload or a scenario runs, then the machine is powered off. If anything
-# fails, the machine ends with the exit code of a failure.
+# service, then a workload or a scenario runs, then the machine is powered off. If anything fails, the machine ends with
+# the exit code of a failure.
 
 fail() {
     echo "init: $*"
