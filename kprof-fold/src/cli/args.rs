@@ -27,7 +27,7 @@ Folded stacks go to standard output, everything else to standard error.
 Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
 3 more lost than --max-loss; 4 a claim of diff --fail-if holds; 5 the account does not balance (report; with --strict everywhere).";
 
-/// From a kernel profile to folded stacks, flame graphs and tables.
+/// Makes folded stacks, flame graphs and tables from a kernel profile.
 #[derive(Debug, Parser)]
 #[command(name = "kprof-fold", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 120)]
@@ -91,7 +91,7 @@ pub enum Command {
     Flamegraph(Flamegraph),
     /// Every sample with its time and stack, as `perf script` prints them
     Script(Script),
-    /// Header, account, rate, gaps, tasks
+    /// Header, account, rate, intervals, tasks
     Info(Info),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     Export(Export),
@@ -115,6 +115,6 @@ pub enum Command {
     },
     /// When within each second did samples fall: a heat map (SVG)
     Heatmap(Heatmap),
-    /// Tables: functions by own and total time, where the time went, the account of each CPU
+    /// Tables: functions by self and total time, where the time went, the account of each CPU
     Report(Report),
 }
