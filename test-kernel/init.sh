@@ -1,8 +1,10 @@
 #!/bin/sh
-# The first process. In: the kernel's command line as environment (`scenario=`, `workload=`, `seconds=`, `daemon=`:
-# options of profiled, `include=`: idle, user; commas for spaces; `interval=`: random, fixed; `drain=after`: profiled
-# runs only after the work; `late=`: a file for the shared folder, which is mounted only then). Starts profiled as a
-# service, runs a workload (or a scenario), powers off. What fails ends the machine as a failure.
+# The first process. In: the options of the kernel's command line, as environment variables. `scenario=` and `workload=`
+# say what to run, `seconds=` for how long. `daemon=` has options of profiled and `include=` has `idle` or `user`, both
+# with commas instead of spaces. `interval=` is `random` or `fixed`. With `drain=after`, profiled runs only after the
+# work. `late=` names a file for the shared folder, which is then mounted only after the work. Out: profiled runs as a
+# service, then a workload or a scenario runs, then the machine is powered off. If anything fails, the machine ends with
+# the exit code of a failure.
 
 fail() {
     echo "init: $*"
@@ -29,7 +31,7 @@ done
 echo start > /scheme/debug/ctl-profiling || fail "sampling cannot be started"
 echo "init: workload $workload runs"
 timeout "$seconds" sh "/workloads/$workload.sh"
-# What a workload left running in the background ends too; profiled is this shell's other child.
+# Processes that a workload has left running in the background are ended too. Profiled is also a child of this shell.
 for process in $(cat /kernel/processes); do
     [ "$process" -le 1 ] || [ "$process" = "$profiled" ] || kill -KILL "$process" 2> /dev/null
 done

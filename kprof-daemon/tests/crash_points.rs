@@ -1,7 +1,8 @@
-//! Exactly once, whatever happens: the daemon is stopped before every one of its system calls, on a disk that forgets.
+//! Every sample counts exactly once: the daemon is stopped before each of its system calls, on a disk that loses what
+//! was not synced.
 //!
-//! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once, in the
-//! eyes of a reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails here.
+//! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once for a
+//! reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails this test.
 
 mod support;
 
@@ -14,10 +15,10 @@ use support::kernel::Kernel;
 use support::scenario::{exactly_once, options, reading, session};
 use support::system::{KILLED, LastCall, Simulated};
 
-/// Pauses of a run; each brings some ticks.
+/// The number of pauses of a run. Some ticks come in each pause.
 const PAUSES: u64 = 40;
 
-/// A world in which `PAUSES` pauses bring ticks and the last one asks for the end.
+/// A simulated system with ticks in each of `PAUSES` pauses. In the last pause the daemon is told to end.
 fn world(signals: &Signals) -> Simulated {
     let signals = signals.clone();
     let on_pause = move |kernel: &mut Kernel, pause: u64| {
@@ -36,7 +37,7 @@ fn world(signals: &Signals) -> Simulated {
     system
 }
 
-/// Runs until call `stop_at`, crashes, runs again to the end. An error says what is wrong with the file.
+/// Runs until call `stop_at`, crashes, and runs again to the end. The error says what is wrong with the file.
 fn crash_and_resume(
     plan: &Options,
     stop_at: usize,
@@ -80,7 +81,7 @@ fn calls_of_a_whole_run(plan: &Options) -> Vec<&'static str> {
     std::mem::take(&mut system.0.borrow_mut().calls)
 }
 
-/// Stops a run of this plan before every call, in every way.
+/// Stops a run with these options before every call, with every kind of crash.
 fn stop_everywhere(plan: &Options, kinds: &[&str]) {
     let calls = calls_of_a_whole_run(plan);
     for kind in kinds {

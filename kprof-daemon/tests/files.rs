@@ -1,7 +1,7 @@
-//! Rotation, bounds, reopening, the live stream: what happens around the sample file.
+//! Rotation, size limits, reopening and the live stream of the sample file.
 //!
-//! In: sessions on the simulated system. Out: files of bounded length that together hold every sample once; a receiver
-//! that gets whole lines and knows from the gaps what it did not get.
+//! In: sessions on the simulated system. Out: files of bounded length that together have every sample once; a receiver
+//! of the live stream that gets whole lines and sees from the positions which records it did not get.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::kernel::Kernel;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};
 use support::system::Simulated;
 
-/// A world with some ticks in each of `pauses` pauses; then the end.
+/// A simulated system with some ticks in each of `pauses` pauses. Then the session ends.
 fn world(pauses: u64, signals: &Signals) -> Simulated {
     let signals = signals.clone();
     let on_pause = move |kernel: &mut Kernel, pause: u64| {
@@ -42,7 +42,7 @@ fn rotated_files_are_bounded_and_together_hold_everything() {
         let world = system.0.borrow();
         let lengths: Vec<usize> = world.disk.names.keys().map(|path| world.disk.bytes(path).len()).collect();
         assert!(lengths.len() > 3, "{form:?}: {lengths:?}");
-        // The account at the very end may go past it.
+        // The account at the end of the file may exceed the limit.
         assert!(lengths.iter().all(|length| *length <= 8192 + 600), "{form:?}: {lengths:?}");
         assert!(!world.disk.names.contains_key(Path::new("/root/profiling.txt.new")));
     }
@@ -68,7 +68,7 @@ fn without_rotation_the_session_ends_at_the_greatest_length_and_the_rest_stays_i
     assert!(system.file(OUTPUT).len() <= 8192 + 600, "{}", system.file(OUTPUT).len());
     assert_eq!(reading(&system).void_batches, 0);
     assert!(system.0.borrow().kernel.rings.values().any(|ring| ring.tail < ring.head));
-    // Without a bound the next session gets them.
+    // Without a limit the next session gets the remaining samples.
     let again = Signals::default();
     again.stop();
     run(&system, options(), &again);
@@ -89,7 +89,7 @@ fn after_a_rename_sighup_begins_a_new_file() {
             hup.reopen();
         }
         if pause == 40 {
-            // Without a rename it changes nothing.
+            // If the file was not renamed, reopening changes nothing.
             hup.reopen();
         }
     });

@@ -1,9 +1,9 @@
-//! Kept samples of every version of the file forms: what was written once must be readable, and be written the same,
-//! for ever.
+//! Stored example files of every version of the file forms. They must stay readable, and a session must still write the
+//! same bytes.
 //!
 //! In: `data/v1.txt`, `data/v1.bin`, made by a simulated session. Out: the same bytes again, and the same samples from
-//! both. `KPROF_BLESS=1` rewrites them; without it a missing file fails. A new version gets new files beside the old
-//! ones.
+//! both. `KPROF_BLESS=1` rewrites them; without it a missing file fails the test. A new version gets new files, and the
+//! old ones stay.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! A real process, killed by a real SIGKILL at 500 random instants, on the real file system.
 //!
-//! In: the simulated kernel, behind a socket, in this process; the daemon's session in a child process that is this
-//! program again. Out: after the last restart every sample that was in a ring counts once. Has a `main` of its own,
-//! because it is both sides. `KPROF_KILLS=N` changes the number of kills.
+//! In: the simulated kernel in this process, which serves a socket; the daemon's session in a child process that runs
+//! this program again. Out: after the last restart every sample that was in a ring counts once. The program has its own
+//! `main`, because it runs as both sides. `KPROF_KILLS=N` changes the number of kills.
 
 mod support;
 
@@ -21,10 +21,11 @@ use support::kernel::Kernel;
 use support::remote::{Remote, SERVED, serve};
 use support::{reader, scenario, system};
 
-/// Set in the child: the socket of the kernel. The sample file and the form are its arguments.
+/// The environment variable of the child with the path of the kernel's socket. Its arguments are the sample file and
+/// the form.
 const SOCKET: &str = "KPROF_TEST_SOCKET";
 const SIGKILL: i32 = 9;
-/// A daemon is killed after less than so many requests: those of its start and of several rounds.
+/// A daemon is killed after fewer requests than this. They cover its start and several rounds.
 const REQUESTS: u64 = 24;
 
 fn main() {
@@ -53,8 +54,8 @@ fn start(socket: &Path, output: &Path) -> Child {
     Command::new(this).arg(output).env(SOCKET, socket).spawn().expect("the daemon starts")
 }
 
-/// Waits until the kernel has answered so many requests more than `before`. Time says nothing: a busy host may not have
-/// run the daemon at all.
+/// Waits until the kernel has answered this many requests since `before`. Waiting for a fixed time would not do,
+/// because a busy host may not have run the daemon at all.
 fn until_served(child: &mut Child, before: u64, requests: u64) {
     let start = Instant::now();
     while SERVED.load(Ordering::Relaxed) < before + requests {
@@ -92,7 +93,7 @@ fn kill_often(kills: u32) {
     let before = SERVED.load(Ordering::Relaxed);
     let mut child = start(&socket, &output);
     until_served(&mut child, before, 2 * REQUESTS);
-    // The shell's own `kill`: the program is in a package that may be missing.
+    // The shell's builtin `kill` is used, because the program `kill` is in a package that may be missing.
     let sent = Command::new("sh").args(["-c", "kill -TERM $0", &child.id().to_string()]).status().expect("sh runs");
     assert!(sent.success());
     let status = child.wait().expect("it ends");

@@ -1,7 +1,8 @@
-//! A kernel and a system that do everything nasty; the file must hold every sample once all the same.
+//! Difficult conditions from kernel and system, under which the file must still have every sample exactly once.
 //!
 //! In: short reads, split records, interrupted calls, empty and late CPUs, floods, flipped bytes, a full disk, errors.
-//! Out: exactly once, an account that balances, and for what cannot go on a clear error that leaves what was safe.
+//! Out: every sample once and a balanced account. If the session cannot continue it ends with a clear error, and what
+//! was written before stays valid.
 
 mod support;
 
@@ -17,7 +18,7 @@ use support::ring::Ring;
 use support::scenario::{OUTPUT, exactly_once, options, reading, session};
 use support::system::Simulated;
 
-/// A world in which each of `pauses` pauses does `each`, and the one after them ends the session.
+/// A simulated system that calls `each` in each of `pauses` pauses. The next pause ends the session.
 fn world(
     kernel: Kernel,
     pauses: u64,
@@ -82,7 +83,7 @@ fn empty_cpus_and_cpus_that_come_later_are_drained() {
             kernel.rings.insert(2, Ring::new(1 << 13));
         }
         if pause == 12 {
-            // Registered, and never sampled.
+            // This CPU is registered but never sampled.
             kernel.rings.insert(9, Ring::new(1 << 13));
         }
         if pause < 12 {
@@ -115,7 +116,7 @@ fn a_flood_is_drained_as_far_as_the_rings_hold_and_the_rest_is_counted() {
 
 #[test]
 fn every_flipped_byte_of_a_record_costs_at_most_that_record() {
-    // A first run tells where the records of one read lie.
+    // A first run finds out where the records of one read are.
     let lengths = |flip: Option<(usize, u8)>| {
         let signals = Signals::default();
         let system = world(Kernel::new(&[1], 1 << 13, 11), 3, &signals, |kernel, pause| {
@@ -187,7 +188,7 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
     let refused = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = std::rc::Rc::clone(&refused);
     system.0.borrow_mut().kernel.tick();
-    // The claim of another handle, taken while the first session waits.
+    // Another handle takes the claim while the first session waits.
     system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
         kernel.tick();
         if kernel.control(77, b"protocol 1\n").is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
@@ -200,11 +201,11 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
     });
     run(&system, &signals);
     assert_eq!(refused.get(), 5);
-    // And what the daemon says when it is the second one.
+    // The message of a daemon that is started second.
     second.0.borrow_mut().kernel.control(77, b"protocol 1\n").unwrap();
     let error = session(&second, options(), &Signals::default()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
-    // Also where the kernel only says that it refuses.
+    // The same if the kernel's error does not say why the claim is refused.
     second.0.borrow_mut().kernel.nasty.busy_is_invalid = true;
     let error = session(&second, options(), &Signals::default()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
@@ -215,7 +216,7 @@ fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
     let signals = Signals::default();
     let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());
     system.0.borrow_mut().disk.room = 5000;
-    // Room comes back while the daemon sleeps on it.
+    // The disk gets free space while the daemon sleeps before its next attempt.
     let room = system.clone();
     let clock = std::rc::Rc::new(std::cell::Cell::new(0));
     let ticks = std::rc::Rc::clone(&clock);
@@ -240,7 +241,7 @@ fn a_full_disk_ends_the_session_where_that_is_wanted_and_the_file_is_whole() {
     let length = system.file(OUTPUT).len();
     assert!(error.to_string().contains(&format!("byte {length}")), "{error}: {length}");
     assert_eq!(reading(&system).void_batches, 0);
-    // With room, the next session completes it.
+    // With free space the next session completes the file.
     system.0.borrow_mut().disk.room = usize::MAX;
     let again = Signals::default();
     let stopper = again.clone();

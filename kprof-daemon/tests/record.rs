@@ -1,7 +1,7 @@
-//! `kprof-record` around real commands, on the simulated kernel.
+//! `kprof-record` runs real commands on the simulated kernel.
 //!
-//! In: commands that succeed, fail, die and do not exist. Out: their exit codes, the commands that the kernel was
-//! given, the samples, the account.
+//! In: commands that succeed, that fail, that are killed, and that do not exist. Out: their exit codes, the ctl
+//! commands that the kernel received, the samples, the account.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn wanted(words: &[&str]) -> Record {
     }
 }
 
-/// A stopped kernel that ticks while it runs, in real time slowed to a millisecond a round.
+/// A kernel that is stopped at first and ticks while it is running. Each round takes a millisecond of real time.
 fn world() -> Simulated {
     let on_pause = |kernel: &mut Kernel, _| {
         std::thread::sleep(Duration::from_millis(1));
@@ -156,7 +156,7 @@ fn stat_prints_counts_and_keeps_no_samples() {
 fn a_terminal_shows_samples_rate_and_losses_once_a_second_and_then_the_account() {
     let words = ["-o", OUTPUT, "--hz", "500", "--", "sleep", "2.5"];
     let (_, talk) = run_on(&world(), &words, true);
-    // Each line takes the place of the one before; at the end nothing is left of them.
+    // Each progress line overwrites the one before, and the last one is erased.
     let (shown, account) = talk.rsplit_once("\r\x1b[K").expect("lines that are taken back");
     assert!(account.contains("samples in") && !account.contains('\r'), "{account}");
     let lines: Vec<&str> = shown.split("\r\x1b[K").filter(|line| !line.is_empty()).collect();

@@ -1,7 +1,7 @@
-//! The binary `profiled` on a real recording: the raw words of a Redox kernel must come out as the text beside them.
+//! The program `profiled` on a real recording: it must convert the raw words of a Redox kernel to the stored text.
 //!
-//! In: `data/redox/` (three CPUs, 5083 samples). Out: the text, the binary form of the same, the same again after every
-//! interruption. Runs the real program on the real file system.
+//! In: `data/redox/` (three CPUs, 5083 samples). Out: the samples as text and in the binary form, also if the work was
+//! interrupted and continued at any place. The test runs the real program on the real file system.
 
 use kprof_format::chunk::{Chunk, ChunkKind};
 use kprof_format::samples::{Delta, take_varint};
@@ -12,7 +12,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox")
 }
 
-/// The same samples as text: the tests of kprof-fold keep it.
+/// The same samples as text, stored with the tests of kprof-fold.
 fn text_form() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../kprof-fold/tests/data/redox/profiling.txt")
 }
@@ -39,7 +39,7 @@ fn the_real_dump_comes_out_as_the_text_beside_it() {
     assert!(ended.status.success(), "{ended:?}");
     let expected = std::fs::read(text_form()).unwrap();
     assert!(samples(&std::fs::read(&file).unwrap()) == expected, "the samples differ");
-    // The same recording again: known by its id, nothing is double.
+    // The same recording again: it is recognised by its id, so no sample is written twice.
     assert!(drain(&file, &[]).status.success());
     assert!(samples(&std::fs::read(&file).unwrap()) == expected, "read again, it is not the same");
 }
@@ -118,7 +118,7 @@ fn what_is_no_recording_is_refused_with_its_name_and_a_code() {
     refused(&path("profiling-0.bin"), 7, "neither a framed record");
     std::fs::write(path("other.bin"), b"").unwrap();
     refused(&path("other.bin"), 7, "which CPU");
-    // Somebody else's file is not touched.
+    // A file that is not a sample file is not changed.
     std::fs::write(&output, b"my diary\n").unwrap();
     let ended = drain(Path::new(&output), &[]);
     assert_eq!(ended.status.code(), Some(7));

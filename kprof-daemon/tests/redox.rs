@@ -1,8 +1,8 @@
-//! The daemon on an unmodified Redox kernel, as far as its device files go.
+//! The daemon with device files like those of an unmodified Redox kernel.
 //!
-//! In: the real words of `data/redox/`, given in pieces of any whole number of words, as that kernel does. Out: the
-//! samples of their text (kprof-fold's tests keep it), in the order of each CPU; the bytes that its ctl file was given.
-//! Not shown here: that it runs on Redox itself.
+//! In: the real words of `data/redox/`; a read gives any whole number of words, as in that kernel. Out: the same
+//! samples as in the text that kprof-fold's tests have, in the order of each CPU; and the bytes that were written to
+//! the ctl file. This test does not show that the daemon runs on Redox itself.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn every_sample_of_the_real_dump_comes_out_in_the_order_of_its_cpu() {
     };
     let mut system = Simulated::new(Kernel::new(&[], 1 << 10, 1), Box::new(on_pause));
     system.0.borrow_mut().redox = Some((0..3).map(|cpu| (cpu, data(&format!("profiling-{cpu}.bin")))).collect());
-    // The kernel knows the names of some tasks only.
+    // The kernel knows the names of only some tasks.
     let names = String::from_utf8(data("contexts.txt")).unwrap();
     let names = names.lines().filter_map(|line| {
         let (id, name) = line.split_once(' ')?;

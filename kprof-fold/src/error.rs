@@ -1,43 +1,44 @@
-//! Errors that end the work: the input cannot be used at all. Stage: all of the host end.
+//! Errors after which the program ends, because it cannot give a result. Stage: the whole host tool.
 //!
-//! A damaged piece of an otherwise good file is not an error but a [`crate::problems::Problem`]. The binary prints the
-//! chain once and ends with the code of [`Error::exit_code`].
+//! A damaged piece of an otherwise good file is not an error but a [`crate::problems::Problem`]. The program prints the
+//! error and its sources once, and ends with [`Error::exit_code`].
 
 use std::fmt;
 use std::io;
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug)]
 pub enum Error {
     /// A file could not be opened, read or written.
     Io {
         /// The name as given by the user; `standard input` for `-`.
         file: String,
-        /// What was tried, as a verb: `open`, `read`, `write`.
+        /// The operation that failed, as a verb: `open`, `read`, `write`.
         doing: &'static str,
-        /// The reason of the operating system.
+        /// The reason that the operating system gave.
         source: io::Error,
     },
-    /// A file was read but is of no use.
+    /// A file was read but cannot be used.
     Unusable {
         /// The name as given by the user.
         file: String,
-        /// What is wrong, with the place where there is one, and what to do.
+        /// What is wrong, with line or byte if that is known, and what to do.
         why: String,
     },
     /// The arguments do not fit together.
     Usage(String),
-    /// The reader of standard output has gone away. Not a failure: the pipe's end has seen enough.
+    /// The reader of standard output has closed the pipe. This is not a failure: it needs no more output, as `head`
+    /// does.
     OutputClosed,
 }
 
 impl Error {
-    /// The exit code for this error: 2, or 0 where the reader of the output simply stopped.
+    /// The exit code for this error: 2, or 0 if the reader of the output closed the pipe.
     pub fn exit_code(&self) -> u8 {
         if matches!(self, Self::OutputClosed) { 0 } else { 2 }
     }
 
-    /// An error of the operating system about `file`; a closed pipe becomes [`Error::OutputClosed`].
+    /// An error of the operating system for `file`. A closed pipe becomes [`Error::OutputClosed`].
     pub fn io(file: &str, doing: &'static str, source: io::Error) -> Self {
         if doing == "write" && source.kind() == io::ErrorKind::BrokenPipe {
             return Self::OutputClosed;
@@ -45,7 +46,7 @@ impl Error {
         Self::Io { file: file.to_owned(), doing, source }
     }
 
-    /// `file` was read but is of no use, because of `why`.
+    /// `file` was read but cannot be used, because of `why`.
     pub fn unusable(file: &str, why: impl Into<String>) -> Self {
         Self::Unusable { file: file.to_owned(), why: why.into() }
     }

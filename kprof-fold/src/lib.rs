@@ -1,8 +1,8 @@
-//! kprof-fold: from a profile file to an answer. The host end of the path.
+//! kprof-fold: makes flame graphs and tables from a profile file. The host end of a sample's path.
 //!
-//! Contents, in the order of the path: bytes come in through [`read`], addresses get names in [`symbols`], stacks are
-//! chosen and folded in [`select`] and [`fold`], the account is checked in [`account`], and [`output`] writes the
-//! answer. Nothing here runs in a kernel; nothing here is `unsafe`; every error has a place.
+//! The modules in the order of the path: [`read`] parses the bytes, [`symbols`] finds the names of addresses,
+//! [`select`] and [`fold`] choose and fold the stacks, [`account`] checks the account, and [`output`] writes the
+//! result. Nothing here runs in a kernel, nothing here is `unsafe`, and every error says where it is.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]

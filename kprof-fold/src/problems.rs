@@ -1,7 +1,7 @@
 //! Problems: pieces of the input that were skipped or look wrong, each with its place. Stage: read and symbolize.
 //!
-//! In: one report per damaged piece. Out: at most ten messages per kind, and counts of all. Memory is bounded however
-//! damaged the input is. Never decides what is skipped; it only remembers.
+//! In: one report per damaged piece. Out: at most ten messages per kind, and the number of all. So memory is bounded,
+//! however damaged the input is. This module only stores the reports; the readers decide what is skipped.
 
 use std::fmt;
 
@@ -21,21 +21,21 @@ pub enum Kind {
     Metadata,
     /// A batch without its end.
     VoidBatch,
-    /// A batch whose positions overlap those of an earlier one in part.
+    /// A batch whose positions partly overlap those of an earlier one.
     Overlap,
-    /// A batch whose end names more samples than can be read.
+    /// A batch with fewer readable samples than its last line says.
     BatchCount,
-    /// A batch whose first or last line is damaged, and whose samples are used.
+    /// A batch whose first or last line is damaged but whose samples are used.
     BatchLine,
-    /// Positions that no batch of the file has.
+    /// Positions that are in no batch of the file.
     Hole,
     /// A damaged line or gap of the serial form.
     Serial,
     /// A damaged chunk of the binary form.
     Chunk,
-    /// A line of the symbol file that is none.
+    /// A line of the symbol file that is not a symbol.
     Symbol,
-    /// Something odd that costs nothing.
+    /// Something unusual that caused no loss.
     Note,
 }
 
@@ -55,7 +55,7 @@ impl Kind {
         Self::Note,
     ];
 
-    /// Whether something was left out because of this.
+    /// Whether a problem of this kind means that something was skipped.
     fn skips(self) -> bool {
         !matches!(self, Self::Note)
     }
@@ -87,7 +87,7 @@ pub struct Problem {
     pub text: String,
 }
 
-/// All problems met so far.
+/// All problems found so far.
 #[derive(Debug, Default)]
 pub struct Problems {
     kept: Vec<Problem>,
@@ -95,7 +95,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Remembers one problem. `text` is only called while messages of this kind are still kept.
+    /// Stores one problem. `text` is called only if its message will be kept.
     pub fn add(&mut self, kind: Kind, text: impl FnOnce() -> String) {
         let count = &mut self.counts[kind as usize];
         *count += 1;
@@ -104,22 +104,22 @@ impl Problems {
         }
     }
 
-    /// How many problems of this kind were met.
+    /// How many problems of this kind were found.
     pub fn count(&self, kind: Kind) -> u64 {
         self.counts[kind as usize]
     }
 
-    /// How many pieces were left out.
+    /// How many pieces were skipped.
     pub fn skipped(&self) -> u64 {
         Kind::ALL.into_iter().filter(|kind| kind.skips()).map(|kind| self.count(kind)).sum()
     }
 
-    /// The kept messages, in the order in which they were met.
+    /// The kept messages, in the order in which the problems were found.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
     }
 
-    /// Takes over the problems of another part of the input.
+    /// Adds the problems of another part of the input.
     pub fn append(&mut self, other: Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
             *mine += theirs;
@@ -143,7 +143,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Foreign bytes made fit for a message: escaped, and cut after 40 bytes.
+/// Bytes of the input in a form for messages: escaped, and truncated to 40 bytes.
 pub fn shown(bytes: &[u8]) -> String {
     let cut = bytes.len() > SHOWN_BYTES;
     let text = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii();

@@ -1,7 +1,7 @@
-//! What a profile says beside its samples: header, counters, names, marks. Stage: read, its second product.
+//! What a profile contains besides its samples: header, counters, names, marks. Stage: read, its second result.
 //!
-//! In: metadata that the readers have taken apart. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
-//! texts have one boot without a header. Never computes a counter from others; see [`crate::account`] for that.
+//! In: metadata that the readers have parsed. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
+//! texts have one boot without a header. No counter is computed from others here; [`crate::account`] does that.
 
 use crate::stacks::Traits;
 use kprof_format::record::OTHER_TASKS_NAME;
@@ -15,13 +15,13 @@ pub fn named(counters: &Counters) -> impl Iterator<Item = (&str, u64)> {
     counters.iter().map(|(name, value)| (name.as_str(), *value))
 }
 
-/// Samples of one CPU that are in the file, by what they are.
+/// The samples of one CPU that are in the file, counted by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// All that count, well-formed, in a complete batch or outside any: of the user, of the kernel, and both again for
-    /// idle ones that were kept.
+    /// The number of samples of each kind: user, kernel, idle user, idle kernel. Only well-formed samples count, and
+    /// only those in a complete batch or outside of all batches. Idle samples are there if they were not filtered.
     kinds: [u64; 4],
-    /// Smallest and largest TSC; the other way round where there is none.
+    /// Smallest and largest TSC. Without samples the first is greater than the second.
     tsc: (u64, u64),
 }
 
@@ -39,7 +39,7 @@ impl Seen {
         self.tsc = (self.tsc.0.min(tsc), self.tsc.1.max(tsc));
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.kinds.iter_mut().zip(other.kinds).for_each(|(kind, more)| *kind += more);
         self.tsc = (self.tsc.0.min(other.tsc.0), self.tsc.1.max(other.tsc.1));
@@ -50,12 +50,12 @@ impl Seen {
         self.kinds.iter().sum()
     }
 
-    /// Those with a first address in the kernel.
+    /// Samples whose first address is in the kernel.
     pub fn kernel(&self) -> u64 {
         self.kinds[1] + self.kinds[3]
     }
 
-    /// Idle ones that were kept.
+    /// Samples of the idle task that were not filtered.
     pub fn idle(&self) -> u64 {
         self.kinds[2] + self.kinds[3]
     }
@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-/// A stretch of one CPU's time in which samples were lost or ticks coalesced.
+/// A part of one CPU's time in which samples were lost or ticks coalesced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Index of the boot.
@@ -84,20 +84,20 @@ pub struct Gap {
     pub to: Option<u64>,
     /// Samples lost in it before they reached the file.
     pub lost: u64,
-    /// Samples that were delivered and cannot be read from the file: damaged or cut out.
+    /// Samples that were delivered but cannot be read from the file, because it is damaged or parts were removed.
     pub missing: u64,
     /// Ticks coalesced in it.
     pub coalesced: u64,
 }
 
-/// Fewer ticks than this give no rate: intervals are random.
+/// Fewer ticks than this give no rate, because intervals are random and a few of them say little about the average.
 const FEW_TICKS: u64 = 20;
 
 /// When the ticks of one CPU came: numbers and times of the first and the last sample of its batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticks {
     ends: Option<[(u64, u64); 2]>,
-    /// Ticks and TSC from the first to the last sample of each batch, added up.
+    /// Ticks, and TSC ticks, from the first to the last sample of each batch, summed over all batches.
     within: (u64, u64),
 }
 
@@ -113,7 +113,8 @@ impl Ticks {
         self.within.1 += last.1 - first.1;
     }
 
-    /// Ticks in a second of a TSC clock; of the time between batches too, unless sampling was changed or stopped there.
+    /// Ticks per second. The time between batches is included, unless a setting was changed in between: then sampling
+    /// may have been slower or stopped for a while, and only the time within batches is used.
     pub fn rate(&self, tsc_hz: f64, settings: &[Mark]) -> Option<f64> {
         let [first, last] = self.ends?;
         let changes = settings.iter().any(|setting| first.1 < setting.tsc && setting.tsc < last.1);
@@ -125,11 +126,11 @@ impl Ticks {
 /// Positions that no batch of the file has, between two batches that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// From and one past the end, in words.
+    /// The first position and one past the last, in words.
     pub positions: (u64, u64),
     /// TSC of the last sample before it and of the last one of the batch after it, if known.
     pub tsc: (Option<u64>, Option<u64>),
-    /// Samples that stood there, by the tick numbers and counters of its neighbours.
+    /// How many samples were there, computed from the tick numbers and counters of the batches around it.
     pub samples: u64,
 }
 
@@ -138,9 +139,9 @@ pub struct Hole {
 pub struct Cpu {
     /// Its samples.
     pub seen: Seen,
-    /// Positions of complete batches: disjoint, ascending, joined where they touch.
+    /// Position ranges of complete batches: disjoint and ascending; adjacent ranges are merged.
     pub positions: Vec<(u64, u64)>,
-    /// Where its first batch begins, complete or not: what is before that was never meant for this file.
+    /// Where its first batch begins, complete or not. Earlier positions were never meant for this file.
     pub begins_at: Option<u64>,
     /// Counters of the newest complete batch.
     pub batch: Counters,
@@ -148,21 +149,21 @@ pub struct Cpu {
     pub batch_tsc: Option<u64>,
     /// Counters of the newest `# account` line.
     pub account: Option<Counters>,
-    /// When its ticks came.
+    /// Tick numbers and times, for the rate.
     pub ticks: Ticks,
-    /// Positions that were missing when the batch after them came; some may have come later.
+    /// Positions that were missing when the batch after them was read. Later batches may have filled some of them.
     pub holes: Vec<Hole>,
     /// Samples of damaged batches that cannot be read.
     pub missing: u64,
     /// Where the newest complete batch begins, and its samples.
     pub last_batch: (u64, u64),
-    /// Complete batches left out because their positions had been seen.
+    /// Complete batches that were skipped because their positions had already been read.
     pub repeated_batches: u64,
 }
 
 impl Cpu {
-    /// Samples that were written without being delivered, as a panic does (`export_last`): the account that follows
-    /// them says that the reader's position is not past where their batch begins.
+    /// Samples that were written but not delivered, as by `export_last` in a panic handler. They are recognised by the
+    /// account that follows them: in it the reader's position is not past the beginning of their batch.
     pub fn dumped(&self) -> u64 {
         let get = |name: &str| self.account.as_ref().and_then(|account| account.get(name).copied());
         let is_dump = |position| position <= self.last_batch.0 && get("delivered") != Some(self.seen.samples());
@@ -199,11 +200,11 @@ pub struct Boot {
     pub version: Option<u32>,
     /// `# key value` lines; a later line replaces an earlier one of the same key.
     pub header: BTreeMap<String, String>,
-    /// Known symbols and their addresses.
+    /// Symbols with the addresses that the kernel itself has reported.
     pub anchors: Vec<(String, u64)>,
     /// Known tasks: id and name.
     pub tasks: BTreeMap<u64, Vec<u8>>,
-    /// The meta stream is here from its first word on: so this is no later recording of the same boot.
+    /// Whether the file has the meta stream from its first word on, so that it is the first recording of this boot.
     pub is_from_its_start: bool,
     /// Marks, in file order.
     pub marks: Vec<Mark>,
@@ -211,14 +212,15 @@ pub struct Boot {
     pub settings: Vec<Mark>,
     /// Images, in file order.
     pub images: Vec<Image>,
-    /// Events of each task, over all CPUs; of at most [`Boot::MAX_COUNTED`] tasks, the rest under `[other]`.
+    /// Events of each task, summed over all CPUs. At most [`Boot::MAX_COUNTED`] tasks have their own entry; the others
+    /// are counted together under `[other]`.
     pub events: BTreeMap<Vec<u8>, Counters>,
     /// CPUs by number.
     pub cpus: BTreeMap<u32, Cpu>,
 }
 
 impl Boot {
-    /// The number of tasks whose events are told apart.
+    /// Maximum number of tasks whose events are counted separately.
     pub const MAX_COUNTED: usize = 16_384;
 
     /// Adds the events of a task.
@@ -233,17 +235,17 @@ impl Boot {
 
     /// Whether samples of this CPU were delivered to an earlier file.
     pub fn begins_later(&self, cpu: &Cpu) -> bool {
-        // All that there is of a mere dump was never delivered.
+        // A file that only has a dump begins at the reader's position, so all samples before it were delivered.
         let is_dump = cpu.dumped() > 0 && cpu.dumped() == cpu.seen.samples();
         (is_dump || !self.is_from_its_start) && cpu.begins_at.is_some_and(|position| position > 0)
     }
 
-    /// Whether records may have been overwritten, so that what was delivered is less than what was recorded.
+    /// Whether records may have been overwritten, so that fewer samples were delivered than recorded.
     pub fn overwrites(&self) -> bool {
         self.header.get("mode").is_some_and(|mode| mode == "overwrite")
     }
 
-    /// The id of the boot, empty where there is none.
+    /// The id of the boot; empty if the header has none.
     pub fn id(&self) -> &str {
         self.header.get("boot").map_or("", String::as_str)
     }
@@ -258,23 +260,24 @@ impl Boot {
         self.number("tsc-hz").filter(|hz| *hz > 0)
     }
 
-    /// Whether samples land on the starts of translated blocks: QEMU with a thread per CPU (design: two clocks).
+    /// Whether the addresses of samples are only exact to a translated block. This is the case in QEMU with a thread
+    /// per CPU, which takes interrupts only at the start of a block.
     pub fn has_rough_places(&self) -> bool {
         self.header.get("accel").is_some_and(|accel| accel == "tcg")
     }
 
-    /// Whether time is counted in instructions (design: two clocks).
+    /// Whether the clock counts instructions, as QEMU's `-icount` does, instead of time.
     pub fn counts_instructions(&self) -> bool {
         self.header.get("clock").is_some_and(|clock| clock == "instructions")
     }
 }
 
-/// Everything that a file holds beside its stacks.
+/// Everything that a file contains besides its stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Boots in file order, at least one once anything was read.
+    /// Boots in file order; at least one as soon as anything was read.
     pub boots: Vec<Boot>,
-    /// Stretches with losses or coalesced ticks.
+    /// Parts of time with losses or coalesced ticks.
     pub intervals: Vec<Gap>,
     /// Lines (or chunks) read.
     pub lines: u64,
@@ -293,7 +296,7 @@ impl Profile {
         self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
     }
 
-    /// Samples that were delivered and cannot be read, all CPUs and boots.
+    /// Samples that were delivered but cannot be read, all CPUs and boots.
     pub fn missing(&self) -> u64 {
         self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
     }

@@ -1,22 +1,23 @@
-//! Eras: where the code lay when a stack was seen. Stage: fold, beside the table of stacks.
+//! Relocations: where the code was when a stack was recorded. Stage: fold, with the table of stacks.
 //!
-//! A file may hold several boots, each with the kernel and its modules at other addresses. Stacks of different eras are
-//! never one stack; their addresses are given out as if all had run where the first boot had its code, so that one set
-//! of symbols serves all. In: the first stack of each era, and how far code has moved. Out: moved addresses.
+//! A file may have several boots, each with the kernel and its modules at other addresses. A change of addresses begins
+//! a new range of stacks, and stacks of different ranges are always different stacks. Their addresses are converted to
+//! those of the first boot, so that one set of symbols serves all boots. In: the first stack of each range, and how far
+//! its code was moved. Out: converted addresses.
 
 /// Number of a distinct stack within one profile.
 pub type StackId = u32;
 
-/// Code from one address to just before another, and what is to be added to get where the first boot had it.
+/// A range of code, and the number to add to its addresses to get those of the first boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// First address, and the one behind the last.
+    /// The first address, and one past the last.
     pub range: (u64, u64),
-    /// Wraps around.
+    /// The number to add; the addition wraps around.
     pub by: u64,
 }
 
-/// An address where no code can be, in the kernel's half: not canonical, and none of the markers.
+/// An address in the kernel half where no code can be: it is not canonical. It is not a marker either.
 pub const NOWHERE: u64 = 1 << 63;
 
 #[derive(Clone, Debug)]
@@ -26,23 +27,23 @@ struct Relocation {
     moves: Vec<Move>,
 }
 
-/// All eras but the first, which needs no moves.
+/// All ranges of stacks except the first one, which needs no conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Relocations(Vec<Relocation>);
 
 impl Relocations {
-    /// The next stack is `first`, and was seen in this boot.
+    /// Begins a new range: stacks from `first` on were recorded in this boot.
     pub fn begin(&mut self, first: StackId, boot: usize) {
         self.0.push(Relocation { first, boot, moves: Vec::new() });
     }
 
-    /// Code of this boot lay elsewhere.
+    /// Sets that code of this boot was at another address than in the first boot.
     pub fn moved(&mut self, boot: usize, change: Move) {
         let relocations = self.0.iter_mut().filter(|relocation| relocation.boot == boot);
         relocations.for_each(|relocation| relocation.moves.push(change));
     }
 
-    /// Moves the addresses of a stack.
+    /// Converts the addresses of a stack to those of the first boot.
     #[inline]
     pub fn settle(&self, stack: StackId, words: &mut [u64]) {
         if self.0.is_empty() {
@@ -51,14 +52,15 @@ impl Relocations {
         let before = self.0.partition_point(|relocation| relocation.first <= stack);
         let Some(relocation) = self.0[..before].last() else { return };
         for word in words {
-            // A return address may lie just behind its code.
+            // A return address may be one past the end of its code, if the call is the last instruction.
             let inside = |one: &&Move| one.range.0 <= *word && *word <= one.range.1;
             let taken =
                 |one: &&Move| (one.range.0.wrapping_add(one.by)..=one.range.1.wrapping_add(one.by)).contains(word);
             if let Some(found) = relocation.moves.iter().find(inside) {
                 *word = word.wrapping_add(found.by);
             } else if relocation.moves.iter().any(|one| taken(&one)) {
-                // The first boot had code here; this one had none.
+                // The first boot had code at this address but this boot did not. The address must not get the name of
+                // that code.
                 *word = NOWHERE + 1;
             }
         }

@@ -1,13 +1,13 @@
-//! Select: which samples count. Stage: fold, before anything is added up.
+//! Select: decides which samples count. Stage: fold, before anything is added up.
 //!
-//! In: one sample, or one stack with its names. Out: yes or no. What depends on the sample alone (CPU, task, time)
-//! is decided while reading; what depends on the stack is decided once per distinct stack.
+//! In: one sample, or the traits of one stack. Out: yes or no. Conditions on the sample itself (CPU, task, time) are
+//! checked for each sample while the file is read. Conditions on the stack are checked once per distinct stack.
 
 use crate::read::escape::unescape;
 use crate::read::ingest::Sample;
 use crate::stacks::Traits;
 
-/// A name with `*` for any bytes, `?` for one.
+/// A name in which `*` matches any bytes and `?` matches one byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -17,11 +17,11 @@ impl Pattern {
         Self(text.to_owned())
     }
 
-    /// Whether the whole of `name` fits.
+    /// Whether the pattern matches the whole of `name`.
     pub fn fits(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
-        // Where to go on when the last star must take one byte more.
+        // Where to continue if the last star must match one more byte: the pattern after it, and the name.
         let mut retry = None;
         while n < name.len() {
             match pattern.get(p) {
@@ -58,41 +58,42 @@ impl std::str::FromStr for Pattern {
     }
 }
 
-/// The choice.
+/// The conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Select {
-    /// Only these CPUs; empty: all.
+    /// Only these CPUs count. If empty, all do.
     pub cpus: Vec<u32>,
-    /// Only tasks whose name fits one of these; empty: all.
+    /// Only tasks whose name matches one of these count. If empty, all do.
     pub tasks: Vec<Pattern>,
-    /// Only samples from the first TSC to just before the second, by boot; empty: all.
+    /// Only samples from the first TSC up to, but not including, the second count. If `None`, all do.
     pub between: Option<(u64, u64)>,
-    /// User samples and the user part of stacks count too.
+    /// Whether user samples and the user part of stacks count too.
     pub user: bool,
-    /// Only samples with interrupts off (`Some(true)`) or on (`Some(false)`).
+    /// Only samples with interrupts off (`Some(true)`) or on (`Some(false)`) count.
     pub irq_off: Option<bool>,
-    /// Idle samples do not count.
+    /// Whether idle samples do not count.
     pub hide_idle: bool,
-    /// Only stacks with one of these functions, cut off above the outermost one; empty: all.
+    /// Only stacks with one of these functions count. Callers of the outermost of them are removed. If empty, all
+    /// count.
     pub under: Vec<Pattern>,
-    /// No stack with one of these functions.
+    /// Stacks with one of these functions do not count.
     pub not: Vec<Pattern>,
 }
 
 impl Select {
-    /// Whether nothing is asked of the sample itself.
+    /// Whether there is no condition on the sample itself.
     pub fn takes_every_sample(&self) -> bool {
         self.cpus.is_empty() && self.tasks.is_empty() && self.between.is_none()
     }
 
-    /// Whether CPU, task and time of the sample are asked for.
+    /// Whether the CPU, task and time of the sample are selected.
     pub fn admits_sample(&self, sample: &Sample<'_>) -> bool {
         self.admits_cpu(sample.cpu)
             && self.between.is_none_or(|(from, to)| from <= sample.tsc && sample.tsc < to)
             && (self.tasks.is_empty() || self.admits_task(sample.task))
     }
 
-    /// Whether this CPU is asked for.
+    /// Whether this CPU is selected.
     pub fn admits_cpu(&self, cpu: u32) -> bool {
         self.cpus.is_empty() || self.cpus.contains(&cpu)
     }
@@ -103,14 +104,14 @@ impl Select {
         self.tasks.iter().any(|pattern| pattern.fits(&name))
     }
 
-    /// Whether a stack with these traits is asked for.
+    /// Whether a stack with these traits is selected.
     pub fn admits_traits(&self, traits: Traits) -> bool {
         (self.user || traits.is_kernel())
             && self.irq_off.is_none_or(|off| off == traits.interrupts_off())
             && !(self.hide_idle && traits.is_idle())
     }
 
-    /// How many of `count` events spread evenly from one TSC to another lie in the time asked for.
+    /// How many of `count` events lie in the selected time, if the events are spread evenly from one TSC to another.
     pub fn share(&self, count: u64, from: Option<u64>, to: Option<u64>) -> u64 {
         let Some((first, end)) = self.between else { return count };
         let Some(to) = to.or(from) else { return 0 };

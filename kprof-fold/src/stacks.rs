@@ -1,9 +1,8 @@
 //! The distinct stacks of a profile, each kept once. Stage: fold, the inner loop.
 //!
-//! In: the bytes of a stack as they stand in the file, and their hash. Out: a small number for each distinct stack.
-//! The bytes are compared in full, so what was checked once (every address plain hex, none too large) is known to hold
-//! for every later sample with the same number: the loop neither parses nor checks an address twice. Memory grows with
-//! distinct stacks only.
+//! In: the bytes of a stack as they are in the file, and their hash. Out: a small number for each distinct stack. The
+//! bytes are compared in full. So the addresses of a stack are parsed and checked only once: what was found then also
+//! holds for every later sample with the same number. Memory grows only with the number of distinct stacks.
 
 use crate::relocations::{Move, Relocations};
 use kprof_format::marker::{Facts, Marker, PUBLISHED_LEAF};
@@ -13,17 +12,17 @@ pub use crate::relocations::StackId;
 /// How the bytes of a stack are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Hexadecimal addresses with one space between, as in the text forms, added by [`Stacks::insert_parsed`].
+    /// Hexadecimal addresses separated by one space, as in the text forms. [`Stacks::insert_parsed`] adds them.
     Hex,
     /// Little-endian 64-bit words, as in the binary form.
     Words,
 }
 
-/// A place that may be that of a stack: the one behind it, or 0.
+/// Where the wanted stack may be in the table: its place plus 1, or 0 if the table has no stack with this hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate(u32);
 
-/// Hashes that [`Stacks::candidates`] looks for in one call, at most.
+/// The number of hashes that [`Stacks::candidates`] looks for in one call.
 pub const TOUCHED: usize = 32;
 
 /// What is known of a stack without symbols.
@@ -47,7 +46,7 @@ impl Traits {
         if words.first().is_some_and(|first| first >> 63 != 0) {
             bits |= Self::KERNEL;
         }
-        // The kernel writes the facts directly behind the first address. What user code has on its stack says nothing.
+        // The kernel writes the facts directly after the first address. Any later word may come from a user stack.
         if let Some(Marker::Facts(Facts(low))) = words.get(1).and_then(|word| Marker::decode(*word)) {
             bits |= u32::from(low);
         }
@@ -88,30 +87,31 @@ impl Traits {
     }
 }
 
-/// Bytes before a stack's own: its number, its length, its traits.
+/// Length of a record's header: the stack's number, its length in bytes, its traits. The stack's bytes follow.
 ///
 /// ```text
 /// | number | length | traits | bytes of the stack ... | up to the next multiple of 8 |
 ///   4        4        4
 /// ```
 const HEADER_BYTES: usize = 12;
-/// Places are multiples of this, so that 32 bits reach 32 GiB.
+/// A place is a byte offset divided by this, so that 32 bits can address 32 GiB.
 const UNIT_BYTES: usize = 8;
 
-/// Room for the first stacks, so that a common profile is not copied while the table grows.
+/// Memory reserved in advance, so that the stacks of a typical profile are not copied while the table grows.
 const FIRST_BYTES: usize = 1 << 20;
 
 /// The table.
 #[derive(Debug)]
 pub struct Stacks {
     encoding: Encoding,
-    /// Open addressing; upper half: upper half of the hash, lower half: place + 1 in units, 0 where free.
+    /// A hash table with open addressing. The upper half of a slot is the upper half of the hash, the lower half is the
+    /// place plus 1. A free slot is 0.
     slots: Vec<u64>,
-    /// Place of each stack in units.
+    /// The place of each stack, in units of [`UNIT_BYTES`].
     places: Vec<u32>,
     bytes: Vec<u8>,
-    /// The addresses of stacks that were parsed already: where each begins, and all of them. Empty for
-    /// [`Encoding::Words`].
+    /// Where each stack begins in `parsed`, which has the parsed addresses of all stacks one after the other. Both are
+    /// empty for [`Encoding::Words`].
     starts: Vec<usize>,
     parsed: Vec<u64>,
     relocations: Relocations,
@@ -126,7 +126,7 @@ impl Stacks {
         Self { encoding, slots, places, bytes, starts, parsed, relocations: Relocations::default() }
     }
 
-    /// Adds a stack in hexadecimal of which the addresses are known already.
+    /// Adds a stack in hexadecimal whose addresses are already parsed.
     ///
     /// # Panics
     /// As [`insert`](Self::insert).
@@ -157,7 +157,7 @@ impl Stacks {
         }
     }
 
-    /// Number, traits and bytes of the stack at a place.
+    /// The number, the traits and the bytes of the stack at a place.
     #[inline(always)]
     fn record(&self, place: u32) -> (StackId, Traits, &[u8]) {
         let record = &self.bytes[place as usize * UNIT_BYTES..];
@@ -166,8 +166,9 @@ impl Stacks {
         (number(0), Traits(number(8)), &bytes[..number(4) as usize])
     }
 
-    /// Where the stacks with these hashes are, or 0 where there is none; each is to be made sure of by
-    /// [`confirm`](Self::confirm). The loads of one step do not wait for each other, as those of one search do.
+    /// Looks up several hashes at once. The hash alone does not prove that a stack is the right one, so the caller then
+    /// calls [`confirm`](Self::confirm) for each candidate. Several lookups in one loop are faster than one after the
+    /// other: their loads do not depend on each other, so the processor does not wait for each one.
     #[inline]
     pub fn candidates(&self, hashes: &[u64; TOUCHED]) -> [Candidate; TOUCHED] {
         let mut found = [Candidate(0); TOUCHED];
@@ -181,7 +182,8 @@ impl Stacks {
             }
             *found = Candidate(slot as u32);
         }
-        // Brings the bytes that will be compared into the caches. The sum means nothing; it keeps the loads alive.
+        // Loads the bytes that will be compared into the caches. The sum is not used; without it the compiler would
+        // remove the loads.
         let mut sum = 0u64;
         for found in &found {
             let place = (found.0 as usize).saturating_sub(1) * UNIT_BYTES;
@@ -244,13 +246,13 @@ impl Stacks {
         }
     }
 
-    /// From here on the same addresses are other code: no stack that was added before is found again.
+    /// Begins a boot in which the same addresses may be other code: stacks added before are no longer found.
     pub fn begin_era(&mut self, boot: usize) {
         self.relocations.begin(self.places.len() as StackId, boot);
         self.slots.fill(0);
     }
 
-    /// Code of this boot lay elsewhere than in the first one; see [`words`](Self::words).
+    /// Sets that code of this boot was at another address than in the first boot. [`words`](Self::words) applies it.
     pub fn moved(&mut self, boot: usize, change: Move) {
         self.relocations.moved(boot, change);
     }
@@ -260,17 +262,17 @@ impl Stacks {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no stacks.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The stack's bytes as they stood in the file.
+    /// The stack's bytes as they were in the file.
     pub fn bytes(&self, id: StackId) -> &[u8] {
         self.record(self.places[id as usize]).2
     }
 
-    /// Bytes of all stacks together, at most.
+    /// The bytes of all stacks together, including their headers.
     pub fn all_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -280,8 +282,8 @@ impl Stacks {
         self.record(self.places[id as usize]).1
     }
 
-    /// Writes the addresses and markers of a stack to `words`, innermost first; addresses as the first boot had its
-    /// code.
+    /// Writes the addresses and markers of a stack to `words`, innermost first. Addresses are relocated to where the
+    /// first boot had the code.
     #[inline]
     pub fn words(&self, id: StackId, words: &mut Vec<u64>) {
         words.clear();
@@ -304,7 +306,8 @@ fn fold(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Hash of a stack's bytes: two lanes of 16 bytes, each folded by a 64 x 64 bit multiplication.
+/// Hash of a stack's bytes. Two lanes of 16 bytes are hashed in parallel; each step multiplies 64 by 64 bits and folds
+/// the product.
 #[inline(always)]
 pub fn hash(bytes: &[u8]) -> u64 {
     let mut lanes = (K[0], K[1]);
@@ -312,7 +315,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
         let [a, b, c, d] = words_of(block);
         (fold(a ^ one, b ^ K[2]), fold(c ^ two, d ^ K[3]))
     };
-    // The last step reaches back into the one before it.
+    // The last step takes the last 32 bytes, which may overlap the block before them, so that no padding is needed.
     let Some(last) = bytes.last_chunk::<32>() else { return hash_short(bytes) };
     for block in bytes[..bytes.len() - 1].as_chunks::<32>().0 {
         lanes = step(lanes, block);

@@ -1,8 +1,9 @@
-//! Tally: how often each stack was seen. Stage: fold, the consumer that the fast path uses.
+//! Tally: counts how often each stack was seen. Stage: fold; this is the consumer on the fast path.
 //!
-//! In: samples, provisional until their batch ends. Out: a count per stack, or per stack and group. A void batch of any
-//! size costs no memory: a cell keeps its uncertain part under the number of the batch, and settles it when it is
-//! touched again, by a bit that says how that batch ended.
+//! In: samples, which are provisional until their batch ends. Out: a count per stack, or per stack and group.
+//! Discarding a batch takes the same small memory for any size of batch: one bit per batch says whether it counts. Each
+//! cell keeps the samples of its last batch apart, with that batch's number. When a later batch reaches the cell, the
+//! bit decides whether they are added.
 
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
@@ -10,10 +11,10 @@ use crate::select::Select;
 use crate::stacks::StackId;
 use std::collections::HashMap;
 
-/// What makes a root frame.
+/// What the root frame of each stack is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// Nothing: no root frame.
+    /// No root frame is added.
     #[default]
     None,
     /// The task's name.
@@ -22,7 +23,7 @@ pub enum By {
     Cpu,
 }
 
-/// Which batches count.
+/// Which batches count: one bit for each batch that has ended. `present` is the number of the current batch.
 #[derive(Debug, Default)]
 struct Outcomes {
     bits: Vec<u64>,
@@ -42,6 +43,7 @@ impl Outcomes {
     }
 }
 
+/// The count of one stack: `open` samples of the batch with number `batch`, and `settled` ones of batches before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     settled: u64,
@@ -93,7 +95,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts what `select` asks for.
+    /// A tally of the samples that `select` asks for.
     pub fn new(select: Select, by: By) -> Self {
         Self {
             takes_all: select.takes_every_sample() && by == By::None,
@@ -113,7 +115,7 @@ impl Tally {
         &self.groups
     }
 
-    /// The choice.
+    /// The selection of samples.
     pub fn select(&self) -> &Select {
         &self.select
     }
@@ -195,7 +197,7 @@ impl Consumer for Tally {
     }
 }
 
-/// Takes samples and keeps none: for a first pass over the metadata.
+/// A consumer that keeps no samples, for a first pass that only reads the metadata.
 #[derive(Debug, Default)]
 pub struct Nothing;
 

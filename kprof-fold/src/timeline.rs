@@ -1,7 +1,7 @@
-//! Timeline: every sample by itself, for outputs that show time. Stage: fold, a consumer beside the tally.
+//! Timeline: keeps every single sample, for outputs that show time. Stage: fold; a consumer like the tally.
 //!
-//! In: samples, provisional until their batch ends. Out: all that count, in file order or by time. Memory: 24 bytes a
-//! sample, so this is only for outputs that need each one.
+//! In: samples, which are provisional until their batch ends. Out: all samples that count, in file order or by time.
+//! Each sample takes 24 bytes of memory, so this is used only for outputs that need single samples.
 
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
@@ -31,15 +31,15 @@ pub struct Timeline {
     select: Select,
     /// The samples that count.
     pub events: Vec<Event>,
-    /// Plain names of the tasks.
+    /// The names of the tasks, unescaped.
     pub tasks: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
-    /// How many events are no longer provisional.
+    /// The number of events at the front of `events` that are no longer provisional.
     certain: usize,
 }
 
 impl Timeline {
-    /// Keeps what `select` asks of samples; what it asks of stacks is left to the output.
+    /// A timeline of the samples that `select` asks for. Its conditions on the names in a stack are left to the output.
     pub fn new(select: Select) -> Self {
         Self { select, ..Self::default() }
     }
@@ -50,7 +50,7 @@ impl Timeline {
     }
 }
 
-/// From time stamps to seconds. Each boot has its own clock and follows the one before.
+/// Converts time stamps to seconds. Each boot has its own clock; its time begins where that of the boot before ends.
 pub struct Clock {
     tsc_hz: f64,
     /// The first TSC of each boot, and the seconds that all boots before it took.
@@ -66,7 +66,7 @@ impl Clock {
 }
 
 impl Timeline {
-    /// The clock of these samples, with this many TSC ticks in a second.
+    /// The clock of these samples, for a TSC of this frequency.
     pub fn clock(&self, tsc_hz: f64) -> Clock {
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for event in &self.events {

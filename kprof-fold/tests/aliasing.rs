@@ -1,4 +1,4 @@
-//! The check for ticks in step with the work, by simulation: how often it cries wolf, and whether it sees the wolf.
+//! Tests the aliasing check by simulation: how often it raises a false alarm, and whether it finds real aliasing.
 #![forbid(unsafe_code)]
 
 use kprof_fold::aliasing::{Verdict, check};
@@ -20,7 +20,7 @@ const PERIOD: u64 = 1_000_000;
 const SAMPLES: usize = 5_000;
 const RUNS: usize = if cfg!(debug_assertions) { 40 } else { 1000 };
 
-/// Times of ticks with gaps of +-25 %.
+/// Times of ticks with random intervals of +-25 %.
 fn random_times(random: &mut Random) -> Vec<u64> {
     let mut tsc = 0;
     let mut next = || {
@@ -30,12 +30,12 @@ fn random_times(random: &mut Random) -> Vec<u64> {
     (0..SAMPLES).map(|_| next()).collect()
 }
 
-/// Times of ticks with fixed gaps, and a little noise of the machine.
+/// Times of ticks with fixed intervals and a little noise, as from a real machine.
 fn fixed_times(random: &mut Random) -> Vec<u64> {
     (0..SAMPLES as u64).map(|tick| tick * PERIOD + random.below(PERIOD / 500)).collect()
 }
 
-/// The place that runs at a time: a loop of blocks whose lengths are 1, 2, 3, ... parts of it.
+/// The place that is running at a time: a loop over blocks that take 1, 2, 3, ... parts of its length.
 fn place_in_loop(tsc: u64, loop_length: u64) -> u64 {
     let mut phase = tsc % loop_length * 36 / loop_length;
     let mut block = 0;
@@ -72,7 +72,7 @@ fn work_without_a_rhythm_raises_an_alarm_in_at_most_one_run_of_a_thousand() {
         let times = fixed_times(random);
         sampled(&times, |_| skewed(random))
     });
-    // Work that goes on for many ticks, and changes.
+    // Work that stays at a place for many ticks and then changes to another one.
     let goes_on = |random: &mut Random, times: &[u64]| {
         let mut now = 0;
         sampled(times, |_| {
@@ -109,7 +109,7 @@ fn work_with_a_rhythm_raises_none_where_gaps_are_random() {
 #[test]
 fn a_sampler_in_step_with_the_work_is_caught() {
     let mut random = Random(5);
-    // The work's rhythm is n/m of the ticks': every m-th tick sees the same phase.
+    // The work's period is n/m of the ticks' period, so every m-th tick sees the same phase.
     for (n, m) in [(1, 2), (3, 2), (1, 3), (2, 3), (4, 3), (1, 4), (3, 4), (2, 5), (5, 6), (3, 7), (7, 8)] {
         let times = fixed_times(&mut random);
         let length = PERIOD * m / n;
@@ -119,14 +119,15 @@ fn a_sampler_in_step_with_the_work_is_caught() {
             "{n}/{m}: {verdict:?}"
         );
     }
-    // A little beside it: each tick sees the work a little later than the one before.
+    // The work's period is slightly different from a multiple, so each tick sees the work a little later than the tick
+    // before.
     for (times, thousandths) in [(1, 31), (2, 33), (4, 120), (4, 32), (20, 77), (1, 239), (3, 333)] {
         let times_of_ticks = fixed_times(&mut random);
         let length = PERIOD * 1000 / (1000 * times + thousandths);
         let verdict = sampled(&times_of_ticks, |tsc| place_in_loop(tsc, length));
         assert!(is_found(&verdict), "{times}.{thousandths:03}: {verdict:?}");
     }
-    // Where each tick sees the same phase, no thinning can tell; the gaps do.
+    // If each tick sees the same phase, all parts of the samples agree. The fixed intervals are then reported.
     for times in [1, 2, 5, 100] {
         let ticks = fixed_times(&mut random);
         let verdict = sampled(&ticks, |tsc| place_in_loop(tsc + PERIOD / 3, PERIOD / times));

@@ -1,4 +1,5 @@
-//! Bad input, case by case: what is said, what still counts, which exit code; never a panic, never unbounded memory.
+//! Bad input, case by case: the message, the samples that still count, and the exit code. There is never a panic, and
+//! memory stays bounded.
 #![forbid(unsafe_code)]
 
 use nix::sys::resource::{UsageWho, getrusage};

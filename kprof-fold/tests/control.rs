@@ -1,11 +1,11 @@
-//! Control characters in names of functions, tasks and marks: no output holds one, and no record or line is torn.
+//! Control characters in names of functions, tasks and marks: no output has one, and none breaks a record or a line.
 #![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A terminal's escape, a line end, what XML cannot have, and a C1 control.
+/// A terminal's escape sequence, line ends, characters that XML does not allow, and a C1 control character.
 const ODD: &str = "\u{1b}]0;x\u{7}%\r\u{b}\u{fffe}\u{9b}2J";
 
 fn run(words: &[&str]) -> Output {
@@ -56,7 +56,7 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
         assert!(!done.stdout.is_empty() || command.last() == Some(&ODD), "{command:?}");
     }
     let script = String::from_utf8(run(&["script", "-q", "--user", &profile, &syms]).stdout).expect("is text");
-    // A sample is a line, a line for each frame, and an empty one.
+    // A sample is printed as one line, one line for each frame, and an empty line.
     assert_eq!(script.lines().count(), 50 * 4, "{script}");
     let folded = run(&["-q", "--by", "task", &profile, &syms]).stdout;
     assert_eq!(String::from_utf8_lossy(&folded).lines().count(), 1);

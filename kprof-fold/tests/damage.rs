@@ -1,5 +1,5 @@
-//! A profile with one damaged byte, or without one of its batches: every sample that was delivered is either counted or
-//! counted as lost, the loss is told, and limits hold.
+//! A profile with one damaged byte, or without one of its batches: every delivered sample is either counted or counted
+//! as lost, the loss is reported, and limits on losses apply.
 #![forbid(unsafe_code)]
 
 use kprof_fold::account::Account;
@@ -16,7 +16,7 @@ const BATCHES: [u64; 5] = [40, 7, 1, 25, 30];
 const CPUS: u64 = 2;
 const DELIVERED: u64 = 103 * CPUS;
 
-/// A profile as `profiled` writes it, as one piece for each part: header, batches of names and samples, accounts.
+/// A profile as `profiled` writes it, divided into its parts: header, batches of names and samples, accounts.
 fn pieces() -> Vec<String> {
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n# anchor kmain=ffffffff80001000\n";
     let names = "# batch cpu=meta from=0 to=10\n# task id=5 name=a\n# end cpu=meta to=10\n";
@@ -25,7 +25,7 @@ fn pieces() -> Vec<String> {
     for samples in BATCHES {
         for cpu in 0..CPUS {
             let (position, ticks, recorded) = &mut counts[cpu as usize];
-            // Records have five words and two addresses. Every third tick found the CPU idle.
+            // A record has five words and two addresses. The CPU was idle at every third tick.
             let (from, to, first) = (*position, *position + 7 * samples, *ticks + 1);
             (*position, *ticks, *recorded) = (to, *ticks + samples + samples / 2, *recorded + samples);
             let idle = *ticks - *recorded;
@@ -94,7 +94,7 @@ fn one_damaged_byte_of_a_batch_line_costs_no_sample_or_is_counted_and_told() {
             }
         }
     }
-    // What is left are digits that make another position of the batch's first line.
+    // The other cases are damaged digits that make another valid position in the first line of a batch.
     assert!(tried > 3000 && kept_all * 100 > tried * 97, "{kept_all} of {tried}");
 }
 
@@ -110,7 +110,7 @@ fn a_batch_that_is_gone_is_counted_from_its_neighbours_and_from_the_account() {
         assert_eq!((profile.samples(), profile.missing()), (DELIVERED - samples, samples), "{gone}: {problems}");
         assert!(problems.to_string().contains(&format!("{samples} samples are missing")), "{gone}: {problems}");
         assert!(!Account::of(&profile).is_balanced(), "{gone}");
-        // A recording that was cut off has no account; what follows the last batch is not known then.
+        // A recording that was interrupted has no account, so what came after the last batch is not known.
         left.truncate(batches.end - 1);
         let (profile, problems) = parse(&left.concat());
         let known = if gone + CPUS as usize >= batches.end { 0 } else { samples };
@@ -120,7 +120,7 @@ fn a_batch_that_is_gone_is_counted_from_its_neighbours_and_from_the_account() {
 
 #[test]
 fn the_rate_is_that_of_the_ticks_however_few_of_them_hit_the_kernel() {
-    // A thousand ticks a second for ten seconds; each CPU was in the kernel for a part of them only.
+    // A thousand ticks per second for ten seconds. Each CPU was in the kernel for only a part of this time.
     let mut text = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# hz 1000\n# cpus 2\n".to_owned();
     for (cpu, first, last) in [(0, 700, 9_100), (1, 4_000, 5_000)] {
         let (line, words) = (|tick: u64| format!("a {cpu} {:x} ffffffff80001000\n", tick * 1_000_000), 12);
@@ -143,7 +143,7 @@ fn the_rate_is_that_of_the_ticks_however_few_of_them_hit_the_kernel() {
 
 #[test]
 fn a_later_recording_of_the_same_boot_lacks_nothing() {
-    // Neither the names nor the first batches: they went to another file.
+    // The names and the first batches are missing, because they are in another file.
     let pieces = pieces();
     let later = [&pieces[..1], &pieces[4..]].concat().concat();
     let (profile, problems) = parse(&later);

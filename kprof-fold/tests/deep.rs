@@ -1,4 +1,5 @@
-//! A line of nearly 4 MiB counts, however deep its stack is: no subcommand aborts, and the memory stays in proportion.
+//! A sample line of nearly 4 MiB counts, however deep its stack is. No subcommand aborts, and memory stays proportional
+//! to the input.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -7,7 +8,7 @@ use std::process::{Command, Output};
 
 const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 0000000000000100 t mm::map\n";
 
-/// A sample whose stack has so many addresses, of two functions in turn.
+/// A sample whose stack has `depth` addresses, alternately of two functions.
 fn files(name: &str, depth: usize) -> [String; 2] {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let mut line = "a 0 1".to_owned();

@@ -1,4 +1,4 @@
-//! `doctor` names the cause: one profile for each, made here, and what is said of it.
+//! `doctor` names the cause of a problem. For each cause a profile is made here, and the message is checked.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 const SYMBOLS: &str = "ffffffff80001000 0000000000001000 T kmain\n";
-/// Where the kernel's code is, and the rest of a header with which nothing is wrong.
+/// A header without problems; it also says where the kernel's code is.
 const HEADER: &str = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 7\n# cpus 2\n# sampler 1\n# trigger nmi\n# hz 1000\n\
                       # text ffffffff80001000-ffffffff80002000\n# anchor kmain=ffffffff80001000\n";
 
-/// A profile of CPU 0: these stacks, one sample each, a tick each millisecond; these further counters.
+/// A profile of CPU 0 with one sample for each of these stacks, a tick each millisecond, and these further counters.
 fn profile(stacks: &[String], counters: &str) -> String {
     let count = stacks.len();
     let mut text = format!("{HEADER}# batch cpu=0 from=0 to=900 first-tick=1 last-tick={count}\n");
@@ -29,7 +29,7 @@ fn stacks(each: &[&str]) -> Vec<String> {
     each.iter().cycle().take(40).map(|stack| (*stack).to_owned()).collect()
 }
 
-/// What `doctor` says of a profile, in the words of one verb.
+/// What the subcommand `verb` prints for a profile.
 fn said(name: &str, verb: &str, profile: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
     std::fs::create_dir_all(&folder).unwrap();
@@ -86,7 +86,7 @@ fn a_few_truncated_stacks_are_no_cause() {
 
 #[test]
 fn a_sampler_that_sleeps_too_long_is_told_from_one_that_is_not_alone() {
-    // 40 ticks in 40 ms where 4000 a second are asked for.
+    // 40 ticks in 40 ms, although 4000 per second are requested.
     let slow = |counters| profile(&stacks(&[WELL]), counters).replace("# hz 1000", "# hz 4000");
     let long = doctor("sleeps", &slow(" sleep-asked=10000000 sleep-late=29000000"));
     assert!(long.contains("the sampler sleeps too long: 0.039 s where it asked for 0.010 s"), "{long}");
@@ -119,7 +119,7 @@ fn samples_and_anchors_outside_of_the_text_are_a_stub_in_another_section() {
         doctor("odd-anchor", &text.replace("# anchor kmain=ffffffff80001000", "# anchor nmi_entry=ffffffff80003000"));
     assert!(anchor.contains("nmi_entry is at ffffffff80003000, outside of the kernel's text"), "{anchor}");
     assert!(!anchor.contains("wrong kernel image"), "{anchor}");
-    // Another build's symbols are that all the same.
+    // Symbols of another build are still reported as such.
     let wrong =
         doctor("other-build", &text.replace("# anchor kmain=ffffffff80001000", "# anchor kmain=ffffffff80001040"));
     assert!(wrong.contains("wrong kernel image: kmain is at ffffffff80001000 in the symbols"), "{wrong}");
@@ -131,7 +131,8 @@ fn a_log_without_a_line_of_kprofs_is_called_one() {
     assert!(found.contains("profile.txt: a log without a `~kprof` line: is the feature `profiling` on"), "{found}");
 }
 
-/// The last 40 samples of a ring of which the reader had got `delivered`, up to position 500.
+/// A file with 40 samples that a panic handler has written out, from position 500 on. According to its account, a
+/// reader had acknowledged `delivered` samples before, and `in_ring` samples are still in the ring.
 fn dump(delivered: u64, in_ring: u64) -> String {
     let recorded = delivered + in_ring;
     profile(&stacks(&[WELL]), " position-in=900 position-out=500").replace("from=0 to=900", "from=500 to=900").replace(

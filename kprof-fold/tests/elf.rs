@@ -1,4 +1,4 @@
-//! ELF and DWARF: this test program itself is the image.
+//! ELF and DWARF: the image is this test program itself.
 #![forbid(unsafe_code)]
 
 use kprof_fold::problems::Problems;
@@ -33,7 +33,7 @@ fn place(symbols: &Symbols) -> (u64, u64) {
     (start, symbols.table.get(symbols.table.find(start).expect("is found")).size)
 }
 
-/// An address of the function's own code, with its line, which no inlined call shares.
+/// An address and its line, both in the function's own code: no inlined call has the same line.
 fn own_code(symbols: &Symbols) -> (u64, u32) {
     let (start, size) = place(symbols);
     let own = (start..start + size).find_map(|address| match symbols.inlined(address).as_slice() {
@@ -159,7 +159,8 @@ fn annotate_shows_the_lines_of_a_function_with_their_share() {
     let (code, text, said) = annotate("");
     assert_eq!(code, Some(0), "{said}");
     assert!(!text.contains("note:"), "{text}");
-    // The two samples of the inlined function stand at its call, as callees do; the third one is the function's own.
+    // The two samples of the inlined function are counted at the line of its call, as for any callee. The third sample
+    // is in the function's own code.
     assert!(text.contains("1 samples innermost, 3 anywhere in the stack"), "{text}");
     let row = |text: &str, line: u32| {
         let rows = text.lines().map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
@@ -219,7 +220,7 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
     assert_eq!(run("1234abcd", &["--force"]).0, Some(0));
 }
 
-/// Found by fuzzing: the reader of DWARF adds one to the address it is asked for.
+/// Found by fuzzing: the DWARF reader adds one to the address that it looks up.
 #[test]
 fn a_symbol_at_the_last_address_has_frames() {
     let found = include_bytes!("../fuzz/corpus/elf/symbol-at-the-last-address");
@@ -230,7 +231,7 @@ fn a_symbol_at_the_last_address_has_frames() {
     assert_eq!(symbols.inlined(u64::MAX).len(), 1);
 }
 
-/// Found by fuzzing: segments near the end of all addresses, and reaching beyond it.
+/// Found by fuzzing: segments near the last address, and segments that reach beyond it.
 #[test]
 fn code_at_the_last_places_is_asked_for_without_overflow() {
     for found in [

@@ -1,4 +1,5 @@
-//! The same samples in every form fold to the same; exports hold what the folded text holds.
+//! The same samples give the same folded stacks in every form of input, and exports have the same samples as the folded
+//! stacks.
 #![forbid(unsafe_code)]
 
 use kprof_fold::output::export::pprof::proto::Profile;
@@ -96,7 +97,7 @@ fn text_binary_and_serial_fold_to_the_same() {
         ("same-binary", binary().concat()),
         ("same-serial", serial_lines().join(noise).into_bytes()),
     ] {
-        // Without an account the strict exit code is 5; here only what was skipped matters.
+        // Without an account `--strict` would give exit code 5, so it is not used: this test is about skipped pieces.
         let done = fold(name, &profile, by, &[]);
         assert_eq!(out(&done), FOLDED, "{name}: {}", String::from_utf8_lossy(&done.stderr));
         assert_eq!(done.status.code(), Some(5), "{name}");
@@ -136,7 +137,7 @@ fn a_damaged_serial_line_costs_itself_and_is_counted() {
     lines[sample] = lines[sample].replace(" 1 64 ", " 1 65 ");
     lines.remove(sample + 3);
     let done = fold("damaged-serial", lines.concat().as_bytes(), &["--by", "task"], &[]);
-    // The end of the batch says how many there were: the two are drawn.
+    // The end of the batch says how many samples it had, so the two missing ones are counted as lost.
     assert_eq!(out(&done), FOLDED.replace(" 50", " 48").replace("[lost] 1", "[lost] 3"));
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(said.contains("damaged ~kprof line") && said.contains("1 ~kprof lines are missing"), "{said}");
@@ -149,7 +150,7 @@ fn times_and_marks_choose_samples() {
         let numbers = out(&done);
         numbers.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
     };
-    // The one loss lies between TSC 149 and 919.
+    // The one lost sample is between TSC 149 and 919.
     assert_eq!(count("start", "end"), 71);
     assert_eq!(count("go", "0x64"), 0);
     assert_eq!(count("0x64", "0x6e"), 10);
@@ -223,7 +224,7 @@ fn perfetto_tracks_nest_and_never_go_back_in_time() {
     assert!(open.is_empty());
     let count = |name: &str| leaves[name];
     assert_eq!((samples, count("kmain"), count("mm::map"), count("[interrupt 33]")), (70, 70, 70, 20));
-    // The first sample is at the start; the last lasts one period of 1 ms.
+    // Time begins with the first sample. The last sample is shown for one period of 1 ms.
     assert_eq!((now * 1000.0).round(), (919 - 100 + 1_000_000) as f64);
 }
 

@@ -1,7 +1,7 @@
-//! Golden cases: a file per case, `tests/golden/NAME.case`; inputs that several cases share, once, in
+//! Golden cases. Each case is a file `tests/golden/NAME.case`. Inputs that several cases share are in
 //! `tests/golden/inputs/`.
 //!
-//! A case begins with a head, a line per fact:
+//! A case begins with a head, with one fact per line:
 //!
 //! ```text
 //! why: one line, what the case shows
@@ -10,9 +10,10 @@
 //! code: the exit code
 //! ```
 //!
-//! Sections follow, each after a line `-- NAME --`: inputs of this case alone, then `stdout` and `stderr`, which must
-//! come out as they are here. A part that is missing fails. `KPROF_REWRITE=1 cargo test -p kprof-fold --test golden`
-//! writes what comes out (exit code, stdout, stderr) into each case; `git diff` then shows what has changed.
+//! Sections follow, each after a line `-- NAME --`. First come inputs that only this case has. Then come `stdout` and
+//! `stderr`, which must be exactly what the command prints. A missing section fails the test. `KPROF_REWRITE=1 cargo
+//! test -p kprof-fold --test golden` writes the actual exit code, stdout and stderr into each case; `git diff` then
+//! shows what has changed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// A case as it stands in its file: the head's lines and the sections, both in order.
+/// A case as it is in its file: the lines of the head and the sections, both in order.
 struct Case {
     head: Vec<(String, String)>,
     sections: Vec<(String, String)>,
@@ -62,13 +63,13 @@ impl Case {
         self.facts("input").map(|fact| fact.split_once(" = ").expect("input: NAME = SHARED"))
     }
 
-    /// What must come out: a fact of the head (`code`), or a section.
+    /// An expected result: a fact of the head (`code`), or a section.
     fn expected(&self, name: &'static str) -> Option<&str> {
         let section = self.sections.iter().find(|(section, _)| section == name).map(|(_, content)| content.as_str());
         section.or_else(|| self.facts(name).next())
     }
 
-    /// Runs the command; what came out, by name.
+    /// Runs the command and returns its results by name.
     fn run(&self) -> [(&'static str, String); 3] {
         let folder = tempfile::tempdir().expect("a folder for the inputs");
         for (name, content) in self.sections.iter().filter(|(name, _)| name != "stdout" && name != "stderr") {
@@ -88,7 +89,7 @@ impl Case {
         [("code", code), ("stdout", text(done.stdout)), ("stderr", text(done.stderr))]
     }
 
-    /// The file's text, with what came out in the place of what was expected.
+    /// The text of the file with the actual results instead of the expected ones.
     fn rewritten(&self, out: &[(&'static str, String)]) -> String {
         let kept = |name: &str| out.iter().all(|(key, _)| *key != name);
         let mut text = String::new();

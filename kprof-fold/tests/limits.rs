@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Two samples in a batch that reports a loss; `account` follows.
+/// A profile with two samples in a batch that reports a loss. `account` is appended.
 fn profile(start: u64, account: &str) -> String {
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 1\n# hz 1000\n";
     let line = |tsc| format!("a 1 {tsc} {:x}\n", 0xffff_ffff_8000_0000 + start + 1);
@@ -21,7 +21,7 @@ fn sampled_function(value: u64) -> u64 {
     std::hint::black_box(value).rotate_left(7) ^ std::hint::black_box(3)
 }
 
-/// The present test program, its lowest address, and where [`sampled_function`] is in it.
+/// The path of this test program, and the distance of [`sampled_function`] from its lowest address.
 fn image() -> (String, u64) {
     std::hint::black_box(sampled_function(1));
     let file = std::env::current_exe().expect("has a path").display().to_string();

@@ -1,4 +1,4 @@
-//! Where answers go: a full disk is an error in every subcommand, and no file that was read is written over.
+//! Where output goes: a full disk is an error in every subcommand, and no file that was read is overwritten.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -11,7 +11,7 @@ fn sampled_function(value: u64) -> u64 {
     std::hint::black_box(value).rotate_left(7) ^ std::hint::black_box(3)
 }
 
-/// A profile, symbols, and a copy of the present program as its image, in a folder of their own.
+/// A profile, symbols, and a copy of this test program as the image, in a folder of their own.
 struct Inputs {
     folder: PathBuf,
 }
@@ -117,7 +117,7 @@ fn an_output_is_whole_or_what_was_there_before() {
     fs::write(&out, "before").expect("the test folder is writable");
     fs::set_permissions(&out, fs::Permissions::from_mode(0o640)).expect("is ours");
     symlink("out", &link).expect("links can be made");
-    // There is room for the symbols and the profile, and for no output: a limit on the size of files.
+    // A limit on the size of files makes every write of output fail. Symbols and profile already exist.
     let words = ["folded", &inputs.path("FILE"), &inputs.path("SYMS"), "-o", &link].map(str::to_owned);
     let shell = format!("trap '' XFSZ; ulimit -f 0; exec {} {}", env!("CARGO_BIN_EXE_kprof-fold"), words.join(" "));
     let done = Command::new("sh").args(["-c", &shell]).output().expect("there is a shell");

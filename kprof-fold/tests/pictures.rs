@@ -1,4 +1,4 @@
-//! What the options change in tables and pictures: tasks, interrupts, generic instances, directions, lines.
+//! The effects of options on tables and pictures: tasks, interrupts, generic instances, directions, lines.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn file(name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Contexts `init`, `work 1`, `work 2`; the last one with interrupts off.
+/// A profile of the tasks `init`, `work 1` and `work 2`; the last one has interrupts off.
 fn profile() -> String {
     let line = |task: &str, tsc: u32, facts: &str, leaf: u64| {
         format!("{task} 0 {tsc:x} {:x}{facts} {:x}\n", K + leaf + 0x10, K + 0x1020)
@@ -70,7 +70,7 @@ fn instances_of_a_generic_function_have_one_frame() {
     assert_eq!(out("coalesced", &["--merge-generics"]), "kmain;<u8 as Copy>::copy 1\nkmain;list::push 3\n");
 }
 
-/// Height and text of each frame of an SVG, by its title.
+/// The vertical position and the title of each frame of an SVG.
 fn frames(svg: &str) -> Vec<(f64, String)> {
     let one = |group: &str| {
         let title = group.split("</title>").next().expect("has a title").to_owned();

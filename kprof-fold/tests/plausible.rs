@@ -1,4 +1,5 @@
-//! Symbols of another kernel are noticed where the profile does not say which are the right ones; right ones never are.
+//! If a profile does not identify its symbols, those of another kernel are detected. The right symbols never raise an
+//! alarm.
 #![forbid(unsafe_code)]
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
@@ -22,7 +23,7 @@ fn redox(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox").join(name).display().to_string()
 }
 
-/// An ELF file, and a profile as a kernel with its code would give, without anchors.
+/// An ELF file, and a profile without anchors as a kernel with this code would give it.
 struct Image {
     elf: String,
     symbols: Symbols,
@@ -54,7 +55,7 @@ impl Image {
         Self { elf: elf.to_owned(), profile: file(&format!("{name}.profile"), &text), symbols }
     }
 
-    /// The same symbols as `nm` prints them, from another address on; `sized` says which of them have a size.
+    /// The same symbols in the form of `nm`, relocated to another address; `sized` says which of them have a size.
     fn nm(&self, name: &str, from: Option<u64>, sized: impl Fn(usize) -> bool) -> String {
         let (table, mut text) = (&self.symbols.table, String::new());
         let base = from.map_or(self.symbols.elf.as_ref().expect("is an ELF file").base, |_| table.get(0).start);
@@ -68,7 +69,7 @@ impl Image {
     }
 }
 
-/// The Redox symbols, each changed.
+/// The Redox symbols, each changed by `change`.
 fn changed(name: &str, change: impl Fn(usize, u64, &str, &str) -> String) -> String {
     let text = fs::read_to_string(redox("syms.txt")).expect("is kept");
     let line = |(number, line): (usize, &str)| {

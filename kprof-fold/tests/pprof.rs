@@ -1,7 +1,7 @@
-//! What `export --to pprof` writes, opened by `go tool pprof` (Debian: golang-go): its functions, files, lines and
-//! inlined frames are those that the folded stacks have. Without Go they skip themselves and say so;
-//! `cargo xtask test --only readers` installs it, or counts them as skipped, and sets `KPROF_NEEDS_GO`, with which a
-//! missing Go is a failure.
+//! Opens the output of `export --to pprof` with `go tool pprof` (Debian: golang-go). Its functions, files, lines and
+//! inlined frames must be those of the folded stacks. Without Go these tests are skipped and say so. `cargo xtask test
+//! --only readers` installs Go, or counts the tests as skipped. It sets `KPROF_NEEDS_GO`, with which a missing Go is a
+//! failure.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is inlined, in a function with angle brackets in its name.
+/// Its methods have angle brackets in their names; one of them is inlined into the other.
 struct Wrapper<T>(T);
 
 impl Wrapper<u64> {
@@ -32,7 +32,7 @@ impl Around for Wrapper<u64> {
 
 const NEEDS: &str = "go tool pprof runs (Debian: golang-go)";
 
-/// Whether Go is there.
+/// Whether Go is installed.
 fn has_go() -> bool {
     let found = Command::new("go").arg("version").output().is_ok_and(|done| done.status.success());
     assert!(found || std::env::var_os("KPROF_NEEDS_GO").is_none(), "{NEEDS}");
@@ -62,7 +62,7 @@ fn pprof(folder: &Path, words: &[&str], file: &str) -> String {
     String::from_utf8(done.stdout).expect("is text")
 }
 
-/// Own and total samples of each function: a function that was inlined is the same function.
+/// Self and total samples of each function. An inlined instance counts as the same function.
 fn expected(folded: &str) -> BTreeMap<String, (u64, u64)> {
     let mut rows: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for line in folded.lines() {
@@ -140,7 +140,7 @@ fn go_tool_pprof_has_inlined_frames_files_lines_and_the_build() {
     assert_eq!(found, expected);
     assert!(found.keys().any(|name| name.ends_with("the_inlined_one")), "{found:?}");
     assert_eq!(found[&function].1, size);
-    // Inlined frames are lines of one location, and lines are those of this file.
+    // Inlined frames are several lines of one location, and their line numbers are those of this file.
     let raw = pprof(&folder, &["-raw"], &out);
     assert!(raw.contains(&format!("{function} ")) && raw.contains("tests/pprof.rs:"), "{raw}");
     let line_of =

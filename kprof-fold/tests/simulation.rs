@@ -1,7 +1,8 @@
-//! The comparison by simulation: how often it cries wolf, and how often it sees the wolf.
+//! Tests the comparison of profiles by simulation: how often it reports a change by chance, and how often it finds a
+//! real change.
 //!
-//! Profiles are drawn from a distribution of 300 functions with weights of 1/n, as profiles are; own and total time are
-//! compared, 600 rows and more. The draws are from a fixed seed, so that a failure can be looked at.
+//! Profiles are drawn from a distribution of 300 functions with weights of 1/n, which is typical of profiles. Self and
+//! total time are compared, in 600 rows or more. The seed is fixed, so that a failure can be reproduced.
 #![forbid(unsafe_code)]
 
 use kprof_fold::diff::{Counts, Diff, Kind, compare_counts, compare_work};
@@ -28,7 +29,7 @@ fn weights() -> Vec<f64> {
     weights.iter().map(|weight| weight / sum).collect()
 }
 
-/// Draws a profile: each sample is in one function, called from one of ten.
+/// Draws a profile: each sample is in one function, which was called from one of ten others.
 fn draw(random: &mut Random, weights: &[f64], samples: u64) -> Counts {
     let mut sums = vec![0.0; weights.len()];
     let mut sum = 0.0;
@@ -55,7 +56,7 @@ fn alarms(diff: &Diff) -> bool {
 fn the_same_behaviour_raises_an_alarm_in_at_most_one_percent_of_runs() {
     let (mut random, weights) = (Random(1), weights());
     let runs = if cfg!(debug_assertions) { 200 } else { 1000 };
-    // Lengths differ: shares are compared, not counts.
+    // The two profiles differ in length, so shares are compared instead of counts.
     let false_alarms = (0..runs)
         .filter(|run| {
             let longer = SAMPLES * (1 + run % 3);
@@ -70,7 +71,7 @@ fn the_same_behaviour_raises_an_alarm_in_at_most_one_percent_of_runs() {
 #[test]
 fn a_change_of_three_percent_points_is_found_in_at_least_95_percent_of_runs() {
     let (mut random, before) = (Random(2), weights());
-    // f4 has 3.2 % before and 6.2 % after; all others shrink alike.
+    // f4 has 3.2 % before and 6.2 % after; the shares of all others shrink by the same factor.
     let mut after = before.clone();
     after[4] = (before[4] + 0.03) / (1.0 - 0.03 - before[4]) * (1.0 - before[4]);
     let runs = if cfg!(debug_assertions) { 60 } else { 300 };
@@ -94,7 +95,7 @@ fn the_interval_holds_the_true_change() {
         .filter(|_| {
             let (old, new) = (draw(&mut random, &weights, SAMPLES), draw(&mut random, &weights, SAMPLES));
             let diff = compare_counts(&old, SAMPLES, &new, SAMPLES, 0.5);
-            // One row out of all, at a confidence at which failures must be seen, too.
+            // A single row, at a confidence that is low enough to give some false alarms, which must be seen.
             let alone: Counts = [((Kind::Own, "f0".to_owned()), old[&(Kind::Own, "f0".to_owned())])].into();
             let alone_new: Counts = [((Kind::Own, "f0".to_owned()), new[&(Kind::Own, "f0".to_owned())])].into();
             assert!(!diff.rows.is_empty());
@@ -116,7 +117,7 @@ fn of_the_same_work_only_the_slower_function_changes() {
     let samples = 10 * SAMPLES;
     let (mut found, mut others) = (0, 0);
     for _ in 0..runs {
-        // f0, a sixth of everything, takes a fifth longer; the rest takes as long as before.
+        // f0 has a sixth of the time and now takes a fifth longer. All others take as long as before.
         let mut after = before.clone();
         after[0] *= 1.2;
         let longer = (samples as f64 * after.iter().sum::<f64>() / sum) as u64;

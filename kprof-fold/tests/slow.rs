@@ -1,7 +1,7 @@
-//! The fold against a second implementation that is slow and obvious: same input, same folded text.
+//! Compares the fold with a second implementation that is slow but simple: the same input must give the same text.
 //!
-//! The second one reads the whole file at once, keeps every sample, looks symbols up by going through all of them, and
-//! shares no code with the library but the frame names of manglings.
+//! The second implementation reads the whole file at once, keeps every sample, and searches all symbols one after the
+//! other. It shares no code with the library except the demangling of names.
 #![forbid(unsafe_code)]
 
 mod model;
@@ -15,7 +15,7 @@ use kprof_fold::tally::{By, Tally};
 use proptest::prelude::*;
 use std::io::Read;
 
-/// Gives its bytes in pieces of any size.
+/// A reader that gives its bytes in pieces of a chosen size.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
@@ -27,7 +27,7 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// The folded text of the library; `None` if it calls the input unusable.
+/// The folded text of the library; `None` if the library refuses the input.
 fn fast(profile: &[u8], syms: &[u8], piece: usize) -> Option<String> {
     let symbols = Symbols::read("syms", syms.to_vec(), std::io::empty(), &mut Problems::default()).ok()?;
     let source = Source { file: "profile", form: None, progress: &mut |_| {} };

@@ -1,7 +1,7 @@
-//! Instructions of the whole handler, counted by valgrind: ours beside the reference, at 6, 16, 28 and 64 frames.
+//! Instructions of the whole handler, counted by valgrind: ours and the reference, at 6, 16, 28 and 64 frames.
 //!
-//! `cargo bench -p kprof --features profiling --bench instructions`. Needs `valgrind`; without it, says so and fails.
-//! The program starts itself under callgrind for each figure, which counts only inside the function measured.
+//! `cargo bench -p kprof --features profiling --bench instructions`. If `valgrind` is missing, the program says so and
+//! fails. For each figure it starts itself under callgrind, which counts only inside the measured function.
 
 #[path = "handler/common.rs"]
 mod common;
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 /// Calls counted for each figure.
 const TICKS: u64 = 6400;
 
-/// What is measured: its name, the function that callgrind counts in.
+/// What is measured: a name, and the function in which callgrind counts.
 const MEASURED: [(&str, &str); 4] = [
     ("ours", "*Ours*handler*"),
     ("ours-through-syscall", "*Ours*handler*"),

@@ -1,8 +1,10 @@
-//! Time of the whole handler, native, hot: ours and the reference in turn, many short batches, at 16 and 28 frames.
+//! Time of the whole handler on the host with warm caches: many short batches, in which ours and the reference take
+//! turns, at 16 and 28 frames.
 //!
-//! `cargo bench -p kprof --features profiling --bench paired`. One line for each depth: frames, nanoseconds of ours, of
-//! the reference, of the bare minimum, and the median of the ratios of neighbouring batches. Once with one stack, again
-//! and again, and once (`-changing`) with another one at each tick, of more than the handler's frame cache can know.
+//! `cargo bench -p kprof --features profiling --bench paired`. It prints one line for each depth: frames, nanoseconds
+//! of ours, of the reference and of the minimal handler, and the median ratio of neighbouring batches. Each depth is
+//! measured with the same stack at every tick and, in lines with `-changing`, with another stack at each tick. These
+//! are more stacks than the handler's frame cache can hold.
 
 #[path = "handler/common.rs"]
 mod common;
@@ -11,7 +13,7 @@ use common::{Ours, PlainRing, World, minimal, reference};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Ticks of a batch: with 64 words each they fit into any of the rings.
+/// Ticks of a batch: with at most 64 words each they fit into each of the rings.
 const TICKS: u32 = 400;
 const PAIRS: usize = 2000;
 
@@ -23,7 +25,7 @@ fn main() {
         let (mut world, all) = World::changing(frames, stacks);
         world.touch();
         let all = black_box(&all[..]);
-        // By a number that no branch predictor learns: a step of 7 in a list of changing order.
+        // The stacks come in an order that a branch predictor does not learn.
         let order: Vec<usize> = (0..TICKS as usize).map(|tick| (tick * tick * 7 + tick / 3) % stacks).collect();
         let mut times = [const { Vec::new() }; 4];
         for _ in 0..PAIRS {
@@ -42,7 +44,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a tick.
+/// Runs a batch and returns the nanoseconds per tick.
 fn batch(order: &[usize], mut tick: impl FnMut(usize)) -> f64 {
     let start = Instant::now();
     order.iter().for_each(|place| tick(*place));

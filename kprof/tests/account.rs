@@ -1,5 +1,6 @@
-//! A model of the account: after every step of a random life of two CPUs the three identities hold, each record is
-//! delivered at most once, every living name is known to a reader, and no refused command has changed anything.
+//! Compares the account with a model: two CPUs make random steps. After every step the three identities hold, each
+//! record was delivered at most once, a reader knows the name of every living task, and no refused command has changed
+//! anything.
 //!
 //! `KPROF_CASES=25000 cargo test --release -p kprof --features profiling --test account` runs ten million steps.
 #![cfg(feature = "profiling")]
@@ -18,18 +19,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// A kernel whose handler may be interrupted by another NMI, and whose tasks come and go.
+/// A kernel whose handler may be interrupted by another NMI, and whose tasks start and end.
 struct Model;
 
 static CPU: AtomicUsize = AtomicUsize::new(1);
 static TASK: AtomicU64 = AtomicU64::new(0);
-/// An NMI comes inside the next handler.
+/// Whether another NMI comes inside the next handler.
 static NESTS: AtomicBool = AtomicBool::new(false);
-/// What it was.
+/// The outcome of that nested NMI.
 static NESTED: Mutex<Option<Outcome>> = Mutex::new(None);
 static PROFILER: Mutex<Option<&'static Profiler<Model>>> = Mutex::new(None);
 
-// SAFETY: one thread is all CPUs, with one stack, an array that lives for ever, as does the text.
+// SAFETY: one thread plays all CPUs, on one stack. Stack and text are static arrays.
 unsafe impl Kernel for Model {
     fn cpu(&self) -> usize {
         CPU.load(Ordering::Relaxed)
@@ -51,7 +52,7 @@ unsafe impl Kernel for Model {
     fn sleep_ns(&self, _: u64) {}
 }
 
-/// One step: what, and with which of its variants.
+/// One step: its kind, and a byte that chooses a variant.
 type Step = (u8, u8);
 
 /// What the test knows of one CPU.
@@ -60,7 +61,7 @@ struct Cpu {
     sent: u64,
     nmis: [u64; 5],
     is_offline: bool,
-    /// Records that have left the ring by somebody's hand.
+    /// Records that any reader, raw or acknowledging, or an export has taken out of the ring.
     delivered: u64,
     /// Positions that were acknowledged, and those that were read and not acknowledged yet.
     acknowledged: BTreeSet<u64>,
@@ -171,7 +172,7 @@ impl Life {
         self.streams = [1, 2].map(|cpu| self.profiler.open_stream(cpu, 10).unwrap()).into();
         self.cpus.iter_mut().for_each(|cpu| cpu.read.clear());
         self.ctl = Some(ctl);
-        // Everything that lives is known at once.
+        // A new claim sends the names of all living tasks again.
         self.known.clear();
         let (meta, mut buffer) = (self.profiler.open_meta(10), vec![0; 16 * 1024]);
         while let Ok(bytes @ 1..) = meta.read(&mut buffer) {
@@ -233,7 +234,7 @@ impl Life {
         let (Some(ctl), cpu) = (&self.ctl, 1 + usize::from(variant & 1)) else { return };
         let tail = self.profiler_position(&format!("cpu.{cpu}.position-out"));
         let positions = &mut self.cpus[cpu].read;
-        // What was overwritten meanwhile cannot be acknowledged any more.
+        // Records that were overwritten since can no longer be acknowledged.
         positions.retain(|(position, _)| *position >= tail);
         let take = usize::from(variant >> 1) % (positions.len() + 1);
         let Some((_, end)) = positions.get(take).copied() else { return };
@@ -289,7 +290,7 @@ impl Life {
             "stop\nnonsense",
         ];
         let command = COMMANDS[usize::from(variant) % COMMANDS.len()];
-        // A tick that is on its way makes `stop` and `mode` wait for the whole of their bound: it comes first.
+        // Pending ticks are taken first, because `stop` and `mode` would wait for them until their time limit.
         for cpu in [1, 2] {
             if counter(&self.last, cpu, "pending") > 0 && !self.cpus[cpu].is_offline {
                 CPU.store(cpu, Ordering::Relaxed);
@@ -339,7 +340,7 @@ impl Life {
         self.check()
     }
 
-    /// The identities, and what the test has counted itself.
+    /// Checks the identities, and compares the counters with what the test has counted itself.
     fn check(&self) -> Result<(), TestCaseError> {
         for (number, cpu) in self.cpus.iter().enumerate().skip(1) {
             let prefix = format!("cpu.{number}.");
@@ -374,7 +375,7 @@ fn counter(status: &str, cpu: usize, name: &str) -> u64 {
     status.lines().find_map(|line| line.strip_prefix(&key)).expect("a counter").parse().unwrap()
 }
 
-/// The registers of a tick: kernel code in a system call's stack or an interrupt's, or user code.
+/// The registers of a tick: in kernel code during a system call or an interrupt, or in user code.
 fn registers_of(variant: u8) -> Registers {
     let mut at = registers();
     if variant >> 4 & 1 == 1 {

@@ -1,6 +1,6 @@
-//! The account under threads: a real sampler, two CPUs that take NMIs, and beside them a daemon, raw readers, exports
-//! and an administrator who changes everything, also CPUs that go away. When all have ended, the account balances, and
-//! each record was delivered once.
+//! The account with real threads: a sampler, two CPUs that take NMIs, a daemon, raw readers, exports, and an
+//! administrator who changes every setting and takes CPUs offline. When all have ended, the account balances, and each
+//! record was delivered once.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -15,14 +15,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each thread is a CPU, or none.
+/// A kernel in which each thread is one CPU, or no CPU.
 struct Threads;
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
 }
 
-/// An NMI is on its way to this CPU: one latch, as in hardware.
+/// Whether an NMI is latched for each CPU. As in hardware, only one can be.
 static LATCHED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static STACKS: [[AtomicU64; 64]; 3] = [const { [const { AtomicU64::new(0) }; 64] }; 3];
 
@@ -30,7 +30,7 @@ fn stack(cpu: usize, word: u64) -> u64 {
     STACKS[cpu].as_ptr().expose_provenance() as u64 + 8 * word
 }
 
-// SAFETY: each thread that takes NMIs has a number and a stack of its own; the text is an array that lives for ever.
+// SAFETY: each thread that takes NMIs has its own CPU number and its own stack. The text is a static array.
 unsafe impl Kernel for Threads {
     fn cpu(&self) -> usize {
         CPU.get()
@@ -56,14 +56,15 @@ unsafe impl Kernel for Threads {
 static PROFILER: Profiler<Threads> = Profiler::new(Threads);
 static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
 static END: AtomicBool = AtomicBool::new(false);
-/// CPUs that are there.
+/// Whether each CPU is online.
 static ONLINE: [AtomicBool; 3] = [const { AtomicBool::new(true) }; 3];
-/// Records delivered, as those count who got them.
+/// Records delivered, counted by the threads that received them.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
-/// Held while somebody delivers records and counts by the account how many: the daemon's acknowledgements, exports.
+/// Held while a thread delivers records and computes from the account how many. This is done for acknowledgements and
+/// for exports.
 static ACCOUNTING: Mutex<()> = Mutex::new(());
 
-/// Numbers from a seed, as each thread needs them.
+/// Random numbers from a seed; each thread has its own.
 struct Dice(u64);
 
 impl Dice {
@@ -73,7 +74,7 @@ impl Dice {
     }
 }
 
-/// Takes its NMIs until the end.
+/// Runs as one CPU, which takes its NMIs until the end of the test.
 fn cpu(number: usize) {
     CPU.set(number);
     STACKS[number][4].store(stack(number, 8), Ordering::Relaxed);
@@ -98,7 +99,7 @@ fn cpu(number: usize) {
     }
 }
 
-/// Claims, reads, acknowledges, and vanishes, again and again. No record that it has acknowledged comes again.
+/// Claims, reads, acknowledges and closes its files, again and again. No record that it has acknowledged is read again.
 fn daemon(mut dice: Dice) {
     let _ends = EndsOthers(&END);
     let (mut acknowledged, mut buffer) = (HashSet::new(), vec![0; 64 * 1024]);
@@ -125,7 +126,7 @@ fn daemon(mut dice: Dice) {
             let _one = ACCOUNTING.lock().unwrap();
             let before = delivered(number);
             if ctl.write(format!("ack {number} {end}").as_bytes()).is_ok() {
-                // Nobody else delivers of a claimed stream.
+                // Only the claimant can take records out of a claimed stream, so the difference is what this ack freed.
                 DELIVERED.fetch_add(delivered(number) - before, Ordering::SeqCst);
                 acknowledged.extend(positions.into_iter().map(|(position, _)| position));
             }
@@ -148,7 +149,7 @@ fn delivered(number: usize) -> u64 {
     counter(&status(), number, "delivered")
 }
 
-/// Reads raw words and writes exports, where nobody has claimed the streams.
+/// Reads raw words and writes exports while no process has claimed the streams.
 fn unclaimed(mut dice: Dice) {
     let _ends = EndsOthers(&END);
     let mut buffer = vec![0; 4096];
@@ -156,7 +157,7 @@ fn unclaimed(mut dice: Dice) {
         if dice.below(8) == 0 {
             let _one = ACCOUNTING.lock().unwrap();
             let before = delivered(1) + delivered(2);
-            // One that is refused in the middle has delivered what it has written before.
+            // An export that is refused in the middle has delivered what it had written until then.
             let _ = PROFILER.export(&mut String::new());
             DELIVERED.fetch_add(delivered(1) + delivered(2) - before, Ordering::SeqCst);
         }
@@ -179,7 +180,7 @@ fn has_enough_happened() -> bool {
     [1, 2].iter().all(|cpu| counter(&status, *cpu, "recorded") > 100 && counter(&status, *cpu, "delivered") > 0)
 }
 
-/// Changes everything there is to change.
+/// Changes every setting, starts and stops sampling, and takes CPUs offline.
 fn administrator(mut dice: Dice, rounds: u32) {
     let commands = [
         "start",
@@ -200,7 +201,7 @@ fn administrator(mut dice: Dice, rounds: u32) {
         "mode overwrite\nfreeze",
     ];
     let mut file = PROFILER.open_control(30);
-    // On a busy machine the others get little time: it goes on until they have done something.
+    // On a busy machine the other threads get little time, so this one continues until they have done enough.
     let mut round = 0;
     while round < rounds || (round < 100 * rounds && !has_enough_happened()) {
         round += 1;
@@ -237,9 +238,9 @@ fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes
         let ends = EndsOthers(&END);
         PROFILER.start().unwrap();
         administrator(Dice(3), rounds);
-        // All CPUs are there: sampling ends, and every tick is taken.
+        // All CPUs are online, so sampling can end and every tick is taken.
         let stop = || PROFILER.stop().inspect_err(|_| std::thread::sleep(Duration::from_millis(10)));
-        // An export is not waited for, so one `stop` may be refused.
+        // A `stop` does not wait for an export but is refused, so it is tried again.
         let stopped = (0..100).any(|_| stop().is_ok());
         assert!(stopped, "{:?}\n{}", stop(), status());
         drop(ends);
@@ -259,7 +260,7 @@ fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes
         total += count("delivered");
     }
     assert_eq!(DELIVERED.load(Ordering::SeqCst), total, "each record was delivered once");
-    // What is left comes out by an export.
+    // An export takes the remaining records out of the rings.
     PROFILER.open_control(1).write(b"mode drop").unwrap();
     PROFILER.export(&mut String::new()).unwrap();
     assert!([1, 2].into_iter().all(|number| counter(&self::status(), number, "in-ring") == 0));

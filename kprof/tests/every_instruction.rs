@@ -1,7 +1,7 @@
-//! An NMI before each instruction of the handler, on the host: the handler runs with the CPU's trap flag set, and the
-//! signal that comes before its instruction number k calls the handler again, as a nested NMI does. Whatever the place,
-//! and however many ticks came with either NMI: each tick is taken once, none is left behind, each NMI has the name
-//! that is counted, and no record is torn.
+//! A nested NMI before each instruction of the handler, on the host. The handler runs with the CPU's trap flag set, and
+//! the signal before its instruction number k calls the handler again, as a nested NMI does. For every k, and for any
+//! number of ticks with either NMI: each tick is taken once, none stays pending, each NMI is counted as the outcome
+//! that it returned, and no record is torn.
 #![cfg(all(feature = "profiling", target_os = "linux", target_arch = "x86_64", not(miri)))]
 
 mod array_kernel;
@@ -35,7 +35,7 @@ extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc
     if LEFT.fetch_sub(1, Ordering::Relaxed) > 1 {
         return;
     }
-    // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO; it is this call's own.
+    // SAFETY: the kernel passes a ucontext_t to a handler installed with SA_SIGINFO. No other call uses this one.
     let registers = unsafe { &mut (*task.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
     (0..TICKS.load(Ordering::Relaxed)).for_each(|_| SLOTS[1].raise_tick());
@@ -43,20 +43,20 @@ extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc
     nmi();
 }
 
-/// One NMI, with another before the instruction number `at` behind the setting of the trap flag. Whether that was
-/// reached.
+/// Runs one NMI, with a nested one before the instruction number `at` after the trap flag was set. Returns whether that
+/// instruction was reached.
 fn stepped(at: u64) -> bool {
     LEFT.store(at, Ordering::Relaxed);
     let before = NESTED.load(Ordering::Relaxed);
-    // SAFETY: the flag makes the CPU trap before each instruction, to the handler of this test.
+    // SAFETY: with the flag set the CPU traps before each instruction, and the handler of this test takes the signal.
     unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
     nmi();
-    // SAFETY: clears it again.
+    // SAFETY: this only clears the flag again.
     unsafe { asm!("pushfq", "and qword ptr [rsp], ~0x100", "popfq") };
     NESTED.load(Ordering::Relaxed) > before
 }
 
-/// The shapes of all records in the ring, which are given up.
+/// Checks that all records in the ring are whole and have the right stack, and acknowledges them.
 fn check_records(buffer: &mut [u8], end: u64) {
     let daemon = Daemon::claim(&PROFILER, 1);
     let bytes = daemon.stream.read(buffer).unwrap();
@@ -73,7 +73,7 @@ fn check_records(buffer: &mut [u8], end: u64) {
 #[test]
 fn an_nmi_before_any_instruction_of_the_handler_takes_its_own_tick_or_none() {
     set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
-    // SAFETY: installs a handler that changes atomics and its own task only.
+    // SAFETY: the installed handler only changes atomics and the registers that it was given.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -82,10 +82,10 @@ fn an_nmi_before_any_instruction_of_the_handler_takes_its_own_tick_or_none() {
     }
     let mut buffer = vec![0; 8192];
     let mut places = 0;
-    // Ticks of the handler that is interrupted, and of the one that interrupts it.
+    // The number of ticks for the interrupted handler, and for the nested one.
     for (outer, inner) in [(1, 1), (0, 1), (1, 0), (2, 2), (0, 0)] {
         TICKS.store(inner, Ordering::Relaxed);
-        // A build without optimisation has many times the instructions, and each is trapped: one in 11 is tried there.
+        // A build without optimisation has many times as many instructions, so there only every 11th is tried.
         for at in (1..).step_by(if cfg!(debug_assertions) { 11 } else { 1 }) {
             (0..outer).for_each(|_| SLOTS[1].raise_tick());
             let reached = stepped(at);

@@ -1,4 +1,5 @@
-//! The serial form: whole, checked lines with names and account; freed by `export`, kept by the panic hook.
+//! The serial form: whole lines with checksums, names and the account. `export` frees the records that it has written;
+//! the export of a panic handler leaves them in the ring.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

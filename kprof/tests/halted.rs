@@ -1,5 +1,5 @@
-//! A halted CPU is not woken for a tick: the sampler counts it as idle. One that is not halted is signalled, and with
-//! `include idle` everybody is.
+//! A halted CPU is not woken for a tick; the sampler counts the tick as idle. A CPU that is not halted is signalled,
+//! and with `include idle` every CPU is.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -16,8 +16,8 @@ struct Halting;
 static HALTED: AtomicBool = AtomicBool::new(true);
 static SIGNALLED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-// SAFETY: handlers run one after the other on the sampler thread, each with the number that was set for it; stack and
-// text are `ArrayKernel`'s statics.
+// SAFETY: handlers run one after the other on the sampler thread, each with the CPU number that was set for it. Stack
+// and text are `ArrayKernel`'s statics.
 unsafe impl Kernel for Halting {
     fn cpu(&self) -> usize {
         ArrayKernel.cpu()
@@ -56,7 +56,7 @@ fn counter(cpu: usize, name: &str) -> u64 {
     line.expect("a counter").parse().unwrap()
 }
 
-/// Samples until CPU 1 has been signalled a few times more.
+/// Runs the sampler until CPU 1 has been signalled a few more times.
 fn sample() {
     let before = SIGNALLED[1].load(Ordering::Relaxed);
     PROFILER.start().unwrap();
@@ -66,7 +66,8 @@ fn sample() {
     PROFILER.stop().unwrap();
 }
 
-/// Sent, taken, idle and kept idle samples of the second CPU; every tick of both is accounted for.
+/// The numbers of sent, taken, idle, and recorded idle ticks of the second CPU. Also checks that every tick of both
+/// CPUs is accounted for.
 fn second() -> [u64; 4] {
     for cpu in [1, 2] {
         assert_eq!(counter(cpu, "sent"), counter(cpu, "taken"));
@@ -95,14 +96,14 @@ fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
     assert!(sent > 0 && sent == taken && taken == idle && kept == 0);
     assert_eq!(SIGNALLED[2].load(Ordering::Relaxed), 0);
 
-    // Awake, it is signalled; what its handler leaves out is counted beside what was never sent to it.
+    // If it is not halted it is signalled. The ticks that its handler filters are added to those that were never sent.
     HALTED.store(false, Ordering::Relaxed);
     sample();
     let [sent_awake, _, idle_awake, _] = second();
     assert_eq!(idle_awake - idle, SIGNALLED[2].load(Ordering::Relaxed));
     assert_eq!(sent_awake, idle_awake);
 
-    // Who wants to see idle stacks wakes it.
+    // With `include idle` a halted CPU is woken, because its stack is wanted.
     HALTED.store(true, Ordering::Relaxed);
     PROFILER.open_control(1).write(b"include idle").unwrap();
     sample();

@@ -1,5 +1,6 @@
-//! The trigger `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken where they go on
-//! again. So no sample has them off, what came meanwhile is coalesced, and the file says by which way it was made.
+//! The trigger `ipi`: the sampler's interrupt waits while a CPU has interrupts off, and is taken when they are on
+//! again. So no sample has interrupts off, ticks that came in the meantime are coalesced, and the file names the
+//! trigger.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -11,14 +12,14 @@ use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Two CPUs besides the sampler's, each with one bit for the interrupt that waits, as a local APIC has.
+/// Two CPUs besides the sampler's, each with one bit for the pending interrupt, as a local APIC has.
 struct Interruptible;
 
 static REQUESTED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static SIGNALS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-// SAFETY: handlers run one after the other on the test's thread, each with the number that was set for it; stack and
-// text are `ArrayKernel`'s statics.
+// SAFETY: handlers run one after the other on the test's thread, each with the CPU number that was set for it. Stack
+// and text are `ArrayKernel`'s statics.
 unsafe impl Kernel for Interruptible {
     fn cpu(&self) -> usize {
         ArrayKernel.cpu()
@@ -58,7 +59,7 @@ fn counter(cpu: usize, name: &str) -> u64 {
     control_text().lines().find_map(|line| line.strip_prefix(&key)).expect("a counter").parse().unwrap()
 }
 
-/// Interrupts of a CPU are on, at `at`: what is requested is served, once.
+/// Enables interrupts of a CPU at the registers `at`. A pending interrupt is taken once.
 fn interrupts_on(cpu: usize, at: &Registers) -> Option<Outcome> {
     CPU.store(cpu, Ordering::Relaxed);
     REQUESTED[cpu].swap(false, Ordering::AcqRel).then(|| PROFILER.on_nmi(&token(), at))
@@ -74,7 +75,7 @@ fn until_signalled(more: u64) {
     }
 }
 
-/// The stacks of all samples in the ring of CPU 1, which are given up.
+/// The stacks of all samples in the ring of CPU 1. Acknowledges the samples.
 fn stacks() -> Vec<Vec<u64>> {
     let mut buffer = vec![0; 64 * 1024];
     let daemon = Daemon::claim(&PROFILER, 1);
@@ -111,34 +112,35 @@ fn interrupts_wait_while_they_are_off_and_no_tick_is_forgotten() {
     PROFILER.register(1, || memory(8192)).unwrap();
     PROFILER.register(2, || memory(8192)).unwrap();
     let at = registers();
-    // Before the first tick: somebody else's interrupt.
+    // Before the first tick an interrupt is foreign.
     CPU.store(1, Ordering::Relaxed);
     assert_eq!(PROFILER.on_nmi(&token(), &at), Outcome::Foreign);
     std::thread::spawn(|| PROFILER.run_sampler(0));
     PROFILER.start().unwrap();
 
-    // Off for a while: nothing is taken. Then on: one interrupt, one sample, the other ticks are coalesced.
+    // While interrupts are off nothing is taken. When they are on, there is one interrupt and one sample; the other
+    // ticks are coalesced.
     until_signalled(5);
     assert_eq!((counter(1, "taken"), counter(1, "coalesced")), (0, 0));
     assert_eq!(interrupts_on(1, &at), Some(Outcome::Sampled));
     assert!(counter(1, "coalesced") >= 4, "{} coalesced", counter(1, "coalesced"));
     assert_eq!(counter(1, "taken"), 1);
     assert_eq!(stacks(), [[text(30), text(20), text(40)]], "the instruction that turns them on, its callers, no facts");
-    // On all the time: each tick is taken by itself, but for those that this thread was too slow for.
+    // If interrupts are always on, each tick is taken separately, except those for which this thread was too slow.
     let (taken, signals) = (counter(1, "taken"), SIGNALS[1].load(Ordering::Acquire));
     while counter(1, "taken") < taken + 20 {
         interrupts_on(1, &at);
         interrupts_on(2, &at);
     }
-    // One may have been on its way at the first look.
+    // One signal may already have been pending when the number was read first.
     assert!(SIGNALS[1].load(Ordering::Acquire) >= signals + 19);
     assert!(stacks().iter().all(|stack| *stack == [text(30), text(20), text(40)]));
 
-    // With interrupts off `stop` waits for ticks that are not taken, and says whose.
+    // With interrupts off `stop` waits for ticks that are not taken, and then names their CPU.
     until_signalled(1);
     let error = PROFILER.stop().expect_err("ticks are on their way");
     assert!(matches!(error, StateError::Pending { cpu: 1 | 2, ticks: 1.. }), "{error}");
-    // A request that got lost is made again, as long as a tick waits.
+    // A request that was lost is repeated as long as a tick is pending.
     REQUESTED.iter().for_each(|requested| requested.store(false, Ordering::Release));
     for cpu in [1, 2] {
         while counter(cpu, "sent") != counter(cpu, "taken") + counter(cpu, "coalesced") {

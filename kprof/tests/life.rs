@@ -1,5 +1,5 @@
-//! A life beyond the demo: daemons that start late, CPUs that go away, samplers that sleep, leases that end, setups
-//! that cannot work.
+//! What happens in long use: daemons that start late, CPUs that go offline, samplers that sleep too long, leases that
+//! end, setups that cannot work.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -49,7 +49,7 @@ fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
     ctl.write(b"hz 250\ninclude user").unwrap();
     (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
     let daemon = Daemon::claim(profiler, 2);
-    // What the kernel does where `is_claim` is set.
+    // A kernel does this when the result of a control write has `is_claim` set.
     (5000..5005).for_each(|id| profiler.task_name(id, "alive"));
     let records = meta(&daemon);
     let living: Vec<u64> =
@@ -108,7 +108,7 @@ fn names_find_room_until_a_late_daemon_has_acknowledged_its_first_batch() {
     let daemon = Daemon::claim(profiler, 2);
     let first = meta(&daemon);
     assert!(!first.is_empty());
-    // Read and not acknowledged: nothing can be replaced.
+    // Records that were read but not acknowledged cannot be replaced.
     (6000..6020).for_each(|id| profiler.task_name(id, "born meanwhile"));
     let born = meta(&daemon).iter().filter(|record| record.2 == "born meanwhile").count();
     assert_eq!((born, control(profiler)["meta.lost"].as_str()), (20, "0"));
@@ -124,7 +124,7 @@ fn a_lease_is_undone_when_its_file_is_closed() {
     recorder.write(b"lease\nhz 5000\ninclude user\ndepth 8\ncpus 1\nmode overwrite\nstart").unwrap();
     assert_eq!(control(profiler)["state"], "running");
     assert_eq!(profiler.open_control(2).write(b"lease").unwrap_err().reason, CommandError::Claimed);
-    // Somebody else's choice, made meanwhile, stays.
+    // A setting that another process has made in the meantime stays.
     profiler.open_control(2).write(b"seed 99").unwrap();
     drop(recorder);
     let mut expected = before.clone();
@@ -132,7 +132,7 @@ fn a_lease_is_undone_when_its_file_is_closed() {
     assert_eq!(values(), expected);
     let daemon = Daemon::claim(profiler, 3);
     assert_eq!(meta(&daemon).into_iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus all");
-    // Without a lease everything stays: `echo start`.
+    // Without a lease every setting stays after its file is closed, so that `echo start` works from a shell.
     profiler.open_control(4).write(b"hz 10\nstart").unwrap();
     assert_eq!((control(profiler)["hz"].as_str(), control(profiler)["state"].as_str()), ("10", "running"));
 }
@@ -150,7 +150,7 @@ fn a_recording_beside_a_daemon_ends_as_it_began() {
 #[test]
 fn a_cpu_that_goes_away_holds_nothing_up_and_comes_back() {
     let (profiler, slots) = fresh(Config { running: true, ..Config::new() });
-    // It goes away with a tick on its way.
+    // The CPU goes offline while a tick is pending.
     slots[1].raise_tick();
     assert!(matches!(profiler.stop(), Err(StateError::Pending { cpu: 1, ticks: 1 })));
     profiler.offline(1);
@@ -201,13 +201,13 @@ fn a_wait_is_at_most_a_minute() {
     assert_eq!(done.wait_ms, Some(60_000));
 }
 
-/// A kernel whose sampler CPU goes to sleep inside `signal`, for ever.
+/// A kernel whose sampler CPU sleeps for ever inside `signal`.
 struct Asleep;
 
 static PROFILER: Profiler<Asleep> = Profiler::new(Asleep);
 static IS_ASLEEP: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: the stack and the text are arrays that live for ever; CPU 1 is the only one that is sampled.
+// SAFETY: the stack and the text are static arrays. CPU 1 is the only one that is sampled.
 unsafe impl Kernel for Asleep {
     fn cpu(&self) -> usize {
         1

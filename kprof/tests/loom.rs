@@ -1,15 +1,17 @@
-//! The ring under loom: producer and reader on two threads, every interleaving and every reordering that the memory
-//! model allows (up to three preemptions), in both modes and for the acknowledgement. And what a core publishes,
-//! likewise.
+//! The ring under loom: producer and reader are two threads, and loom tries every interleaving and every reordering
+//! that the memory model allows (with up to three preemptions). Tested are both modes, the acknowledgement, and the
+//! cell in which a core publishes its state.
 //!
-//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom` (the feature off: the files of ring and
-//! cell are compiled into this test, over loom's atomics). What loom does not cover: a nested NMI is not a thread (it
-//! runs to its end before what it interrupted goes on; see `nested.rs`), and a store that overtakes an earlier load:
-//! loom never runs the producer's new words before the reader's old look at them. That order is what the Release of
-//! `tail` (in `release`) and the Acquire of `tail` (in `places` and `room`) are for: the reader's loads happen before
-//! its store of `tail`, that before the producer's load of it, that before the new words. Tried by weakening each of
-//! the others in turn (the Release of `head`, both fences of overwrite mode, each order of the cell): each makes a test
-//! here fail.
+//! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom`. The feature is off, because the files of
+//! ring and cell are compiled into this test with loom's atomics.
+//!
+//! Loom does not cover two things. A nested NMI is not a thread: it runs to its end before the interrupted code
+//! continues (see `nested.rs`). And loom never lets a store overtake an earlier load, so here the producer's new words
+//! are never seen by a reader that should still read the old ones. That order is guaranteed by the Release of `tail`
+//! (in `release`) and the Acquire of `tail` (in `look_ahead` and `room`): the reader's loads happen before its store of
+//! `tail`, this store happens before the producer's load of it, and this load happens before the new words are written.
+//! All other orderings were weakened one after the other (the Release of `head`, both fences of overwrite mode, each
+//! ordering of the cell), and each time a test here failed.
 #![cfg(kprof_loom)]
 #![allow(dead_code, unused_imports, reason = "the files are whole")]
 
@@ -29,11 +31,10 @@ use loom::thread;
 use ring::{Ring, TailMover, Words};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// The producer is the model's first thread: loom looks for races with the last access to an atomic only, and the
-// producer looks at its own `head` before it stores to it, which would hide the consumer's look from a producer that
-// comes second.
+// The producer is the model's first thread. Loom only compares with the last access to an atomic. The producer loads
+// its own `head` before it stores to it; if it were the second thread, this load would hide the consumer's load.
 
-/// Words of a ring that holds two records and a bit.
+/// The ring's capacity in words: it holds two records and a part of a third.
 const CAPACITY: usize = 16;
 const LENGTH: u64 = 6;
 
@@ -47,7 +48,8 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::new(Words::for_model(CAPACITY)))
 }
 
-/// Puts record `tag` in, whose words all are its tag: into places known to be free, as most samples, else word by word.
+/// Writes the record `tag`, in which every word is the tag. As for most samples, it is written directly if there is a
+/// contiguous free range, otherwise word by word.
 fn put(ring: &Ring, tag: u64) -> bool {
     if let Some((_, places)) = ring.places::<2, 4>(0) {
         places
@@ -87,13 +89,13 @@ fn read(ring: &Ring, at: u64) -> Option<u64> {
     Some(words[1])
 }
 
-/// The same in drop mode, where nothing is ever torn.
+/// The same in drop mode, in which no record is ever torn.
 fn read_kept(ring: &Ring, at: u64) -> Option<u64> {
     ring.record_at(at).expect("no record is torn in drop mode")?;
     Some(read(ring, at).expect("a record that was there stays there"))
 }
 
-/// Counts the executions in which the two threads met, so that a model that explores nothing fails.
+/// Fails if the two threads interacted in only a few executions, because the model would then test nothing.
 fn met(times: &AtomicUsize) {
     assert!(times.load(Ordering::Relaxed) > 5, "explored only {times:?} meetings");
 }
@@ -136,7 +138,7 @@ fn what_is_read_but_not_acknowledged_stays_whole_and_is_read_again() {
         let consumer = {
             let ring = ring.clone();
             thread::spawn(move || {
-                // Read ahead without an acknowledgement, then again from the oldest, then acknowledge it.
+                // Reads two records without acknowledging them, then again from the oldest one, then acknowledges it.
                 let first = read_kept(&ring, 0);
                 let second = read_kept(&ring, LENGTH);
                 assert_eq!((first, read_kept(&ring, 0)), (Some(1), Some(1)));
@@ -212,14 +214,14 @@ fn a_frame_that_is_left_under_the_look_is_not_taken_for_the_one_that_was_publish
                 let Some(seen) = cell.read() else { return };
                 let word = frame.load(loom::sync::atomic::Ordering::Relaxed);
                 let holds = cell.still(seen.sequence);
-                // At the entry's own frame there is what the entry has left there.
+                // If the cell is unchanged, the published frame still has the word that the entry stub wrote there.
                 assert!(!holds || seen.place != 8 || word == 1, "{seen:?} {word}");
                 MET.fetch_add((holds && seen.place == 8) as usize, Ordering::Relaxed);
                 LEFT.fetch_add((!holds && seen.place == 8 && word == 2) as usize, Ordering::Relaxed);
             })
         };
         let (cell, frame) = &*state;
-        // An entry; it is left, and the stack used for something else.
+        // The core enters the kernel, leaves it again, and then uses the stack for something else.
         frame.store(1, loom::sync::atomic::Ordering::Relaxed);
         let before = cell.replace(8);
         cell.replace(before);

@@ -1,5 +1,5 @@
-//! An NMI inside the handler: at each place where the handler asks the kernel, with and without a tick of its own, once
-//! and again. No record is torn, each tick is counted once.
+//! A nested NMI inside the handler: at each place where the handler calls the kernel, with and without ticks for the
+//! nested NMI, in several combinations. No record is torn, and each tick is counted once.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -10,10 +10,11 @@ use kprof::format::record::Header;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Setup, Task};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A kernel in whose hooks NMIs arrive.
+/// A kernel in which NMIs arrive inside the functions that the handler calls.
 struct Interrupted;
 
-/// Hooks called since this was set; at 0 an NMI comes. Each NMI inside brings this many ticks.
+/// `UNTIL` is the number of hook calls until an NMI comes. `TICKS` is the number of ticks of each nested NMI, and
+/// `CAME` the number of nested NMIs.
 static UNTIL: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TICKS: AtomicUsize = AtomicUsize::new(1);
 static CAME: AtomicUsize = AtomicUsize::new(0);
@@ -35,7 +36,7 @@ fn note(outcome: Outcome) {
     OUTCOMES[place].fetch_add(1, Ordering::Relaxed);
 }
 
-// SAFETY: one thread is the only CPU, number 1; stack and text are `ArrayKernel`'s statics.
+// SAFETY: one thread is the only CPU, with number 1. Stack and text are `ArrayKernel`'s statics.
 unsafe impl Kernel for Interrupted {
     fn cpu(&self) -> usize {
         hook();
@@ -96,7 +97,7 @@ fn a_nested_nmi_costs_its_own_tick_and_nothing_else() {
             let came = CAME.load(Ordering::Relaxed) as u64;
             sent += 1 + came * ticks as u64;
             places += came;
-            // Whatever came before the handler let itself in is a handler of its own and no loss.
+            // A nested NMI before the handler has entered its critical part runs as a handler of its own, without loss.
             let lost = counter("lost-nested") - nested_before;
             assert!(lost <= came.min(ticks as u64), "place {place}, {ticks} ticks: {lost} lost");
             assert_eq!(counter("sent"), sent);

@@ -1,5 +1,5 @@
-//! What an NMI without a tick is called: the profiler's own as often as ticks were coalesced or signalled again, and
-//! then somebody else's, so that a watchdog's NMI is never kept from the kernel for long.
+//! How an NMI without a tick is classified. It is spurious as many times as ticks were coalesced or signalled again;
+//! after that it is foreign. So an NMI of a watchdog is not withheld from the kernel for long.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

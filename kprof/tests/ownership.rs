@@ -1,5 +1,5 @@
-//! Who owns a stream: no process takes another's records, no position goes back, and the account balances whoever comes
-//! between.
+//! The ownership of streams: no process takes the records of another, no position goes back, and the account balances
+//! even if other processes read, claim or export at the same time.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
 
-/// The stack and the number of the running CPU are the whole program's.
+/// Runs one test at a time, because the tests share the stack and the number of the running CPU.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -25,7 +25,7 @@ fn machine(config: Config) -> Machine {
     (profiler, slots)
 }
 
-/// By this clock a second lasts half a minute or more, so that a thread that a busy host puts aside is waited for.
+/// With this clock, time limits of a second last half a minute or more. A busy host may not run a thread for so long.
 fn running() -> Config {
     Config { running: true, tsc_hz: 100_000_000_000, ..Config::new() }
 }
@@ -35,7 +35,7 @@ fn tick((profiler, slots): Machine) {
     assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
 }
 
-/// A sink in which something happens at the first text that contains `at`.
+/// A sink that calls `happens` at the first text that contains `at`.
 struct Between<F: FnMut()> {
     at: &'static str,
     happens: Option<F>,
@@ -52,8 +52,8 @@ impl<F: FnMut()> Write for Between<F> {
     }
 }
 
-/// One look at the account balances. Where others go on at the same time, a look may fall into the middle of a reader's
-/// move that the host has put aside: then another one must.
+/// Asserts that the account balances. If other threads run at the same time, the counters may be read while the host
+/// has suspended a reader in the middle of a change. So they are read again until they balance.
 #[track_caller]
 fn assert_balanced(profiler: &Profiler<ArrayKernel>) {
     let look = || {
@@ -87,8 +87,8 @@ fn a_claimed_stream_is_read_by_its_claimant_only() {
     daemon.acknowledge(40).unwrap();
     assert_eq!(counter(profiler, "delivered"), 5);
     assert_balanced(profiler);
-    // Another file of the claimant's process is as good as this one, one of the next claimant's is not before its
-    // claim.
+    // Another stream file of the claimant's process can read too. A file of the next claimant's process can read only
+    // after that process has claimed.
     tick(machine);
     assert_eq!(profiler.open_stream(1, 10).unwrap().read(&mut buffer), Ok(64));
     drop(daemon);
@@ -102,7 +102,7 @@ fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_b
     let _alone = alone();
     let machine = machine(Config { mode: Mode::Overwrite, ..running() });
     let profiler = machine.0;
-    // What the sampler does: no tick is numbered after a stop, and `stop` waits for those on their way.
+    // As with the real sampler, no tick is numbered after a stop, and `stop` waits for pending ticks.
     let (ticking, at_rest, has_ended) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (ticking, at_rest, has_ended) = (&ticking, &at_rest, &has_ended);
@@ -185,7 +185,7 @@ fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_r
     let profiler = machine.0;
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // A thread of the first daemon that reads on while its control file is closed again and again.
+        // A thread of the first daemon continues to read while its control file is closed again and again.
         scope.spawn(|| {
             let (stream, mut buffer) = (profiler.open_stream(1, 1).unwrap(), vec![0; 64]);
             while !end.load(Ordering::Relaxed) {
@@ -252,7 +252,7 @@ fn a_refused_write_changes_nothing() {
 fn a_stop_beside_a_change_of_mode_is_not_undone() {
     let _alone = alone();
     let (profiler, slots) = machine(running());
-    // A tick is on its way: both wait for it.
+    // A tick is pending, so both commands wait for it.
     slots[1].raise_tick();
     std::thread::scope(|scope| {
         let mode = scope.spawn(|| profiler.open_control(1).write(b"mode overwrite").map(|_| ()));
@@ -279,7 +279,7 @@ fn the_account_of_a_running_recorder_balances() {
             while !end.load(Ordering::Relaxed) {
                 slots[1].raise_tick();
                 profiler.on_nmi(&token(), &registers());
-                // A handler that never rests shows no moment at which its counters belong together.
+                // If handlers followed each other without a pause, the counters could never be read consistently.
                 (0..2000).for_each(|_| std::hint::spin_loop());
             }
         });

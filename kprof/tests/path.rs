@@ -1,4 +1,4 @@
-//! The whole path on a host: ticks by `self`, drain, acknowledgement, account.
+//! The whole path on a host: ticks by the trigger `timer`, drain, acknowledgement, account.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -29,7 +29,7 @@ fn a_tick_becomes_a_record_that_is_read_again_until_it_is_acknowledged() {
         assert_eq!(Header::decode(words[0]), Ok(Header { kind: Kind::Sample, words: 8 }));
         assert_eq!(words[SAMPLE_HEADER_WORDS..], [text(30), text(20), text(40)]);
         assert_eq!(daemon.stream.read(&mut buffer), Ok(0));
-        // The reader goes away without an acknowledgement; the next one gets the record again.
+        // The reader closes its files without an acknowledgement, so the next one gets the record again.
         drop(daemon);
         daemon = Daemon::claim(&PROFILER, 2);
     }

@@ -1,5 +1,5 @@
-//! The trigger `published`: a sampler thread looks at what a CPU says of itself, finds its entry, and what that
-//! interrupted.
+//! The trigger `published`: a sampler thread reads what a CPU publishes about itself, finds the frame of its kernel
+//! entry, and follows the stack that was interrupted.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 struct Publishing;
 
 static READABLE: AtomicBool = AtomicBool::new(true);
-/// The core leaves its entry, and comes back by the next one, whenever its stack is read.
+/// Whether the core leaves its entry and enters again each time its stack is read.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
-// SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index; the text is a static.
+// SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index. The text is a static.
 unsafe impl Kernel for Publishing {
     fn cpu(&self) -> usize {
         CPU.load(Ordering::Relaxed)
@@ -54,7 +54,7 @@ unsafe impl Kernel for Publishing {
 static PROFILER: Profiler<Publishing> = Profiler::new(Publishing);
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
-/// What CPU 1 publishes with.
+/// The publisher of CPU 1.
 fn cpu() -> &'static Publisher {
     PROFILER.publisher(1).expect("CPU 1 has a slot")
 }
@@ -71,7 +71,7 @@ fn counter(name: &str) -> u64 {
     line.expect("a counter").parse().unwrap()
 }
 
-/// Samples until the core has been looked at a few times, then gives the stack of the last sample.
+/// Runs the sampler until it has read the core's state a few times. Returns the stack of the last sample.
 fn sample(task: Task, place: Published) -> Option<Vec<u64>> {
     cpu().publish_task(task);
     cpu().publish(place);
@@ -81,7 +81,7 @@ fn sample(task: Task, place: Published) -> Option<Vec<u64>> {
 fn sample_on() -> Option<Vec<u64>> {
     let (before, start) = (counter("taken"), Instant::now());
     PROFILER.start().unwrap();
-    // The looks are counted, not the time: a busy host may not run the sampler's thread for a long time.
+    // Ticks are counted instead of time, because a busy host may not run the sampler's thread for a long time.
     while counter("taken") < before + LOOKS {
         assert!(start.elapsed() < Duration::from_secs(120), "the sampler does not look");
         std::thread::sleep(Duration::from_millis(1));
@@ -100,14 +100,15 @@ fn sample_on() -> Option<Vec<u64>> {
     last
 }
 
-/// What a stub leaves at a word of the stack: rbp, marker, then RIP, CS, RFLAGS, RSP, SS. Gives its address.
+/// Writes the frame of an entry stub at a word of the stack: rbp, marker, then RIP, CS, RFLAGS, RSP, SS. Returns its
+/// address.
 fn frame(at: u64, marker: Marker, [rip, cs, rsp, rbp]: [u64; 4]) -> u64 {
     let words = [rbp, marker.encode(), rip, cs, 1 << 9, rsp, 0x10];
     (at..).zip(words).for_each(|(place, word)| set(place, word));
     stack(at)
 }
 
-/// Ticks that one call of [`sample`] takes at least.
+/// Minimum number of ticks in one call of [`sample`].
 const LOOKS: u64 = 5;
 const USER_RIP: u64 = 0x40_0000;
 const USER: [u64; 4] = [USER_RIP, 0x33, 0x7fff_0000, 0];
@@ -137,8 +138,8 @@ fn a_core_is_read_without_being_interrupted() {
     let syscall = [PUBLISHED_LEAF, facts, Marker::Syscall.encode(), Marker::User.encode(), USER_RIP];
     assert_eq!(sample(TASK, in_syscall).unwrap(), syscall);
 
-    // The same, interrupted: the interrupt is the entry now, with the frames that it has interrupted. Left, it is a
-    // system call again.
+    // The same system call, interrupted: now the interrupt is the published entry, and the interrupted frames follow
+    // it. When the interrupt returns, the system call is published again.
     let at = registers();
     let vector = Marker::Interrupt(33);
     let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
@@ -152,8 +153,8 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(cpu().publish(in_syscall), Published::entry(inner));
     assert_eq!(sample_on().unwrap(), syscall);
 
-    // The stack goes away, or the entry is left and its frame overwritten, while the sampler reads it: the test does
-    // either inside of the read, so that every single look is torn.
+    // While the sampler reads, the stack becomes unreadable, or the entry is left and its frame is overwritten. The
+    // test does this inside the read function, so every sample is torn.
     for (switch, value) in [(&READABLE, false), (&LEAVES, true)] {
         let [taken, torn] = ["taken", "lost-torn"].map(counter);
         switch.store(value, Ordering::Relaxed);
@@ -163,7 +164,7 @@ fn a_core_is_read_without_being_interrupted() {
         assert_eq!(counter("lost-torn") - torn, counter("taken") - taken);
     }
 
-    // Where there is no frame, or none in a stack, nothing is made up.
+    // If there is no frame, or it is outside of every stack, no address is invented.
     assert_eq!(sample(TASK, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts]);
     let cut = |reason| Marker::Truncated(Ok(reason)).encode();
     assert_eq!(
@@ -176,7 +177,8 @@ fn a_core_is_read_without_being_interrupted() {
         [PUBLISHED_LEAF, facts, cut(TruncationReason::NotText)]
     );
 
-    // Left out by default; kept by option, user code with the instruction that the entry has gone back to.
+    // User and idle samples are filtered by default. If they are included, a sample of user code has the instruction to
+    // which the entry has returned.
     let user = Published::user(outer);
     assert_eq!(sample(TASK, user), None);
     let idle = Task { id: 1, idle: true };
@@ -185,17 +187,17 @@ fn a_core_is_read_without_being_interrupted() {
     PROFILER.open_control(1).write(b"include user\ninclude idle").unwrap();
     frame(50, Marker::Syscall, USER);
     assert_eq!(sample(TASK, user).unwrap(), [USER_RIP, facts]);
-    // What the program has chosen to look like the kernel's own words is nowhere.
+    // A user address that looks like one of the kernel's words is recorded as 0.
     for forged in [Marker::Syscall.encode(), PUBLISHED_LEAF, 0xffff_ffff_8020_1000] {
         frame(50, Marker::Syscall, [forged, 0x33, 0x7fff_0000, 0]);
         assert_eq!(sample(TASK, user).unwrap(), [0, facts]);
     }
     assert_eq!(sample(idle, Published::THREAD).unwrap(), [PUBLISHED_LEAF, facts | u64::from(Facts::IDLE)]);
-    // An interrupt on an idle core is not idle.
+    // A core that serves an interrupt is not idle, even if its task is the idle task.
     let in_idle = sample(idle, Published::entry(inner)).unwrap();
     assert_eq!(in_idle[1..3], [facts | u64::from(Facts::IDLE), vector.encode()]);
 
-    // A hardware NMI is nobody's here: the sampler is the producer of every ring.
+    // With this trigger every hardware NMI is foreign, because only the sampler writes to the rings.
     let before = control_text();
     SLOTS[1].raise_tick();
     assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Foreign);

@@ -1,4 +1,5 @@
-//! Every public item, named once: this file compiles with the feature on and off, so a kernel's calls may stay.
+//! Names every public item once. This file compiles with the feature on and off, so a kernel can keep its calls in both
+//! cases.
 //!
 //! `cargo test -p kprof --test surface` and the same with `--features profiling`. An item that is missing here is found
 //! by `every_public_item_is_named`.
@@ -15,7 +16,7 @@ use kprof::{
 
 struct Port;
 
-// SAFETY: it declares no stack and no text, and is one CPU.
+// SAFETY: this kernel declares no stack and no text, and has one CPU.
 unsafe impl Kernel for Port {
     fn cpu(&self) -> usize {
         0
@@ -60,7 +61,7 @@ unsafe impl Kernel for Port {
 static PROFILER: Profiler<Port> = Profiler::new(Port);
 static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
 
-/// What a kernel with every call in it calls.
+/// Makes every call that a kernel can make.
 #[test]
 fn every_call_may_stay_with_the_feature_off() {
     let memory = |words: usize| Box::leak(vec![core::mem::MaybeUninit::uninit(); words].into_boxed_slice());
@@ -77,7 +78,7 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(done, Ok(()));
     let done: Result<(), RegisterError> = PROFILER.register(0, || memory(DEFAULT_RING_WORDS.max(1024)));
     assert_eq!(done, Ok(()));
-    // A user program has no tables to look at; its clock is odd.
+    // A user program has no descriptor tables to check, and its clock is not plausible.
     let checked: Result<(), CheckError> = PROFILER.check();
     assert_eq!(checked, if ENABLED { Err(CheckError::Clock(1_000_000)) } else { Ok(()) });
     PROFILER.run_sampler(1);
@@ -139,7 +140,7 @@ fn every_public_item_is_named() {
         ["profiler.rs", "files.rs", "cpu_set.rs", "publisher.rs", "errors.rs", "clock.rs", "config.rs", "check/mod.rs"]
     {
         let text = source(file);
-        // For tests and benches only, behind a feature of its own.
+        // Items for tests and benches only have a feature of their own and are skipped.
         let public = text.lines().filter_map(|line| {
             let rest = line.trim().strip_prefix("pub ")?.trim_start_matches("const ").trim_start_matches("unsafe ");
             let rest = ["fn ", "struct ", "enum ", "trait "].iter().find_map(|word| rest.strip_prefix(word))?;

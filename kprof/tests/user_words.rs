@@ -1,5 +1,6 @@
-//! What a program can put into a record: addresses of the user half, and 0 for all else. Through the whole handler: the
-//! interrupted instruction itself, and the one behind an entry, which the handler's fast path writes.
+//! Which words a user program can put into a record: addresses of the user half; every other word is recorded as 0.
+//! This is tested through the whole handler, for the interrupted instruction itself and for the user instruction after
+//! an entry frame, which the handler's fast path writes.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -14,11 +15,11 @@ static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Words that look like the kernel's own, and whether they may stand in a record as they are.
+/// Words that a program may choose, most of them like the kernel's own, and whether they may be recorded unchanged.
 fn chosen() -> Vec<(u64, bool)> {
     let mut words = vec![(text(30), false), (0x40_1000, true), ((1 << 56) - 1, true), (1 << 56, false)];
     words.extend((0xffff_ffff_ffff_f000..=u64::MAX).step_by(0x80).map(|word| (word, false)));
-    // The array's text lies in the host's user half.
+    // The text of this test is an array in the host's user half, so its addresses count as user addresses.
     words.retain(|(word, kept)| *kept || *word >= 1 << 56);
     words
 }
@@ -60,7 +61,7 @@ fn no_instruction_behind_an_entry_is_written_as_a_kernel_word() {
         for (word, kept) in chosen() {
             let at = registers();
             let marker = Marker::Exception(14).encode();
-            // g's frame leads to the entry stub's, behind which is the hardware's.
+            // g's frame leads to the entry stub's frame, and the hardware's frame follows that.
             for (place, value) in (8..).zip([0x7fff_0000, marker, word, 0x33, 0x202, 0x7fff_0000, 0x2b]) {
                 set(place, value);
             }

@@ -1,4 +1,4 @@
-//! Hands the linker script to the linker; nothing else happens here.
+//! Passes the linker script to the linker, and does nothing else.
 
 fn main() {
     let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");

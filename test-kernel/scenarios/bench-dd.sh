@@ -1,4 +1,5 @@
-# What sampling costs `dd`, for `cargo xtask bench kernel`: its time without and at each rate, in turn.
+# Measures how much sampling slows `dd` down, for `cargo xtask bench kernel`. Runs without sampling and at each rate
+# take turns.
 # cpus: 4
 # balanced: profiling.txt
 . /etc/profiled.sh

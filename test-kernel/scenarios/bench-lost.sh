@@ -1,4 +1,4 @@
-# Nothing is lost at 10 kHz on three CPUs with the default ring while profiled writes to disk.
+# No sample is lost at 10 kHz on three CPUs with the default ring while profiled writes to disk.
 # accel: icount
 # cpus: 4
 # append: hz=10000

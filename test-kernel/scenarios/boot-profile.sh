@@ -1,5 +1,5 @@
-# The boot is sampled from its first instructions on: memory, ACPI, the start of the other CPUs and the devices are
-# seen, and where the sampler takes over. The records wait in the ring until profiled comes.
+# The boot is sampled from its first instructions on. The profile has the setup of memory, ACPI, the other CPUs and the
+# devices, and the samples of the sampler after it has taken over. The records stay in the ring until profiled starts.
 # accel: icount
 # cpus: 4
 # append: boot-profile=1 cpus=4 hz=50000 ring-words=65536
@@ -13,7 +13,7 @@ ctl=/scheme/debug/ctl-profiling
 grep -q '^state running' $ctl || exit 1
 [ "$(sed -n 's/^cpu.0.recorded //p' $ctl)" -gt 100 ] || exit 2
 [ "$(sed -n 's/^cpu.1.taken //p' $ctl)" -gt 10 ] || exit 3
-# The boot is over; what follows need not be seen so closely.
+# The boot is over, so a lower rate is enough from here on.
 echo hz 1000 > $ctl
 profiled_start || exit 4
 echo stop > $ctl

@@ -1,4 +1,4 @@
-# The kernel boots, runs init, has its file systems and devices.
+# The kernel boots, runs init, and has its file systems and devices.
 # serial: smp: 4 CPUs run
 set -e
 [ "$(cat /boot/syms.txt | grep -c kmain)" -ge 1 ]

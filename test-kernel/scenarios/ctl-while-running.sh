@@ -1,4 +1,4 @@
-# Everything that ctl can change while sampling goes on is changed, and is seen to have changed.
+# Every setting that ctl can change during sampling is changed, and each change is seen to take effect.
 # accel: icount
 # cpus: 4
 # balanced: profiling.txt
@@ -7,7 +7,7 @@ ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl
 }
-# Work on all three CPUs, for so many rounds.
+# Does this many rounds of work on all three CPUs.
 work() {
     for cpu in 1 2 3; do
         dd bs=4k count=$((100 * $1)) < /scheme/zero > /scheme/null 2> /dev/null &
@@ -16,7 +16,7 @@ work() {
     echo $1 > /kernel/heap
     wait $job1 $job2 $job3
 }
-# Ticks of CPU 1 in ten milliseconds of work, by the guest's clock.
+# The number of ticks of CPU 1 in ten milliseconds of work, by the guest's clock.
 rate() {
     from=$(value cpu.1.sent) start=$(cat /kernel/clock)
     work ${1:-4}
@@ -53,7 +53,7 @@ before=$(value cpu.2.recorded-idle)
 usleep 20000
 [ $(value cpu.2.recorded-idle) = $before ] || exit 7
 
-# The mask.
+# The CPU mask.
 echo cpus 1 > $ctl
 before=$(value cpu.2.sent) one=$(value cpu.1.sent)
 work 2
@@ -62,12 +62,12 @@ echo cpus all > $ctl
 work 2
 [ $(value cpu.2.sent) -gt $before ] || exit 9
 
-# The depth: cut stacks come.
+# The depth. With a small one there are truncated stacks.
 echo depth 2 > $ctl
 work 4
 echo depth 64 > $ctl
 
-# The mode, in both directions; what is not acknowledged is overwritten, and the account says so.
+# The mode, in both directions. Records that are not acknowledged are overwritten, and the account shows this.
 echo mode overwrite > $ctl || exit 10
 [ $(value mode) = overwrite ] && [ $(value state) = running ] || exit 11
 work 2
@@ -75,7 +75,7 @@ echo mode drop > $ctl || exit 12
 [ $(value state) = running ] || exit 13
 work 2
 
-# The backoff: handlers that walk user frames at the highest rate cost more than 5 % of the time.
+# The backoff. At the highest rate, handlers that walk user frames take more than 5 % of the time.
 echo include user > $ctl
 echo hz 100000 force > $ctl
 echo backoff on > $ctl

@@ -1,4 +1,5 @@
-# The binary form at ten thousand ticks a second, to the file and to the second serial port: nothing is lost, both fold.
+# The binary form is written to the file and to the second serial port, at ten thousand ticks per second. No sample is
+# lost, and both can be folded.
 # accel: icount
 # balanced: profiling.bin
 # folds: serial-2.log

@@ -1,4 +1,4 @@
-# The disk is full while profiled writes: it waits, goes on when there is room, and nothing is lost.
+# The disk becomes full while profiled writes. It waits, continues when there is free space, and no sample is lost.
 # append: ram-fs-mib=3
 # balanced: profiling.txt
 . /etc/profiled.sh

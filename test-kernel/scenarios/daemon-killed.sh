@@ -1,4 +1,4 @@
-# profiled is killed twenty times with SIGKILL and started again on the same file: every sample is there once.
+# profiled is killed twenty times with SIGKILL and started again on the same file, which then has every sample once.
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

@@ -1,4 +1,4 @@
-# Rotation: files stay below their bound, and each can be read by itself.
+# With rotation files stay below their size limit, and each can be read separately.
 # folds: profiling.txt
 # folds: profiling.txt.1
 . /etc/profiled.sh

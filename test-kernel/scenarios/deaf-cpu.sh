@@ -1,5 +1,6 @@
-# A CPU that answers no NMI: `stop` ends and names it, sampling has stopped, `mode` is refused and changes nothing. Once
-# it is offline, `stop` and `mode` work; when it is back, its ticks are taken, and the account balances.
+# A CPU does not answer NMIs. `stop` ends and names the CPU, sampling has stopped, and `mode` is refused and changes
+# nothing. After the CPU was taken offline, `stop` and `mode` work. When it is back, its ticks are taken and the account
+# balances.
 # balanced: profiling.txt
 # serial: is refused: line 1: cpu 2 has not taken
 . /etc/profiled.sh
@@ -44,7 +45,7 @@ work
 echo stop > $ctl || exit 10
 [ "$(value cpu.2.sent)" = "$before" ] && [ "$(value cpu.2.pending)" -gt 2 ] && pending_is || exit 11
 echo "mode overwrite" > $ctl && echo "mode drop" > $ctl || exit 12
-# Back again: the sampler signals what is pending.
+# The CPU is back, so the sampler signals its pending ticks.
 echo all > /kernel/deaf
 echo 2 > /kernel/online || exit 13
 for try in $(seq 100); do

@@ -1,4 +1,5 @@
-# A full disk says so: no hang, what was written before is there, room that is freed is room.
+# Writing to a full disk gives an error and does not hang. Earlier data stays, and space that is freed can be used
+# again.
 # append: ram-fs-mib=4
 dd if=/scheme/zero of=/big bs=64k count=100 2> /root/message && exit 1
 grep -q "No space left on device" /root/message || exit 2

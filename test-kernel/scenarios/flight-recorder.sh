@@ -1,5 +1,5 @@
-# The flight recorder with a daemon: rings are overwritten while it runs and read only once it is frozen; then it goes
-# on.
+# The flight recorder with a daemon. Rings are overwritten while it runs, and read only after it was frozen. Then it
+# continues.
 # append: ring-words=4096
 # balanced: profiling.txt
 . /etc/profiled.sh
@@ -22,14 +22,14 @@ is_overwritten() {
     grep -q '^cpu\.[0-9]*\.overwritten [1-9]' $ctl
 }
 echo start > $ctl
-# A busy host may give the sampler few turns.
+# Repeats the work until records were overwritten, because a busy host may run the sampler only rarely.
 for try in $(seq 20); do
     work
     is_overwritten && break
 done
 [ "$(lines)" -eq 0 ] || exit 3
 echo freeze > $ctl
-# Until the daemon has read all that is in the rings, which takes a busy host longer.
+# Waits until the daemon has read everything in the rings, which takes longer on a busy host.
 for try in $(seq 100); do
     usleep 900000
     frozen=$(lines)

@@ -1,5 +1,5 @@
-# A program that jumps to addresses that look like markers, and to kernel code, and has such words in its chain of
-# frames: none of them is in its samples, with user frames and without.
+# A program jumps to addresses that look like markers, and to kernel code, and has such words in its chain of frames.
+# None of these words is in its samples, with user frames or without.
 # folds: include.txt
 # folds: exclude.txt
 # unfolded: include.txt trap_stub_0
@@ -12,13 +12,14 @@ for who in include exclude; do
     profiled_start -o /root/$who.txt || exit 1
     echo "$who user" > $ctl
     echo start > $ctl
-    # A busy host may give the sampler few turns.
+    # Runs the program several times, because a busy host may run the sampler only rarely.
     for try in $(seq 4); do
         forge-frames 3000 $kernel || exit 2
     done
     echo stop > $ctl
     profiled_stop || exit 3
-    # Behind the word where user code begins: first an address of the user half, or 0; then such addresses, or a cut.
+    # After the word where user code begins: first an address of the user half, or 0; then such addresses, or a
+    # truncation marker.
     awk '
         $1 == "forge-frames" {
             for (i = 4; i <= NF && $i !~ /^fffffffffffff5/; i++);

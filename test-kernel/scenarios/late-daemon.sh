@@ -1,4 +1,5 @@
-# A daemon that starts after 3 000 tasks have come and gone knows the names of those that live, and the settings.
+# A daemon that starts after 3 000 tasks have started and ended gets the names of the tasks that still exist, and the
+# settings.
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
@@ -13,7 +14,7 @@ old=$!
 for task in $(seq 3000); do
     (:)
 done
-# The names have not found room in the meta stream: the oldest were replaced, and none was refused.
+# The names did not all fit into the meta stream. The oldest were replaced, and no new one was lost.
 [ "$(value meta.overwritten)" -gt 1000 ] || { grep ^meta $ctl; exit 1; }
 profiled_start || exit 2
 echo start > $ctl
@@ -29,7 +30,7 @@ grep -q '^# setting .*value=include%20user$' $file || exit 6
 grep -q '^# setting .*value=mode%20drop$' $file || exit 7
 grep -q '^# hz 2000$' $file || exit 8
 [ "$(grep -c -v '^#' $file)" -gt 10 ] || exit 9
-# Whatever has a sample has a name.
+# Every task with a sample has a name.
 grep -q '^id[0-9a-f]* ' $file && exit 10
 [ "$(value meta.lost)" = 0 ] || exit 11
 exit 0

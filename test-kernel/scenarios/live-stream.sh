@@ -1,4 +1,4 @@
-# The serial form goes out by the second serial port while the file is written; both fold.
+# The serial form is sent to the second serial port while the file is written. Both can be folded.
 # balanced: profiling.txt
 # folds: serial-2.log
 . /etc/profiled.sh

@@ -1,5 +1,5 @@
-# Code that is loaded at run time is an image of its own: its record is in the profile, its functions have their names,
-# and stacks go through it to the kernel that called it.
+# Code that is loaded at run time is a separate image. The profile has its record, its functions have their names, and
+# stacks continue through it to the kernel code that called it.
 # accel: icount
 # cpus: 2
 # balanced: profiling.txt

@@ -1,4 +1,4 @@
-# Made to fail on purpose: proves that a failing scenario is noticed.
+# Fails on purpose, to prove that a failing scenario is detected.
 # expect: failure
 # serial: init: scenario must-fail has failed with exit code 7
 exit 7

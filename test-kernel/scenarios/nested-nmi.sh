@@ -1,6 +1,6 @@
-# An `int3` in an NMI's handler lets NMIs in, and others come at any instruction from there to the last one: survived,
-# counted as nested, the work around them right. `cargo xtask sweep` does this for much longer, and lists the
-# instructions.
+# An `int3` in an NMI's handler allows further NMIs, which come at any instruction from there to the last one. The
+# kernel survives, they are counted as nested, and the interrupted work is right. `cargo xtask sweep` does this for much
+# longer, and lists the instructions.
 # accel: icount
 # cpus: 2
 # append: ring-words=1048576 random-seed=7

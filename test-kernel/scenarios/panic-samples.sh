@@ -1,4 +1,4 @@
-# The flight recorder: after a panic the serial log holds the last samples of every CPU, and they fold.
+# The flight recorder. After a panic the serial log has the last samples of every CPU, and they can be folded.
 # expect: panic
 # serial: ~kprof
 # folds: serial.log

@@ -1,4 +1,4 @@
-# A panic stops all CPUs, says why, shows a back trace with names, and has an exit code of its own.
+# A panic stops all CPUs, prints the reason and a back trace with names, and has its own exit code.
 # expect: panic
 # serial: asked for: now
 # serial: PANIC on CPU

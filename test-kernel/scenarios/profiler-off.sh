@@ -1,4 +1,4 @@
-# A kernel without the feature: it runs, and has no profiler.
+# A kernel without the feature runs, and has no profiler.
 # kernel: off
 [ -z "$(ls /scheme/debug)" ] || exit 1
 [ "$(seq 1 100 | awk '{ sum += $1 } END { print sum }')" = 5050 ]

@@ -1,17 +1,17 @@
-# A raw reader beside `start`, `freeze`, `thaw` and `stop` of the flight recorder: no position goes back, no ring holds
-# more than it can, and every record is accounted for.
+# A raw reader runs at the same time as `start`, `freeze`, `thaw` and `stop` of the flight recorder. No position goes
+# back, no ring has more words than its capacity, and every record is accounted for.
 # append: ring-words=1024
 ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl
 }
-# Gives a command. Where a busy host has let a CPU wait for more than a second `freeze` and `stop` are refused, but in
-# force.
+# Gives a command. If a busy host has not run a CPU for more than a second, `freeze` and `stop` return an error, but
+# they take effect.
 change() {
     echo $1 > $ctl 2> /dev/null || [ "$(value state)" = $2 ] || { echo "$1: state $(value state)"; return 1; }
 }
 last=0
-# What was recorded was delivered, overwritten, or is there.
+# Every recorded sample was delivered or overwritten, or is still in the ring.
 balances() {
     set -- $(sed -n "s/^cpu.1.\(recorded\|delivered\|overwritten\|in-ring\|position-in\|position-out\|ring-words\) //p" $ctl)
     [ $# = 7 ] && [ $1 = $(($2 + $3 + $4)) ] && [ $(($6 - $7)) -le $5 ] && [ $7 -ge $last ] && last=$7 && return
@@ -25,12 +25,12 @@ for cpu in 1 2 3; do
     dd bs=4k < /scheme/zero > /scheme/null 2> /dev/null &
     eval "work$cpu=$!"
 done
-# Refused while the recorder runs, and frees what it gets otherwise.
+# The raw read is refused while the recorder runs. Otherwise it frees the records that it gets.
 while :; do
     cat /scheme/debug/profiling-1
 done > /scheme/null 2> /dev/null &
 reader=$!
-# Until both sides have moved the tail; a busy host may give the sampler few turns.
+# Continues until both reader and recorder have moved the tail. A busy host may run the sampler only rarely.
 for try in $(seq 200); do
     change start running || exit 2
     usleep 20000

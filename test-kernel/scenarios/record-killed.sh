@@ -1,11 +1,11 @@
-# kprof-record is killed: sampling ends, and rate, filters and CPUs are as they were before; what somebody else has set
-# since stays. What profiled's user has started goes on when profiled is killed.
+# kprof-record is killed. Sampling ends, and rate, filters and CPUs are as before; settings that another process has
+# changed since then stay. If profiled is killed, sampling that its user has started continues.
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl
 }
-# Until ctl says so, or for a very long time on a quiet machine.
+# Waits until ctl shows this, but at most for a time that is very long on a quiet machine.
 until_is() {
     for try in $(seq 600); do
         [ "$(value $1)" = "$2" ] && return
@@ -23,7 +23,7 @@ until_is state running || exit 1
 until_is hz 5000 || exit 2
 [ "$(value include)" = "idle user" ] && [ "$(value interval)" = fixed ] && [ "$(value depth)" = 12 ] || exit 3
 echo "depth 50" > $ctl
-# A second one finds the lease or the claim taken, and changes nothing.
+# A second kprof-record finds the lease or the claim taken, and changes nothing.
 kprof-record --quiet -o /root/second.txt --hz 9000 -- true 2> /dev/null && exit 4
 until_is hz 5000 || exit 5
 kill -KILL $record

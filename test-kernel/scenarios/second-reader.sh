@@ -1,4 +1,4 @@
-# A second daemon on the same rings is refused; the first one goes on.
+# A second daemon on the same rings is refused, and the first one continues.
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling

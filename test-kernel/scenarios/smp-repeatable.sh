@@ -1,4 +1,4 @@
-# Eight CPUs on counted instructions: every loop that waits must give its turn away.
+# Eight CPUs under `-icount`, where every waiting loop must let the other CPUs run.
 # cpus: 8
 # accel: icount
 # serial: smp: 8 CPUs run

@@ -1,4 +1,4 @@
-# Sixteen CPUs: fifteen run threads, jobs go on side by side, their results are right.
+# On sixteen CPUs fifteen run threads. Jobs run at the same time, and their results are right.
 # cpus: 16
 # serial: smp: 16 CPUs run
 set -e

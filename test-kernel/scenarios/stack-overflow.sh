@@ -1,4 +1,4 @@
-# The page under a kernel stack is not mapped: a stack that overflows is a panic that says so, not a corrupted kernel.
+# The page below a kernel stack is not mapped, so a stack overflow causes a panic that says so, and corrupts nothing.
 # expect: panic
 # serial: kernel stack overflow
 echo now > /kernel/overflow

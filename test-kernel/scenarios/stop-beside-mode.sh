@@ -1,10 +1,10 @@
-# `stop` beside `mode`, from two processes at once, again and again: sampling is stopped afterwards, whoever came first,
-# and every record is accounted for.
+# Two processes give `stop` and `mode` at the same time, many times. Sampling is stopped afterwards, in whatever order
+# they came, and every record is accounted for.
 ctl=/scheme/debug/ctl-profiling
 value() {
     sed -n "s/^$1 //p" $ctl
 }
-# What was recorded was delivered, overwritten, or is there.
+# Every recorded sample was delivered or overwritten, or is still in the ring.
 balances() {
     for cpu in 1 2 3; do
         set -- $(sed -n "s/^cpu.$cpu.\(recorded\|delivered\|overwritten\|in-ring\|position-in\|position-out\|ring-words\) //p" $ctl)
@@ -22,7 +22,7 @@ for try in $(seq 15); do
         usleep 2000
         echo "mode $mode" > $ctl &
         change=$!
-        # Where a busy host has let a CPU wait for more than a second both are refused: stopped it is all the same.
+        # If a busy host has not run a CPU for more than a second, both return an error, but sampling is stopped.
         echo stop > $ctl 2> /dev/null
         wait $change && { [ "$(value mode)" = $mode ] || exit 2; }
         [ "$(value state)" = stopped ] || { value state; exit 3; }

@@ -1,6 +1,6 @@
-# NMIs that are no plain tick get their right name: one of somebody else's inside the handler, and outside, is foreign
-# and no tick is lost for it; the second one of two of ours, latched until the handler of the first has taken both
-# ticks, is spurious.
+# NMIs without a tick of their own are classified correctly. An NMI that is not the profiler's is foreign, inside and
+# outside of the handler, and no tick is lost because of it. If the second of two ticks is latched until the handler of
+# the first has taken both, its NMI is spurious.
 # accel: icount
 # cpus: 2
 # append: ring-words=1048576

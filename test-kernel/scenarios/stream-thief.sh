@@ -1,9 +1,9 @@
-# A process that opens a claimed stream gets EBUSY and no record; the file of the daemon that has the claim loses
-# nothing.
+# A process that opens a claimed stream gets EBUSY and no record. The file of the daemon with the claim has every
+# record.
 # balanced: profiling.txt
 . /etc/profiled.sh
 ctl=/scheme/debug/ctl-profiling
-# Reads a stream once; succeeds where that is refused.
+# Reads a stream once. Succeeds if the read is refused.
 is_refused() {
     dd if=/scheme/debug/profiling-$1 of=/root/stolen bs=64k count=1 2> /root/thief.txt && return 1
     grep -qi 'resource busy' /root/thief.txt && [ ! -s /root/stolen ]
@@ -22,7 +22,7 @@ wait $work
 echo stop > $ctl
 is_refused 1 || exit 3
 profiled_stop || exit 4
-# Nobody has the claim any more: a raw read is allowed, and finds all records gone to the daemon.
+# There is no claim any more, so a raw read is allowed. It finds no records, because the daemon got all of them.
 dd if=/scheme/debug/profiling-1 of=/root/stolen bs=64k count=1 2> /dev/null || exit 5
 [ ! -s /root/stolen ] || exit 6
 [ "$(grep -c -v '^#' /root/profiling.txt)" -gt 100 ] || exit 7

@@ -1,5 +1,5 @@
-# NMIs at every instruction of a call tree and of the entry stubs, one after the other: none is lost, all work goes on.
-# `cargo xtask sweep` runs this too, and looks at each instruction and its stack.
+# NMIs at every instruction of a call tree and of the entry stubs, one after the other. None is lost, and all work
+# continues. `cargo xtask sweep` runs this too, and checks each instruction and its stack.
 # verb: sweep
 # accel: icount
 # cpus: 2
@@ -12,7 +12,7 @@ value() {
 }
 for _ in 1 2 3; do echo tree > /kernel/sweep || exit 1; done
 echo vectors > /kernel/sweep || exit 2
-# Each twice: under QEMU now and then an NMI comes an instruction late.
+# Each is run twice, because in QEMU an NMI is sometimes an instruction late.
 for kind in call page divide breakpoint undefined protection call page divide breakpoint undefined protection; do
     sweep-entries $kind 1 2000 || exit 3
 done

@@ -1,7 +1,7 @@
-# NMIs in the handler of an NMI: one at each of its instructions in turn, behind an `int3`; then one at each instruction
-# that none has hit yet, the handler in single steps, above stacks and registers of every kind, user code included, with
-# every setting. Survived, counted as nested, and the work around it is right. `cargo xtask sweep` lists the
-# instructions.
+# NMIs in the handler of an NMI. First one comes at each of its instructions in turn, after an `int3`. Then the handler
+# is single-stepped, and an NMI comes at each instruction that none has hit yet, with stacks and registers of every
+# kind, with user code, and with every setting. The kernel survives, the NMIs are counted as nested, and the interrupted
+# work is right. `cargo xtask sweep` lists the instructions.
 # verb: sweep
 # accel: icount
 # cpus: 2
@@ -28,7 +28,7 @@ sweep "steps on" tree unknown unknown edges && thrown 1500 && user || exit 4
 sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
 echo "include idle" > $ctl && thrown 1000 || exit 6
 echo "include user" > $ctl && thrown 1000 && user || exit 7
-# So few frames that a fast path takes one round at most; then, none.
+# First with a depth at which the fast path takes at most one round, then with one at which it takes none.
 echo "depth 20" > $ctl && sweep stacks stacks "measure on" stacks stacks "measure off" || exit 8
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report

@@ -1,5 +1,5 @@
-# NMIs in the handler of an NMI, as in sweep-handler, with a ring so small that many records go round its end:
-# overwritten, then full, then read as they come.
+# NMIs in the handler of an NMI, as in sweep-handler, with a ring so small that many records wrap around its end. First
+# the ring is overwritten, then it is full, then records are read as they come.
 # verb: sweep
 # accel: icount
 # cpus: 2

@@ -1,6 +1,6 @@
-# Each trigger but the NMI: samples come, and the account balances. `ipi`: no sample has interrupts off. `published`:
-# nobody is interrupted, and idle time is known. `timer`, on a machine with one CPU: no CPU is set apart, its own timer
-# samples it.
+# Each trigger except `nmi` gives samples, and the account balances. With `ipi` no sample has interrupts off. With
+# `published` no CPU is interrupted, and idle time is known. With `timer`, on a machine with one CPU, there is no
+# sampler CPU: the CPU's own timer samples it.
 # run: trigger=ipi
 # run: trigger=published
 # run: trigger=timer cpus=1
@@ -16,7 +16,7 @@ esac
 profiled_start || exit 1
 echo start > $ctl
 [ $trigger = published ] || echo 20 > /kernel/heap
-# A busy host may give the sampler, or the timer, few turns.
+# Waits for samples instead of a fixed time, because a busy host may run the sampler, or the timer, only rarely.
 for try in $(seq 100); do
     dd bs=4k count=30000 < /scheme/zero > /scheme/null 2> /dev/null
     [ "$(grep "^$counter " $ctl | cut -d' ' -f2)" -gt 10 ] && break

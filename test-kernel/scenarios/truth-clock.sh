@@ -1,4 +1,5 @@
-# Looks at the guest's clock, for `cargo xtask truth` to compare with the host's: ten, four seconds, ten.
+# Prints the guest's clock ten times, and after four seconds ten times more. `cargo xtask truth` compares it with the
+# host's clock.
 # accel: tcg
 # cpus: 2
 # serial: clock now:
@@ -11,5 +12,5 @@ looks() {
 looks
 usleep 4000000
 looks
-# Whoever reads along has the time to see it.
+# Gives the host the time to read the last line before the machine ends.
 sleep 1

@@ -1,11 +1,11 @@
-# How long the workload truth-entries is in each place that it publishes, counted by the instruction clock; nothing is
+# Counts with the instruction clock how long the workload truth-entries is in each place that it publishes. Nothing is
 # sampled.
 # verb: truth
 # accel: icount
 # append: trigger=published
 # serial: places: [interrupt-240]
-# The kernel counts its events by task only while sampling runs, which takes instructions: so it runs, at a tick a
-# second.
+# Sampling runs, but with only one tick per second. It is needed because the kernel counts its events by task only
+# during sampling, and this counting takes instructions.
 echo hz 1 > /scheme/debug/ctl-profiling
 echo start > /scheme/debug/ctl-profiling
 sh /workloads/truth-entries.sh

@@ -1,6 +1,6 @@
-//! Error numbers of system calls: Linux's.
+//! Error numbers of system calls, which are those of Linux.
 
-/// The result of what a system call does.
+/// The result of an operation of a system call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! errno {
@@ -12,7 +12,7 @@ macro_rules! errno {
         pub enum Errno { $($name = $number,)* }
 
         impl Errno {
-            /// The error with this number; EIO for one that this kernel has no name for.
+            /// The error with this number; EIO if this kernel does not know the number.
             pub fn from_number(number: u32) -> Self {
                 match number { $($number => Self::$name,)* _ => Self::EIO }
             }

@@ -1,7 +1,7 @@
-//! Locks of this kernel: one that keeps interrupts off, one that keeps only preemption off.
+//! The locks of this kernel: one keeps interrupts off, the other keeps only preemption off.
 //!
-//! [`IrqLock`] protects what interrupt handlers touch (scheduler, heap, frames); [`Lock`] everything else, so that
-//! system calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`.
+//! [`IrqLock`] protects data that interrupt handlers use (scheduler, heap, frames). [`Lock`] protects everything else,
+//! so that system calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`.
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
@@ -34,7 +34,7 @@ impl<T> IrqLock<T> {
         IrqGuard { inner: ManuallyDrop::new(self.inner.lock()), interrupts_were_on }
     }
 
-    /// The lock, if it is free: for the panic path, which must not wait.
+    /// Takes the lock if it is free. The panic handler uses this, because it must not wait.
     pub fn try_lock(&self) -> Option<IrqGuard<'_, T>> {
         let interrupts_were_on = interrupts::are_enabled();
         interrupts::disable();
@@ -49,29 +49,30 @@ impl<T> IrqLock<T> {
         }
     }
 
-    /// Opens the lock whoever holds it: for the panic path.
+    /// Releases the lock even if other code holds it. Only the panic handler uses this.
     ///
     /// # Safety
-    /// Nobody may go on inside the lock.
+    /// The code that holds the lock must not continue.
     pub unsafe fn force_unlock(&self) {
         // SAFETY: passed on to the caller.
         unsafe { self.inner.force_unlock() }
     }
 
-    /// Takes over a lock that was handed over by [`IrqGuard::hand_over`]; interrupts stay off when it is dropped.
+    /// Takes over a lock that was handed over by [`IrqGuard::hand_over`]. Interrupts stay off when the guard is
+    /// dropped.
     ///
     /// # Safety
-    /// The lock must be held by nobody but the one who handed it over.
+    /// The lock must be held by the code that handed it over.
     pub unsafe fn adopt(&self) -> IrqGuard<'_, T> {
-        // SAFETY: the lock is held and its guard was forgotten: opening and taking it again gives a new guard, and
-        // nobody can come in between that would not itself respect the lock.
+        // SAFETY: the lock is held and its guard was forgotten. Releasing it and taking it again gives a new guard. If
+        // another CPU takes the lock in between, this CPU waits for it as usual.
         unsafe { self.inner.force_unlock() };
         IrqGuard { inner: ManuallyDrop::new(self.inner.lock()), interrupts_were_on: false }
     }
 }
 
 impl<T> IrqGuard<'_, T> {
-    /// Keeps the lock held without a guard, for [`IrqLock::adopt`]. Gives whether interrupts were on before.
+    /// Keeps the lock held without a guard, for [`IrqLock::adopt`]. Returns whether interrupts were on before.
     pub fn hand_over(guard: Self) -> bool {
         let were_on = guard.interrupts_were_on;
         core::mem::forget(guard);
@@ -102,7 +103,7 @@ impl<T> Drop for IrqGuard<'_, T> {
     }
 }
 
-/// A spin lock that keeps preemption off while it is held; interrupts stay as they are.
+/// A spin lock that keeps preemption off while it is held. It does not change the interrupt flag.
 pub struct Lock<T: ?Sized> {
     inner: spin::Mutex<T>,
 }

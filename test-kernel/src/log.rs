@@ -1,7 +1,7 @@
-//! The serial log: one line at a time on COM1, from any task but NMI.
+//! The serial log: one line at a time on COM1. Runs in: anything except an NMI.
 //!
-//! In: formatted text. Out: bytes on the 16550. The panic path breaks the lock: a message that is mixed up is better
-//! than none.
+//! In: formatted text. Out: bytes on the 16550. The panic handler ignores the lock, because a message that is mixed
+//! with another one is better than none.
 
 use core::fmt::{self, Write};
 
@@ -11,9 +11,9 @@ use crate::lock::IrqLock;
 
 static SERIAL: IrqLock<Option<Uart16550<PioBackend>>> = IrqLock::new(None);
 
-/// Sets up COM1. Without it the log is silent.
+/// Sets up COM1. On a machine without COM1 nothing is logged.
 pub fn init() {
-    // SAFETY: COM1 is at 0x3f8 on every PC, and only this file touches it.
+    // SAFETY: COM1 is at 0x3f8 on every PC, and only this file accesses it.
     let Ok(mut uart) = (unsafe { Uart16550::new_port(0x3f8) }) else { return };
     if uart.init(Config::default()).is_ok() {
         *SERIAL.lock() = Some(uart);
@@ -53,10 +53,11 @@ pub fn print(arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Opens the lock by force, so that a panic can speak. Only for the panic path, with the other CPUs stopped.
+/// Releases the lock by force, so that the panic handler can write. Only called there, after the other CPUs were
+/// stopped.
 pub fn break_lock() {
     if SERIAL.try_lock().is_none() {
-        // SAFETY: the other CPUs are stopped and this one panics: nobody else goes on inside the lock.
+        // SAFETY: the other CPUs are stopped and this one panics, so no code continues inside the lock.
         unsafe { SERIAL.force_unlock() };
     }
 }

@@ -1,10 +1,10 @@
-//! The test kernel: a small, honest SMP kernel, there to prove kprof and to show a port.
+//! The test kernel: a small SMP kernel with which kprof is tested, and which shows a port.
 //!
-//! Contents, from the bottom up. `boot` says in which order things start; `profiling` is the port of kprof; everything
-//! else would be here without it.
+//! The modules are listed from the bottom up. `boot` defines in which order things start. `profiling` is the port of
+//! kprof. Everything else is independent of kprof.
 #![no_std]
 #![no_main]
-// With the calls taken out, what only they use is left over.
+// Without the calls of the profiler, the code that only they use is dead.
 #![cfg_attr(kprof_no_calls, allow(dead_code))]
 
 extern crate alloc;

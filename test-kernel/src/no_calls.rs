@@ -1,5 +1,6 @@
-//! The port taken out, for one comparison: a kernel built without the feature `profiling` is to be exactly as large as
-//! one that never heard of kprof. Chosen by `--cfg kprof_no_calls`; the names are those of `profiling`.
+//! Replaces the port by empty functions, for one comparison: a kernel built without the feature `profiling` must be
+//! exactly as large as one without any call of kprof. Selected by `--cfg kprof_no_calls`. The names are those of
+//! `profiling`.
 
 use crate::cpu::entry::TrapFrame;
 
@@ -26,7 +27,7 @@ impl Published {
     pub const THREAD: Self = Self;
 }
 
-/// No.
+/// There is no sampler.
 pub fn wants_sampler() -> bool {
     false
 }
@@ -43,7 +44,7 @@ pub fn switch_to(_: u64, _: bool) -> Published {
     Published
 }
 
-/// The device files: none.
+/// The device files, of which there are none.
 pub mod device {
     use alloc::sync::Arc;
     use alloc::vec::Vec;

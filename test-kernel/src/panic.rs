@@ -1,6 +1,6 @@
-//! The end of the kernel: stops the other CPUs, says why, shows the way there with names, ends the machine.
+//! The panic handler: stops the other CPUs, prints the reason and a back trace with names, and powers the machine off.
 //!
-//! Takes no lock that another CPU could hold, allocates nothing, reads only inside the running stack.
+//! It takes no lock that another CPU could hold, allocates nothing, and reads only inside the running stack.
 
 use core::arch::asm;
 use core::panic::PanicInfo;
@@ -17,7 +17,7 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 fn panic(info: &PanicInfo<'_>) -> ! {
     x86_64::instructions::interrupts::disable();
     if PANICKED.swap(true, Ordering::SeqCst) {
-        // A panic on the way out, or on a second CPU at the same time: the first one speaks.
+        // This is a panic inside the panic handler, or on a second CPU at the same time. Only the first one is printed.
         loop {
             x86_64::instructions::hlt();
         }
@@ -43,7 +43,7 @@ fn stop_others() {
 /// Follows the frame pointers of the running stack.
 fn back_trace() {
     let mut rbp: u64;
-    // SAFETY: reads a register.
+    // SAFETY: this only reads a register.
     unsafe { asm!("mov {}, rbp", out(reg) rbp, options(nomem, nostack, preserves_flags)) };
     let base = rbp & !(stacks::STACK_BYTES - 1);
     let end = base + stacks::STACK_BYTES;
@@ -52,7 +52,7 @@ fn back_trace() {
         if !rbp.is_multiple_of(8) || rbp < base || rbp + 16 > end {
             break;
         }
-        // SAFETY: both words lie in the running stack, which is mapped as a whole.
+        // SAFETY: both words are in the running stack, which is mapped as a whole.
         let (next, address) = unsafe { (*(rbp as *const u64), *((rbp + 8) as *const u64)) };
         if (text_start..text_end).contains(&address) {
             match symbols::find(address - 1) {
@@ -60,8 +60,8 @@ fn back_trace() {
                 None => log!("{depth:3}: {address:#x}"),
             }
         } else if address >= kprof::format::marker::MARKER_PAGE {
-            // An entry stub: the interrupted instruction lies above its marker.
-            // SAFETY: as above; a stub's frame is whole on the stack.
+            // This is the frame of an entry stub. The interrupted instruction is above its marker.
+            // SAFETY: as above. The whole frame of a stub is on the stack.
             let rip = if rbp + 24 <= end { unsafe { *((rbp + 16) as *const u64) } } else { 0 };
             log!("{depth:3}: entry, interrupted {rip:#x} {}", symbols::find(rip).map_or("", |(name, _)| name));
         } else {

@@ -1,7 +1,8 @@
-//! Preemption: a count per thread of reasons not to switch. On the ground floor, because every lock counts here.
+//! Preemption: each thread has a count of reasons not to switch away from it. This is one of the lowest modules,
+//! because every lock uses it.
 //!
-//! The running thread is found from RSP (the head of its stack), so no question of "which CPU" arises. The count is the
-//! first thing in a thread; the scheduler says once how to switch ([`install`]).
+//! The running thread is found from RSP (the head of its stack), so the code does not depend on the number of the CPU.
+//! The count is the first field of a thread. The scheduler sets the function that switches ([`install`]).
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,11 +12,11 @@ use x86_64::instructions::interrupts;
 use crate::cpu;
 use crate::memory::layout::{HEAD_POINTER_BYTES, STACK_BYTES};
 
-/// How many reasons there are not to switch away from a thread. The first field of each thread.
+/// The number of reasons not to switch away from a thread. It is the first field of each thread.
 pub struct Count(AtomicU32);
 
 impl Count {
-    /// None.
+    /// A count of 0.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -23,7 +24,7 @@ impl Count {
 
 static YIELD_NOW: spin::Once<fn()> = spin::Once::new();
 
-/// Says what switches to another thread. Before the first thread runs; later calls change nothing.
+/// Sets the function that switches to another thread. Called before the first thread runs; later calls have no effect.
 pub fn install(yield_now: fn()) {
     YIELD_NOW.call_once(|| yield_now);
 }
@@ -34,19 +35,19 @@ fn yield_now() {
     }
 }
 
-/// The count of the running thread; none before there are threads.
+/// The count of the running thread; `None` before there are threads.
 #[inline(always)]
 fn current() -> Option<&'static Count> {
     let rsp: u64;
-    // SAFETY: reads a register.
+    // SAFETY: this only reads a register.
     unsafe { asm!("mov {}, rsp", out(reg) rsp, options(nomem, nostack, preserves_flags)) };
     let head = (rsp & !(STACK_BYTES - 1)) + STACK_BYTES - HEAD_POINTER_BYTES;
-    // SAFETY: every kernel stack is aligned to its size and has the pointer to its thread, which begins with the count,
-    // or zero, in its head. The thread lives at least as long as it runs, and the reference is not kept beyond that.
+    // SAFETY: every kernel stack is aligned to its size. Its head has the pointer to its thread, which begins with the
+    // count, or 0. The thread exists at least as long as it runs, and the reference is not kept longer.
     unsafe { (*(head as *const *const Count)).as_ref() }
 }
 
-/// One more reason not to switch.
+/// Adds one reason not to switch.
 #[inline]
 pub fn disable() {
     if let Some(count) = current() {
@@ -54,7 +55,7 @@ pub fn disable() {
     }
 }
 
-/// One reason less; switches if the last one is gone and a switch was asked for meanwhile.
+/// Removes one reason not to switch. If it was the last one and a switch was requested in the meantime, switches now.
 #[inline]
 pub fn enable() {
     if let Some(count) = current()
@@ -66,7 +67,8 @@ pub fn enable() {
     }
 }
 
-/// Switches if the interrupt just served asked for it and the interrupted code allows it. Interrupts are off.
+/// Switches if the interrupt that was just handled has requested it and the interrupted code allows it. Interrupts are
+/// off.
 #[inline]
 pub fn on_interrupt_exit() {
     if cpu::this().need_resched.load(Ordering::Relaxed)

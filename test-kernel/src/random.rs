@@ -1,5 +1,5 @@
-//! Random numbers for programs (AT_RANDOM, getrandom): splitmix64 (Steele, Lea, Flood 2014) from RDRAND and TSC, or
-//! from a seed on the command line where a run is to be repeatable. Not for secrets.
+//! Random numbers for programs (AT_RANDOM, getrandom): splitmix64 (Steele, Lea, Flood 2014). The seed comes from RDRAND
+//! and TSC, or from the command line if a run must be repeatable. Not for secrets.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,22 +11,22 @@ pub fn init(seed: Option<u64>) {
         let has_rdrand = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|features| features.has_rdrand());
         let mut word = 0;
         if has_rdrand {
-            // SAFETY: the CPU has the instruction; a failure leaves 0, which the TSC makes up for.
+            // SAFETY: the CPU has the instruction. If it fails the word stays 0, and only the TSC is used.
             unsafe { core::arch::asm!("rdrand {}", inout(reg) word, options(nomem, nostack)) };
         }
-        // SAFETY: reads a counter.
+        // SAFETY: this only reads a counter.
         word ^ unsafe { core::arch::x86_64::_rdtsc() }
     };
     STATE.store(seed.unwrap_or_else(from_hardware), Ordering::Relaxed);
 }
 
-/// What the next numbers follow from; see [`repeat`].
+/// The state of the generator; see [`repeat`].
 #[cfg(feature = "profiling")]
 pub fn state() -> u64 {
     STATE.load(Ordering::Relaxed)
 }
 
-/// The numbers that came after this state come again.
+/// Sets the generator back to this state, so that the same numbers come again.
 #[cfg(feature = "profiling")]
 pub fn repeat(state: u64) {
     STATE.store(state, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! Names of the kernel's functions, for back traces: the text of `nm` in the initrd, at `boot/syms.txt`.
+//! Names of the kernel's functions, for back traces: the output of `nm`, which is in the initrd at `boot/syms.txt`.
 //!
-//! Read as it lies there, line by line: a back trace may come when no heap works any more.
+//! The text is searched line by line without copying it, because the heap may not work during a back trace.
 
 static SYMBOLS: spin::Once<&'static str> = spin::Once::new();
 
-/// Finds the symbols. Without them a back trace has addresses only.
+/// Finds the symbols. Without them a back trace has only addresses.
 pub fn init(initrd: &'static [u8]) {
     if let Some(entry) = cpio_reader::iter_files(initrd).find(|entry| entry.name() == "boot/syms.txt")
         && let Ok(text) = core::str::from_utf8(entry.file())
@@ -13,7 +13,7 @@ pub fn init(initrd: &'static [u8]) {
     }
 }
 
-/// The function that holds `address`, and how far into it.
+/// The function that contains `address`, and the offset in it.
 pub fn find(address: u64) -> Option<(&'static str, u64)> {
     let mut best: Option<(u64, &'static str)> = None;
     for line in SYMBOLS.get()?.lines() {

@@ -1,26 +1,26 @@
-//! Waiting: a thread sleeps until something is true, a time has come, or a signal arrives.
+//! Waiting: a thread sleeps until a condition is true, a time is reached, or a signal arrives.
 //!
-//! A [`WaitQueue`] is a place in memory; its address is the key. Whoever makes something true calls [`WaitQueue::wake`]
-//! afterwards. The condition is looked at under the scheduler's lock, so no wake-up is lost; it may only read atomics.
-//! On the ground floor, because files and devices wait too; the scheduler installs itself.
+//! The address of a [`WaitQueue`] is its key. Code that makes a condition true calls [`WaitQueue::wake`] afterwards.
+//! The condition is checked under the scheduler's lock, so no wake-up is lost; it may only read atomics. This is one of
+//! the lowest modules, because files and devices wait too. The scheduler sets its functions with [`install`].
 
-/// What the scheduler does for those who wait.
+/// The functions of the scheduler for waiting threads.
 pub struct Scheduler {
-    /// Blocks the running thread at the place with this key until the condition holds, the deadline has come, or, if
-    /// asked for, a signal is pending.
+    /// Blocks the running thread in the queue with this key until the condition holds, the deadline is reached, or, if
+    /// requested, a signal is pending.
     pub wait: fn(usize, &mut dyn FnMut() -> bool, Option<u64>, bool) -> Wakeup,
-    /// Lets all who wait at the place with this key look again.
+    /// Makes all threads in the queue with this key check their conditions again.
     pub wake: fn(usize),
 }
 
 static SCHEDULER: spin::Once<Scheduler> = spin::Once::new();
 
-/// Says who makes threads wait. Before the first thread runs; later calls change nothing.
+/// Sets the functions of the scheduler. Called before the first thread runs; later calls have no effect.
 pub fn install(scheduler: Scheduler) {
     SCHEDULER.call_once(|| scheduler);
 }
 
-/// A place to wait at.
+/// A queue of waiting threads.
 pub struct WaitQueue(#[allow(dead_code)] u8);
 
 /// How a wait ended.
@@ -28,7 +28,7 @@ pub struct WaitQueue(#[allow(dead_code)] u8);
 pub enum Wakeup {
     /// The condition is true.
     Ready,
-    /// The time is over.
+    /// The deadline is reached.
     TimedOut,
     /// A signal is pending.
     Interrupted,
@@ -41,7 +41,7 @@ impl Default for WaitQueue {
 }
 
 impl WaitQueue {
-    /// A new place.
+    /// A new queue.
     pub const fn new() -> Self {
         Self(0)
     }
@@ -50,7 +50,7 @@ impl WaitQueue {
         core::ptr::from_ref(self) as usize
     }
 
-    /// Waits until `ready` is true; signals do not disturb it.
+    /// Waits until `ready` is true. Signals do not end the wait.
     pub fn wait(&self, ready: impl FnMut() -> bool) {
         self.wait_full(ready, None, false);
     }
@@ -60,14 +60,14 @@ impl WaitQueue {
         self.wait_full(ready, None, true)
     }
 
-    /// Waits until `ready` is true, `deadline_ns` (since boot) has come, or, if asked for, a signal is pending.
+    /// Waits until `ready` is true, `deadline_ns` (since boot) is reached, or, if requested, a signal is pending.
     #[inline(never)]
     pub fn wait_full(&self, mut ready: impl FnMut() -> bool, deadline_ns: Option<u64>, interruptible: bool) -> Wakeup {
         let scheduler = SCHEDULER.get().expect("nothing waits before there is a scheduler");
         (scheduler.wait)(self.key(), &mut ready, deadline_ns, interruptible)
     }
 
-    /// Lets all who wait here look at their conditions again. Interrupt or thread task.
+    /// Makes all threads in this queue check their conditions again. Runs in: thread or interrupt.
     pub fn wake(&self) {
         if let Some(scheduler) = SCHEDULER.get() {
             (scheduler.wake)(self.key());
@@ -77,7 +77,7 @@ impl WaitQueue {
 
 static SLEEPING: WaitQueue = WaitQueue::new();
 
-/// Sleeps until `deadline_ns` (since boot) or, if asked for, until a signal is pending.
+/// Sleeps until `deadline_ns` (since boot) or, if requested, until a signal is pending.
 pub fn sleep_until(deadline_ns: u64, interruptible: bool) -> Wakeup {
     SLEEPING.wait_full(|| false, Some(deadline_ns), interruptible)
 }

@@ -1,5 +1,4 @@
-# the default mix again and again, with broken frame-pointer chains in between; wrong results are named in
-# /root/wrong.txt
+# the default mix, repeated, with broken frame-pointer chains in between; lists wrong results in /root/wrong.txt
 check() {
     "$@" > /dev/null 2>> /root/storm.err || echo "wrong: $*" >> /root/wrong.txt
 }

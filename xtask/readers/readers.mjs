@@ -1,4 +1,4 @@
-// Opens what kprof-fold exported with readers that others wrote, and compares what they see with the folded stacks.
+// Opens the exports of kprof-fold with other projects' readers, and compares what they show with the folded stacks.
 //
 // In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU), and a
 // browser's path or nothing. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
@@ -14,7 +14,7 @@ const [folder, browser] = process.argv.slice(2);
 const require = createRequire(pathToFileURL(join(process.cwd(), "package.json")));
 const modules = join(process.cwd(), "node_modules");
 
-/// Stack to count, by CPU, as kprof-fold folds it.
+/// For each CPU a map from stack to count, as kprof-fold folds it.
 const expected = new Map();
 for (const name of readdirSync(folder).filter((name) => name.startsWith("folded-"))) {
   const stacks = new Map();
@@ -27,7 +27,7 @@ for (const name of readdirSync(folder).filter((name) => name.startsWith("folded-
 const cpus = [...expected.keys()].sort((a, b) => a - b);
 const sum = (stacks) => [...stacks.values()].reduce((a, b) => a + b, 0);
 
-/// Own and total samples by function.
+/// Self and total samples by function.
 function functions(stacks) {
   const found = new Map();
   const of = (name) => found.get(name) ?? found.set(name, { own: 0, total: 0 }).get(name);
@@ -82,7 +82,7 @@ await check("speedscope, by its published schema", () => {
   const profile = JSON.parse(readFileSync(join(folder, "speedscope")));
   if (!validate(profile)) throw new Error(JSON.stringify(validate.errors.slice(0, 3)));
   cpus.forEach((cpu, at) => same(`samples of CPU ${cpu}`, profile.profiles[at].samples.length, sum(expected.get(cpu))));
-  // A schema that takes everything would prove nothing.
+  // A schema that accepts everything would prove nothing, so it must refuse an unknown type.
   profile.profiles[0].type = "no such type";
   if (validate(profile)) throw new Error("the schema takes a profile of an unknown type");
 });
@@ -97,8 +97,8 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   writeFileSync(join(folder, "firefox.json"), readFileSync(join(folder, "firefox")));
   const session = ["--session", "exported"];
   const functionsOf = (at) => JSON.parse(cli("thread", "functions", "--thread", `t-${at}`, ...session, "--limit", "0", "--json"));
-  // It gives its daemon half a second to start, in which a busy machine may not run it at all. The daemon starts all
-  // the same: then it is asked until it answers.
+  // The program gives its daemon half a second to start, in which a busy machine may not run it at all. The daemon
+  // starts nevertheless, so it is asked until it answers.
   const until = Date.now() + 180_000;
   let failure;
   try {
@@ -131,9 +131,9 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   }
 });
 
-/// A browser that is told over a pipe what to do, by the protocol of its developer tools. Time is the real one: a page
-/// gets as much of it as a busy machine needs. Gives a function that sends a command, what the page wrote to its
-/// console, and the end.
+/// Starts a browser that is controlled over a pipe with the protocol of its developer tools. It uses real time, so that
+/// a page has as much time as it needs on a busy machine. Returns a function that sends a command, the lines that the
+/// page wrote to its console, and a function that ends the browser.
 function started() {
   const options = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--window-size=1600,6000"];
   const words = [...options, `--user-data-dir=${join(folder, "browser")}`, "--remote-debugging-pipe", "about:blank"];
@@ -165,7 +165,7 @@ function started() {
   return { send, said, end: () => child.kill("SIGKILL") };
 }
 
-/// What speedscope shows of a file in its sandwich view: the text, and what it wrote to its console.
+/// Opens a file in speedscope's sandwich view. Returns the text of the page, and what it wrote to its console.
 async function speedscope(name) {
   const script = join(folder, `${name}.js`);
   const bytes = readFileSync(join(folder, name)).toString("base64");
@@ -206,7 +206,7 @@ await check("speedscope, opened in its own page", async () => {
     const weight = lines.findIndex((line, at) => line === `CPU ${cpu}` && /^[\d,]+$/.test(lines[at + 1] ?? ""));
     same(`weight of CPU ${cpu}`, weight >= 0 && number(lines[weight + 1]), sum(expected.get(cpu)));
   }
-  // Rows of the table are total, own, name; only those on the screen are in the page.
+  // The columns of the table are total, self, name. Only rows on the screen are in the page.
   const must = functions(expected.get(cpus[0]));
   let rows = 0;
   for (const [at, name] of lines.entries()) {
@@ -222,8 +222,8 @@ await check("speedscope, opened in its own page", async () => {
 await check("Perfetto's JSON trace, opened in speedscope's page", async () => {
   if (!browser) return "no browser";
   const { lines, console: said } = await speedscope("perfetto");
-  // Its importer writes to the console what is wrong in a trace. All else there is the browser's own, such as a machine
-  // without a GPU; whether the page could be drawn without it is judged by what it shows.
+  // The importer writes to the console what is wrong in a trace. All other messages are from the browser itself, such
+  // as that there is no GPU. Whether the page could be drawn is judged by its contents.
   for (const trouble of ["Tried to end", "was still open"]) {
     const line = said.find((line) => line.includes(trouble));
     if (line) throw new Error(line);

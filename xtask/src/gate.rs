@@ -1,8 +1,9 @@
-//! `cargo xtask gate OLD`: has this change made anything slower? Two kernels, the same work, no noise.
+//! `cargo xtask gate OLD`: checks whether a change has made anything slower. Two kernels do the same work without
+//! noise.
 //!
-//! In: OLD, a git revision or the folder of a kept profile; NEW is the source as it lies here. Out: the comparison, and
-//! one line for each function that takes more or less of its own time than before. Exit code 4 when one takes more.
-//! Both kernels run repeatably, so an unchanged one gives the very same file.
+//! In: OLD, a git revision or the folder of a stored profile; NEW is the source in this folder. Out: the comparison,
+//! and one line for each function whose self time has changed. The exit code is 4 if one takes more time. Both runs are
+//! repeatable, so an unchanged kernel gives exactly the same file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,29 +17,29 @@ use crate::toolchain::Choice;
 use crate::tools::Install;
 use crate::{profile, run};
 
-/// Profiles the kernel of OLD and the one here, repeatably, and shows which functions take more time, and which less.
+/// Profiles the kernel of OLD and the one in this folder repeatably, and shows which functions take more or less time.
 #[derive(Args)]
 #[command(after_help = "Examples: against the last commit, and against a profile that was kept
   cargo xtask gate HEAD
   cargo xtask gate --keep kept && cargo xtask gate kept
 Exit code 4: some function takes more time than before.")]
 pub struct Arguments {
-    /// A git revision, or the folder of a kept profile
+    /// A git revision, or the folder of a stored profile
     #[arg(required_unless_present = "keep", default_value = "")]
     pub old: String,
-    /// Only keeps a profile of the kernel here in this folder, for later
+    /// Only stores a profile of the present kernel in FOLDER, to compare with it later
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
     /// What both kernels do
     #[arg(long, default_value = "gate")]
     pub workload: String,
-    /// Samples a second and CPU; the more there are, the smaller a change can be and still be found
+    /// Samples per second and CPU; with more of them smaller changes are found
     #[arg(long, default_value_t = HZ)]
     pub hz: u32,
     /// The seed of both runs
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Builds the kernel here with a function made three percent slower, which must be found
+    /// Builds the present kernel with a function that is three percent slower, which must be found
     #[arg(long, hide = true)]
     pub slower: bool,
     /// The output folder
@@ -47,21 +48,21 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The kernel here against `old`, with all defaults.
+    /// Compares the present kernel with `old`, with all defaults.
     pub fn against(old: String, output: PathBuf) -> Self {
         Self { old, keep: None, workload: "gate".to_owned(), hz: HZ, seed: 42, slower: false, output }
     }
 }
 
-/// Exit code: something takes more time.
+/// Exit code: a function takes more time.
 const SLOWER: u8 = 4;
 
-/// A function whose own time has changed.
+/// A function whose self time has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Its name.
     pub function: String,
-    /// By how much, in parts of OLD's samples.
+    /// The change, as a part of OLD's samples.
     pub change: f64,
 }
 
@@ -85,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if changes.iter().any(|change| change.change > 0.0) { ExitCode::from(SLOWER) } else { ExitCode::SUCCESS })
 }
 
-/// The functions whose own time has changed by more than chance, and the table of the comparison on standard output.
+/// Returns the functions whose self time has changed by more than chance, and prints the table of the comparison.
 ///
 /// # Errors
 /// If a kernel cannot be built or profiled.
@@ -128,12 +129,12 @@ pub fn changes(arguments: &Arguments) -> Result<Vec<Change>> {
 }
 
 const HZ: u32 = 50_000;
-/// Room for every sample of a run: nothing may be lost.
+/// Large enough for every sample of a run, because no sample may be lost.
 const RING_WORDS: &str = "2097152";
 /// Lines of the comparison that are shown.
 const TABLE_LINES: usize = 15;
 
-/// The own times in a comparison that have changed.
+/// The functions in a comparison whose self time has changed.
 fn significant(json: &str) -> Result<Vec<Change>> {
     let diff: serde_json::Value = serde_json::from_str(json).context("the comparison as JSON")?;
     let rows = diff["rows"].as_array().context("a comparison has rows")?;
@@ -146,7 +147,7 @@ fn significant(json: &str) -> Result<Vec<Change>> {
         .collect()
 }
 
-/// Profiles the kernel here, to be compared with later; the folder that can be OLD.
+/// Profiles the present kernel for later comparisons. Returns the folder, which can be given as OLD.
 ///
 /// # Errors
 /// If it cannot be built or profiled.
@@ -176,7 +177,7 @@ fn profile(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path)
     Ok(folder.to_owned())
 }
 
-/// The source of a revision, in a folder of its own.
+/// Checks out the source of a revision in a separate folder.
 fn checkout(arguments: &Arguments) -> Result<PathBuf> {
     let git = |args: &[&str]| {
         let mut command = Command::new("git");

@@ -15,7 +15,7 @@ const APPLETS: [&str; 41] = [
     "seq", "sh", "sleep", "sort", "tail", "test", "time", "timeout", "touch", "tr", "true", "usleep", "wc",
 ];
 
-/// An archive being written.
+/// An archive that is being built.
 pub struct Initrd {
     entries: Vec<(String, u32, Vec<u8>)>,
 }
@@ -25,12 +25,12 @@ const LINK: u32 = 0o120_777;
 const FOLDER: u32 = 0o040_755;
 
 impl Initrd {
-    /// Nothing yet.
+    /// An archive without entries.
     pub fn empty() -> Self {
         Self { entries: Vec::new() }
     }
 
-    /// Busybox under its names, and all scripts of the test kernel.
+    /// An archive with busybox under all its names, and with all scripts of the test kernel.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -68,15 +68,15 @@ impl Initrd {
         Ok(())
     }
 
-    /// Adds a folder, and those that it is in, where they are not there yet. (Linux wants them before the files in
-    /// them, the test kernel wants none.)
+    /// Adds a folder and its parents, unless they were added before. (Linux needs folders before the files in them; the
+    /// test kernel needs no entries for folders.)
     pub fn folder(&mut self, path: &Path) {
         let mut folders: Vec<_> = path.ancestors().map(|folder| folder.to_string_lossy().into_owned()).collect();
         folders.retain(|folder| !folder.is_empty() && self.entries.iter().all(|(name, ..)| name != folder));
         self.entries.extend(folders.into_iter().rev().map(|folder| (folder, FOLDER, Vec::new())));
     }
 
-    /// Adds a text before all else: what the kernel looks for while it boots is found at once.
+    /// Adds a text as the first entry, so that the kernel finds it quickly during the boot.
     pub fn first_text(&mut self, name: &str, text: &str) {
         self.entries.insert(0, (name.to_owned(), PROGRAM, text.as_bytes().to_vec()));
     }

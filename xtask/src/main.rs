@@ -1,8 +1,7 @@
 //! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
 //!
-//! Contents, in the order of a run: what is needed (`tools`, `toolchain`), what is built (`build`, `initrd`,
-//! `workloads`), what runs (`qemu`), and the verbs (`profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
-//! `test`).
+//! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
+//! build it, `qemu` runs it. The verbs are `profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
 
 mod bench;
 mod build;

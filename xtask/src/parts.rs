@@ -1,4 +1,4 @@
-//! What every run of the test kernel needs, found or built: QEMU, busybox, the static programs, the host tool.
+//! Finds or builds what every run of the test kernel needs: QEMU, busybox, the static programs, the host tool.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::run;
 use crate::toolchain::{self, Choice};
 use crate::tools::{self, Install};
 
-/// What is built and found before anything runs.
+/// The tools and programs for a run.
 pub struct Parts {
     /// QEMU.
     pub qemu: PathBuf,
@@ -26,7 +26,7 @@ pub struct Parts {
     pub fold: PathBuf,
     /// The test kernel's module.
     pub module: PathBuf,
-    /// How the kernel is compiled.
+    /// The toolchain that compiles the kernel.
     pub toolchain: toolchain::Toolchain,
 }
 
@@ -34,7 +34,7 @@ impl Parts {
     /// Finds tools and builds what every kernel run needs.
     ///
     /// # Errors
-    /// With what to type where a tool is missing.
+    /// If a tool is missing; the message says what to type.
     pub fn prepare(choice: Choice, install: Install) -> Result<Self> {
         let qemu = qemu::find(install)?;
         if run::find_program("nm").is_none() && run::find_program("llvm-nm").is_none() {
@@ -78,7 +78,7 @@ impl Parts {
         initrd.write(path)
     }
 
-    /// A machine that starts `kernel` with everything there is in its initrd, which is written beside the serial log.
+    /// A machine that starts `kernel` with a complete initrd, which is written to the folder of the serial log.
     ///
     /// # Errors
     /// If the initrd cannot be written.

@@ -1,4 +1,4 @@
-//! QEMU: the one place that knows its command line. Every run has a time limit; nothing is left running.
+//! QEMU: only this file knows its command line. Every run has a time limit, and no process is left running.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,16 +10,16 @@ use clap::ValueEnum;
 use crate::run::{self, Guard};
 use crate::tools::{self, Install};
 
-/// How QEMU runs the guest's instructions, and with it what time is.
+/// How QEMU runs the guest's instructions, and with it what time means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
-    /// kvm where it works, else icount.
+    /// kvm if it works, otherwise icount.
     Auto,
-    /// Hardware: wall time.
+    /// Hardware; time is wall time.
     Kvm,
-    /// Counted instructions on one host thread: exact places, nothing coalesced.
+    /// Counted instructions on one host thread: exact places, no coalesced ticks.
     Icount,
-    /// A host thread per CPU: real concurrency, rough time.
+    /// A host thread per CPU: real concurrency, inexact time.
     Tcg,
 }
 
@@ -47,10 +47,10 @@ impl Accel {
     }
 }
 
-/// What the kernel said by its exit (isa-debug-exit: 2 * value + 1).
+/// How a run ended, from the exit code (isa-debug-exit: 2 * value + 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Powered off after all went well.
+    /// The kernel powered off after success.
     Success,
     /// A scenario failed.
     Failure,
@@ -72,9 +72,9 @@ pub struct Machine<'a> {
     pub share: &'a Path,
     /// The serial log.
     pub serial: &'a Path,
-    /// The file that the second serial port writes to, if the machine is to have one.
+    /// The file to which the second serial port writes; `None` for a machine without one.
     pub second_serial: Option<&'a Path>,
-    /// The seed of QEMU's own chance; with one, the machine's clock is that of its instructions from a fixed date on.
+    /// The seed of QEMU's own random numbers. With a seed the machine's clock counts instructions from a fixed date on.
     pub seed: Option<u64>,
     /// How it runs; not `Auto`.
     pub accel: Accel,
@@ -82,19 +82,19 @@ pub struct Machine<'a> {
     pub cpus: u32,
     /// The kernel's command line.
     pub append: String,
-    /// Ends the run.
+    /// The time limit of the run.
     pub limit: Duration,
 }
 
 /// Finds QEMU or installs it.
 ///
 /// # Errors
-/// With the command to type.
+/// If it is missing; the message has the command to type.
 pub fn find(install: Install) -> Result<PathBuf> {
     tools::program("qemu-system-x86_64", "qemu-system-x86", install)
 }
 
-/// Resolves `auto`: kvm where it runs 64-bit guests, else icount. Says in one line what it took and why.
+/// Resolves `auto`: kvm if it runs 64-bit guests, otherwise icount. Prints one line with the choice and the reason.
 pub fn resolve(accel: Accel, qemu: &Path) -> Accel {
     if accel != Accel::Auto {
         return accel;
@@ -107,7 +107,7 @@ pub fn resolve(accel: Accel, qemu: &Path) -> Accel {
     accel
 }
 
-/// Whether KVM gets a 64-bit CPU going: a machine without anything to boot, asked for its state after half a second.
+/// Checks whether KVM can run 64-bit code, by starting a machine with the firmware image below.
 fn kvm_works(qemu: &Path) -> Result<()> {
     if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
         bail!("/dev/kvm cannot be opened");
@@ -119,7 +119,7 @@ fn kvm_works(qemu: &Path) -> Result<()> {
     std::fs::create_dir_all(run::root().join("target"))?;
     std::fs::write(&image, KVM_PROBE)?;
     let finished = run::caught(probe.arg("-bios").arg(&image), Duration::from_secs(10))?;
-    // A failure to remove a small file under target is no reason to stop.
+    // If a small file under target cannot be removed, that is not an error.
     let _ = std::fs::remove_file(&image);
     match finished.status {
         Some(status) if status.code() == Some(33) => Ok(()),
@@ -128,8 +128,8 @@ fn kvm_works(qemu: &Path) -> Result<()> {
     }
 }
 
-/// A 64 KiB firmware image whose reset vector goes through protected to 64-bit mode and then leaves by isa-debug-exit
-/// with value 0x10. It stands at the top of the 4 GiB space and at 0xf0000.
+/// A 64 KiB firmware image. From the reset vector it switches through protected mode to 64-bit mode, and then exits by
+/// isa-debug-exit with the value 0x10. It is mapped at the top of the 4 GiB space and at 0xf0000.
 static KVM_PROBE: [u8; 0x10000] = kvm_probe();
 
 const fn kvm_probe() -> [u8; 0x10000] {
@@ -181,7 +181,7 @@ const fn kvm_probe() -> [u8; 0x10000] {
 }
 
 impl Machine<'_> {
-    /// Runs the machine to its end; `watch` is called several times a second.
+    /// Runs the machine to its end. `watch` is called several times per second.
     ///
     /// # Errors
     /// If QEMU cannot be started.
@@ -224,13 +224,13 @@ impl Machine<'_> {
         if matches!(verdict, Verdict::Died(_)) {
             eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
         }
-        // An empty log says nothing; a missing one is as good.
+        // The log is no longer needed. If it cannot be removed, that is not an error.
         let _ = std::fs::remove_file(&log);
         Ok(verdict)
     }
 }
 
-/// A path as QEMU's option lists want it: commas doubled.
+/// A path in the form that QEMU's option lists need: with doubled commas.
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask repeat`: shows that a repeatable run is one, and that it would be noticed if it were not.
+//! `cargo xtask repeat`: shows that repeatable runs give the same bytes, and that a difference would be detected.
 //!
-//! In: a seed, a workload, how many times. Out: how many runs gave the same bytes as the first one; one more run with
-//! another seed, which must not; and a kernel built from a copy of the source somewhere else, which must be the same
-//! file. Fails where any of it is not so. Meanwhile the host can be kept busy.
+//! In: a seed, a workload, the number of runs. Out: how many runs gave the same bytes as the first one. One more run
+//! with another seed must give other bytes. A kernel that is built from a copy of the source in another folder must be
+//! the same file. The command fails if one of these is not so. The host can be kept busy during the runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,21 +15,21 @@ use crate::toolchain::{self, Choice};
 use crate::tools::Install;
 use crate::{build, profile, run};
 
-/// Runs the same profile several times and compares every byte, also with another seed and of a kernel built elsewhere.
+/// Runs the same profile several times and compares every byte; also with another seed, and a kernel built elsewhere.
 #[derive(Args)]
 #[command(after_help = "Example: twenty runs while every core of the host is busy
   cargo xtask repeat --runs 20 --busy")]
 pub struct Arguments {
-    /// How many runs are to be the same
+    /// How many runs must be the same
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub runs: u32,
-    /// The seed they share
+    /// The seed of these runs
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
     /// What the machine does
     #[arg(long, default_value = "default")]
     pub workload: String,
-    /// Keeps every core of the host busy meanwhile
+    /// Keeps every core of the host busy during the runs
     #[arg(long)]
     pub busy: bool,
     /// The output folder
@@ -37,13 +37,13 @@ pub struct Arguments {
     pub output: PathBuf,
 }
 
-/// What must be the same.
+/// The files that must be the same.
 const FILES: [&str; 4] = ["kernel", "profiling.txt", "profile.folded", "flamegraph.svg"];
 
 /// Runs the verb.
 ///
 /// # Errors
-/// If a byte differs that should not, or none does where some should.
+/// If a byte differs that must be the same, or if no byte differs with another seed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _busy = arguments.busy.then(Busy::begin);
     let first = one(arguments, arguments.seed, "run-1")?;
@@ -74,7 +74,7 @@ fn one(arguments: &Arguments, seed: u64, name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The first byte of the first file that is not the same.
+/// The first file that differs, and its first different byte.
 fn difference(one: &Path, other: &Path) -> Result<Option<String>> {
     for name in FILES {
         let read =
@@ -106,7 +106,7 @@ fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a folder without what is built or kept in it. It need not be a git checkout.
+/// Copies a folder without build outputs and version control. It need not be a git checkout.
 fn copy_source(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {

@@ -1,7 +1,8 @@
-//! `cargo xtask storm`: the default mix and broken frame chains under as many NMIs as the machine gives.
+//! `cargo xtask storm`: runs the default mix and broken frame chains with as many NMIs as the machine can send.
 //!
-//! Prints what happened and fails below fixed numbers, on a wrong result, on an account that does not balance, and on a
-//! kernel that did not come back. With one bounds check of the unwinder taken out it must fail, which it checks too.
+//! Prints what happened. It fails if a number is below its minimum, if a result is wrong, if the account does not
+//! balance, or if the kernel did not survive. Without one bounds check of the unwinder the run must fail, which is
+//! checked too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,21 +19,21 @@ use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::Install;
 
-/// Runs the default mix of work, and broken stacks, under the highest NMI rate that the machine gives.
+/// Runs the default mix of work, and broken stacks, at the highest NMI rate that the machine can reach.
 #[derive(Args)]
 #[command(after_help = "Example: ten seconds, a sixth of the numbers that a full storm must reach:
   cargo xtask storm --seconds 10")]
 pub struct Arguments {
-    /// Seconds of guest time; the least numbers are those of 60 seconds, and less in proportion
+    /// Seconds of guest time; the minimum numbers are for 60 seconds, and proportional to the time
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=3600))]
     seconds: u32,
-    /// NMIs a second and CPU that are sent
+    /// NMIs that are sent per second and CPU
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     hz: u32,
-    /// Asks for this part of the least numbers, in percent: for machines that are slow or busy
+    /// Requires only this part of the minimum numbers, in percent, for slow or busy machines
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     min_percent: u64,
-    /// Leaves out the run with a bounds check taken out
+    /// Skips the run without a bounds check
     #[arg(long)]
     no_broken: bool,
     /// The output folder
@@ -46,20 +47,20 @@ pub struct Arguments {
     toolchain: Choice,
 }
 
-/// What 60 seconds must reach.
+/// The minimum numbers for 60 seconds.
 const NMIS: u64 = 300_000;
 const WALKS_EACH: u64 = 10_000;
 const PAGE_TABLE_CHANGES: u64 = 10_000;
 /// Why a walk ends early, by the low byte of the marker.
 const REASONS: [&str; 5] = ["depth", "range", "alignment", "loop", "not text"];
-/// The kernel's flags (see .cargo/config.toml) and the cfg that takes a bounds check out of the unwinder.
+/// The kernel's flags (see .cargo/config.toml) and the cfg that removes a bounds check from the unwinder.
 const BROKEN: [&str; 6] =
     ["-C", "relocation-model=static", "-C", "force-frame-pointers=yes", "--cfg", "kprof_break_bounds"];
 
 /// Runs the verb.
 ///
 /// # Errors
-/// If a number is not reached, a result is wrong, or the kernel does not come back.
+/// If a number is not reached, a result is wrong, or the kernel does not survive.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
     std::fs::create_dir_all(&arguments.output)?;
@@ -95,7 +96,7 @@ fn boot(arguments: &Arguments, parts: &Parts, kernel: &Kernel, folder: &Path, se
     machine.run(&parts.qemu, || ())
 }
 
-/// Prints the numbers and compares them with the least.
+/// Prints the numbers and compares them with the minimum numbers.
 fn judge(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Result<()> {
     let share = arguments.output.join("root");
     let profile = share.join("profiling.txt");

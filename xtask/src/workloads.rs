@@ -1,4 +1,4 @@
-//! The workloads: shell scripts in test-kernel/workloads, each with a first line that says what it does.
+//! The workloads: shell scripts in test-kernel/workloads. The first comment line of each says what it does.
 
 use anyhow::{Context, Result, bail};
 
@@ -36,7 +36,7 @@ pub fn all() -> Result<Vec<Workload>> {
 /// Checks that there is a workload called `name`.
 ///
 /// # Errors
-/// If there is none; the message lists those there are.
+/// If there is none. The message lists all workloads.
 pub fn check(name: &str) -> Result<()> {
     let all = all()?;
     if all.iter().any(|workload| workload.name == name) {

@@ -1,11 +1,10 @@
-//! kprof in the Redox kernel, step 1: this file in the place of `src/profiling.rs`, and no other file but `Cargo.toml`
-//! changes.
+//! kprof in the Redox kernel, step 1: this file replaces `src/profiling.rs`. Only `Cargo.toml` changes besides it.
 //!
-//! In: the calls that the kernel makes today (set-up from the MADT code and from each CPU, the sampler CPU's life, the
-//! NMI entry, reads of `profiling-N`, the switch `IS_PROFILING`). Out: Redox's raw words, consumed when read, so that
-//! its own `profiled` keeps working, and the account in the kernel's log when sampling ends. The highest CPU samples
-//! the others. Runs in: ordinary code, but for what is marked NMI: no lock, no allocation, no print, no page fault, no
-//! unbounded loop.
+//! In: the calls that the kernel makes today (set-up from the MADT code and from each CPU, the loop of the sampler CPU,
+//! the NMI entry, reads of `profiling-N`, the switch `IS_PROFILING`). Out: Redox's raw words, which a read frees, so
+//! that Redox's own `profiled` still works; and the account in the kernel's log when sampling ends. The CPU with the
+//! highest number samples the others. Runs in: ordinary code. In code marked NMI there is no lock, no allocation, no
+//! print, no page fault, no unbounded loop.
 //!
 //! `Cargo.toml`: `kprof = { git = "...", optional = true, default-features = false, features = ["profiling"] }` and
 //! `profiling = ["dep:kprof"]`. Settings: the constants below, and in the kernel's environment `KPROF_HZ=`,
@@ -31,7 +30,7 @@ pub use sampling::{
 #[allow(unused_imports)]
 pub use without::*;
 
-/// What stands for it without the feature. Not every architecture calls all of it.
+/// The replacement without the feature. Not every architecture calls all of its functions.
 #[cfg(not(feature = "profiling"))]
 #[allow(dead_code, clippy::missing_safety_doc)]
 mod without {
@@ -77,21 +76,21 @@ mod sampling {
 
     /// Words of a CPU's ring: 256 KiB. A power of two.
     const RING_WORDS: usize = DEFAULT_RING_WORDS;
-    /// Ticks a second, unless `KPROF_HZ` says otherwise.
+    /// Ticks per second, unless `KPROF_HZ` says otherwise.
     const HZ: u32 = 1000;
-    /// Frames of a stack: as many as a raw record can hold, so that none is cut there without a mark.
+    /// Maximum number of frames: as many as a raw record can have, so that no stack is truncated there without a mark.
     const DEPTH: u16 = 240;
     /// Step 2 (`step2.rs` is in the kernel): ctl lets a writer of `wait MS` sleep, and generic interrupts show their
     /// vector.
     const STEP_2: bool = false;
-    /// Step 2, early start: the boot CPU waits for the sampler, whose clocks then come first, and is sampled from there
+    /// Step 2, early start: the boot CPU waits until the sampler has calibrated its clocks, and is sampled from there
     /// on.
     const EARLY_START: bool = false;
-    /// Bytes of a read that are underway at a time. A raw record has at most 2040.
+    /// Bytes that a read copies at a time. A raw record has at most 2040.
     const READ_BYTES: usize = 16 * 1024;
     const META_WORDS: usize = 4096;
     const NMI_STACK_BYTES: usize = 16 * 1024;
-    /// Which entry of the interrupt stack table NMIs get; the kernel uses the first, for double fault and machine
+    /// The entry of the interrupt stack table for NMIs. The kernel uses the first one for double fault and machine
     /// check.
     const NMI_IST: usize = 2;
     /// Vector of the sampler CPU's timer.
@@ -101,19 +100,19 @@ mod sampling {
     const BOOT_STACK_BYTES: u64 = 128 * 1024;
 
     pub static PROFILER: Profiler<Port> = Profiler::new(Port);
-    /// One for each CPU but the last, which samples; empty if there is nothing to sample.
+    /// One for each CPU except the last, which is the sampler. Empty if nothing is sampled.
     static RINGS: Once<&'static [RingBuffer]> = Once::new();
     static IS_SET_UP: AtomicBool = AtomicBool::new(false);
-    /// The sampler CPU samples now, or has said that it cannot.
+    /// Whether the sampler CPU is sampling or has logged that it cannot.
     static IS_DECIDED: AtomicBool = AtomicBool::new(false);
-    /// What the kernel's ctl file sets and the sampler CPU follows.
+    /// Whether sampling is wanted. The kernel's ctl file sets it, and the sampler CPU follows it.
     pub static IS_PROFILING: AtomicBool = AtomicBool::new(false);
     /// Names of contexts by debug id, kept by the rest of the kernel.
     pub static DBG_ID_MAP: crate::sync::RwLock<crate::sync::L1, Names> =
         crate::sync::RwLock::new(Names::with_hasher(hashbrown::hash_map::DefaultHashBuilder::new()));
     type Names = hashbrown::HashMap<u32, arrayvec::ArrayString<32>>;
 
-    /// What this file keeps for each sampled CPU; the per-CPU block refers to it.
+    /// The data of this file for each sampled CPU. The per-CPU block refers to it.
     pub struct RingBuffer {
         /// The ring's memory, until the CPU is ready and kprof takes it.
         words: AtomicPtr<MaybeUninit<u64>>,
@@ -121,7 +120,7 @@ mod sampling {
         /// Debug id of the CPU's idle context (`[kmain]`), and the end of the stack that it boots on.
         idle_id: AtomicU32,
         boot_stack_end: AtomicU64,
-        /// RSP of what the NMI being handled interrupted.
+        /// The RSP that the present NMI has interrupted.
         interrupted_rsp: AtomicU64,
         reading: Mutex<Reading>,
     }
@@ -141,7 +140,7 @@ mod sampling {
         }
     }
 
-    /// Records on their way to user memory: they stay here until they have arrived there.
+    /// Records that are being copied to user memory. They stay here until the copy has succeeded.
     struct Reading {
         bytes: Box<[u8]>,
         next: usize,
@@ -149,7 +148,7 @@ mod sampling {
     }
 
     impl Reading {
-        /// Bytes of the whole records among the unread ones that fit into `room`.
+        /// The number of bytes of the unread whole records that fit into `room`.
         fn whole_records(&self, room: usize) -> usize {
             let (unread, mut whole) = (&self.bytes[self.next..self.end], 0);
             // The lowest byte of a record's first word is its length in words.
@@ -192,7 +191,7 @@ mod sampling {
     }
 
     /// # Safety
-    /// Called on each CPU, on its first stack, once it has loaded its tables.
+    /// Called on each CPU, on its first stack, after it has loaded its tables.
     pub unsafe fn init() {
         let percpu = PercpuBlock::current();
         if RINGS.get().is_none() {
@@ -203,7 +202,8 @@ mod sampling {
         if percpu.cpu_id.get() == 0 {
             STUBS.call_once(find_stubs);
         }
-        // SAFETY: this CPU's own blocks, interrupts off; the stack is whole before the table names it.
+        // SAFETY: these are this CPU's own blocks, and interrupts are off. The stack exists before the table refers to
+        // it.
         unsafe {
             ring.boot_stack_end.store(addr_of!((*pcr()).tss.rsp).cast::<u64>().read_unaligned(), Ordering::Relaxed);
             addr_of!(percpu.profiling).cast_mut().write(Some(ring));
@@ -229,11 +229,11 @@ mod sampling {
         pointer.base
     }
 
-    /// On each CPU, in its idle context, when it is about to run others: from now on it gets ticks.
+    /// Called on each CPU, in its idle context, before it runs other contexts. From now on it gets ticks.
     pub fn ready_for_profiling() {
         let percpu = PercpuBlock::current();
         let Some(ring) = percpu.profiling else { return };
-        // SAFETY: no lock is held here: the CPU has just made its first context, which is its idle one.
+        // SAFETY: no lock is held here, because the CPU has just created its first context, which is its idle one.
         let mut token = unsafe { CleanLockToken::new() };
         let idle = crate::context::current().read(token.token()).debug_id;
         ring.idle_id.store(idle, Ordering::Relaxed);
@@ -241,14 +241,15 @@ mod sampling {
         hand_over(percpu.cpu_id.get() as usize, ring);
     }
 
-    /// Gives a ready CPU's ring to kprof, once kprof is set up: by whoever comes last of the CPU and the sampler.
+    /// Gives a ready CPU's ring to kprof, if kprof is set up. The CPU and the sampler both call it; the later call does
+    /// it.
     fn hand_over(cpu: usize, ring: &RingBuffer) {
         if !IS_SET_UP.load(Ordering::SeqCst) || !ring.is_ready.load(Ordering::SeqCst) {
             return;
         }
         let words = ring.words.swap(null_mut(), Ordering::SeqCst);
         if !words.is_null() {
-            // SAFETY: RING_WORDS words, leaked for this; the swap gives them away once.
+            // SAFETY: these are RING_WORDS words that were leaked for this. The swap gives them out only once.
             let registered = PROFILER.register(cpu, || unsafe { slice::from_raw_parts_mut(words, RING_WORDS) });
             if let Err(error) = registered {
                 error!("kprof: cpu {cpu} is not sampled: {error}");
@@ -256,8 +257,9 @@ mod sampling {
         }
     }
 
-    /// The sampler CPU's gates: its timer has a handler of its own, so that kprof numbers the ticks and chooses the
-    /// gaps. TLB shootdowns stay; all others, meant for CPUs that run contexts, only wake it.
+    /// Sets the sampler CPU's gates. Its timer has its own handler, so that kprof numbers the ticks and chooses the
+    /// intervals. The gate for TLB shootdowns stays. All other interrupts are for CPUs that run contexts; here they
+    /// only wake the CPU.
     pub fn maybe_setup_timer(idt: &mut Idt, cpu_id: LogicalCpuId) {
         if sampler() != Some(cpu_id) {
             return;
@@ -269,7 +271,7 @@ mod sampling {
         idt.set_reserved_mut(TIMER_VECTOR, true);
     }
 
-    /// The timer's entry; on the sampler CPU only, which never leaves the kernel.
+    /// The timer's entry, only on the sampler CPU, which never leaves the kernel.
     #[unsafe(naked)]
     unsafe extern "C" fn timer_entry() {
         unsafe extern "C" fn acknowledge() {
@@ -284,18 +286,18 @@ mod sampling {
         )
     }
 
-    /// On each CPU; does not return on the sampler's.
+    /// Called on each CPU. It does not return on the sampler CPU.
     pub fn maybe_run_profiling_helper_forever(cpu_id: LogicalCpuId) {
         if sampler() != Some(cpu_id) {
             return;
         }
-        // SAFETY: this CPU's timer belongs to nobody else.
+        // SAFETY: no other code uses this CPU's timer.
         unsafe {
             the_local_apic().set_lvt_timer(u32::from(TIMER_VECTOR));
             the_local_apic().set_div_conf(0b1011);
         }
-        // The boot CPU's readiness says that clocks and (but for an early start) environment are there. No other CPU is
-        // waited for.
+        // When the boot CPU is ready, there are clocks and (except with an early start) the environment. This does not
+        // wait for any other CPU.
         while !rings()[0].is_ready.load(Ordering::SeqCst) {
             sleep(ROUGH_COUNT);
         }
@@ -319,7 +321,7 @@ mod sampling {
         if let Err(error) = PROFILER.init(|| setup(cpu_id, clock.tsc_hz, hz)) {
             error!("kprof: nothing is sampled: {error}");
         }
-        // Those who run already; of later ones step 2 tells.
+        // The names of contexts that already exist. Step 2 sends those of later ones.
         // SAFETY: this CPU holds no lock.
         let mut token = unsafe { CleanLockToken::new() };
         for (id, name) in DBG_ID_MAP.read(token.token()).iter() {
@@ -360,7 +362,7 @@ mod sampling {
         }
     }
 
-    /// Different at each boot: where a recording goes on in a file, the host tells boots apart by it.
+    /// A number that differs at each boot. If a recording is continued in a file, it distinguishes the boots.
     fn boot_id() -> u64 {
         // SAFETY: this CPU holds no lock.
         let mut token = unsafe { CleanLockToken::new() };
@@ -368,13 +370,13 @@ mod sampling {
         (crate::time::realtime(&mut token) as u64).rotate_left(32) ^ unsafe { _rdtsc() } | 1
     }
 
-    /// A line of the kernel's environment.
+    /// The value of a line of the kernel's environment.
     fn env(name: &str) -> Option<&'static str> {
         let text = core::str::from_utf8(crate::startup::init_env()).ok()?;
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::trim)
     }
 
-    /// The keyboard of QEMU's window: keys A and B start and stop, if `KPROF_KEYS=1` asks for it.
+    /// Called for keys of QEMU's window. Keys A and B start and stop sampling if `KPROF_KEYS=1` is set.
     pub fn serio_command(index: usize, data: u8) {
         let wanted = match (index, data) {
             (0, 30) => true,
@@ -386,10 +388,10 @@ mod sampling {
         }
     }
 
-    // --- What happens in an NMI ---
+    // --- Code that runs in an NMI ---
 
     /// # Safety
-    /// Called by the NMI entry only, with what it interrupted.
+    /// Called only by the NMI entry, with the interrupted registers.
     pub unsafe fn nmi_handler(stack: &InterruptStack) {
         let Some(ring) = PercpuBlock::current().profiling else { return };
         let (iret, rsp) = (&stack.iret, stack.iret.rsp as u64);
@@ -406,21 +408,21 @@ mod sampling {
         PROFILER.on_nmi(&unsafe { NmiToken::new() }, &at);
     }
 
-    /// What kprof asks this kernel. See `kprof::Kernel` for what each answer must be like.
+    /// This kernel's implementation of `kprof::Kernel`, which documents what each function must return.
     pub struct Port;
 
-    // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only what lies
-    // above the interrupted RSP in that CPU's own stack, which is mapped whole and in use until the NMI returns. The
-    // kernel's text is mapped for ever, and there are no modules. `read_user` reads what the page tables map for the
-    // user. No lock is taken.
+    // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares only the part
+    // of that CPU's own stack above the interrupted RSP. This stack is completely mapped, and in use until the NMI
+    // returns. The kernel's text is mapped for ever, and there are no modules. `read_user` reads only pages that the
+    // page tables map for the user. No lock is taken.
     unsafe impl Kernel for Port {
-        /// The NMI entry finds the per-CPU block by the descriptor table, not by GS as it stands.
+        /// The NMI entry finds the per-CPU block by the descriptor table and does not trust GS.
         fn cpu(&self) -> usize {
             PercpuBlock::current().cpu_id.get() as usize
         }
 
-        /// One after the other, with random pauses of up to a quarter of the gap in all, so that the CPUs are not hit
-        /// at the same instant; where that would be pauses too short to sleep, without.
+        /// Signals one CPU after the other, so that they are not interrupted at the same instant. The random pauses in
+        /// between take up to a quarter of the interval in total. If they would be too short to sleep, there are none.
         fn signal(&self, cpus: &CpuSet<'_>) {
             let longest = GAP_COUNT.load(Ordering::Relaxed) / (4 * rings().len() as u64);
             for (number, cpu) in cpus.iter().enumerate() {
@@ -428,19 +430,19 @@ mod sampling {
                     // SAFETY: reads a counter.
                     sleep((unsafe { _rdtsc() } % longest).max(1) as u32);
                 }
-                // SAFETY: a ready CPU's block is there for ever, and its APIC id was set before it was ready.
+                // SAFETY: a ready CPU's block is never freed, and its APIC id was set before it was ready.
                 let id = unsafe { ALL_PERCPU_BLOCKS[cpu].load(Ordering::Acquire).as_ref() }
                     .and_then(|percpu| percpu.misc_arch_info.apic_id_opt.get());
                 if let Some(id) = id {
-                    // The id as its register has it (in xAPIC mode in the top byte) is where the command wants it.
+                    // The id has the form of its register (in xAPIC mode in the top byte), as the command needs it.
                     let command = u64::from(id.get()) << 32 | 0x4400;
-                    // SAFETY: sends an NMI to a CPU that is ready for it.
+                    // SAFETY: this sends an NMI to a CPU that is ready for it.
                     unsafe { the_local_apic().set_icr(command) };
                 }
             }
         }
 
-        /// From the interrupted RSP upwards to the end of the stack it is on; nothing else is ever read.
+        /// The range from the interrupted RSP up to the end of its stack. Nothing else is ever read.
         fn stack_range(&self, address: u64) -> Option<Range<u64>> {
             let ring = PercpuBlock::current().profiling?;
             let start = ring.interrupted_rsp.load(Ordering::Relaxed) & !7;
@@ -458,7 +460,7 @@ mod sampling {
         fn task(&self) -> Task {
             let percpu = PercpuBlock::current();
             let idle = percpu.profiling.map_or(u32::MAX, |ring| ring.idle_id.load(Ordering::Relaxed));
-            // Before the first switch there is no id: what runs is the idle context, and before that is made, the boot.
+            // Before the first switch there is no id. The idle context is running, or, before it is created, the boot.
             let id = match percpu.switch_internals.current_dbg_id.load(Ordering::Relaxed) {
                 u32::MAX => idle,
                 id => id,
@@ -471,26 +473,26 @@ mod sampling {
             if !address.is_multiple_of(8) || address >= crate::USER_END_OFFSET {
                 return None;
             }
-            // SAFETY: only reads tables. Those of the user half do not change under a CPU that uses them: whoever
-            // changes them waits for this CPU's answer to a TLB shootdown.
+            // SAFETY: this only reads tables. Those of the user half do not change while a CPU uses them, because code
+            // that changes them waits for this CPU's answer to a TLB shootdown.
             let mapper = unsafe { rmm::PageMapper::<CurrentRmmArch, ()>::current(TableKind::User, ()) };
             let (frame, flags) = mapper.translate(VirtualAddress::new(address & !(PAGE_SIZE - 1)))?;
-            // The frame may be a device's, which the linear map need not have.
+            // The frame may belong to a device. The linear map may not contain it.
             let page = RmmA::phys_to_virt(frame);
             if !flags.has_user() || mapper.translate(page).is_none() {
                 return None;
             }
-            // SAFETY: mapped, aligned.
+            // SAFETY: the word is mapped and aligned.
             Some(unsafe { ((page.data() + address % PAGE_SIZE) as *const u64).read_volatile() })
         }
 
-        /// The stubs of the system call, and those that the gates of exceptions and interrupts lead to.
+        /// Whether the address is in the stub of the system call, or in the stubs of exceptions and interrupts.
         fn is_entry_code(&self, address: u64) -> bool {
             syscall_stub().contains(&address) || generic_stubs().contains(&address) || stub_around(address).is_some()
         }
 
-        /// In the syscall stub, where RBP is the user's. Samples in the others are truncated: they leave RBP alone, so
-        /// it is the interrupted code's all the time.
+        /// Describes samples in the syscall stub, where RBP is the user's. Samples in the other stubs are truncated.
+        /// These stubs do not change RBP, so it is always that of the interrupted code.
         fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
             if !syscall_stub().contains(&at.rip) {
                 return None;
@@ -498,7 +500,7 @@ mod sampling {
             if at.rsp < crate::USER_END_OFFSET as u64 {
                 return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
             }
-            // SAFETY: this CPU's task state segment.
+            // SAFETY: this is this CPU's own task state segment.
             let top = unsafe { addr_of!((*pcr()).tss.rsp).cast::<u64>().read_unaligned() };
             let rip_at = top.wrapping_sub(5 * 8);
             (at.rsp <= rip_at).then_some(EntryFrame::OnStack { marker: Marker::Syscall, rip_at })
@@ -510,8 +512,8 @@ mod sampling {
             } else {
                 stub_around(return_address).map(|stub| (stub.marker, stub.rip_above))?
             };
-            // SAFETY: the unwinder has found this word inside a stack. The stub leaves RBP alone, so the Rust function
-            // that it calls saves the interrupted one.
+            // SAFETY: the unwinder has found this word inside a stack. The stub does not change RBP, so the Rust
+            // function that it calls saves the interrupted one.
             let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
             Some(CallerEntryFrame { marker, rip_at: frame_pointer + 16 + rip_above as u64, rbp })
         }
@@ -532,19 +534,20 @@ mod sampling {
     struct Stub {
         code: Range<u64>,
         marker: Marker,
-        /// How far above what it has saved the interrupted RIP is.
+        /// The distance of the interrupted RIP above the registers that the stub has saved.
         rip_above: usize,
     }
 
-    /// The stub that an address lies in.
+    /// The stub that contains an address.
     fn stub_around(address: u64) -> Option<&'static Stub> {
         let stubs = STUBS.get()?;
         let stub = stubs[..stubs.partition_point(|stub| stub.code.start <= address)].last()?;
         stub.code.contains(&address).then_some(stub)
     }
 
-    /// From the boot CPU's gates. Exceptions, its timer (32) and the generic interrupts save all registers; its other
-    /// interrupts and those between CPUs save the nine that a function may change.
+    /// Finds the stubs by the boot CPU's gates. Those of exceptions, of its timer (32) and of the generic interrupts
+    /// save all registers. Those of its other interrupts and of interrupts between CPUs save the nine that a function
+    /// may change.
     fn find_stubs() -> Vec<Stub> {
         let (all, nine) = (offset_of!(InterruptStack, iret), size_of::<interrupt::handler::ScratchRegisters>());
         let generic = generic_stubs();
@@ -560,9 +563,9 @@ mod sampling {
             (start != 0 && !generic.contains(&start)).then(|| stub_at(start, marker, rip_above))?
         };
         let mut stubs: Vec<Stub> = (0..=u8::MAX).filter(|vector| *vector != 2).filter_map(stub_of).collect();
-        // The generic ones push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume 2).
-        // Which vector it was is not known there; that of step 2 leaves it where the unwinder finds it by itself.
-        // SAFETY: kernel text, 8 bytes for each.
+        // The generic entries push their number and jump to one stub: `push imm8` (2 bytes), `jmp rel32` (SDM volume
+        // 2). In that stub the vector is not known. The stub of step 2 leaves it where the unwinder finds it by itself.
+        // SAFETY: this is kernel text, with 8 bytes for each entry.
         let [.., jump, a, b, c, d, _] = unsafe { (generic.start as *const [u8; 8]).read() };
         if jump == 0xe9 && !STEP_2 {
             let target = (generic.start + 7).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
@@ -580,7 +583,7 @@ mod sampling {
 
     /// A stub ends with `iretq`.
     fn stub_at(start: u64, marker: Marker, rip_above: usize) -> Option<Stub> {
-        // SAFETY: kernel text; a stub is shorter than this, and text goes on behind it.
+        // SAFETY: this is kernel text. A stub is shorter than this, and there is more text after it.
         let code = unsafe { slice::from_raw_parts(start as *const u8, 512) };
         let end = code.windows(2).position(|pair| pair == [0x48, 0xcf])?;
         Some(Stub { code: start..start + end as u64 + 2, marker, rip_above })
@@ -594,20 +597,20 @@ mod sampling {
     // --- The sampler CPU ---
 
     static TIMER_HZ: AtomicU64 = AtomicU64::new(0);
-    /// What the timer counted in the last sleep between ticks.
+    /// The timer's count for the last sleep between ticks.
     static GAP_COUNT: AtomicU64 = AtomicU64::new(0);
     /// Whether sampling is on, as far as the sampler CPU knows.
     static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-    /// Sleeps until the timer has counted `count` down, or something else comes.
+    /// Sleeps until the timer has counted down from `count`, or another interrupt comes.
     fn sleep(count: u32) {
-        // SAFETY: this CPU's timer belongs to nobody else.
+        // SAFETY: no other code uses this CPU's timer.
         unsafe { the_local_apic().set_init_count(count) };
         halt();
     }
 
     fn halt() {
-        // SAFETY: the sampler CPU has handlers for all that may come.
+        // SAFETY: the sampler CPU has handlers for all interrupts that may come.
         unsafe {
             interrupt::enable_and_halt();
             interrupt::disable();
@@ -615,11 +618,11 @@ mod sampling {
     }
 
     fn timer_left() -> bool {
-        // SAFETY: reads a register of this CPU's.
+        // SAFETY: this only reads a register of this CPU's APIC.
         unsafe { the_local_apic().cur_count() != 0 }
     }
 
-    /// Follows what was written to ctl; at the end of a recording the account goes to the log.
+    /// Starts and stops sampling as written to ctl. At the end of a recording it writes the account to the log.
     fn follow_switch() {
         let wanted = IS_PROFILING.load(Ordering::SeqCst);
         if IS_RUNNING.swap(wanted, Ordering::Relaxed) == wanted {
@@ -642,10 +645,10 @@ mod sampling {
         }
     }
 
-    /// A first count of the timer, for which the slowest known timer takes 50 ms and the fastest 1 ms.
+    /// The first count for the timer. The slowest known timer takes 50 ms for it, the fastest 1 ms.
     const ROUGH_COUNT: u32 = 1_200_000;
 
-    /// Finds out what TSC and timer count, by sleeping: against the HPET, else against the PIT.
+    /// Measures the frequencies of TSC and timer by sleeping, against the HPET, otherwise against the PIT.
     fn calibrate() -> Result<Calibration, kprof::clock::BadSleep> {
         let twice = |reference: Reference, read: &dyn Fn() -> u64| {
             let measure = |count: u32| {
@@ -653,15 +656,15 @@ mod sampling {
                 let moment = || Moment { reference: read(), tsc: unsafe { _rdtsc() } };
                 let before = moment();
                 sleep(count);
-                // Other interrupts wake this CPU too: then it halts again, for what is left.
+                // Other interrupts wake this CPU too. Then it halts again for the rest of the time.
                 while timer_left() {
                     halt();
                 }
                 Calibration::of(before, moment(), reference, u64::from(count))
             };
             let count = (measure(ROUGH_COUNT)?.timer_hz / 50).min(u64::from(u32::MAX)) as u32;
-            // A virtual CPU may be put aside at any moment: the middle one of five has the TSC right, and among those
-            // that agree with it the quickest woke in time.
+            // A virtual CPU may be suspended at any moment. The median of five measurements has the right TSC
+            // frequency. Of those that agree with it, the quickest one was not woken late.
             let mut rounds = (0..5).map(|_| measure(count)).collect::<Result<Vec<_>, _>>()?;
             rounds.sort_unstable_by_key(|round| round.tsc_hz);
             let middle = rounds[2];
@@ -669,7 +672,8 @@ mod sampling {
             Ok(rounds.into_iter().filter(agrees).max_by_key(|round| round.timer_hz).unwrap_or(middle))
         };
         if let Some(ref hpet) = *crate::acpi::ACPI_TABLE.hpet.read() {
-            // SAFETY: the kernel has mapped its registers; the first says how long a count is, in femtoseconds.
+            // SAFETY: the kernel has mapped the registers of the HPET. The first one has the length of a count in
+            // femtoseconds.
             let (facts, counter) = unsafe { (hpet.read_u64(0), || hpet.read_u64(MAIN_COUNTER_OFFSET)) };
             let hz = 1_000_000_000_000_000 / (facts >> 32).max(1);
             let bits = if facts & 1 << 13 != 0 { 64 } else { 32 };
@@ -677,14 +681,14 @@ mod sampling {
                 return Ok(clock);
             }
         }
-        // Channel 2, which drives the speaker, counts down from 65535 without a sound; channel 0 is the kernel's.
-        // SAFETY: the PIT's ports.
+        // Channel 2, which can drive the speaker, counts down from 65535 without sound. The kernel uses channel 0.
+        // SAFETY: these are the PIT's ports.
         unsafe {
             x86::io::outb(0x61, x86::io::inb(0x61) & !2 | 1);
             [(0x43, 0xb0), (0x42, 0xff), (0x42, 0xff)].into_iter().for_each(|(port, byte)| x86::io::outb(port, byte));
         }
         let pit = || {
-            // SAFETY: latches the count and reads its halves.
+            // SAFETY: this latches the count and reads its two bytes.
             let count = unsafe {
                 x86::io::outb(0x43, 0x80);
                 u16::from_le_bytes([x86::io::inb(0x42), x86::io::inb(0x42)])
@@ -696,11 +700,11 @@ mod sampling {
 
     // --- Reads ---
 
-    /// Whole records of one CPU, as Redox's raw words. What did not arrive in user memory is there for the next read.
+    /// Reads whole records of one CPU, as Redox's raw words. If a copy to user memory fails, the next read gets them.
     pub fn drain_buffer(cpu_num: LogicalCpuId, buf: UserSliceWo) -> Result<usize> {
         let cpu = cpu_num.get() as usize;
         let ring = rings().get(cpu).ok_or(Error::new(EBADFD))?;
-        // One reader at a time: a second one would get every other record.
+        // Only one reader at a time is allowed, because two readers would each get a part of the records.
         let mut reading = ring.reading.try_lock().ok_or(Error::new(EBUSY))?;
         let mut done = 0;
         while let Some(rest) = buf.advance(done) {
@@ -708,7 +712,7 @@ mod sampling {
                 let read = PROFILER.open_stream(cpu, 0).and_then(|stream| stream.read(&mut reading.bytes));
                 (reading.next, reading.end) = match read {
                     Ok(bytes) => (0, bytes),
-                    // Not ready yet.
+                    // The CPU is not ready yet.
                     Err(ReadError::NoStream) => (0, 0),
                     Err(_) => return Err(Error::new(EBUSY)),
                 };
@@ -728,7 +732,7 @@ mod sampling {
         Ok(done)
     }
 
-    /// The name of a context that ran at some time.
+    /// The name of a context that runs or has run.
     pub fn lookup_dbg_id(id: u32, token: &mut CleanLockToken) -> Option<arrayvec::ArrayString<32>> {
         DBG_ID_MAP.read(token.token()).get(&id).copied()
     }

@@ -25,10 +25,10 @@ use crate::syscall::usercopy::{UserSliceRo, UserSliceWo};
 const MAX_BYTES: usize = 4096;
 /// The most that one read of records takes.
 const READ_BYTES: usize = 64 * 1024;
-/// How often somebody who waits looks again.
+/// How often a waiting thread checks again.
 const LOOK_NS: u128 = 10_000_000;
 
-/// The open control files by their handles. Held for a look only.
+/// The open control files by their handles. The lock is only held for a lookup.
 static FILES: spin::Mutex<BTreeMap<usize, Arc<ControlFile>>> = spin::Mutex::new(BTreeMap::new());
 
 /// The process that calls.
@@ -36,7 +36,7 @@ fn process(token: &mut CleanLockToken) -> u64 {
     context::current().read(token.token()).pid as u64
 }
 
-/// The control file of the handle `id`, which belongs to whoever uses it first.
+/// The control file of the handle `id`. It belongs to the process that uses it first.
 fn file(id: usize, token: &mut CleanLockToken) -> Arc<ControlFile> {
     let process = process(token);
     FILES.lock().entry(id).or_insert_with(|| Arc::new(PROFILER.open_control(process))).clone()
@@ -69,7 +69,7 @@ fn sleep(token: &mut CleanLockToken) -> bool {
         current.block("kprof");
     }
     context::switch(token);
-    // A context that was woken by a signal still has its wake-up time.
+    // If the wake time is still set, the context was woken by something else, which is a signal.
     current.write(token.token()).wake.take().is_some()
 }
 
@@ -81,9 +81,9 @@ pub fn read(id: usize, buf: UserSliceWo, offset: u64, token: &mut CleanLockToken
     buf.copy_common_bytes_from_slice(rest)
 }
 
-/// A handle of `ctl-profiling` is closed: its claim on the streams ends.
+/// Called when a handle of `ctl-profiling` is closed. Its claim on the streams ends.
 pub fn close(id: usize) {
-    // Dropped after the table is free again: what its lease has set is undone then.
+    // It is dropped after the table is unlocked. Then the settings of its lease are undone.
     let closed = FILES.lock().remove(&id);
     drop(closed);
 }
@@ -93,7 +93,7 @@ pub fn read_meta(buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> 
     framed(buf, &PROFILER.open_meta(process(token)))
 }
 
-/// A read of `profiling-N`: framed records where somebody has claimed the streams, else raw words as in step 1.
+/// A read of `profiling-N`: framed records if a process has claimed the streams, otherwise raw words as in step 1.
 pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> {
     if !PROFILER.is_claimed() {
         return crate::profiling::drain_buffer(cpu, buf);
@@ -102,7 +102,8 @@ pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo, token: &mut CleanLockTok
     framed(buf, &stream)
 }
 
-/// Through kernel memory. A copy that fails loses nothing: what was not acknowledged is there for the next claim.
+/// Reads records through kernel memory. If the copy fails nothing is lost: records that were not acknowledged are read
+/// again after the next claim.
 fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
     let mut records = alloc::vec![0; buf.len().min(READ_BYTES)];
     let bytes = stream.read(&mut records).map_err(|error| {
@@ -111,12 +112,12 @@ fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
     buf.copy_common_bytes_from_slice(&records[..bytes])
 }
 
-/// A context is made, or becomes another program.
+/// Called when a context is created, or starts another program.
 pub fn name_task(debug_id: u32, name: &str) {
     PROFILER.task_name(u64::from(debug_id), name);
 }
 
-/// In the switch's last hook, on the new stack: samples belong to the context that is current from here on.
+/// Called in the last hook of the switch, on the new stack. From here on samples belong to the current context.
 pub fn task_is_current() {
     // SAFETY: the hook has dropped the guards of both contexts, and nothing else is locked there.
     let mut token = unsafe { CleanLockToken::new() };
@@ -124,11 +125,11 @@ pub fn task_is_current() {
     crate::percpu::PercpuBlock::current().switch_internals.current_dbg_id.store(id, Ordering::Relaxed);
 }
 
-/// Where the table of generic interrupts jumps to: on the stack is what its entry has pushed, vector - 160, which
-/// becomes the marker of that vector, so that the unwinder crosses here by itself.
+/// The stub to which the table of generic interrupts jumps. The table's entry has pushed vector - 160. The stub
+/// replaces this by the marker of that vector, so that the unwinder continues through it.
 ///
 /// # Safety
-/// An interrupt's entry: never called.
+/// This is an interrupt entry, which must not be called.
 #[unsafe(naked)]
 pub unsafe extern "C" fn generic_interrupt() {
     extern "C" fn handle(marker: u64) {

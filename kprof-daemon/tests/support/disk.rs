@@ -1,7 +1,8 @@
-//! The simulated disk: forgets what was not synced.
+//! The simulated disk, which loses in a crash what was not synced.
 //!
-//! In: writes, truncations, renames, syncs. Out: what would be there after a crash. Content and names are remembered
-//! apart, as on a real disk: a file's sync does not save its name, a folder's sync does not save a content.
+//! In: writes, truncations, renames, syncs. Out: what would be there after a crash. Contents and names are stored
+//! separately, as on a real disk: syncing a file does not save its name, and syncing a folder does not save the
+//! contents of its files.
 
 use super::Random;
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ pub struct Content {
     pub synced: Vec<u8>,
 }
 
-/// What survives a crash of what was not synced.
+/// What a crash leaves of the data that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// Only the process dies: everything written is there.
+    /// Everything stays, because only the process dies.
     KeepsAll,
-    /// Nothing that was not synced.
+    /// Nothing stays.
     ForgetsUnsynced,
-    /// Of an unsynced addition some part of its beginning.
+    /// Of data that was appended, some part of its beginning stays.
     KeepsSome,
 }
 
@@ -29,7 +30,7 @@ pub struct Disk {
     pub contents: Vec<Content>,
     pub names: BTreeMap<PathBuf, usize>,
     synced_names: BTreeMap<PathBuf, usize>,
-    /// Bytes that still fit.
+    /// Free space in bytes.
     pub room: usize,
 }
 
@@ -40,7 +41,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// The file of this name, made where it is missing.
+    /// The file with this name. It is created if it does not exist.
     pub fn open(&mut self, path: &Path) -> usize {
         *self.names.entry(path.into()).or_insert_with(|| {
             self.contents.push(Content::default());

@@ -1,7 +1,7 @@
-//! The simulated kernel: ctl, streams, meta, a claim; and a ledger of every sample that was not lost.
+//! The simulated kernel: ctl, streams, meta, a claim; and a ledger with every sample that was not lost.
 //!
-//! In: writes and reads of its device files, and the passing of time. Out: the bytes that kprof's own device gives.
-//! Speaks the whole grammar that the daemon uses and refuses what the real one refuses.
+//! In: writes and reads of its device files, and ticks. Out: the bytes that kprof's own device gives. It accepts all
+//! commands that the daemon uses, and refuses what the real kernel refuses.
 
 use super::Random;
 use super::ring::Ring;
@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 
-/// What makes life hard.
+/// Difficult conditions that a test can choose.
 #[derive(Clone, Debug, Default)]
 pub struct Nasty {
     /// Reads give at most this many records (0: as many as fit).
     pub max_records: usize,
-    /// Reads end in the middle of records, at odd bytes.
+    /// Reads may end in the middle of a record, at any byte.
     pub splits: bool,
-    /// A second claim is refused with the error for everything that is refused.
+    /// A second claim is refused with the same error as every other refusal, so the error does not show the reason.
     pub busy_is_invalid: bool,
     /// `wait` is refused.
     pub cannot_wait: bool,
-    /// Ticks that a CPU has been sent and never takes: `stop` stops, and is refused.
+    /// The number of ticks that were sent to a CPU but are never taken. With any, `stop` stops sampling and is refused.
     pub pending: u64,
-    /// So many reads find somebody else at the stream.
+    /// The number of reads that are refused because another reader is using the stream.
     pub busy_reads: u32,
 }
 
@@ -38,7 +38,7 @@ pub struct Kernel {
     lease: Option<(u64, bool)>,
     pub nasty: Nasty,
     pub random: Random,
-    /// Every sample that was recorded: (cpu, tsc) and its line without the task name.
+    /// Every sample that was recorded: CPU and TSC, and its line without the task name.
     pub ledger: BTreeMap<(u32, u64), String>,
     /// Names by task id, as they are now.
     pub names: BTreeMap<u64, Vec<u8>>,
@@ -46,7 +46,7 @@ pub struct Kernel {
     tick: u64,
     error: String,
     pub commands: Vec<String>,
-    /// The newer kernel: version of every record.
+    /// If set, every record has this version, as from a newer kernel.
     pub version: Option<u8>,
     pub is_gone: bool,
 }
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    /// One tick: a sample on every CPU, now and then a new task.
+    /// One tick: a sample on every CPU, and sometimes a new task.
     pub fn tick(&mut self) {
         if self.names.is_empty() || self.random.once_in(20) {
             let id = self.names.len() as u64 + 1;
@@ -92,7 +92,7 @@ impl Kernel {
         }
     }
 
-    /// Names a task; the meta stream says so.
+    /// Names a task, and writes the name to the meta stream.
     pub fn name(&mut self, id: u64, name: Vec<u8>) {
         let words = 8 + name.len().div_ceil(8);
         let first = Header { kind: Kind::TaskName, words: words as u16 }.encode();
@@ -134,7 +134,7 @@ impl Kernel {
         }
     }
 
-    /// What a read of ctl gives.
+    /// The text that a read of ctl gives.
     pub fn text(&self) -> String {
         let state = if self.running { "running" } else { "stopped" };
         let mut text = format!(
@@ -160,7 +160,7 @@ impl Kernel {
                 ("position-in", ring.head),
                 ("position-out", ring.tail),
             ];
-            // The kept files of tests/data were made without them.
+            // The stored files in tests/data were made without these counters.
             let newer = [("spurious", 0), ("foreign", 0), ("pending", self.nasty.pending)];
             let newer = newer.into_iter().filter(|_| self.nasty.pending > 0);
             for (name, value) in counters.into_iter().chain(newer) {
@@ -182,7 +182,7 @@ impl Kernel {
         }
     }
 
-    /// A write to ctl through `handle`. Gives the milliseconds to wait, if the write asks for it.
+    /// A write to ctl through `handle`. Returns the milliseconds to wait if the write has a `wait` command.
     pub fn control(&mut self, handle: u64, bytes: &[u8]) -> io::Result<Option<u64>> {
         let text = std::str::from_utf8(bytes).expect("commands are text").to_owned();
         let refuse = |kernel: &mut Self, kind: io::ErrorKind, why: String| {
@@ -268,7 +268,7 @@ impl Kernel {
         Ok(bytes.len())
     }
 
-    /// Positions that the kernel has given up.
+    /// The position up to which the kernel has freed each stream.
     pub fn given_up(&self) -> BTreeSet<(u32, u64)> {
         self.rings.iter().map(|(cpu, ring)| (*cpu, ring.tail)).collect()
     }

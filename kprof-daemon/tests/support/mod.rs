@@ -1,7 +1,8 @@
-//! What the tests put under the unchanged daemon: a kernel, a disk and a clock of their own, and a reader that shares
-//! no code with the daemon.
+//! The simulated system on which the tests run the unchanged daemon: a kernel, a disk and a clock; and a reader that
+//! shares no code with the daemon.
 //!
-//! In: a test's wishes (floods, short reads, a stop at call number n). Out: what the daemon did. Runs in: host tests.
+//! In: the conditions of a test (floods, short reads, a stop at call number n). Out: what the daemon did. Runs in: host
+//! tests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 pub mod disk;
@@ -29,7 +30,7 @@ impl Random {
         (self.next() >> 33) % limit.max(1)
     }
 
-    /// True once in `times`; never for 0.
+    /// True with a probability of one in `times`; never for 0.
     pub fn once_in(&mut self, times: u64) -> bool {
         times > 0 && self.below(times) == 0
     }

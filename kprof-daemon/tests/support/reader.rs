@@ -1,4 +1,4 @@
-//! A reader of sample files that shares no code with the daemon: what counts, by the words of the format.
+//! A reader of sample files that shares no code with the daemon and follows the text of docs/format.md.
 //!
 //! In: the bytes of one or more files, oldest first. Out: the samples that count. A batch without its end is void; a
 //! batch whose positions were already seen for that boot and CPU is skipped.
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// Every sample that counts: cpu and TSC, its line after the name, and its name.
+    /// Every sample that counts: CPU and TSC, the part of its line after the name, and its name.
     pub samples: Vec<((u32, u64), String, String)>,
     pub void_batches: usize,
     pub skipped_batches: usize,
@@ -96,7 +96,7 @@ pub fn read(files: &[Vec<u8>]) -> Reading {
     reading
 }
 
-/// A file of the binary form as the same lines; a torn or damaged end is left out.
+/// Converts a file of the binary form to the lines of the text form. An incomplete or damaged end is skipped.
 pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
     let mut text = String::new();
     let mut names = BTreeMap::new();

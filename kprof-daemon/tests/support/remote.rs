@@ -1,12 +1,12 @@
-//! The simulated kernel behind a socket, so that a real process can be the daemon and be killed.
+//! The simulated kernel, served through a socket, so that the daemon can be a real process that is killed.
 //!
 //! ```text
 //! test process: Kernel ◄─ server ─ socket ─ Remote ─► daemon process ─► real files
 //! ```
 //!
-//! In: requests `op, handle, number, length, bytes`. Out: `status, length, bytes`. Only the device files go over the
-//! socket; everything else is the real system. When the socket closes, as a kill does, the handles behind it are
-//! closed.
+//! In: requests `op, handle, number, length, bytes`. Out: `status, length, bytes`. Only the device files go through the
+//! socket; everything else is the real system. When the socket is closed, as by a kill, the kernel closes all handles
+//! that were opened through it.
 
 use super::kernel::Kernel;
 use kprof_daemon::source::Stream;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Requests that were answered, of all daemons together.
+/// The number of requests that were answered, for all daemons together.
 pub static SERVED: AtomicU64 = AtomicU64::new(0);
 
 const OPEN: u32 = 1;
@@ -29,7 +29,7 @@ const WRITE: u32 = 3;
 const KINDS: [io::ErrorKind; 4] =
     [io::ErrorKind::Other, io::ErrorKind::NotFound, io::ErrorKind::ResourceBusy, io::ErrorKind::InvalidInput];
 
-/// The system of the daemon process: device files by the socket, all else real.
+/// The system of the daemon process: device files through the socket, everything else real.
 pub struct Remote {
     host: Host,
     socket: UnixStream,
@@ -150,13 +150,13 @@ fn real(file: &mut File) -> io::Result<&mut std::fs::File> {
     }
 }
 
-/// Serves one connection after the other; each `wait` brings ticks.
+/// Serves one connection after the other. Ticks come in each `wait`.
 pub fn serve(listener: &UnixListener, kernel: &Arc<Mutex<Kernel>>) {
     let mut handles = 0;
     for socket in listener.incoming() {
         let mut socket = socket.expect("a connection");
         let mut open = BTreeMap::new();
-        // The end of the connection, in whatever place, is the death of the daemon.
+        // The connection ends when the daemon is killed, possibly in the middle of a request.
         while answer(&mut socket, kernel, &mut open, &mut handles).is_ok() {
             SERVED.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,7 +1,7 @@
 //! One ring of the simulated kernel: whole records, positions in words, nothing freed before it is acknowledged.
 //!
-//! In: records. Out: bytes to a reader. Behaves as kprof's own ring does: a record that does not fit is lost and
-//! counted, a new claim reads everything again that was not acknowledged.
+//! In: records. Out: bytes for a reader. It behaves as kprof's own ring: a record that does not fit is lost and
+//! counted, and after a new claim everything that was not acknowledged is read again.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub struct Ring {
     pub tail: u64,
     /// Position of the next record that a reader gets.
     pub read: u64,
-    /// Bytes of that record that it has already got, where reads are made to split records.
+    /// How many bytes of that record the reader already has, if reads may split records.
     split: usize,
     pub taken: u64,
     pub recorded: u64,
@@ -26,7 +26,7 @@ impl Ring {
         Self { capacity, ..Self::default() }
     }
 
-    /// Puts a record in; `make` gets the position. False when it is lost.
+    /// Writes a record; `make` gets its position. Returns false if the record is lost.
     pub fn put(&mut self, words: usize, make: impl FnOnce(u64) -> Vec<u64>) -> bool {
         self.taken += 1;
         if self.head + words as u64 - self.tail > self.capacity {
@@ -41,12 +41,13 @@ impl Ring {
         true
     }
 
-    /// A new claim: everything that is not acknowledged again.
+    /// What a new claim does: everything that is not acknowledged will be read again.
     pub fn rewind(&mut self) {
         (self.read, self.split) = (self.tail, 0);
     }
 
-    /// Bytes for a reader: at most `max_records`, and cut at `max_bytes` in the middle of a record if `may_split`.
+    /// Bytes for a reader: at most `max_records` records and `max_bytes` bytes. With `may_split` the last record may be
+    /// incomplete.
     pub fn read(&mut self, max_bytes: usize, max_records: usize, may_split: bool) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let first = self.records.partition_point(|(position, _)| *position < self.read);
@@ -69,7 +70,7 @@ impl Ring {
         Some(out)
     }
 
-    /// Whether `position` is the end of a record that was read, or was acknowledged before.
+    /// Whether `position` is the end of a record that was read, or is already acknowledged.
     pub fn may_acknowledge(&self, position: u64) -> bool {
         let is_end =
             position == self.head || self.records.binary_search_by_key(&position, |(position, _)| *position).is_ok();

@@ -1,6 +1,6 @@
 //! Ready-made sessions on the simulated system.
 //!
-//! In: a world. Out: how the daemon ended, and whether the file holds every sample of the ledger once.
+//! In: a simulated system. Out: how the daemon ended, and whether the file has every sample of the ledger once.
 
 use super::kernel::Kernel;
 use super::reader::{Reading, read, text_of_binary};
@@ -19,7 +19,7 @@ pub fn options() -> Options {
     Options::new(OUTPUT)
 }
 
-/// One session from start to its end by `signals`, or to the first error.
+/// Runs one session until `signals` ends it, or until the first error.
 pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Result<Totals, Error> {
     let mut system = system.clone();
     let source = KprofDevice::open(&mut system, Path::new(SCHEME))?;
@@ -27,7 +27,7 @@ pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Resul
     session.run(|_, _| true)
 }
 
-/// What the file and its older ones say now, in either form.
+/// The contents of the sample file and of the rotated older files, in either form.
 pub fn reading(system: &Simulated) -> Reading {
     let number = |path: &Path| path.to_str()?.strip_prefix(OUTPUT)?.strip_prefix('.')?.parse().ok();
     let mut numbers: Vec<u32> = system.0.borrow().disk.names.keys().filter_map(|path| number(path)).collect();
@@ -42,15 +42,15 @@ pub fn reading(system: &Simulated) -> Reading {
     read(&files)
 }
 
-/// Whether every sample that was in a ring counts once, with the right words and the right name.
+/// Checks that every sample that was in a ring counts once, with the right words and the right name.
 ///
 /// # Errors
-/// What is missing, double or wrong.
+/// A text that says what is missing, duplicated or wrong.
 pub fn exactly_once(system: &Simulated, reading: &Reading) -> Result<(), String> {
     exactly_once_in(&system.0.borrow().kernel, reading)
 }
 
-/// The same for a kernel by itself.
+/// The same for a kernel without a simulated system.
 pub fn exactly_once_in(kernel: &Kernel, reading: &Reading) -> Result<(), String> {
     let mut ledger = kernel.ledger.clone();
     for (key, line, name) in &reading.samples {

@@ -1,7 +1,8 @@
-//! The simulated system: kernel and disk behind the daemon's own seam, with a stop at any call.
+//! The simulated system: it implements the daemon's `System` trait with a simulated kernel and disk, and can stop at
+//! any call.
 //!
-//! In: the daemon's calls. Out: results, a log of the calls, and from call number `stop_at` on nothing but the error
-//! [`KILLED`], without any effect: as if the process had been killed there.
+//! In: the daemon's calls. Out: results, and a log of the calls. From call number `stop_at` on, every call has no
+//! effect and returns the error [`KILLED`], as if the process had been killed there.
 
 use super::Random;
 use super::disk::Disk;
@@ -14,28 +15,28 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The text of the error that a killed process would have got.
+/// The text of the error that every call returns after the simulated kill.
 pub const KILLED: &str = "killed by the test";
 /// The folder of the device files.
 pub const SCHEME: &str = "/scheme/debug";
 
-/// What happens to one write at the stop.
+/// What happens to the call at which the system stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastCall {
-    /// The call that is stopped at has no effect.
+    /// The call has no effect.
     Nothing,
-    /// A write to the disk at the stop brings half of its bytes.
+    /// If the call is a write to the disk, half of its bytes are written.
     HalfWrite,
 }
 
-/// A hook that the passing of time calls.
+/// A hook that is called when time passes, with the number of the pause.
 pub type OnPause = Box<dyn FnMut(&mut Kernel, u64)>;
-/// A hook that may change what a read of a stream gives.
+/// A hook that may change the bytes that a read of a stream gives.
 pub type OnRead = Box<dyn FnMut(Stream, &mut [u8])>;
 
-/// A hook that a sleep of a second or more calls: somebody else works on the disk meanwhile.
+/// A hook that is called in a sleep of a second or more, in which other programs may change the disk.
 pub type OnSleep = Box<dyn FnMut(&mut Disk)>;
-/// A hook that every call calls: with its number, and the error that writes end with.
+/// A hook that is called in every call, with its number and the error that writes are to return.
 pub type OnCall = Box<dyn FnMut(usize, &mut Option<io::ErrorKind>)>;
 
 pub struct World {
@@ -47,29 +48,29 @@ pub struct World {
     pub pauses: u64,
     pub on_pause: OnPause,
     pub on_read: OnRead,
-    /// Every so many calls one is interrupted.
+    /// On average one in this many calls is interrupted; 0: none.
     pub interrupts: u64,
     pub random: Random,
     pub clock: Duration,
-    /// Syncs are put off until after the next acknowledgement: the deliberately wrong daemon.
+    /// Delays syncs until after the next acknowledgement, which makes the daemon deliberately wrong.
     pub acks_before_sync: bool,
     late_syncs: Vec<usize>,
     late_syncs_are_due: bool,
     handles: u64,
-    /// What the next write to a file ends with, if not with success.
+    /// The error that the next write to a file returns, if any.
     pub write_error: Option<io::ErrorKind>,
-    /// Locks by file: held as long as somebody else holds a clone.
+    /// The lock of each file. It is held as long as a clone of it exists elsewhere.
     locks: std::collections::BTreeMap<usize, Rc<()>>,
     pub receiver: Receiver,
-    /// An unmodified Redox kernel instead: the bytes that its streams will give.
+    /// If set, the kernel behaves as an unmodified Redox kernel, whose streams give these bytes.
     pub redox: Option<std::collections::BTreeMap<u32, Vec<u8>>>,
-    /// Names that this kernel gives when asked.
+    /// The task names that this Redox kernel reports.
     pub redox_names: std::collections::BTreeMap<u64, Vec<u8>>,
     pub on_sleep: OnSleep,
     pub on_call: OnCall,
-    /// Somebody renames a file when this is set: from, to.
+    /// When the flag is set, another program renames a file: from, to.
     pub rename_when: Option<(Rc<std::cell::Cell<bool>>, PathBuf, PathBuf)>,
-    /// All names of all files go when this is set.
+    /// When the flag is set, all files are deleted from their folders.
     pub delete_when: Option<Rc<std::cell::Cell<bool>>>,
 }
 
@@ -87,7 +88,7 @@ pub enum File {
 #[derive(Default)]
 pub struct Receiver {
     pub got: Vec<u8>,
-    /// Bytes that it takes with each call; 0: `WouldBlock`.
+    /// The number of bytes that it accepts in each call; 0: the call returns `WouldBlock`.
     pub takes: usize,
     pub is_absent: bool,
 }
@@ -130,7 +131,7 @@ impl Simulated {
         })))
     }
 
-    /// Counts a call; an error if it is not to happen.
+    /// Counts a call. Returns an error if the call must not take effect.
     fn call(&self, name: &'static str) -> io::Result<()> {
         let world = &mut *self.0.borrow_mut();
         let late = world.late_syncs_are_due.then_some("late sync");
@@ -215,7 +216,7 @@ impl System for Simulated {
         self.call("read")?;
         let world = &mut *self.0.borrow_mut();
         match file {
-            // EBADF, as there.
+            // Redox returns EBADF here.
             File::Ctl { .. } if world.redox.is_some() => Err(io::Error::from_raw_os_error(9)),
             File::Stream(Stream::Cpu(cpu)) if world.redox.is_some() => {
                 let bytes = world.redox.as_mut().and_then(|streams| streams.get_mut(cpu)).expect("an open stream");
@@ -369,7 +370,7 @@ impl System for Simulated {
             let world = &mut *self.0.borrow_mut();
             (world.on_sleep)(&mut world.disk);
         }
-        // A rest before a `wait` is part of the same pause.
+        // A sleep before a `wait` command is part of the same pause, so it does not bring ticks of its own.
         let is_rest = {
             let world = self.0.borrow();
             world.kernel.running && !world.kernel.nasty.cannot_wait && world.redox.is_none()

@@ -1,4 +1,4 @@
-//! Fuzz: any chunks fold without a panic; with right checksums too, so that what is inside them is reached.
+//! Fuzz: any chunks fold without a panic. Some have right checksums, so that their contents are parsed.
 //!
 //! `cargo +nightly fuzz run binary -- -max_total_time=60`
 #![no_main]
@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let symbols = shared::symbols(shared::SYMS).expect("has symbols");
     shared::fold(bytes, Some(Form::Binary), &symbols);
-    // Header, kind and number of samples from the first bytes, the rest as payload under a right checksum.
+    // Kind and number of samples come from the first bytes; the rest is the payload of a chunk with a right checksum.
     if let [kind, samples, payload @ ..] = bytes {
         let kind = if kind % 4 == 0 { ChunkKind::Lines } else { ChunkKind::Samples };
         let chunk = Chunk { kind, samples: u32::from(*samples), payload };

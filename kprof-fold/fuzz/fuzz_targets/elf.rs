@@ -1,4 +1,4 @@
-//! Fuzz: any bytes as an ELF file with DWARF: an error or names, never a panic.
+//! Fuzz: any bytes, read as an ELF file with DWARF, give an error or names, never a panic.
 //!
 //! `cargo +nightly fuzz run elf -- -max_total_time=60`
 #![no_main]

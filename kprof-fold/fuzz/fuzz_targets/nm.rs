@@ -1,4 +1,5 @@
-//! Fuzz: any text as symbols: no panic, sorted, one per address, and each is found at its own start (but nowhere).
+//! Fuzz: any text, read as symbols, gives no panic. The symbols are sorted, there is one per address, and each is found
+//! at its own start, except at the addresses that mean "nowhere".
 //!
 //! `cargo +nightly fuzz run nm -- -max_total_time=60`
 #![no_main]

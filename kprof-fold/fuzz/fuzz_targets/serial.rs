@@ -1,4 +1,4 @@
-//! Fuzz: any log folds without a panic; each of its lines also behind a right checksum.
+//! Fuzz: any log folds without a panic, and so does a log whose lines have right checksums.
 //!
 //! `cargo +nightly fuzz run serial -- -max_total_time=60`
 #![no_main]

@@ -1,4 +1,4 @@
-//! What the targets share: bytes in, folded stacks out, by the same way as the command line goes.
+//! What the targets share: bytes in, folded stacks out, with the same functions as the command line.
 
 use kprof_fold::fold::Folder;
 use kprof_fold::output::folded;
@@ -12,7 +12,7 @@ use kprof_fold::tally::{By, Tally};
 #[allow(dead_code)]
 pub const SYMS: &[u8] = b"ffffffff80001000 0000000000000100 T kmain\nffffffff80002000 t mm::map\n";
 
-/// Folds, and checks what holds for any input: each sample that counts is in one stack, and no line is torn.
+/// Folds, and checks what must hold for any input: each sample that counts is in one stack, and no line is broken.
 #[allow(dead_code)]
 pub fn fold(profile: &[u8], form: Option<Form>, symbols: &Symbols) {
     let select = Select { user: true, ..Select::default() };

@@ -1,76 +1,77 @@
-//! Were the ticks in step with the work? Stage: fold, a check beside the account.
+//! Aliasing: checks whether the ticks were in step with the work. Stage: fold, a check besides the account.
 //!
 //! In: the samples of each CPU in order, as time and place (the innermost address). Out: a verdict.
 //!
-//! Method: the same data is thinned in several ways that must agree. Ticks are numbered by time, so that ticks left out
-//! (idle, user) keep their number; for each k from 2 to 8 the samples are split by their number modulo k, and the share
-//! of each common place in each of the k parts compared with its share in all, once by exact address and once by 256
-//! bytes of code. A sampler whose ticks go in step with the work sees other places in other parts, all the time. That
-//! is what is tested: the difference is taken in 32 stretches of the recording, and its mean set against its spread
-//! (Student's t), so that work which keeps a rhythm for a while only, or goes on for many ticks, raises no alarm. All
-//! tests together raise one in at most 0.1 % of runs by chance (Bonferroni).
+//! Method: subsets of the samples are compared, which must agree if there is no aliasing. Ticks are numbered by time,
+//! so that filtered ticks (idle, user) are counted too. For each k from 2 to 8 the samples are split into k parts by
+//! their tick number modulo k. The share of each common place in each part is compared with its share in all samples,
+//! once by exact address and once by 256 bytes of code. If the ticks are in step with the work, different parts see
+//! different places during the whole recording. To test for this, the recording is divided into 32 segments, the
+//! difference is computed in each segment, and its mean is compared with its spread (Student's t). So work that is
+//! periodic only for a while, or that takes many ticks, raises no alarm. All tests together raise an alarm by chance in
+//! at most 0.1 % of runs (Bonferroni).
 //!
-//! Where gaps are fixed the order of the samples is looked at too (`rhythm.rs`): places that come round and round are
-//! work that goes nearly in step with the ticks. With random gaps only a slow rhythm of the work itself can show there,
-//! which is sampled rightly, so nothing is looked for.
+//! If intervals are fixed, the order of the samples is checked too (`rhythm.rs`): places that repeat periodically show
+//! work that is nearly in step with the ticks. If intervals are random, this check is not made: only a slow period of
+//! the work itself could show there, and such work is sampled correctly.
 //!
-//! What no thinning can show: a rhythm that each tick meets in the very same phase. That takes ticks with fixed gaps;
-//! so gaps that are all multiples of one length are reported too.
+//! No subset can show work whose period each tick meets in exactly the same phase. This is only possible with fixed
+//! intervals, so intervals that are all multiples of one length are reported too.
 
 mod rhythm;
 
 use crate::diff::significance::z_for;
 use crate::fold::frames::ByAddress;
 
-/// Ways of thinning.
+/// Into how many parts the samples are split.
 const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
-/// Places are compared as they are, and by so many bytes.
+/// Places are compared by address without this many low bits: by exact address, and by 256 bytes of code.
 const PLACE_BITS: [u32; 2] = [0, 8];
-/// For a rhythm in the order of the samples, by so many bytes.
+/// The same for a rhythm in the order of the samples: by 256 bytes and by 4 KiB.
 const RHYTHM_BITS: [u32; 2] = [8, 12];
-/// The chance of an alarm by all tests together: a third of what is promised, as some counts are too small for the
-/// theory.
+/// The probability of a false alarm by all tests together. It is a third of the promised one, because some counts are
+/// too small for the theory to be exact.
 const ALARM: f64 = 0.0003;
-/// Stretches of the recording.
+/// Number of segments of the recording.
 const STRETCHES: usize = 32;
-/// Fewer samples of a CPU say nothing.
+/// A CPU with fewer samples than this is not checked.
 const MIN_SAMPLES: usize = 20 * STRETCHES;
-/// The least samples of a place that are expected in each part of each stretch.
+/// Minimum number of samples of a place that must be expected in each part of each segment.
 const MIN_EXPECTED: f64 = 1.0;
-/// The most places that are looked at.
+/// Maximum number of places that are compared.
 const MAX_PLACES: usize = 20;
-/// From this part of all gaps on that are multiples of the common one, gaps are fixed: of gaps that vary by a quarter 8
-/// % are, and of fixed ones all but those that interrupts were off at.
+/// Intervals are called fixed if at least this share of them are multiples of the common one. With a jitter of a
+/// quarter 8 % are multiples; with fixed intervals all are, except where interrupts were off and delayed a tick.
 const FIXED: f64 = 0.5;
-/// How near to a multiple, in parts of the common gap.
+/// An interval that differs by less than this share of the common interval counts as a multiple of it.
 const NEAR: f64 = 0.02;
 
 /// What the check found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Too few samples to tell.
+    /// There are too few samples to decide.
     TooFew,
-    /// Every so many ticks see other code than those between.
+    /// Every k-th tick sees different code than the ticks in between.
     InStep {
-        /// The number of parts in which the difference is greatest.
+        /// The k for which the difference is greatest.
         parts: u64,
     },
-    /// Gaps are fixed, and the places of the samples come round and round.
+    /// Intervals are fixed, and the places of the samples repeat periodically.
     Rhythm {
-        /// They come again after so many ticks.
+        /// The period, in ticks.
         ticks: f64,
     },
-    /// Gaps are fixed, and a tick seldom sees the place that the one before saw.
+    /// Intervals are fixed, and a tick sees the place of the tick before it less often than by chance.
     Avoiding {
-        /// By how many standard deviations more seldom than by chance.
+        /// How much less often, in standard deviations.
         deviations: f64,
     },
-    /// Nothing was found, but all gaps are the same: work with a multiple of their rhythm cannot be seen by them.
+    /// Nothing was found, but all intervals are the same. Work with a multiple of this period would look constant.
     FixedInterval {
-        /// The part of gaps that are multiples of the common one.
+        /// The share of intervals that are multiples of the common one.
         part: f64,
     },
-    /// Nothing was found, and gaps vary.
+    /// Nothing was found, and intervals vary.
     None,
 }
 
@@ -160,12 +161,11 @@ fn strongest_rhythm(cpus: &[&Vec<(u64, u64)>], period: u64) -> Option<rhythm::Rh
     rhythms.flatten().max_by(|a, b| a.strength.total_cmp(&b.strength))
 }
 
-/// The places of a CPU's samples, each with a small number, so that one look decides which column a sample is counted
-/// in.
+/// The places of a CPU's samples, each with a small number that serves as an array index.
 struct Places {
-    /// Number of each sample's place.
+    /// For each sample the number of its place.
     of: Vec<u32>,
-    /// Samples of each place, and the place.
+    /// For each place how many samples it has, and its address.
     counts: Vec<(usize, u64)>,
 }
 
@@ -184,7 +184,7 @@ impl Places {
         Self { of: of.collect(), counts }
     }
 
-    /// The places that at least so many samples have, the most common first, if not too many.
+    /// The places with at least `least` samples, the most common first; at most [`MAX_PLACES`].
     fn common(&self, least: f64) -> Vec<u32> {
         let mut common: Vec<u32> =
             (0..).zip(&self.counts).filter(|(_, (count, _))| *count as f64 >= least).map(|one| one.0).collect();
@@ -198,8 +198,8 @@ fn intervals(cpus: &[Vec<(u64, u64)>]) -> impl Iterator<Item = u64> {
     cpus.iter().flat_map(|cpu| cpu.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0)))
 }
 
-/// The length that more gaps have than any other, within 4 %: where many ticks are left out, the middle one is a
-/// multiple.
+/// The most common interval: more intervals are within 4 % of it than of any other. The median would be wrong if many
+/// ticks are filtered, because it is then a multiple of the period.
 fn common_interval(cpus: &[Vec<(u64, u64)>]) -> u64 {
     let mut intervals: Vec<u64> = intervals(cpus).filter(|gap| *gap > 0).collect();
     intervals.sort_unstable();
@@ -223,7 +223,7 @@ fn fixed_part(cpus: &[Vec<(u64, u64)>], period: u64) -> f64 {
     fixed as f64 / all.max(1) as f64
 }
 
-/// Number of the tick and place of each sample.
+/// For each sample the number of its tick, computed from the time, and its place.
 fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
     let (mut tick, mut before) = (0u64, None);
     let numbered = cpu.iter().map(|(tsc, place)| {
@@ -235,13 +235,14 @@ fn number(cpu: &[(u64, u64)], period: u64) -> Vec<(u64, u64)> {
     numbered.collect()
 }
 
-/// The greatest t of all common places and parts: how steadily a place has another share in one part than in all.
+/// The greatest Student's t of all common places and parts. It is large if a place has, in one part, a share that
+/// differs from its share in all samples in the same direction in most segments.
 fn score(ticks: &[(u64, u64)], parts: u64, places: &Places) -> f64 {
     let common = places.common(MIN_EXPECTED * (STRETCHES as u64 * parts) as f64);
     let mut column = vec![usize::MAX; places.counts.len()];
     common.iter().enumerate().for_each(|(at, number)| column[*number as usize] = at);
     let parts = parts as usize;
-    // Sums of the differences and of their squares, by place and part.
+    // Sums of the differences and of their squares, for each place and part.
     let (mut sums, mut squares) = (vec![0.0; common.len() * parts], vec![0.0; common.len() * parts]);
     let mut stretches = 0.0;
     let length = ticks.len().div_ceil(STRETCHES);
@@ -267,13 +268,13 @@ fn score(ticks: &[(u64, u64)], parts: u64, places: &Places) -> f64 {
     let t = |(sum, square): (&f64, &f64)| {
         let mean: f64 = sum / stretches;
         let spread = ((square / stretches - mean * mean).max(0.0) / (stretches - 1.0)).sqrt();
-        // Rounding leaves a little where nothing differs.
+        // If nothing differs, rounding leaves a mean that is not exactly 0.
         if mean.abs() < 1e-9 { 0.0 } else { mean.abs() / spread }
     };
     sums.iter().zip(&squares).map(t).fold(0.0, f64::max)
 }
 
-/// The quantile of Student's t for that of the normal distribution (Abramowitz and Stegun 26.7.5).
+/// Converts a quantile of the normal distribution to that of Student's t (Abramowitz and Stegun 26.7.5).
 fn student(z: f64, freedom: f64) -> f64 {
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;

@@ -1,50 +1,53 @@
-//! Do the samples come round and round? Part of the check for ticks in step with the work.
+//! Rhythm: checks whether the places of the samples repeat periodically. Stage: fold, part of the aliasing check.
 //!
 //! In: the samples of a CPU as tick number and place. Out: the number of ticks after which they repeat, if they do.
 //!
-//! Where the work's rhythm is nearly a multiple of fixed gaps, each tick sees it a little later than the one before:
-//! places come one after the other, round and round, and a share depends on where the recording begins and ends. That
-//! is thinning by every number of ticks at once, broken ones too: the spectrum. The samples of each common place are a
-//! row of 0 and 1, cut into stretches; the spectra of the stretches (fast Fourier transform, Hann window) are added up.
-//! Work without a rhythm has a smooth spectrum, also where it goes on for many ticks; a rhythm is a line that stands
-//! out from its neighbours on both sides. By chance a sum of K spectra is more than t times what is expected with a
-//! probability of at most exp(-K (t - 1 - ln t)) (Chernoff's bound for the gamma distribution); the limit is set so
-//! that all lines of all places together are found by chance in at most the share of recordings that is asked for.
+//! If the period of the work is nearly a multiple of fixed intervals, each tick sees the work a little later than the
+//! tick before. The places then appear one after the other, again and again, and a place's share depends on where the
+//! recording begins and ends. A spectrum shows every such period, also one that is not a whole number of ticks. The
+//! samples of each common place are a sequence of 0 and 1, which is divided into segments; the spectra of the segments
+//! (fast Fourier transform, Hann window) are added up. Work without a period has a smooth spectrum, even if it takes
+//! many ticks. A period is a line that is higher than its neighbours on both sides. By chance a sum of K spectra
+//! exceeds t times its expected value with a probability of at most exp(-K (t - 1 - ln t)) (Chernoff's bound for the
+//! gamma distribution). The limit is set so that all lines of all places together raise a false alarm with at most the
+//! given probability.
 
 use crate::fold::frames::ByAddress;
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 use std::f64::consts::TAU;
 
-/// Ticks of a stretch: the longer, the finer the lines; a rhythm that loses its step now and then is a broad one.
+/// Lengths of a segment in ticks. A longer segment separates lines better; a period that is sometimes interrupted gives
+/// a broad line, which a shorter segment shows better.
 const LENGTHS: [usize; 4] = [128, 256, 512, 1024];
-/// The least number of stretches.
+/// Minimum number of segments.
 const MIN_STRETCHES: usize = 5;
-/// Neighbours on each side that a line is compared with, behind those that it leaks into.
+/// Number of neighbours on each side with which a line is compared.
 const NEIGHBOURS: usize = 12;
+/// The nearest neighbours on each side are skipped, because the window spreads a line over them.
 const LEAK: usize = 3;
-/// The lowest lines have too few neighbours.
+/// Lower lines are not tested, because they have too few neighbours.
 const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
-/// How often a place must come, from another one: in all, and in each stretch on average.
+/// How often the samples must change to a place from another one: in all, and in each segment on average.
 const MIN_COMINGS: usize = 100;
 const MIN_COMINGS_EACH: usize = 2;
-/// The middle of so few neighbours is itself by chance up to this much too small.
+/// The median of so few neighbours may by chance be too small by up to this factor.
 const CARE: f64 = 1.8;
 
 /// A rhythm that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rhythm {
-    /// The same places come again after so many ticks.
+    /// The period, in ticks.
     pub(super) ticks: f64,
-    /// How often stronger the line is than it may be by chance.
+    /// The strength of the line divided by the limit, so it is greater than 1.
     pub(super) strength: f64,
 }
 
-/// The strongest rhythm of these places. `chance`: that of any being found where there is none.
+/// The strongest rhythm of these places. `chance` is the probability that any is found although there is none.
 pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64) -> Option<Rhythm> {
     let (first, last) = (ticks.first()?.0, ticks.last()?.0);
     let all = usize::try_from(last - first + 1).ok()?;
-    // Samples few and far between say nothing of their order.
+    // If most ticks have no sample, the order of the samples says nothing.
     if all > ticks.len().saturating_mul(4) {
         return None;
     }
@@ -54,7 +57,7 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     };
     let mut best: Option<Rhythm> = None;
     for (length, stretches) in LENGTHS.map(|length| (length, all / length)) {
-        // A place that comes only a few times has a spectrum of its own, which is no line and not smooth.
+        // The spectrum of a place that appears only a few times is neither smooth nor a line, so it cannot be judged.
         let enough = MIN_COMINGS.max(MIN_COMINGS_EACH * stretches);
         let places: Vec<u64> = places.iter().copied().filter(|place| comings(*place) >= enough).collect();
         if stretches < MIN_STRETCHES || places.is_empty() {
@@ -76,15 +79,15 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     best
 }
 
-/// How many standard deviations more seldom than by chance a tick sees the place that the one before saw. Work that
-/// goes on makes that more often, and no work makes it more seldom, unless it goes on from tick to tick by the same
-/// part of a round.
+/// By how many standard deviations a tick sees the place of the tick before it less often than by chance. Work that
+/// takes several ticks makes equal places more frequent. The only work that makes them less frequent is periodic work
+/// that advances by the same part of its period from tick to tick.
 pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
     let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
     for stretch in ticks.chunks(stretch.max(2)) {
         let mut counts = ByAddress::<f64>::default();
         stretch.iter().for_each(|(_, place)| *counts.entry(place >> bits).or_default() += 1.0);
-        // Two different samples of the stretch are of one place with this probability.
+        // The probability that two different samples of the segment are of the same place.
         let all = stretch.len() as f64;
         let chance = counts.values().map(|count| count * (count - 1.0)).sum::<f64>() / (all * (all - 1.0)).max(1.0);
         let pairs = stretch.windows(2).filter(|pair| pair[1].0 == pair[0].0 + 1);
@@ -98,7 +101,7 @@ pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 
     if variance > 0.0 { (expected - seen) / variance.sqrt() } else { 0.0 }
 }
 
-/// The t above 1 at which t - 1 - ln t is `value`.
+/// Solves t - 1 - ln t = `value` for a t greater than 1.
 fn min_ratio(value: f64) -> f64 {
     let (mut low, mut high) = (1.0, 2.0 * value + 4.0);
     for _ in 0..60 {
@@ -108,7 +111,7 @@ fn min_ratio(value: f64) -> f64 {
     high
 }
 
-/// What a line is compared with: the middle one of its neighbours, on the side where they are greater.
+/// The value with which a line is compared: the greater of the medians of its neighbours below and above it.
 fn beside(spectrum: &[f64], line: usize) -> f64 {
     let middle = |lines: &[f64]| {
         let mut sorted = lines.to_vec();
@@ -120,7 +123,7 @@ fn beside(spectrum: &[f64], line: usize) -> f64 {
     middle(below).max(middle(above)).max(f64::MIN_POSITIVE)
 }
 
-/// The spectra of all stretches of one place, added up; line n is n rounds in a stretch.
+/// The sum of the spectra of all segments for one place. Line n stands for n periods per segment.
 fn spectrum(ticks: &[(u64, u64)], first: u64, place: u64, bits: u32, (length, stretches): (usize, usize)) -> Vec<f64> {
     let transform = FftPlanner::new().plan_fft_forward(length);
     let (mut sum, mut row) = (vec![0.0; length / 2], vec![Complex::default(); length]);
@@ -152,7 +155,7 @@ mod tests {
         let ticks: Vec<(u64, u64)> = (0..640).map(|tick| (tick, u64::from(tick % 16 == 0))).collect();
         let spectrum = spectrum(&ticks, 0, 1, 0, (128, 5));
         for (line, strength) in spectrum.iter().enumerate().take(64 - LEAK).skip(FIRST_LINE) {
-            // The window makes a line three wide.
+            // The window spreads a line over three.
             assert_eq!(*strength > 1.0, (line + 1) % 8 <= 2, "{line}: {strength}");
         }
     }

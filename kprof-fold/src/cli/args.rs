@@ -1,7 +1,7 @@
 //! The command line. Stage: all of the host end.
 //!
-//! In: arguments. Out: typed ones. Every option has one meaning in all subcommands. Values are
-//! understood in [`super::values`], what redox-kprofiling took in [`super::compat`].
+//! In: arguments as text. Out: typed arguments. An option has the same meaning in all subcommands. Values are parsed in
+//! [`super::values`], and the arguments of redox-kprofiling in [`super::compat`].
 
 mod choice;
 mod diff;
@@ -27,7 +27,7 @@ Folded stacks go to standard output, everything else to standard error.
 Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
 3 more lost than --max-loss; 4 a claim of diff --fail-if holds; 5 the account does not balance (report; with --strict everywhere).";
 
-/// From a kernel profile to folded stacks, flame graphs and tables.
+/// Makes folded stacks, flame graphs and tables from a kernel profile.
 #[derive(Debug, Parser)]
 #[command(name = "kprof-fold", version, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 120)]
@@ -38,12 +38,11 @@ pub struct Cli {
     /// The default: folded stacks.
     #[command(flatten)]
     pub fold: Option<Input>,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json,
-    /// .perfetto.json, .json, .pb.gz), else
-    /// folded stacks
+    /// .perfetto.json, .json, .pb.gz), otherwise folded stacks
     #[arg(long, value_enum)]
     pub format: Option<Format>,
 }
@@ -68,7 +67,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the name of a file asks for.
+    /// The form for the extension of a file's name.
     pub fn of_file(name: &str) -> Self {
         let ends = |end: &str| name.ends_with(end);
         match () {
@@ -92,7 +91,7 @@ pub enum Command {
     Flamegraph(Flamegraph),
     /// Every sample with its time and stack, as `perf script` prints them
     Script(Script),
-    /// Header, account, rate, gaps, tasks
+    /// Header, account, rate, intervals, tasks
     Info(Info),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     Export(Export),
@@ -116,6 +115,6 @@ pub enum Command {
     },
     /// When within each second did samples fall: a heat map (SVG)
     Heatmap(Heatmap),
-    /// Tables: functions by own and total time, where the time went, the account of each CPU
+    /// Tables: functions by self and total time, where the time went, the account of each CPU
     Report(Report),
 }

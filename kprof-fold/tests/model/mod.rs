@@ -1,4 +1,4 @@
-//! The slow and obvious fold: design, files and symbols and folding, written down as plainly as possible.
+//! A second implementation of reading, symbolizing and folding that is slow but as simple as possible.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -118,15 +118,15 @@ fn sample(line: &str) -> Option<Vec<u64>> {
 
 /// A batch between its first and its last line.
 enum Open {
-    /// Its positions were seen before.
+    /// The batch is skipped, because its positions were already read.
     Skipped,
-    /// Its first line cannot be read: the samples, and the CPUs that they name.
+    /// The first line of the batch cannot be read. The fields are its samples and the CPUs that they name.
     Nameless(Vec<Vec<u64>>, Vec<u64>),
-    /// CPU, from, to, samples, lost-full.
+    /// A batch whose first line was read: CPU, from, to, samples, lost-full.
     Read(u64, u64, u64, Vec<Vec<u64>>, u64),
 }
 
-/// The folded text, or nothing where the input is no profile.
+/// The folded text, or `None` if the input is not a profile.
 pub fn fold(profile: &str, syms: &str) -> Option<String> {
     let symbols = symbols(syms);
     if symbols.is_empty() {
@@ -139,7 +139,7 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
     let mut lost: BTreeMap<(String, u64, &str), u64> = BTreeMap::new();
     let mut account: HashMap<(String, u64), Vec<(&'static str, u64)>> = HashMap::new();
     let mut open: Option<Open> = None;
-    // Whether samples outside any batch have come since the last one.
+    // Whether there were samples outside of all batches since the last batch.
     let mut any_free = false;
     let mut headers = 0;
     let mut with_samples: BTreeSet<String> = BTreeSet::new();
@@ -160,8 +160,8 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                     boot = format!("header {headers}");
                 }
                 "boot" if is_kprof => {
-                    // Names a header; the same name again means the same boot. Only before anything of that boot was
-                    // seen.
+                    // The id identifies a header: a header with the same id belongs to the same boot. This line only
+                    // counts before any data of its boot.
                     let id = line.split_whitespace().nth(2).unwrap_or("").to_owned();
                     let used = seen.keys().any(|(known, _)| *known == boot)
                         || account.keys().any(|(known, _)| *known == boot)
@@ -172,7 +172,7 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                 }
                 "batch" => {
                     let (cpu, from, to) = (field(line, "cpu"), field(line, "from"), field(line, "to"));
-                    // A batch without its end counts, unless it comes again.
+                    // A batch without its end counts, unless the next batch repeats it.
                     if let Some(Open::Read(cpu_before, from_before, to_before, samples, lost_full)) = open.take()
                         && !(cpu == Some(cpu_before) && from.is_some_and(|from| from <= from_before))
                     {

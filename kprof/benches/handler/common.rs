@@ -1,8 +1,10 @@
-//! What both benches share: a stack of given depth as an array, a kernel of constants, and the three handlers compared.
+//! What the benches share: a stack of a given depth in an array, a kernel with constant answers, and the three
+//! handlers.
 //!
-//! `ours`: the crate's handler with everything on. `reference`: the algorithm of the profiler this one descends from,
-//! as a kernel compiles it, without SSE: zero 32 words (`rep stosq`), fill them by walking, read the TSC, copy into the
-//! ring (`rep movsq`). `minimal`: walk straight into the ring, one TSC read, no account, no checks but the range's.
+//! `ours`: the crate's handler with everything on. `reference`: the algorithm of the profiler from which this one
+//! descends, compiled as in a kernel, without SSE: zero 32 words (`rep stosq`), fill them by walking the stack, read
+//! the TSC, copy them into the ring (`rep movsq`). `minimal`: walk the stack directly into the ring and read the TSC
+//! once; there is no account, and the only check is that of the stack's range.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;
@@ -13,7 +15,7 @@ use kprof::{
 };
 use std::hint::black_box;
 
-/// Words of each ring: two for all handlers.
+/// Words of each ring; all handlers use rings of this size.
 const RING_WORDS: usize = 32 * 1024;
 /// Words between two frames of the stack.
 const FRAME_WORDS: usize = 6;
@@ -24,7 +26,7 @@ const STACK_BYTES: u64 = 8 * STACK_WORDS as u64;
 #[repr(align(32768))]
 struct Stack([u64; STACK_WORDS]);
 
-/// The stack, and the text that its return addresses lie in.
+/// The stack, and the text that contains its return addresses.
 pub struct World {
     stack: Box<Stack>,
     #[allow(dead_code, reason = "one bench makes several at once")]
@@ -38,7 +40,7 @@ pub fn text() -> (u64, u64) {
     (start, start + TEXT.len() as u64)
 }
 
-/// Where the stack in use lies, and what runs, for the hooks.
+/// The address of the current stack, and the id of the running task; the kernel's functions return them.
 static STACK: AtomicU64 = AtomicU64::new(0);
 static TASK: AtomicU64 = AtomicU64::new(7);
 
@@ -49,7 +51,7 @@ impl World {
         Self::changing(frames, 1).0
     }
 
-    /// The same, with `count` chains of frames beside each other, and the registers at the beginning of each.
+    /// The same with `count` separate chains of frames, and the registers at the beginning of each chain.
     pub fn changing(frames: usize, count: usize) -> (Self, Vec<Registers>) {
         let mut stack = Box::new(Stack([1; STACK_WORDS]));
         let base = stack.0.as_ptr() as u64;
@@ -71,7 +73,7 @@ impl World {
         (Self { stack, registers: registers(0) }, (0..count).map(registers).collect())
     }
 
-    /// Puts a syscall entry in the place of the root: marker, then the user's five words.
+    /// Replaces the root frame by a system call entry: the marker, then the five words of the user's hardware frame.
     #[allow(dead_code, reason = "one of the benches counts it")]
     pub fn end_in_syscall(&mut self, frames: usize) {
         let at = 8 + frames * FRAME_WORDS;
@@ -88,11 +90,11 @@ impl World {
     }
 }
 
-/// Hooks of the cost they have in a kernel: a load or two.
+/// A kernel whose functions cost as much as in a real kernel: one or two loads.
 pub struct BenchKernel;
 
-// SAFETY: one thread is the only CPU, number 0. The declared stack is the array that `World` keeps, and the text a
-// static; nothing else is read.
+// SAFETY: one thread is the only CPU, with number 0. The declared stack is the array that `World` keeps, and the text
+// is a static. Nothing else is read.
 unsafe impl Kernel for BenchKernel {
     #[inline]
     fn cpu(&self) -> usize {
@@ -153,7 +155,7 @@ impl Ours {
         Self { token, stream, buffer: vec![0; 8 * RING_WORDS] }
     }
 
-    /// One tick, as the sampler numbers it and the handler takes it.
+    /// One tick: the sampler's part, which numbers it, and the handler.
     #[inline(always)]
     pub fn tick(&mut self, registers: &Registers) {
         SLOTS[0].raise_tick();
@@ -166,13 +168,13 @@ impl Ours {
         PROFILER.on_nmi(&self.token, registers)
     }
 
-    /// What a reader does, outside of the measurement.
+    /// Empties the ring as a reader does. This is not measured.
     pub fn drain(&mut self) {
         while self.stream.read(&mut self.buffer).expect("a ring of whole records") > 0 {}
     }
 }
 
-/// The ring of the two others: one producer, one consumer, no loss count.
+/// The ring of the two other handlers: one producer, one consumer, losses are not counted.
 pub struct PlainRing {
     words: Box<[u64]>,
     head: AtomicUsize,
@@ -190,7 +192,7 @@ impl PlainRing {
         self.head.store(self.tail.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Copies `from` behind the tail, in one or two pieces, cut where the free space ends.
+    /// Copies `from` into the free space, in one or two pieces. Words that do not fit are dropped.
     #[inline(always)]
     fn extend(&mut self, mut from: &[u64]) {
         let head = self.head.load(Ordering::Acquire) % RING_WORDS;
@@ -212,10 +214,10 @@ impl PlainRing {
     }
 }
 
-/// The window in which any frame pointer was believed.
+/// The reference follows every frame pointer within this range.
 const WINDOW: Range<u64> = 1 << 20..(1 << 20) + (1 << 47);
 
-/// The reference's walk: zeroes and fills the array, says how many words it has.
+/// The reference's stack walk: zeroes and fills the array, and returns the number of words in it.
 #[inline(always)]
 fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     // SAFETY: 32 words of the array are written.
@@ -223,12 +225,12 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
         asm!("rep stosq", inout("rcx") 32 => _, inout("rdi") buffer.as_mut_ptr() => _, in("rax") 0,
             options(nostack, preserves_flags));
     }
-    // SAFETY: just written.
+    // SAFETY: all 32 words were written above.
     let buffer = unsafe { buffer.assume_init_mut() };
     buffer[0] = registers.rip;
-    // Linker symbols: two values of which the compiler knows nothing.
+    // In a kernel these are linker symbols, whose values the compiler does not know.
     let (text_start, text_end) = black_box(text());
-    // Constants that fit into no immediate.
+    // In a kernel these constants are too large for an immediate operand.
     let window = black_box(WINDOW);
     let mut frame = registers.rbp;
     let mut length = 2;
@@ -237,7 +239,7 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
         if frame < window.start || frame.saturating_add(16) >= window.end {
             break;
         }
-        // SAFETY: the bench's stack is a whole chain, and 0 ends it.
+        // SAFETY: the bench's stack is a valid chain of frames that ends with 0.
         let (next, address) =
             unsafe { ((frame as *const u64).read_volatile(), (frame as *const u64).add(1).read_volatile()) };
         if address < text_start || address >= text_end {
@@ -273,7 +275,7 @@ pub fn reference(registers: &Registers, ring: &mut PlainRing) {
     ring.extend(&buffer[..length.min(32)]);
 }
 
-/// The bare minimum.
+/// The handler `minimal`.
 #[inline(never)]
 #[allow(dead_code, reason = "not every bench times it")]
 pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
@@ -288,7 +290,7 @@ pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
     (words[0], words[1]) = (registers.rip, unsafe { core::arch::x86_64::_rdtsc() });
     let (mut frame, mut length) = (registers.rbp, 2);
     while range.contains(&frame) && length < 66 {
-        // SAFETY: the bench's stack is a whole chain, and 0 ends it.
+        // SAFETY: the bench's stack is a valid chain of frames that ends with 0.
         unsafe {
             words[length] = (frame as *const u64).add(1).read_volatile();
             frame = (frame as *const u64).read_volatile();

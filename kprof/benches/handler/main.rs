@@ -1,4 +1,5 @@
-//! Whole handler, native, hot: ours beside the reference and the bare minimum, at 16 and 28 frames.
+//! Time of the whole handler on the host with warm caches: ours, the reference and the minimal one, at 16 and 28
+//! frames.
 //!
 //! `cargo bench -p kprof --features profiling --bench handler`. The ring is drained outside of the measurement.
 
@@ -10,10 +11,11 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Ticks between two drains: with 64 words each they fit into any of the rings.
+/// Ticks between two drains: with at most 64 words each they fit into each of the rings.
 const TICKS: u64 = 500;
 
-/// Runs `tick` `count` times in batches, draining between them, and gives the time of the ticks alone.
+/// Runs `tick` `count` times in batches, with a drain after each batch. Returns the time of the ticks without the
+/// drains.
 fn batches(count: u64, mut tick: impl FnMut(), mut drain: impl FnMut()) -> Duration {
     let (mut left, mut spent) = (count, Duration::ZERO);
     while left > 0 {

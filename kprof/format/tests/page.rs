@@ -1,7 +1,8 @@
-//! `docs/format.md` against the code: every key, counter, command, record kind and marker kind, both ways.
+//! Compares `docs/format.md` with the code: every key, counter, command, record kind and marker kind, in both
+//! directions.
 //!
-//! In: the page. Out: nothing, or what stands in one of the two only. Runs in: the repository; the package
-//! leaves this test out, as it has no such page.
+//! In: the page. Out: nothing, or what is in only one of the two. Runs in: the repository. The published package does
+//! not have this test, because it does not have the page.
 
 use kprof_format::command::Verb;
 use kprof_format::counter::{Counter, MetaCounter};
@@ -15,18 +16,18 @@ fn page() -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The paragraph that begins so.
+/// The paragraph that begins with `begins`.
 fn paragraph<'a>(page: &'a str, begins: &str) -> &'a str {
     let found = page.split("\n\n").find(|text| text.starts_with(begins));
     found.unwrap_or_else(|| panic!("docs/format.md has no paragraph that begins with {begins:?}"))
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn quoted(text: &str) -> BTreeSet<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// The numbers that stand before a word, each after `:`, `,` or a space.
+/// The words that are numbers, outside of brackets.
 fn numbers(text: &str) -> BTreeSet<u8> {
     let mut depth = 0;
     let outside: String = text
@@ -80,7 +81,7 @@ fn every_command_stands_in_the_page_and_no_other() {
 fn every_kind_of_record_stands_in_the_page_and_no_other() {
     let page = page();
     let (samples, meta): (Vec<u8>, Vec<u8>) = Kind::ALL.iter().map(|kind| *kind as u8).partition(|kind| *kind < 16);
-    // A colon ends each clause; the numbers inside of brackets are of values.
+    // Numbers in brackets are parts of values, not kinds.
     let listed = numbers(paragraph(&page, "Meta kinds: "));
     assert_eq!(listed, meta.into_iter().collect());
     for kind in samples {
@@ -97,7 +98,7 @@ fn every_kind_of_marker_stands_in_the_page_and_no_other() {
         (0..=255).any(|low| !matches!(Marker::decode(word(low)), Some(Marker::Unknown { .. })))
     });
     let text = paragraph(&page, "Markers are addresses");
-    // After the form of the word, which has a number too.
+    // The list begins after the form of the word, which also has a number.
     let text = text.splitn(3, '`').nth(2).unwrap_or_default();
     let list = text.split_once("Words that user code").map_or(text, |(list, _)| list);
     assert_eq!(numbers(list), known.collect());

@@ -1,5 +1,5 @@
-//! Fuzz: any bytes written to ctl are carried out whole or refused with a line and a reason, and its text stays
-//! readable.
+//! Fuzz: any bytes written to ctl are either carried out completely or refused with a line and a reason. The text of
+//! ctl stays readable.
 //!
 //! `cargo +nightly fuzz run control -- -max_total_time=60`
 #![no_main]
@@ -12,7 +12,7 @@ use std::sync::Once;
 
 struct Machine;
 
-// SAFETY: one thread is the only CPU, number 0; no stack and no text is declared.
+// SAFETY: one thread is the only CPU, with number 0. No stack and no text is declared.
 unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0

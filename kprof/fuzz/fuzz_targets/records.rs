@@ -1,4 +1,4 @@
-//! Fuzz: foreign words in the place of records, chunks, serial lines and binary samples give errors, never a panic.
+//! Fuzz: arbitrary bytes instead of records, chunks, serial lines and binary samples give errors, never a panic.
 //!
 //! `cargo +nightly fuzz run records -- -max_total_time=60`
 #![no_main]

@@ -1,7 +1,8 @@
-//! Fuzz: whatever lies on a stack and in the registers, a tick reads only inside, ends, and is counted once.
+//! Fuzz: whatever the words of the stack and the registers are, the handler reads only inside the declared stack, ends,
+//! and counts the tick once.
 //!
-//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The stack is the fuzzer's bytes between two guard pages'
-//! worth of words that no declared range holds; AddressSanitizer sees every read outside of the array.
+//! `cargo +nightly fuzz run unwind -- -max_total_time=60`. The declared stack is an array with words made from the
+//! fuzzer's bytes. AddressSanitizer reports every read outside of the array.
 #![no_main]
 
 use core::mem::MaybeUninit;
@@ -23,7 +24,7 @@ fn stack() -> Range<u64> {
     start..start + 8 * WORDS as u64
 }
 
-// SAFETY: one thread is the only CPU, number 0; the declared stack and the text are statics; nothing else is read.
+// SAFETY: one thread is the only CPU, with number 0. The declared stack and the text are statics. Nothing else is read.
 unsafe impl Kernel for Machine {
     fn cpu(&self) -> usize {
         0
@@ -42,14 +43,15 @@ unsafe impl Kernel for Machine {
 }
 
 static PROFILER: Profiler<Machine> = Profiler::new(Machine);
-/// The fuzzed CPU and the sampler's, which does nothing here.
+/// The slots of the fuzzed CPU and of the sampler CPU, which does nothing here.
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
 
 fn memory() -> &'static mut [MaybeUninit<u64>] {
     Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
 }
 
-/// A word made of three bytes of the fuzzer's: what it is relative to, and how far from there.
+/// Makes a word from three bytes of the fuzzer's input: the first chooses a base address, the others the distance from
+/// it.
 fn word(bytes: &[u8]) -> u64 {
     let distance = u64::from(u16::from_le_bytes([bytes[1], bytes[2]]));
     match bytes[0] & 7 {

@@ -62,7 +62,8 @@ pub struct Hardware {
 
 impl Registers for Hardware {
     fn read(&self, offset: u16) -> u32 {
-        // SAFETY: whoever made this has promised that the APIC's page is mapped at `base`; the offset is a register's.
+        // SAFETY: the creator of this value has promised that the APIC's page is mapped at `base`. The offset is that
+        // of a register.
         unsafe { ((self.base + usize::from(offset)) as *const u32).read_volatile() }
     }
 
@@ -163,8 +164,8 @@ impl<R: Registers> LocalApic<R> {
     /// Sends a command to the CPU with this APIC id. Returns false if the id cannot be addressed: in xAPIC mode ids
     /// have 8 bits.
     ///
-    /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, so interrupts are disabled
-    /// meanwhile. An NMI handler that sends commands itself could still come between the two writes.
+    /// Runs in: ordinary code. In xAPIC mode two registers are written one after the other, with interrupts disabled.
+    /// An NMI handler that sends commands itself could still come between the two writes.
     pub fn send(&self, id: u32, command: Command) -> bool {
         if self.is_x2apic {
             self.registers.fence();

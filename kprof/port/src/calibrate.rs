@@ -142,7 +142,7 @@ impl Pit {
     /// Starts the counter.
     ///
     /// # Safety
-    /// The machine has a PIT at its usual ports, and nobody else uses channel 2.
+    /// The machine has a PIT at its usual ports, and no other code uses channel 2.
     pub unsafe fn new() -> Self {
         // SAFETY: the caller's promise. Gate on, speaker off; then binary, mode 0, from 65535.
         unsafe {

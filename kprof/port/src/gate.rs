@@ -105,9 +105,9 @@ pub unsafe fn read(vector: u8) -> Result<Option<Gate>, TooShort> {
 ///
 /// # Safety
 /// This CPU has loaded its interrupt descriptor table. The table is mapped writable at the address that it was loaded
-/// with. Nobody else writes to this gate meanwhile, and no interrupt of this vector comes meanwhile (for the NMI:
-/// nobody sends one yet). With `ist`, that entry of the task state segment of every CPU that uses this table holds a
-/// stack of that CPU's own before the first interrupt of this vector.
+/// with. During this call no other code writes to this gate, and no interrupt of this vector comes (no NMI may be sent
+/// yet). With `ist`, that entry of the task state segment of every CPU that uses this table must have a stack of that
+/// CPU's own before the first interrupt of this vector.
 pub unsafe fn set(vector: u8, stub: unsafe extern "C" fn(), ist: u8) -> Result<(), TooShort> {
     let gate = Gate { handler: stub as *const () as u64, selector: CS::get_reg().0, ist, level: 0 };
     // SAFETY: `place` has seen that the gate is in the table; the caller promises that it may be written.

@@ -94,7 +94,7 @@ pub fn stack(ist: u8) -> Result<u64, NoTss> {
 /// # Safety
 /// `end` is a multiple of 16, and below it is a stack that is mapped, large enough for the handlers that use it, and
 /// used by nothing else and by no other CPU. The segment is mapped writable, and no interrupt that uses this entry
-/// comes meanwhile.
+/// comes during this call.
 pub unsafe fn set_stack(ist: u8, end: u64) -> Result<(), NoTss> {
     // SAFETY: the segment of this CPU, found by its own registers; the caller promises the rest.
     unsafe { place(find()?, ist).write_unaligned(end) };

@@ -35,7 +35,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// with `leave`, so that the rare exits are jumps and the usual one saves no registers for them.
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
-        // The registers are asked for at each use: keeping them across the walk would spill the registers of the walk.
+        // The registers are read again at each use: keeping them across the walk would spill the registers of the walk.
         if is_user(interrupted.registers().cs) {
             return Self::leave_by_user(interrupted, self, number, leave);
         }

@@ -1,4 +1,4 @@
-//! A kernel whose one stack and text are arrays, for tests of the whole crate on a host.
+//! A kernel whose only stack and text are arrays, for tests of the whole crate on a host.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use core::mem::MaybeUninit;
@@ -32,7 +32,7 @@ pub fn get(word: u64) -> u64 {
     STACK[word as usize].load(Ordering::Relaxed)
 }
 
-/// main calls f, f calls g, g is running: two frames, then the root. With a marker: g was interrupted, twice over.
+/// Registers of g, which was called by f, which was called by main: two frames, then the root.
 pub fn registers() -> Registers {
     set(2, 1);
     set(4, stack(8));
@@ -66,7 +66,7 @@ unsafe impl Kernel for ArrayKernel {
     }
 }
 
-/// Memory for ever, known to leak checkers.
+/// Memory that is never freed. A static list keeps it reachable, so leak checkers do not report it.
 pub fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
     static KEPT: Mutex<Vec<AtomicPtr<MaybeUninit<u64>>>> = Mutex::new(Vec::new());
     let memory = Box::leak(vec![MaybeUninit::uninit(); words].into_boxed_slice());
@@ -102,7 +102,7 @@ pub fn control(profiler: &Profiler<ArrayKernel>) -> HashMap<String, String> {
         .collect()
 }
 
-/// Ends the other threads of a test when this one ends, also by a failed assertion.
+/// Tells the other threads of a test to end when this one ends, even if it ends with a failed assertion.
 pub struct EndsOthers<'a>(pub &'a AtomicBool);
 
 impl Drop for EndsOthers<'_> {
@@ -137,7 +137,7 @@ pub fn counter(profiler: &Profiler<ArrayKernel>, name: &str) -> u64 {
     control(profiler)[&format!("cpu.1.{name}")].parse().unwrap()
 }
 
-/// Words of a buffer that was read.
+/// Converts the bytes of a read into words.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }

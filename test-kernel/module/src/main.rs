@@ -1,17 +1,17 @@
-//! A module of the test kernel: code in an image of its own, loaded from the initrd when `/kernel/module` is first
-//! written to. It has no data that is written, and calls nothing of the kernel.
+//! A module of the test kernel: code in a separate image, which is loaded from the initrd at the first write to
+//! `/kernel/module`. It has no writable data, and calls no function of the kernel.
 #![no_std]
 #![no_main]
 
 use core::hint::black_box;
 
-/// Called by the kernel: `rounds` rounds of work; what they came to.
+/// The entry that the kernel calls. Does `rounds` rounds of work and returns their result.
 #[unsafe(no_mangle)]
 extern "C" fn module_main(rounds: u64) -> u64 {
     (0..rounds).fold(0, |sum, round| sum ^ module_mix(black_box(round)))
 }
 
-/// Half of the work is in here.
+/// Half of the work is done here.
 #[inline(never)]
 fn module_mix(round: u64) -> u64 {
     let mut state = round;

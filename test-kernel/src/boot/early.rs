@@ -1,9 +1,8 @@
-//! Samples of the boot itself: ticks of the boot CPU from before there are frames, page tables or a local APIC.
+//! Samples of the boot itself: ticks on the boot CPU before there are page frames, page tables or a local APIC.
 //!
-//! In: `boot-profile=1` and `cpus=` on the command line. Out: timer interrupts by the two oldest devices of the
-//! machine, the 8259 and the 8254, which need ports only; a calibrated TSC; the profiler, running by the trigger
-//! `self`. Runs in: the boot CPU, interrupts off, once. The sampler's first tick takes over: the records wait in the
-//! ring for profiled.
+//! In: `boot-profile=1` and `cpus=` on the command line. Out: timer interrupts from the 8259 and the 8254, which need
+//! only I/O ports; a calibrated TSC; the profiler, running with the trigger `timer`. Runs in: the boot CPU, interrupts
+//! off, once. When the boot is done the sampler takes over. The records stay in the ring until profiled reads them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,17 +14,17 @@ use crate::info::BootInfo;
 use crate::memory::stacks;
 use crate::{profiling, random};
 
-/// The vector that the 8259 is told to give to the 8254's interrupts.
+/// The vector that the 8259 uses for the 8254's interrupts.
 pub const VECTOR: u8 = 0xe0;
-/// The 8254's clock, and what it is divided by: about a hundred thousand interrupts a second.
+/// The 8254's clock, and its divisor: about a hundred thousand interrupts per second.
 const CLOCK_HZ: u64 = 1_193_182;
 const DIVISOR: u16 = 12;
-/// Interrupts slept through to measure the TSC.
+/// Number of interrupts for which the TSC is measured.
 const MEASURED: u64 = 1000;
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the boot is to be sampled.
+/// Whether the boot is sampled.
 pub fn wanted(info: &BootInfo) -> bool {
     kprof::ENABLED && profiling::wants_sampler() && info.option("boot-profile").is_some()
 }
@@ -33,8 +32,8 @@ pub fn wanted(info: &BootInfo) -> bool {
 /// Starts the ticks. Interrupts are on afterwards.
 pub fn start(info: &BootInfo) {
     idt::load();
-    // SAFETY: the 8259s and the 8254 by their data sheets: initialise, vectors, one interrupt line open; channel 0
-    // periodic. Nobody else uses these ports.
+    // SAFETY: these writes initialise the 8259s with their vectors and one open interrupt line, and set channel 0 of
+    // the 8254 to periodic, as in their data sheets. No other code uses these ports.
     unsafe {
         let (mut command, mut data) = (Port::<u8>::new(0x20), Port::<u8>::new(0x21));
         command.write(0x11);
@@ -69,18 +68,18 @@ pub fn start(info: &BootInfo) {
     interrupts::enable();
 }
 
-/// The clock was calibrated, with interrupts off at its end, and the boot CPU has got its idle thread, but is not idle
-/// yet.
+/// Continues after the calibration of the clock, which leaves interrupts off. The boot CPU has its idle thread now, but
+/// is not idle yet.
 pub fn go_on() {
     CPUS[0].idle.store(false, Ordering::Relaxed);
     interrupts::enable();
 }
 
-/// The end: no more interrupts of the old devices, and interrupts off as the rest of the start expects it.
+/// Ends the ticks: masks the old devices and leaves interrupts off, as the rest of the start expects.
 pub fn stop() {
     interrupts::disable();
-    // SAFETY: the data port of the first 8259, all lines masked; the 8254's channel 0, to count to one and then rest: a
-    // timer that goes on, unheard, would still cut the turns of the CPUs where instructions are counted.
+    // SAFETY: this masks all lines of the first 8259, and makes channel 0 of the 8254 count to one and stop. A timer
+    // that continues would still end the turns of the CPUs under `-icount`, even if its interrupt is masked.
     unsafe {
         Port::<u8>::new(0x21).write(0xff);
         Port::<u8>::new(0x43).write(0x30);
@@ -94,6 +93,6 @@ pub fn stop() {
 /// An interrupt of the 8254.
 pub fn on_interrupt() {
     INTERRUPTS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the end of the interrupt, said to the first 8259.
+    // SAFETY: this acknowledges the interrupt at the first 8259.
     unsafe { Port::<u8>::new(0x20).write(0x20) };
 }

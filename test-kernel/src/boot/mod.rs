@@ -1,7 +1,7 @@
 //! From the first instruction in 64-bit mode to the first process.
 //!
-//! The boot CPU brings up memory, clock and the other CPUs, then samples them (or idles, where nothing is sampled); the
-//! rest (devices, files, init) is done by a kernel thread, which can sleep.
+//! The boot CPU starts memory, clock and the other CPUs. Then it samples them, or runs its idle thread if nothing is
+//! sampled. The rest (devices, files, init) is done by a kernel thread, because a thread can sleep.
 
 pub mod early;
 pub mod pvh;
@@ -68,7 +68,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
     scheduler::idle_forever()
 }
 
-/// The boot CPU's own tables, its local APIC, and how many others there are; its APIC id.
+/// Sets up the boot CPU's own tables and local APIC, and the number of CPUs. Returns the boot CPU's APIC id.
 #[inline(never)]
 fn start_boot_cpu(platform: &acpi::Platform) -> u32 {
     apic::set_base(platform.local_apic);
@@ -85,7 +85,7 @@ fn start_boot_cpu(platform: &acpi::Platform) -> u32 {
     boot_id
 }
 
-/// The other CPUs begin here, interrupts off, on a stack of their own.
+/// The other CPUs begin here, with interrupts off, each on its own stack.
 #[unsafe(no_mangle)]
 extern "C" fn secondary_main(cpu: usize) -> ! {
     cpu::init(cpu);
@@ -94,7 +94,7 @@ extern "C" fn secondary_main(cpu: usize) -> ! {
     profiling::register(cpu);
     scheduler::adopt(stack, &alloc::format!("idle {cpu}"));
     CPUS[cpu].online.store(true, Ordering::Release);
-    // The low addresses go once all CPUs run; this one must not keep a stale translation.
+    // The low addresses are unmapped when all CPUs run. This CPU must not keep a stale translation of them.
     while paging::has_identity_map() {
         core::hint::spin_loop();
     }
@@ -102,9 +102,9 @@ extern "C" fn secondary_main(cpu: usize) -> ! {
     scheduler::idle_forever()
 }
 
-/// Masks the old interrupt controllers: interrupts come by the I/O APIC.
+/// Masks the old interrupt controllers, because interrupts come from the I/O APIC.
 fn mask_pic() {
-    // SAFETY: the data ports of the two 8259s; all lines masked.
+    // SAFETY: these are the data ports of the two 8259s. The writes mask all lines.
     unsafe {
         Port::<u8>::new(0x21).write(0xff);
         Port::<u8>::new(0xa1).write(0xff);
@@ -113,14 +113,14 @@ fn mask_pic() {
 
 static NINEP_DEVICE: spin::Once<virtio::Device> = spin::Once::new();
 
-/// A device interrupt. Interrupt task.
+/// Handles a device interrupt. Runs in: interrupt.
 pub fn on_device_interrupt() {
     if let Some(device) = NINEP_DEVICE.get() {
         device.on_interrupt();
     }
 }
 
-/// The rest of the start, in a thread.
+/// The rest of the start. Runs in: a kernel thread.
 fn start(pci_config: Option<u64>) {
     let info = info::info();
     if info.option("panic") == Some("boot") {
@@ -132,8 +132,7 @@ fn start(pci_config: Option<u64>) {
     fs::mount("/scheme", device::scheme_folder(profiling::device::folder()));
     fs::mount("/kernel", workload::folder(mount_share));
     PCI_CONFIG.call_once(|| pci_config);
-    // A device answers after a time that is not the same in every run: nothing of that in a run that is to be
-    // repeatable.
+    // A device does not answer after the same time in every run. A run that must be repeatable mounts it later.
     if info.option("share") != Some("late") {
         mount_share();
     }
@@ -151,7 +150,7 @@ fn start(pci_config: Option<u64>) {
 
 static PCI_CONFIG: spin::Once<Option<u64>> = spin::Once::new();
 
-/// Mounts the host's folder as /root, once; `None` if it has been tried before or there is no device.
+/// Mounts the host's folder as /root. Returns `None` if this was tried before, or if there is no such device.
 #[inline(never)]
 pub fn mount_share() -> Option<()> {
     static TRIED: AtomicBool = AtomicBool::new(false);

@@ -146,10 +146,10 @@ const MAGIC: u32 = 0x336e_c578;
 /// Reads start_info.
 ///
 /// # Panics
-/// If the block has no magic, or no usable RAM is listed: nothing can run then.
+/// If the block has no magic number or lists no usable RAM, because the kernel cannot run then.
 pub fn read(start_info: u64) -> BootInfo {
-    // SAFETY: the boot code mapped the first GiB at PHYSICAL_MAP, QEMU puts start_info and all it points to below
-    // 1 GiB, and nothing has written there yet.
+    // SAFETY: the boot code has mapped the first GiB at PHYSICAL_MAP. QEMU puts start_info and everything that it
+    // points to below 1 GiB. Nothing was written there yet.
     unsafe {
         let info = &*(phys_to_virt(start_info) as *const StartInfo);
         assert_eq!(info.magic, MAGIC, "no PVH start_info: boot this kernel with -kernel");

@@ -1,9 +1,11 @@
-//! Alarms: a tick's NMI a chosen number of instructions from now, so that a sweep can have one at every instruction.
+//! Alarms: the NMI of a tick comes after a chosen number of instructions, so that a sweep can interrupt every
+//! instruction.
 //!
-//! In: a count. Out: an NMI from this CPU's own APIC timer, exact where instructions are counted. Nested: each NMI but
-//! the last has a breakpoint at the beginning of its handler, whose `iret` lets NMIs in, and the next one comes a
-//! number of instructions later. Works in QEMU only (see [`apic::set_timer_nmi`]), for one CPU at a time. While an
-//! alarm is due the timer is nobody else's; afterwards it fires once, and the scheduler sets it anew.
+//! In: a count. Out: an NMI from this CPU's own APIC timer; it is exact if instructions are counted (`-icount`). NMIs
+//! can be nested: each NMI except the last has a breakpoint at the beginning of its handler, whose `iret` allows NMIs
+//! again, and the next NMI comes a number of instructions later. This works only in QEMU (see
+//! [`apic::set_timer_nmi`]), for one CPU at a time. While an alarm is due, no other code may use the timer. Afterwards
+//! the timer fires once, and the scheduler sets it again.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,44 +16,44 @@ use super::{apic, steps, this, this_in_handler};
 use crate::memory::stacks::STACK_BYTES;
 use crate::{profiling, random};
 
-/// Orders to a CPU's next NMI, beside those in `trap.rs`.
+/// What a CPU's next NMI has to do, in addition to the values in `trap.rs`.
 const FIRST: u8 = 2;
 const FURTHER: u8 = 3;
 const STEP: u8 = 4;
 const LATCH: u8 = 5;
 
-/// Ticks of the timer after which the scheduler has it back.
+/// Ticks of the timer until it fires for the scheduler again.
 const TIMER_BACK: u32 = 1000;
 /// The profiler measures the cost of each tick whose number is a multiple of this.
 const MEASURED: u64 = 64;
 
-/// How long after the first NMI the second one comes, and the third after that; 0: none.
+/// Timer ticks from the first NMI to the second, and from the second to the third; 0: there is none.
 static DELAYS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 /// Whether the last NMI has interrupted the handler of one before it.
 static WAS_NESTED: AtomicBool = AtomicBool::new(false);
-/// The first NMI's tick is one that is measured.
+/// Whether the tick of the first NMI is one whose cost the profiler measures.
 static IS_MEASURED: AtomicBool = AtomicBool::new(false);
-/// What the first NMI is to have interrupted, if not what it has; null: that.
+/// The registers that the first NMI reports instead of those that it has interrupted; null: none.
 static PRETENDED: AtomicPtr<TrapFrame> = AtomicPtr::new(ptr::null_mut());
-/// One in so many NMIs that are gone through in steps has no tick.
+/// One in this many single-stepped NMIs has no tick.
 const FOREIGN: u64 = 16;
-/// Further NMIs have no tick: they are somebody else's.
+/// Whether the NMIs after the first one have no tick, so that they are foreign.
 static IS_FOREIGN: AtomicBool = AtomicBool::new(false);
-/// Ticks numbered here.
+/// The number of ticks that this file has raised.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// An NMI after `count` ticks of the timer. Preemption off.
+/// Orders an NMI after `count` ticks of the timer. Preemption must be off.
 pub fn after(count: u32) {
     nested_after(count, [0; 2]);
 }
 
-/// The same, and further ones, each so many ticks after the one before it.
+/// The same, with further NMIs: `delays` are the ticks from each NMI to the next.
 pub fn nested_after(count: u32, delays: [u32; 2]) {
     x86_64::instructions::interrupts::without_interrupts(|| {
-        // What it still counts for somebody else would come as an NMI, too early.
+        // The timer may still be counting for the scheduler. It would then fire as an NMI, and too early.
         apic::start_timer(0);
         let cpu = super::id();
-        // Some of those that are gone through in steps are somebody else's NMIs: the handler finds no tick.
+        // Some of the single-stepped NMIs are foreign: their handler finds no tick.
         if steps::is_wanted() && random::next().is_multiple_of(FOREIGN) {
             profiling::use_up_coalesced();
         } else {
@@ -68,18 +70,18 @@ pub fn nested_after(count: u32, delays: [u32; 2]) {
     });
 }
 
-/// From now on the ticks of first NMIs are such that are measured, or not.
+/// Sets whether the ticks of first NMIs are ones whose cost the profiler measures.
 pub fn set_measured(measured: bool) {
     IS_MEASURED.store(measured, Ordering::Relaxed);
 }
 
-/// From now on the NMIs after a first one are somebody else's, as a watchdog's are; or ticks' again.
+/// Sets whether the NMIs after the first one are foreign, as those of a watchdog, or have ticks.
 pub fn set_foreign(foreign: bool) {
     IS_FOREIGN.store(foreign, Ordering::Relaxed);
 }
 
-/// Two ticks with an NMI each: the second NMI comes while the first one's handler runs, and waits there, as the
-/// processor keeps one.
+/// Sends two ticks with an NMI each. The second NMI comes while the handler of the first one runs. The processor
+/// latches it until that handler returns.
 pub fn latched() {
     x86_64::instructions::interrupts::without_interrupts(|| {
         raise_tick(super::id());
@@ -91,7 +93,7 @@ pub fn latched() {
     });
 }
 
-/// The first NMI in `work` says that it has interrupted something else.
+/// Runs `work`. The first NMI in it reports the registers `interrupted` instead of the real ones.
 pub fn pretend(interrupted: &TrapFrame, work: impl FnOnce()) {
     PRETENDED.store(ptr::from_ref(interrupted).cast_mut(), Ordering::Relaxed);
     work();
@@ -99,7 +101,7 @@ pub fn pretend(interrupted: &TrapFrame, work: impl FnOnce()) {
 }
 
 fn raise_tick(cpu: usize) {
-    // One that is no CPU of this machine has none (see `gdt::as_cpu`).
+    // A CPU number that this machine does not have gets no ticks (see `gdt::as_cpu`).
     TICKS.fetch_add(u64::from(cpu < super::count()), Ordering::Relaxed);
     profiling::raise_tick(cpu);
 }
@@ -114,9 +116,10 @@ pub fn was_nested() -> bool {
     WAS_NESTED.load(Ordering::Relaxed)
 }
 
-/// Does what was ordered; what the profiler is to take for interrupted. NMI context.
+/// Does what was ordered. Returns the registers that the profiler must take for the interrupted ones. Runs in: NMI.
 pub fn on_nmi(order: u8, frame: &TrapFrame) -> &TrapFrame {
-    // SAFETY: null, or what `pretend` has borrowed while its work runs, in which this NMI has come.
+    // SAFETY: the pointer is null, or it comes from the reference that `pretend` holds while its work runs. This NMI
+    // has interrupted that work.
     let pretended = unsafe { PRETENDED.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() };
     obey(order, frame);
     pretended.unwrap_or(frame)
@@ -139,7 +142,7 @@ fn obey(order: u8, frame: &TrapFrame) {
         let is_nested = !frame.is_user() && stack(frame.rsp) == stack(core::ptr::from_ref(frame) as u64);
         steps::count(frame.rip);
         WAS_NESTED.store(is_nested, Ordering::Relaxed);
-        // Its tick is numbered now: the handlers before it may have taken theirs.
+        // The tick is raised now, after the handlers before it may have taken their own ticks.
         if !IS_FOREIGN.load(Ordering::Relaxed) {
             raise_tick(super::id_in_handler());
         }
@@ -160,7 +163,7 @@ fn obey(order: u8, frame: &TrapFrame) {
     x86_64::instructions::interrupts::int3();
 }
 
-/// The last NMI has come: the timer is the scheduler's again. NMI context.
+/// Called after the last NMI: the timer belongs to the scheduler again. Runs in: NMI.
 pub fn end() {
     this_in_handler().nmi_order.store(NOTHING, Ordering::Relaxed);
     apic::set_timer_nmi(false);

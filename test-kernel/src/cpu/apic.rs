@@ -1,7 +1,7 @@
-//! The local APIC: in x2APIC mode through MSRs where the CPU has it (no CPU of QEMU's TCG does), else in xAPIC mode
-//! through its registers in memory. The registers are the same, but for the interrupt command.
+//! The local APIC. If the CPU has x2APIC mode, it is used through MSRs (no CPU of QEMU's TCG has it). Otherwise xAPIC
+//! mode is used through registers in memory. The registers are the same, except for the interrupt command.
 //!
-//! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU they run on.
+//! Sends IPIs and NMIs, acknowledges interrupts, runs the one-shot timer. All calls act on the CPU on which they run.
 //! Source: Intel SDM volume 3A, chapter 11.
 
 use core::ptr;
@@ -16,7 +16,7 @@ use crate::memory::phys_to_virt;
 pub const TIMER: u8 = 32;
 /// Vector by which one CPU asks another to look for work.
 pub const RESCHEDULE: u8 = 33;
-/// Vector by which the sampler reaches a CPU where NMIs are not wanted.
+/// Vector with which the sampler interrupts a CPU if NMIs are not used (the trigger `ipi`).
 pub const SAMPLE: u8 = 34;
 /// First vector of device interrupts.
 pub const FIRST_DEVICE: u8 = 48;
@@ -45,11 +45,11 @@ pub fn set_base(physical: u64) {
     BASE.store(physical, Ordering::Relaxed);
 }
 
-/// Whether the APICs are in x2APIC mode: all or none.
+/// Whether all APICs are in x2APIC mode; otherwise none is.
 static X2APIC: AtomicBool = AtomicBool::new(false);
 /// IA32_APIC_BASE: bit 10 turns x2APIC mode on, bit 11 the APIC.
 const APIC_BASE_MSR: u32 = 0x1b;
-/// The MSR of the register at offset 0; each further one is 16 bytes on.
+/// The MSR of the register at offset 0. Each further MSR is for the register 16 bytes higher.
 const FIRST_REGISTER_MSR: u32 = 0x800;
 
 fn x2apic() -> bool {
@@ -78,11 +78,11 @@ fn write(offset: usize, value: u32) {
         // SAFETY: as below.
         return unsafe { msr(offset).write(value.into()) };
     }
-    // SAFETY: as in `read`; what the registers do is described at the callers.
+    // SAFETY: as in `read`. The callers describe the effect of each register.
     unsafe { ptr::write_volatile(register(offset), value) }
 }
 
-/// Turns the local APIC of this CPU on; the timer is stopped, in one-shot mode, divided by one.
+/// Enables the local APIC of this CPU. The timer is stopped, in one-shot mode, with a divisor of one.
 pub fn enable() {
     if raw_cpuid::CpuId::new().get_feature_info().is_some_and(|features| features.has_x2apic()) {
         let mut base = Msr::new(APIC_BASE_MSR);
@@ -106,18 +106,18 @@ pub fn end_of_interrupt() {
     write(EOI, 0);
 }
 
-/// Makes the timer of this CPU one that fires again and again, once it is started.
+/// Sets the timer of this CPU to periodic mode.
 pub fn make_periodic() {
     write(TIMER_VECTOR, PERIODIC | TIMER as u32);
 }
 
-/// Starts the timer: it fires after `count` of its ticks (periodic: again and again); 0 stops it.
+/// Starts the timer: it fires after `count` of its ticks, repeatedly in periodic mode. 0 stops it.
 pub fn start_timer(count: u32) {
     write(TIMER_INITIAL, count);
 }
 
-/// Whether the timer's interrupt is an NMI. QEMU does what the entry's bits say; on real hardware the timer's entry has
-/// none for it (SDM volume 3A, figure 11-8).
+/// Sets whether the timer's interrupt is an NMI. QEMU follows the delivery mode bits of the timer's entry; on real
+/// hardware that entry has no such bits (SDM volume 3A, figure 11-8).
 #[cfg(feature = "profiling")]
 pub fn set_timer_nmi(nmi: bool) {
     write(TIMER_VECTOR, if nmi { DELIVER_NMI } else { TIMER as u32 });
@@ -130,7 +130,7 @@ pub fn timer_left() -> u32 {
 
 fn send(apic_id: u32, low: u32) {
     if x2apic() {
-        // One register, and nothing to wait for. What was written before must be seen by the CPU that is reached.
+        // There is one register, and no need to wait. The fences make earlier writes visible to the interrupted CPU.
         // SAFETY: the command is one of those below.
         return unsafe {
             core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
@@ -146,16 +146,17 @@ fn send(apic_id: u32, low: u32) {
     });
 }
 
-/// Sends interrupt `vector` to one CPU. Interrupts off: the two command registers are written one after the other.
+/// Sends interrupt `vector` to one CPU. Interrupts must be off, because two command registers are written one after the
+/// other.
 pub fn send_ipi(apic_id: u32, vector: u8) {
     send(apic_id, 0x4000 | vector as u32);
 }
 
-/// CPUs that NMIs do not reach, by the bits of their APIC ids: for trying what becomes of a CPU that does not answer.
+/// CPUs to which no NMI is sent, by the bits of their APIC ids. This simulates a CPU that does not answer.
 #[cfg(feature = "profiling")]
 pub static DEAF: AtomicU64 = AtomicU64::new(0);
 
-/// Sends an NMI to one CPU. Interrupts off.
+/// Sends an NMI to one CPU. Interrupts must be off.
 pub fn send_nmi(apic_id: u32) {
     #[cfg(feature = "profiling")]
     if DEAF.load(Ordering::Relaxed).checked_shr(apic_id).unwrap_or(0) & 1 == 1 {

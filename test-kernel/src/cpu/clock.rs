@@ -1,7 +1,7 @@
-//! Time: TSC and APIC timer, both calibrated against the ACPI PM timer by sleeping, never by polling.
+//! Time: TSC and APIC timer. Both are calibrated against the ACPI PM timer by sleeping, never by polling.
 //!
-//! Sleeping timer interrupts also work where QEMU counts instructions (`-icount`), where reading device registers in a
-//! loop costs much host time. The PM timer runs at 3.579545 MHz (ACPI specification, 4.8.2.1).
+//! Sleeping until a timer interrupt also works if QEMU counts instructions (`-icount`). In that mode, reading device
+//! registers in a loop takes much time on the host. The PM timer runs at 3.579545 MHz (ACPI specification, 4.8.2.1).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ pub fn tsc_hz() -> u64 {
     TSC_HZ.load(Ordering::Relaxed)
 }
 
-/// What somebody else has measured, until `calibrate`.
+/// Sets a frequency that was measured elsewhere. It is used until `calibrate`.
 pub fn set_tsc_hz(hz: u64) {
     TSC_HZ.store(round(hz), Ordering::Relaxed);
 }
@@ -50,7 +50,8 @@ pub fn calibrate(pm_timer_port: u16) {
     // SAFETY: the FADT says that the PM timer is at this port; reading has no effect.
     let mut pm_timer = || unsafe { pm.read() } & 0xff_ffff;
     let (first_pm, first_tsc) = (pm_timer(), tsc());
-    // Waking takes time: the quickest of some rounds takes the same at both lengths, so the difference is the truth.
+    // Waking up takes extra time. In the quickest of several rounds it is the same for both lengths, so the difference
+    // of the two is exact.
     let quickest = |count: u32| (0..ROUNDS).map(|_| sleep_ticks(count)).min().unwrap_or(1);
     let timer_ticks = quickest(LONG_COUNT).saturating_sub(quickest(SHORT_COUNT)).max(1);
     let (last_tsc, pm_ticks) = (tsc(), (pm_timer().wrapping_sub(first_pm) & 0xff_ffff).max(1) as u64);
@@ -62,7 +63,7 @@ pub fn calibrate(pm_timer_port: u16) {
     log!("clock: TSC {} Hz, APIC timer {} Hz", self::tsc_hz(), TIMER_HZ.load(Ordering::Relaxed));
 }
 
-/// Sleeps until the timer has counted `count` down; the TSC ticks that took.
+/// Sleeps until the timer has counted down from `count`. Returns how many TSC ticks that took.
 fn sleep_ticks(count: u32) -> u64 {
     let before = tsc();
     apic::start_timer(count);
@@ -73,7 +74,7 @@ fn sleep_ticks(count: u32) -> u64 {
     tsc() - before
 }
 
-/// A frequency within 0.1 % of a multiple of 100 MHz is that multiple: the PM timer's steps are no finer than that.
+/// Rounds a frequency within 0.1 % of a multiple of 100 MHz to that multiple, because the PM timer is not more exact.
 fn round(hz: u64) -> u64 {
     let whole = (hz + 50_000_000) / 100_000_000 * 100_000_000;
     if whole != 0 && hz.abs_diff(whole) < whole / 1000 { whole } else { hz }
@@ -98,8 +99,8 @@ pub fn sleep_once_ns(ns: u64) {
     interrupts::enable_and_hlt();
 }
 
-/// Sleeps in `hlt` until `ns` nanoseconds have passed. Only where this CPU's timer belongs to nobody else: while CPUs
-/// start, and on the sampler's CPU. Works with interrupts on or off and leaves the flag as it was.
+/// Sleeps in `hlt` until `ns` nanoseconds have passed. No other code may use this CPU's timer, so this is only called
+/// while CPUs start, and on the sampler CPU. Works with interrupts on or off, and does not change the flag.
 #[inline(never)]
 pub fn wait_ns(ns: u64) {
     let were_on = interrupts::are_enabled();

@@ -1,17 +1,17 @@
-//! Entry stubs: the only ways into this kernel. Every one builds the same frame.
+//! Entry stubs: the only entries into this kernel. All of them build the same frame.
 //!
 //! ```text
 //! high   SS  RSP  RFLAGS  CS  RIP     pushed by the processor (the system call stub pushes the same five)
 //!        marker                       which entry this is; it stands where a return address would
-//!        RBP  <- rbp                  so the frame-pointer walk crosses the border by itself
+//!        RBP  <- rbp                  so the frame-pointer walk crosses the entry frame by itself
 //!        RAX RCX RDX RBX RSI RDI R8 .. R15, error code
 //! low    <- rsp = &TrapFrame
 //! ```
 //!
-//! The marker takes the place of the hardware error code, or is pushed where there is none. The NMI stub first moves
-//! the hardware frame off the top of its stack, below whatever NMI it interrupted: an `int3` in the handler, whose
-//! `iret` lets the next NMI in, does no harm at any instruction, up to the last `iretq`. GS is swapped for four
-//! instructions of the system call stub only, and trusted nowhere else.
+//! The marker replaces the hardware error code, or is pushed if there is none. The NMI stub first moves the hardware
+//! frame away from the top of its stack, below the frames of the NMI that it interrupted, if any. So an `int3` in the
+//! handler, whose `iret` allows the next NMI, is harmless at every instruction up to the last `iretq`. GS is swapped
+//! only for four instructions of the system call stub, and is not trusted anywhere else.
 
 use core::arch::{asm, global_asm};
 
@@ -282,7 +282,7 @@ impl TrapFrame {
         self.cs & 3 == 3
     }
 
-    /// Where the profiler finds the border: at the saved rbp, with the marker above.
+    /// Where the profiler finds the entry frame: the address of the saved rbp, with the marker in the word above it.
     #[inline(always)]
     pub fn caller_entry_frame(&self) -> u64 {
         &raw const self.rbp as u64
@@ -301,10 +301,10 @@ unsafe extern "C" {
     static entry_places: [u64; 9];
 }
 
-/// How far above RSP the hardware frame is at each instruction of `save_head`, by its offset in the code: the last one
-/// sets rbp, after which the frame-pointer walk finds the border by itself.
+/// How far the hardware frame is above RSP at each instruction of `save_head`, by the offset of the instruction. The
+/// last instruction sets rbp; after it the frame-pointer walk finds the entry frame by itself.
 const HEAD: [(u64, u64); 5] = [(0, 0), (5, 8), (6, 16), (7, 24), (9, 24)];
-/// The same where the processor pushed an error code.
+/// The same if the processor has pushed an error code.
 const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15, 24)];
 
 /// Whether an address is code of a stub. Callable in an NMI.
@@ -324,21 +324,21 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     // SAFETY: constant data of the assembly above.
     let [_, _, places @ .., syscall_saved] = unsafe { entry_places };
     let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
-    // In between the instructions of the head nothing is known; behind it rbp is the stub's own.
+    // An offset inside an instruction of the head has no answer. After the head, rbp is the stub's own.
     let in_head = |marker, table: &[(u64, u64); 5], offset: u64| match table.iter().find(|entry| entry.0 == offset) {
         Some(entry) => on_stack(marker, entry.1),
         None if offset < table[4].0 => None,
         None => Some(EntryFrame::Built),
     };
-    // On the way out the marker is still on the stack before `add rsp, 8`, and just below RSP after it.
+    // On the way out the marker is on the stack until `add rsp, 8`, and directly below RSP after it.
     let leaving = match places.iter().position(|place| *place == rip) {
         Some(popped) if popped % 2 == 0 => Some((8, at.rsp)),
         Some(_) => Some((0, at.rsp - 8)),
         None => None,
     };
     if let Some((above, marker_at)) = leaving {
-        // SAFETY: inside the stub RSP is this CPU's kernel or NMI stack, and the marker was just there; an NMI that
-        // interrupts it has its own frame below RSP.
+        // SAFETY: inside the stub RSP points into this CPU's kernel or NMI stack, and the marker is still there. An NMI
+        // that interrupts the stub writes its own frame below the marker or to another stack.
         let marker = unsafe { core::ptr::read_volatile(marker_at as *const u64) };
         let marker = match marker & 0xf00 {
             0x100 => Marker::Interrupt(marker as u8),
@@ -351,7 +351,7 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
         return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
     }
     if rip >= syscall_saved {
-        // (No NMI comes before the NMI's stub, which follows, has set rbp.)
+        // (The NMI stub follows in memory. No NMI can interrupt it before it has set rbp.)
         return in_head(Marker::Syscall, &HEAD, rip - syscall_saved);
     }
     let (vector, offset) = ((rip - stub(0)) / STUB_BYTES, (rip - stub(0)) % STUB_BYTES);
@@ -374,7 +374,8 @@ pub fn stub(vector: u8) -> u64 {
     }
 }
 
-/// An instruction of the entry stubs where the profiler looks closer, or any byte of the system call's stub.
+/// The address of one of the instructions in the entry stubs that `frame_at` treats specially, or of any byte of the
+/// system call stub.
 #[cfg(feature = "profiling")]
 pub fn any_instruction(number: u64) -> u64 {
     // SAFETY: constant data of the assembly above.
@@ -385,7 +386,7 @@ pub fn any_instruction(number: u64) -> u64 {
 
 /// Points `syscall` at its stub and GS at this CPU's block.
 pub fn init_syscall(cpu: usize) {
-    // SAFETY: the selectors are those of our GDT (the `sysret` half is never used), the stub is built for this.
+    // SAFETY: the selectors are those of our GDT (the `sysret` half is never used). The stub is made for `syscall`.
     unsafe {
         Star::write_raw(USER_DATA - 8, KERNEL_CODE);
         LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
@@ -395,10 +396,10 @@ pub fn init_syscall(cpu: usize) {
     }
 }
 
-/// Leaves to user mode with the registers in `frame`. The kernel stack is unwound with it.
+/// Switches to user mode with the registers in `frame`. Everything on the kernel stack is discarded.
 ///
 /// # Safety
-/// `frame` must describe user code (user selectors), the address space must be its own, interrupts must be off.
+/// `frame` must describe user code (user selectors), its address space must be loaded, and interrupts must be off.
 pub unsafe fn enter_user(frame: &TrapFrame) -> ! {
     debug_assert!(frame.is_user());
     // SAFETY: the caller's duty; `trap_return` pops exactly one TrapFrame.

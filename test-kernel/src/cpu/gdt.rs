@@ -1,6 +1,7 @@
-//! Segments and task state: one descriptor table for all CPUs, one TSS each, so that the task register names the CPU.
+//! Segments and task state: one descriptor table for all CPUs, and a TSS for each CPU, so that the task register
+//! identifies the CPU.
 //!
-//! Each TSS has separate stacks for NMI, double fault and machine check; the NMI's is shared with nothing.
+//! Each TSS has separate stacks for NMI, double fault and machine check. Nothing else uses the NMI stack.
 
 use core::cell::UnsafeCell;
 
@@ -22,8 +23,8 @@ pub const KERNEL_DATA: u16 = 0x10;
 pub const USER_DATA: u16 = 0x23;
 /// User code segment, with its privilege level.
 pub const USER_CODE: u16 = 0x2b;
-/// Selector of the TSS of CPU 0; each further CPU is 16 bytes on. So placed that the middle bits of a selector are the
-/// CPU's number, and 0, the task register of a CPU that has loaded none, means the boot CPU.
+/// Selector of the TSS of CPU 0; each further CPU's is higher by 16. With this start, the middle bits of a selector are
+/// the CPU's number. A CPU that has not loaded its task register has 0 in it, which means the boot CPU.
 pub const FIRST_TSS: u16 = 16 * MAX_CPUS as u16;
 /// Entries of the table.
 const ENTRIES: usize = FIRST_TSS as usize / 8 + 2 * MAX_CPUS;
@@ -83,15 +84,15 @@ pub fn init(cpu: usize) {
     }
 }
 
-/// Runs `work` under the number of a CPU that the machine does not have: with that one's task state, the stacks of this
-/// one's. Interrupts off.
+/// Runs `work` with the number of a CPU that the machine does not have: the TSS is that CPU's, but its stacks are those
+/// of this CPU. Interrupts must be off.
 #[cfg(feature = "profiling")]
 pub fn as_cpu(cpu: usize, work: impl FnOnce()) {
     let selector = |cpu: usize| SegmentSelector(FIRST_TSS + 16 * cpu as u16);
     let own = super::id();
-    // SAFETY: no CPU has this number, and none changes its own stacks while this runs: the processor finds the same in
-    // both. A task state is marked busy when it is loaded (bit 41, SDM volume 3A, 8.2.3), and must not be when it is
-    // loaded again; the table is there for ever.
+    // SAFETY: no CPU has this number, and this CPU does not change its stacks while `work` runs, so both TSSs name the
+    // same stacks. The processor marks a TSS busy when it is loaded (bit 41, SDM volume 3A, 8.2.3); the bit is cleared
+    // here before the TSS is loaded again. The table is a static.
     unsafe {
         *TSS[cpu].0.get() = *TSS[own].0.get();
         let table = x86_64::instructions::tables::sgdt().base.as_mut_ptr::<u64>();
@@ -106,7 +107,7 @@ pub fn as_cpu(cpu: usize, work: impl FnOnce()) {
     }
 }
 
-/// Sets the stack that interrupts and system calls from user mode use on this CPU. Interrupts off.
+/// Sets the stack that interrupts and system calls from user mode use on this CPU. Interrupts must be off.
 pub fn set_kernel_stack(cpu: usize, top: u64) {
     CPUS[cpu].kernel_stack_top.store(top, Ordering::Relaxed);
     // SAFETY: this CPU's own TSS; the processor reads it only on entry from user mode.

@@ -17,7 +17,7 @@ fn build() -> InterruptDescriptorTable {
     let mut idt = InterruptDescriptorTable::new();
     macro_rules! exceptions {
         ($($vector:literal $field:ident,)*) => {
-            // SAFETY: each stub builds the frame that its vector has, and never returns to Rust code.
+            // SAFETY: each stub expects the hardware frame of its vector, and does not return to Rust code.
             unsafe { $( idt.$field.set_handler_addr(VirtAddr::new(entry::stub($vector))); )* }
         };
     }
@@ -26,7 +26,7 @@ fn build() -> InterruptDescriptorTable {
         10 invalid_tss, 11 segment_not_present, 12 stack_segment_fault, 13 general_protection_fault, 14 page_fault,
         16 x87_floating_point, 17 alignment_check, 19 simd_floating_point,
     }
-    // SAFETY: as above; these have stacks of their own, and `int3` may come from user code.
+    // SAFETY: as above. These vectors have their own stacks, and user code may execute `int3`.
     unsafe {
         idt.non_maskable_interrupt.set_handler_addr(VirtAddr::new(entry::stub(2))).set_stack_index(IST_NMI);
         idt.double_fault.set_handler_addr(VirtAddr::new(entry::stub(8))).set_stack_index(IST_DOUBLE_FAULT);

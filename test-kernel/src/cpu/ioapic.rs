@@ -1,4 +1,4 @@
-//! The I/O APIC: leads device interrupts to a CPU. Source: Intel 82093AA data sheet.
+//! The I/O APIC, which sends device interrupts to a CPU. Source: Intel 82093AA data sheet.
 
 use core::ptr;
 
@@ -12,7 +12,7 @@ pub fn set_base(physical: u64) {
     *IOAPIC.lock() = Some(phys_to_virt(physical));
 }
 
-/// Leads level-triggered global interrupt `gsi` to `vector` on the CPU with this APIC id.
+/// Routes the level-triggered global interrupt `gsi` to `vector` on the CPU with this APIC id.
 pub fn route_level(gsi: u32, vector: u8, apic_id: u32) {
     let base = IOAPIC.lock();
     let Some(base) = *base else { return };

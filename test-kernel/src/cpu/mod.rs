@@ -1,7 +1,7 @@
 //! The CPUs: their blocks, tables, entry stubs, local APIC and clock.
 //!
 //! A CPU's number is its index in [`CPUS`]. It is read from the task register ([`id`]), so it is right at any
-//! instruction, in an NMI too, without trusting GS.
+//! instruction, also in an NMI, and GS need not be trusted.
 
 #[cfg(feature = "profiling")]
 pub mod alarm;
@@ -23,25 +23,26 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The greatest number of CPUs this kernel runs.
+/// Maximum number of CPUs that this kernel uses.
 pub const MAX_CPUS: usize = 16;
 
-/// How many stacks a CPU can have in use.
+/// Maximum number of stacks that a CPU has in use.
 pub const STACKS: usize = 11;
-/// Which of them are there whatever runs: behind the running thread's and the other one's.
+/// Index of the NMI stack. This stack and the next two are always in use. The indexes before them are for the running
+/// thread's stack and, during a switch, the other thread's.
 pub const NMI_STACK: usize = 2;
 /// See [`NMI_STACK`].
 pub const DOUBLE_FAULT_STACK: usize = 3;
 /// See [`NMI_STACK`].
 pub const MACHINE_CHECK_STACK: usize = 4;
-/// The first one that a workload may add.
+/// Index of the first stack that a workload may add.
 #[cfg(feature = "profiling")]
 pub const ADDED_STACKS: usize = 5;
 
-/// In the place of a stack's base where there is none yet: no base has a low bit.
+/// Stands for "no stack" in a list of bases. No base has this bit set.
 const NO_STACK: u64 = 1;
 
-/// What a CPU keeps for itself. The first two fields are used by the system call stub through GS.
+/// The data of one CPU. The system call stub uses the first two fields through GS.
 #[repr(C, align(128))]
 pub struct Cpu {
     /// The user's RSP, for three instructions of the system call stub.
@@ -54,34 +55,34 @@ pub struct Cpu {
     pub online: AtomicBool,
     /// Whether the timer asked for another thread.
     pub need_resched: AtomicBool,
-    /// Whether the CPU waits in `hlt` for work; cleared by who wakes it and by every interrupt.
+    /// Whether the CPU waits in `hlt` for work. Cleared by the code that wakes it and by every interrupt.
     pub halted: AtomicBool,
-    /// Bases of the kernel stacks in use: the running thread's, during a switch also the other one's, those for NMI,
-    /// double fault, and machine check, and what a workload adds.
+    /// Bases of the kernel stacks in use: the running thread's, during a switch also the other thread's, those for NMI,
+    /// double fault and machine check, and those that a workload adds.
     pub stacks: [AtomicU64; STACKS],
-    /// Where this CPU publishes what it is at, if it does (the trigger `published`).
+    /// Where this CPU publishes its state, if the trigger is `published`; otherwise null.
     #[cfg(feature = "profiling")]
     pub publisher: AtomicPtr<kprof::Publisher>,
     /// Id of the running task, for the profiler.
     pub task: AtomicU64,
     /// Whether the running task is the idle one.
     pub idle: AtomicBool,
-    /// Whether the CPU runs the scheduler: its timer means the end of a slice.
+    /// Whether the CPU runs the scheduler, so that its timer interrupt means the end of a time slice.
     pub schedules: AtomicBool,
     /// When its time slice ends, in nanoseconds since boot.
     pub slice_end_ns: AtomicU64,
-    /// When it is to sample itself next, in nanoseconds since boot; [`u64::MAX`] = never.
+    /// When it samples itself next, in nanoseconds since boot; [`u64::MAX`] = never.
     pub timer_interval_ns: AtomicU64,
-    /// What the next NMI is to do besides being a tick, if that is not [`trap::NOTHING`].
+    /// What the next NMI has to do besides taking a tick; [`trap::NOTHING`] if nothing.
     pub nmi_order: AtomicU8,
-    /// Whether an NMI was sent that it has not served yet.
+    /// Whether an NMI was sent that the CPU has not handled yet.
     pub nmi_pending: AtomicBool,
-    /// Nanoseconds for which the idle thread ran, and since when it does now (0: it does not).
+    /// For how many nanoseconds the idle thread has run, and since when it is running now (0: it is not).
     pub idle_ns: AtomicU64,
     pub idle_since_ns: AtomicU64,
 }
 
-// SAFETY: `syscall_scratch` is only touched by its own CPU, with interrupts off; an NMI does not touch it.
+// SAFETY: only its own CPU accesses `syscall_scratch`, with interrupts off. An NMI does not access it.
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
@@ -132,8 +133,8 @@ static COUNT: AtomicU32 = AtomicU32::new(1);
 /// Whether a CPU is set apart for sampling.
 static HAS_SAMPLER: AtomicBool = AtomicBool::new(false);
 
-/// The number of this CPU (0 before it has a task register). Right in any context; may be stale at once where
-/// preemption is on.
+/// The number of this CPU; 0 before its task register is loaded. It can be called anywhere. If preemption is on, the
+/// result may already be outdated, because the thread may have moved to another CPU.
 #[inline(always)]
 pub fn id() -> usize {
     let selector: u32;
@@ -142,7 +143,8 @@ pub fn id() -> usize {
     (selector / 16) as usize % MAX_CPUS
 }
 
-/// The same where nothing can move the caller to another CPU, in a handler: the compiler asks once for several calls.
+/// The same in a handler, where the caller cannot move to another CPU. So the compiler may read it once for several
+/// calls.
 #[inline(always)]
 pub fn id_in_handler() -> usize {
     let selector: u32;
@@ -175,8 +177,8 @@ pub fn set_count(count: usize) {
     COUNT.store(count.min(MAX_CPUS) as u32, Ordering::Relaxed);
 }
 
-/// The CPU that is set apart for sampling: the boot CPU, once it has started all else. None when it is the only one,
-/// when each CPU samples itself, or profiling is off. (Under counted instructions it has to be the first: see `turns`.)
+/// The sampler CPU: the boot CPU, after it has started everything else. `None` if it is the only CPU, if each CPU
+/// samples itself, or if profiling is off. (Under `-icount` the sampler must be the first CPU; see `turns`.)
 pub fn sampler() -> Option<usize> {
     HAS_SAMPLER.load(Ordering::Relaxed).then_some(0)
 }
@@ -191,7 +193,7 @@ pub fn for_devices() -> &'static Cpu {
     &CPUS[sampler().map_or(0, |sampler| sampler + 1)]
 }
 
-/// Sets up this CPU's tables. In: its number. Called once on each CPU, interrupts off.
+/// Sets up this CPU's tables. In: its number. Called once on each CPU, with interrupts off.
 #[inline(never)]
 pub fn init(cpu: usize) {
     gdt::init(cpu);

@@ -1,7 +1,7 @@
-//! Starting the other CPUs: INIT, SIPI, SIPI, a real-mode trampoline, then `secondary_main` on a stack of its own.
+//! Starts the other CPUs: INIT, SIPI, SIPI, a real-mode trampoline, then `secondary_main`, each CPU on its own stack.
 //!
-//! One CPU at a time: the trampoline has one set of parameters. The second SIPI is needed (QEMU loses the first in some
-//! runs). Source: Intel SDM volume 3A, section 9.4.4.
+//! CPUs are started one at a time, because the trampoline has one set of parameters. The second SIPI is needed, because
+//! QEMU loses the first one in some runs. Source: Intel SDM volume 3A, section 9.4.4.
 
 use core::arch::global_asm;
 use core::ptr;
@@ -95,8 +95,8 @@ unsafe extern "C" {
 /// Starts the CPUs in `apic_ids` (all but the boot CPU's) as CPU 1, 2, ... and waits for each.
 #[inline(never)]
 pub fn start_all(apic_ids: &[u32]) {
-    // SAFETY: the symbols are addresses in the boot section, which is mapped one to one below 1 GiB; the page at
-    // TRAMPOLINE is low RAM that nobody uses.
+    // SAFETY: the symbols are addresses in the boot section, which is identity-mapped below 1 GiB. The page at
+    // TRAMPOLINE is low RAM that is not used otherwise.
     let parameter = |symbol: &u8, value: u64| unsafe {
         let offset = symbol as *const u8 as u64 - (&raw const trampoline_start) as u64;
         ptr::write_volatile(phys_to_virt(TRAMPOLINE + offset) as *mut u64, value);

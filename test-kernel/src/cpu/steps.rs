@@ -1,10 +1,10 @@
-//! An NMI at each instruction of an NMI's handler that none has hit yet.
+//! Single-steps an NMI handler, and sends a nested NMI to each instruction that no NMI has hit yet.
 //!
-//! In: an NMI whose handler is to be gone through ([`begin`], in it). The handler runs in single steps: a debug
-//! exception before each instruction, which lets NMIs in as an `int3` does. Where an instruction has no hit yet, the
-//! exception orders an NMI that comes behind its own `iret`, before that instruction runs. Out: hits for each
-//! instruction of the kernel. Each of these NMIs is a tick, and a nested one. One CPU at a time; NMI context, but for
-//! [`report`].
+//! In: an NMI whose handler calls [`begin`]. From there on a debug exception comes before each instruction of the
+//! handler; its `iret` allows NMIs again, as that of an `int3` does. If the next instruction has no hit yet, the
+//! exception orders an NMI that comes after its own `iret`, before that instruction runs. Out: the number of hits for
+//! each instruction of the kernel. Each of these NMIs is nested and has a tick. Works for one CPU at a time. Runs in:
+//! NMI, except functions marked "ordinary code".
 
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -18,27 +18,29 @@ use crate::random;
 
 /// Hits, by the distance from the beginning of the kernel's code.
 static HITS: spin::Once<Vec<AtomicU16>> = spin::Once::new();
-/// Whether the last one of ordered NMIs is gone through in steps.
+/// Whether the last one of ordered NMIs is single-stepped.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
-/// The instruction that an NMI is on its way to; 0: none is.
+/// The instruction at which the ordered NMI should come; 0: none is ordered.
 static TARGET: AtomicU64 = AtomicU64::new(0);
-/// Whether an NMI since the last question has hit an instruction without hits.
+/// Whether an NMI since the last call of [`has_news`] has hit an instruction that had no hits.
 static HAS_NEWS: AtomicBool = AtomicBool::new(false);
-/// Whether an NMI since the last question has missed an instruction without hits.
+/// Whether an NMI since the last call of [`has_missed`] has missed an instruction that had no hits.
 static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 /// How many NMIs in a row have missed their targets.
 static MISSES: AtomicU32 = AtomicU32::new(0);
-/// The NMI on its way is the last: its target was the handler's last instruction.
+/// Whether the ordered NMI is the last one, because its target is the handler's last instruction.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
-/// Ticks of the timer from its start in the exception to the first instruction behind it: found out by trying,
-/// downwards.
+/// Ticks of the timer from its start in the exception to the first instruction after the exception. The value is found
+/// by trying smaller and smaller ones.
 static DELAY: AtomicU32 = AtomicU32::new(MAX_DELAY);
 const MAX_DELAY: u32 = 100;
-/// So many misses are QEMU's: its NMIs now and then come late.
+/// Up to this many misses in a row are caused by QEMU, whose NMIs are sometimes late.
 const FEW_MISSES: u32 = 3;
-/// Of so many steps one has an NMI although there was one already: the end of a handler depends on it.
+/// One in this many steps gets an NMI although its instruction already has a hit, because the end of a handler depends
+/// on whether there was a nested NMI.
 const ANYWHERE: u64 = 32;
-/// But not among the first, behind which the handler looks at its tick: each of these NMIs brings another.
+/// The first steps do not get such NMIs: the handler has not taken its tick yet, and each of these NMIs would bring
+/// another one.
 const FIRST_STEPS: u32 = 100;
 /// Steps so far.
 static STEPS: AtomicU32 = AtomicU32::new(0);
@@ -47,28 +49,28 @@ const TRAP_FLAG: u64 = 1 << 8;
 /// The first bytes of `iretq`.
 const IRETQ: [u8; 2] = [0x48, 0xcf];
 
-/// From now on the last one of ordered NMIs is gone through in steps, or not. Ordinary code.
+/// Sets whether the last one of ordered NMIs is single-stepped. Runs in: ordinary code.
 pub fn set_wanted(wanted: bool) {
     IS_WANTED.store(wanted, Ordering::Relaxed);
 }
 
-/// Whether it is.
+/// Whether the last one of ordered NMIs is single-stepped.
 pub fn is_wanted() -> bool {
     IS_WANTED.load(Ordering::Relaxed)
 }
 
-/// Whether an NMI has missed an instruction without hits since this was asked last: the same once more, then. Ordinary
-/// code.
+/// Whether an NMI has missed an instruction without hits since the last call. The caller then repeats its work. Runs
+/// in: ordinary code.
 pub fn has_missed() -> bool {
     HAS_MISSED.swap(false, Ordering::Relaxed)
 }
 
-/// Whether an NMI has hit an instruction that none had hit before, since this was asked last. Ordinary code.
+/// Whether an NMI has hit an instruction without hits since the last call. Runs in: ordinary code.
 pub fn has_news() -> bool {
     HAS_NEWS.swap(false, Ordering::Relaxed)
 }
 
-/// Makes room for the hits, the first time. Ordinary code.
+/// Allocates the counters in the first call. Runs in: ordinary code.
 pub fn init() {
     let (start, end) = paging::text_range();
     HITS.call_once(|| (start..end).map(|_| AtomicU16::new(0)).collect());
@@ -78,12 +80,12 @@ fn hits_at(address: u64) -> Option<&'static AtomicU16> {
     HITS.get()?.get(address.checked_sub(paging::text_range().0)? as usize)
 }
 
-/// Whether none has hit it yet.
+/// Whether no NMI has hit this instruction yet.
 fn is_new(address: u64) -> bool {
     hits_at(address).is_some_and(|hits| hits.load(Ordering::Relaxed) == 0)
 }
 
-/// Counts an NMI that has interrupted the instruction there.
+/// Counts an NMI that has interrupted the instruction at this address.
 pub fn count(address: u64) {
     if let Some(hits) = hits_at(address) {
         HAS_NEWS.fetch_or(hits.load(Ordering::Relaxed) == 0, Ordering::Relaxed);
@@ -91,7 +93,7 @@ pub fn count(address: u64) {
     }
 }
 
-/// The hits since the last report, to the log. Ordinary code.
+/// Writes the hits since the last report to the log. Runs in: ordinary code.
 pub fn report() {
     let hits = HITS.get().map_or(&[][..], Vec::as_slice);
     for (address, hits) in (paging::text_range().0..).zip(hits) {
@@ -102,25 +104,25 @@ pub fn report() {
     }
 }
 
-/// The rest of the NMI that this is called in runs in steps.
+/// Starts single-stepping the rest of the NMI handler that calls this.
 #[inline(always)]
 pub fn begin() {
     TARGET.store(0, Ordering::Relaxed);
     STEPS.store(0, Ordering::Relaxed);
     IS_ENDING.store(false, Ordering::Relaxed);
-    // SAFETY: the trap flag: a debug exception behind each instruction, which changes nothing for the code that is
-    // interrupted; the `iret` of this NMI takes the flag back.
+    // SAFETY: the trap flag causes a debug exception after each instruction, which does not change the interrupted
+    // code. The `iret` of this NMI restores the flag.
     unsafe { asm!("pushfq", "or qword ptr [rsp], {trap}", "popfq", trap = const TRAP_FLAG) };
 }
 
-/// A debug exception in kernel code: before the instruction that it has interrupted.
+/// Handles a debug exception in kernel code. It comes before the instruction at the interrupted RIP.
 pub fn on_step(frame: &mut TrapFrame) {
-    // SAFETY: the code that runs is there.
+    // SAFETY: RIP is the address of code that is about to run, so it can be read.
     let is_last = unsafe { (frame.rip as *const [u8; 2]).read() } == IRETQ;
     if is_last {
         IS_ENDING.store(true, Ordering::Relaxed);
-        // What comes behind is not the handler's any more. (QEMU traps once more behind an instruction that clears the
-        // flag.)
+        // The code after this instruction no longer belongs to the handler. (QEMU traps once more after an instruction
+        // that clears the flag.)
         frame.rflags &= !TRAP_FLAG;
     }
     if TARGET.load(Ordering::Relaxed) != 0 {
@@ -135,7 +137,7 @@ pub fn on_step(frame: &mut TrapFrame) {
     }
 }
 
-/// The NMI ordered by a step has come.
+/// Handles the NMI that a step has ordered.
 pub fn on_nmi(frame: &TrapFrame) {
     count(frame.rip);
     let target = TARGET.swap(0, Ordering::Relaxed);

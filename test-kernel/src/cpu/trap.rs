@@ -1,4 +1,4 @@
-//! What happens on an exception, an interrupt, an NMI: called by the stubs in `entry.rs` with the saved registers.
+//! Handles exceptions, interrupts and NMIs. The stubs in `entry.rs` call these functions with the saved registers.
 
 use core::sync::atomic::Ordering;
 
@@ -9,9 +9,9 @@ use crate::task::{scheduler, signal};
 use crate::workload::truth;
 use crate::{boot, preempt, profiling, syscall};
 
-/// Orders to a CPU's next NMI: none.
+/// The next NMI of a CPU has nothing special to do.
 pub const NOTHING: u8 = 0;
-/// Stop for good (panic).
+/// The next NMI stops the CPU for ever (panic).
 pub const STOP: u8 = 1;
 
 #[cfg(feature = "profiling")]
@@ -45,7 +45,8 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
 
 #[inline(never)]
 fn interrupt(vector: u8, frame: &TrapFrame) {
-    // What counting takes depends on how many tasks there are: work whose instructions are counted does without.
+    // The cost of counting depends on the number of tasks, so interrupts of work whose instructions are counted are
+    // not counted here.
     if vector != truth::VECTOR {
         profiling::count_interrupt();
     }
@@ -54,7 +55,7 @@ fn interrupt(vector: u8, frame: &TrapFrame) {
         apic::SPURIOUS => return,
         boot::early::VECTOR => {
             boot::early::on_interrupt();
-            // Not the local APIC's: nothing to acknowledge there.
+            // This interrupt does not come from the local APIC, so it is not acknowledged there.
             return profiling::on_boot_timer(frame);
         }
         apic::TIMER => {
@@ -73,7 +74,7 @@ fn interrupt(vector: u8, frame: &TrapFrame) {
 
 fn exception(vector: u8, frame: &mut TrapFrame) {
     if vector == BREAKPOINT && !frame.is_user() {
-        // An `int3` in kernel code has no meaning but to have happened.
+        // An `int3` in kernel code has no effect other than its `iret`, which allows NMIs again.
         return;
     }
     #[cfg(feature = "profiling")]
@@ -96,7 +97,8 @@ fn exception(vector: u8, frame: &mut TrapFrame) {
     signal::raise_fault(frame, number, frame.rip);
 }
 
-/// What an NMI is to do besides being a tick; what the profiler is to take for interrupted.
+/// Does what an NMI has to do besides taking a tick. Returns the registers that the profiler must take for the
+/// interrupted ones.
 #[cold]
 #[inline(never)]
 fn ordered(order: u8, frame: &TrapFrame) -> &TrapFrame {
@@ -110,7 +112,7 @@ fn ordered(order: u8, frame: &TrapFrame) -> &TrapFrame {
     frame
 }
 
-/// NMIs. Interrupts are off, and stay so; no lock may be taken from here on.
+/// Handles NMIs. Interrupts are off and stay off. No lock may be taken from here on.
 #[unsafe(no_mangle)]
 extern "C" fn nmi_enter(frame: &TrapFrame) {
     let cpu = super::this_in_handler();

@@ -12,9 +12,9 @@ use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
 use crate::log;
 use crate::memory::phys_to_virt;
 
-/// What the tables say, as far as this kernel uses it.
+/// The facts from the tables that this kernel uses.
 pub struct Platform {
-    /// Local APIC ids of the usable CPUs, the boot CPU's too.
+    /// Local APIC ids of the usable CPUs, including the boot CPU's.
     pub apic_ids: Vec<u32>,
     /// Physical address of the local APICs.
     pub local_apic: u64,
@@ -29,7 +29,7 @@ pub struct Platform {
 /// Reads the tables.
 ///
 /// # Panics
-/// If the RSDP or the MADT is missing: then nobody knows the CPUs.
+/// If the RSDP or the MADT is missing, because the CPUs are then unknown.
 #[inline(never)]
 pub fn read(rsdp: u64) -> Platform {
     // SAFETY: the loader gave the address of the RSDP.
@@ -68,8 +68,8 @@ pub fn read(rsdp: u64) -> Platform {
     platform
 }
 
-/// Whether a definition block, whose AML is at `address`, and its header add up to 0, as every table must (ACPI 6.5,
-/// 5.2.6).
+/// Whether the checksum of a definition block is right: the bytes of its header and of its AML at `address` must add up
+/// to 0 (ACPI 6.5, 5.2.6).
 #[inline(never)]
 fn is_whole(address: usize, bytes: usize) -> bool {
     let header = size_of::<SdtHeader>();
@@ -79,7 +79,7 @@ fn is_whole(address: usize, bytes: usize) -> bool {
     table.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)) == 0
 }
 
-/// Reaches physical memory through the direct map. The tables are only read: no AML is run.
+/// Accesses physical memory through the direct map. The tables are only read; no AML is run.
 #[derive(Clone)]
 struct DirectMap;
 

@@ -1,4 +1,4 @@
-//! Devices on the PCI bus: the virtio transport and who uses it.
+//! Devices on the PCI bus: the virtio transport and the devices that use it.
 
 pub mod acpi;
 pub mod pci;

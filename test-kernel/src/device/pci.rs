@@ -1,4 +1,4 @@
-//! PCI: finds the virtio devices on bus 0 and switches them on.
+//! PCI: finds the virtio devices on bus 0 and enables them.
 
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{Cam, Command, ConfigurationAccess, DeviceFunction, MmioCam, PciRoot};
@@ -14,16 +14,16 @@ const INTERRUPT_LINE: u8 = 0x3c;
 pub struct Found {
     /// What it is.
     pub kind: DeviceType,
-    /// The way to talk to it.
+    /// The transport to communicate with it.
     pub transport: PciTransport,
-    /// The interrupt line the firmware gave it.
+    /// The interrupt line that the firmware has assigned to it.
     pub interrupt_line: u8,
 }
 
 /// Calls `each` with every virtio device on bus 0. In: the physical address of the configuration space.
 pub fn find_virtio(config: u64, mut each: impl FnMut(Found)) {
     let base = paging::map_device(config, ECAM_BYTES);
-    // SAFETY: the MCFG says that the configuration space is there, and only this function uses it.
+    // SAFETY: according to the MCFG the configuration space is at this address, and only this function uses it.
     let access = |()| unsafe { MmioCam::new(base as *mut u8, Cam::Ecam) };
     let mut root = PciRoot::new(access(()));
     let reader = access(());

@@ -1,7 +1,7 @@
-//! One virtio queue with requests that wait for their answers: all that the 9p client needs.
+//! One virtio queue with requests that wait for their answers. The 9p client needs no more.
 //!
-//! A request blocks its thread; the device's interrupt wakes it. The wait also looks by itself every few milliseconds,
-//! so that a lost interrupt costs time, never a hang.
+//! A request blocks its thread, and the device's interrupt wakes it. The thread also checks every few milliseconds, so
+//! that a lost interrupt causes a delay and not a hang.
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -18,14 +18,14 @@ use crate::lock::IrqLock;
 use crate::memory::{PAGE, frames, paging, phys_to_virt, virt_to_phys};
 use crate::wait::WaitQueue;
 
-/// The features this kernel understands: the modern interface only.
+/// The features that this kernel supports: only the modern interface.
 pub const FEATURES: Features = Features::VERSION_1;
 
 bitflags::bitflags! {
     /// Feature bits (virtio 1.2, section 6).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Features: u64 {
-        /// Not a legacy device.
+        /// The device has the modern interface.
         const VERSION_1 = 1 << 32;
     }
 }
@@ -33,22 +33,22 @@ bitflags::bitflags! {
 const QUEUE_SIZE: usize = 16;
 const LOOK_AGAIN_NS: u64 = 5_000_000;
 
-/// Memory for virtio-drivers: contiguous frames, addresses through the direct map.
+/// Memory for the crate virtio-drivers: contiguous frames, which are accessed through the direct map.
 pub struct KernelHal;
 
-// SAFETY: `dma_alloc` gives whole zeroed frames that nobody else has; addresses and mappings are those of the direct
-// map.
+// SAFETY: `dma_alloc` returns whole zeroed frames that no other code uses. Addresses and mappings are those of the
+// direct map.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let start = frames::allocate_contiguous(pages as u64).expect("no memory for a virtio queue");
         let address = phys_to_virt(start) as *mut u8;
-        // SAFETY: new frames in the direct map.
+        // SAFETY: these are new frames, mapped in the direct map.
         unsafe { address.write_bytes(0, pages * PAGE as usize) };
         (start, NonNull::new(address).expect("the direct map is not at 0"))
     }
 
     unsafe fn dma_dealloc(_physical: PhysAddr, _address: NonNull<u8>, _pages: usize) -> i32 {
-        // Queues live as long as the kernel.
+        // Queues are never freed.
         0
     }
 
@@ -58,7 +58,7 @@ unsafe impl Hal for KernelHal {
     }
 
     unsafe fn share(buffer: NonNull<[u8]>, _direction: BufferDirection) -> PhysAddr {
-        // Buffers come from the heap, which lies in the direct map.
+        // Buffers come from the heap, which is in the direct map.
         virt_to_phys(buffer.cast::<u8>().as_ptr() as u64)
     }
 
@@ -73,7 +73,7 @@ struct Inner {
 /// A device with one request queue.
 pub struct Device {
     inner: IrqLock<Inner>,
-    /// One request at a time.
+    /// Whether a request is in progress. There is only one at a time.
     busy: AtomicBool,
     free: WaitQueue,
     answered: WaitQueue,
@@ -81,7 +81,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Sets up queue 0 after the features have been agreed on. Interrupts come by `interrupt_line`.
+    /// Sets up queue 0 after the features were negotiated. Interrupts come on `interrupt_line`.
     pub fn new(mut transport: PciTransport, interrupt_line: u8) -> Option<Self> {
         let queue = VirtQueue::new(&mut transport, 0, false, false).ok()?;
         transport.finish_init();
@@ -96,7 +96,7 @@ impl Device {
         })
     }
 
-    /// The device's interrupt.
+    /// Handles the device's interrupt.
     pub fn on_interrupt(&self) {
         let mut inner = self.inner.lock();
         if inner.transport.ack_interrupt().contains(InterruptStatus::QUEUE_INTERRUPT) {
@@ -106,7 +106,7 @@ impl Device {
         }
     }
 
-    /// Sends `request` and waits for the answer in `answer`; gives its length.
+    /// Sends `request` and waits for the answer, which is written to `answer`. Returns its length.
     ///
     /// # Errors
     /// EIO if the device refuses.
@@ -122,7 +122,7 @@ impl Device {
         self.done.store(false, Ordering::Relaxed);
         let token = {
             let mut inner = self.inner.lock();
-            // SAFETY: both buffers stay in place until the answer has come, which this function waits for.
+            // SAFETY: both buffers stay in place until the answer has come, because this function waits for it.
             let token = unsafe { inner.queue.add(&[request], &mut [answer.as_mut_slice()]) }.map_err(|_| Errno::EIO)?;
             inner.transport.notify(0);
             token
@@ -132,7 +132,7 @@ impl Device {
             self.answered.wait_full(|| self.done.load(Ordering::Acquire), Some(deadline), false);
             let mut inner = self.inner.lock();
             if inner.queue.can_pop() {
-                // SAFETY: the buffers of `add` above, for the only request under way.
+                // SAFETY: these are the buffers given to `add` above, for the only request in progress.
                 let bytes = unsafe { inner.queue.pop_used(token, &[request], &mut [answer.as_mut_slice()]) };
                 return bytes.map(|bytes| bytes as usize).map_err(|_| Errno::EIO);
             }

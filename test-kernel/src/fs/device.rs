@@ -1,4 +1,4 @@
-//! Devices: console, zero, null, full, random; and the fixed folders that hold them.
+//! Devices: console, zero, null, full, random; and the folders that contain them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ pub fn device_stat(inode: u64) -> Stat {
     Stat { kind: Kind::Device, mode: 0o666, size: 0, inode, device: 3, changed_s: 0 }
 }
 
-/// The serial console: writes go to the log, there is nothing to read.
+/// The serial console: writes go to the log, and reads return nothing.
 struct Console;
 
 impl Node for Console {
@@ -40,7 +40,7 @@ pub fn console() -> Arc<dyn Node> {
     Arc::new(Console)
 }
 
-/// Reads as zeros, takes everything.
+/// A device that reads as zeros and accepts every write.
 struct Zero;
 
 impl Node for Zero {
@@ -59,7 +59,7 @@ impl Node for Zero {
     }
 }
 
-/// Reads as empty, takes everything.
+/// A device that reads as empty and accepts every write.
 struct Null;
 
 impl Node for Null {
@@ -81,7 +81,7 @@ impl Node for Null {
     }
 }
 
-/// A disk without room.
+/// A device on which every write fails, as on a full disk.
 struct Full;
 
 impl Node for Full {

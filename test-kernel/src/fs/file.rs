@@ -1,4 +1,4 @@
-//! Open files: a node with a position, shared by the file numbers that were made from one another.
+//! Open files: a node with a position. File numbers that were duplicated share one open file.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ pub mod flags {
     pub const CLOSE_ON_EXEC: u32 = 0o2_000_000;
 }
 
-/// The greatest number of files a process has open.
+/// Maximum number of files that a process can have open.
 pub const MAX_FILES: usize = 1024;
 
 /// An open file.
@@ -34,13 +34,13 @@ pub struct OpenFile {
     pub node: Arc<dyn Node>,
     /// Its absolute path.
     pub path: String,
-    /// O_ flags; some can be changed.
+    /// The O_ flags. Some of them can be changed.
     pub flags: AtomicU32,
     position: AtomicU64,
 }
 
 impl OpenFile {
-    /// A freshly opened node.
+    /// A node that was just opened.
     pub fn new(node: Arc<dyn Node>, path: String, flags: u32) -> Arc<Self> {
         Arc::new(Self { node, path, flags: AtomicU32::new(flags), position: AtomicU64::new(0) })
     }
@@ -53,7 +53,7 @@ impl OpenFile {
         }
     }
 
-    /// EAGAIN instead of a wait, where the file was opened so.
+    /// Returns EAGAIN if the call would have to wait and the file is non-blocking.
     fn must_not_block(&self, write: bool) -> Result<()> {
         let waits = self.flags.load(Ordering::Relaxed) & flags::NON_BLOCKING == 0;
         if waits || self.node.is_ready(write) { Ok(()) } else { Err(Errno::EAGAIN) }
@@ -62,7 +62,7 @@ impl OpenFile {
     /// Reads at the position and moves it.
     ///
     /// # Errors
-    /// EBADF if not open for reading; the node's own.
+    /// EBADF if the file is not open for reading; errors of the node.
     #[inline(never)]
     pub fn read(&self, buffer: UserBuffer) -> Result<usize> {
         if !self.can(false) {
@@ -78,7 +78,7 @@ impl OpenFile {
     /// Writes at the position (or the end) and moves it.
     ///
     /// # Errors
-    /// EBADF if not open for writing; the node's own.
+    /// EBADF if the file is not open for writing; errors of the node.
     #[inline(never)]
     pub fn write(&self, buffer: UserBuffer) -> Result<usize> {
         if !self.can(true) {
@@ -94,7 +94,7 @@ impl OpenFile {
         Ok(bytes)
     }
 
-    /// Reads or writes at `offset`; the position stays.
+    /// Reads or writes at `offset` without moving the position.
     ///
     /// # Errors
     /// As `read` and `write`; ESPIPE on a pipe.
@@ -127,10 +127,11 @@ impl OpenFile {
     }
 }
 
-/// Whole-file locks (`flock`): node, and the open file that holds it. One holder each: shared locks are exclusive here.
+/// Whole-file locks (`flock`): the node, and the open file that holds the lock. Each lock has only one holder, so
+/// shared locks are exclusive here.
 static LOCKS: Lock<Vec<((u64, u64), usize)>> = Lock::new(Vec::new());
 static UNLOCKED: WaitQueue = WaitQueue::new();
-/// Counts unlocks, so that waiting needs no lock.
+/// The number of unlocks. A waiting thread reads it, because a wait condition must not take a lock.
 static UNLOCKS: AtomicU64 = AtomicU64::new(0);
 
 impl OpenFile {
@@ -138,10 +139,10 @@ impl OpenFile {
         core::ptr::from_ref(self) as usize
     }
 
-    /// Takes the lock of the node. `wait`: until it is free.
+    /// Takes the lock of the node. With `wait` it waits until the lock is free.
     ///
     /// # Errors
-    /// EAGAIN if somebody else has it, EINTR when a signal is pending.
+    /// EAGAIN if another open file holds it, EINTR if a signal is pending.
     pub fn lock(&self, wait: bool) -> Result<()> {
         let stat = self.node.stat()?;
         let node = (stat.device, stat.inode);
@@ -165,7 +166,7 @@ impl OpenFile {
         }
     }
 
-    /// Gives the lock back, if this open file holds it.
+    /// Releases the lock if this open file holds it.
     pub fn unlock(&self) {
         let mut locks = LOCKS.lock();
         let before = locks.len();
@@ -203,11 +204,11 @@ impl FileTable {
         Self { entries: Vec::new() }
     }
 
-    /// Numbers 0, 1 and 2 on the serial console.
+    /// Opens the serial console as the numbers 0, 1 and 2.
     pub fn open_console(&mut self) {
         let file = OpenFile::new(device::console(), String::from("/dev/console"), flags::READ_WRITE);
         for _ in 0..3 {
-            // There is room: the table is empty.
+            // This cannot fail, because the table is empty.
             let _ = self.insert(file.clone(), false, 0);
         }
     }
@@ -224,7 +225,7 @@ impl FileTable {
         self.entries.get(number as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
-    /// Gives a file the lowest free number from `least` on.
+    /// Gives a file the lowest free number that is at least `least`.
     ///
     /// # Errors
     /// EMFILE.
@@ -236,7 +237,7 @@ impl FileTable {
         Ok(number as u64)
     }
 
-    /// Gives a file exactly this number; gives back what had it.
+    /// Gives a file exactly this number. Returns the file that had the number before.
     pub fn set(&mut self, number: usize, file: Arc<OpenFile>, close_on_exec: bool) -> Option<Arc<OpenFile>> {
         if self.entries.len() <= number {
             self.entries.resize(number + 1, None);
@@ -244,7 +245,7 @@ impl FileTable {
         self.entries[number].replace(Entry { file, close_on_exec }).map(|entry| entry.file)
     }
 
-    /// Frees a number; the caller drops the file outside the table's lock.
+    /// Frees a number. The caller drops the returned file after it has released the table's lock.
     ///
     /// # Errors
     /// EBADF.
@@ -273,7 +274,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Closes what exec closes.
+    /// Closes the numbers that exec closes.
     pub fn close_on_exec(&mut self) {
         for entry in &mut self.entries {
             if entry.as_ref().is_some_and(|entry| entry.close_on_exec) {

@@ -1,7 +1,7 @@
-//! Files: a tree of nodes with mounts, paths that follow links, and what can be opened.
+//! Files: the interface of nodes, mounts, and the lookup of paths with symbolic links.
 //!
-//! `/` is the RAM file system from the initrd, `/root` the shared folder of the host (9p), `/scheme` and `/dev`
-//! devices. System call task; nothing here is called from interrupts.
+//! `/` is the RAM file system from the initrd, `/root` is the shared folder of the host (9p), `/scheme` and `/dev` have
+//! devices. Runs in: system calls, never in interrupts.
 
 pub mod device;
 pub mod file;
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// What `stat` tells.
+/// The result of `stat`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     /// What the node is.
@@ -59,7 +59,7 @@ pub struct Stat {
     pub changed_s: u64,
 }
 
-/// A piece of user memory to read into or write from.
+/// A part of user memory that a call reads from or writes to.
 #[derive(Clone, Copy)]
 pub struct UserBuffer {
     /// Its address.
@@ -86,17 +86,18 @@ impl UserBuffer {
     }
 }
 
-/// A file, folder, link or device. What a node cannot do is an error of Linux's name.
+/// A file, folder, link or device. An operation that a node does not support returns the same error as on Linux.
 pub trait Node: Send + Sync {
     /// What it is.
     fn stat(&self) -> Result<Stat>;
 
-    /// Called for each open; a node with state per open gives another node, which is dropped at the last close.
+    /// Called for each open. A node with a state for each open returns another node, which is dropped at the last
+    /// close.
     fn open(&self, _write: bool) -> Result<Option<Arc<dyn Node>>> {
         Ok(None)
     }
 
-    /// Reads at `offset`; 0 is the end.
+    /// Reads at `offset`. Returns 0 at the end of the file.
     fn read(&self, _offset: u64, _buffer: UserBuffer) -> Result<usize> {
         Err(Errno::EINVAL)
     }
@@ -116,12 +117,12 @@ pub trait Node: Send + Sync {
         Ok(())
     }
 
-    /// Returns when the contents are on the medium.
+    /// Returns after the contents were written to the medium.
     fn sync(&self) -> Result<()> {
         Err(Errno::EINVAL)
     }
 
-    /// Whether a read (or a write) would go on at once.
+    /// Whether a read (or a write) would not have to wait.
     fn is_ready(&self, _write: bool) -> bool {
         true
     }
@@ -156,17 +157,17 @@ pub trait Node: Send + Sync {
         Err(Errno::ENOTDIR)
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     fn link_target(&self) -> Result<String> {
         Err(Errno::EINVAL)
     }
 
-    /// All its bytes, for running it.
+    /// All bytes of the file, to run it as a program.
     fn read_whole(&self) -> Result<Bytes> {
         Err(Errno::EACCES)
     }
 
-    /// Itself, for file systems that have to know their own nodes again (rename).
+    /// The node itself as `Any`, so that a file system can recognise its own nodes (in `rename`).
     fn as_any(&self) -> Option<&dyn core::any::Any> {
         None
     }
@@ -174,7 +175,7 @@ pub trait Node: Send + Sync {
 
 static MOUNTS: Lock<Vec<(String, Arc<dyn Node>)>> = Lock::new(Vec::new());
 
-/// Makes `root` appear at `path` (`/` first).
+/// Mounts `root` at `path`; `/` must be mounted first.
 pub fn mount(path: &str, root: Arc<dyn Node>) {
     MOUNTS.lock().push((path.to_string(), root));
 }
@@ -213,7 +214,7 @@ pub fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// The node at an absolute path. `follow`: also where the last part is a link.
+/// The node at an absolute path. With `follow` a link in the last part is followed too.
 ///
 /// # Errors
 /// ENOENT, ENOTDIR, ELOOP as on Linux.

@@ -1,6 +1,6 @@
 //! The host's shared folder: a 9P2000.L client over virtio.
 //!
-//! In: file operations. Out: requests to QEMU's server; its errors are Linux errno numbers and go through as they are.
+//! In: file operations. Out: requests to QEMU's server. Its errors are Linux errno numbers and are returned unchanged.
 //! Nothing is cached, so the host sees every write at once. Source: the 9P2000.L description of diod.
 
 use alloc::string::{String, ToString};
@@ -16,7 +16,7 @@ use crate::memory::space::Bytes;
 use crate::memory::user;
 
 const MESSAGE_BYTES: u32 = 128 * 1024;
-/// Room for headers around the data of a read or write.
+/// Bytes that are reserved for the headers of a read or write.
 const OVERHEAD: u32 = 64;
 const NO_FID: u32 = u32::MAX;
 const DEVICE: u64 = 9;
@@ -42,7 +42,7 @@ mod kind {
     pub const CLUNK: u8 = 120;
 }
 
-/// A message being written: size, type, tag, then the fields.
+/// A message that is being built: size, type, tag, then the fields.
 struct Message(Vec<u8>);
 
 impl Message {
@@ -74,7 +74,7 @@ impl Message {
     }
 }
 
-/// An answer being read; a field beyond its end is EIO.
+/// An answer that is being parsed. Reading a field beyond its end gives EIO.
 struct Answer {
     bytes: Vec<u8>,
     at: usize,
@@ -129,16 +129,16 @@ impl Client {
     }
 }
 
-/// A node of the shared folder: a fid of its own.
+/// A node of the shared folder. Each has its own fid.
 pub struct NinePNode {
     client: Arc<Client>,
     fid: u32,
 }
 
-/// Connects to the server behind `device` and gives its root.
+/// Connects to the server of `device` and returns its root.
 ///
 /// # Errors
-/// EIO or what the server says.
+/// EIO, or the error of the server.
 pub fn attach(device: &'static Device) -> Result<Arc<dyn Node>> {
     let client = Client { device, next_fid: AtomicU32::new(1) };
     let mut version = Message::new(kind::VERSION).u32(MESSAGE_BYTES).text("9P2000.L");
@@ -154,7 +154,7 @@ pub fn attach(device: &'static Device) -> Result<Arc<dyn Node>> {
 
 impl Drop for NinePNode {
     fn drop(&mut self) {
-        // The server forgets the fid whatever it answers.
+        // The server frees the fid even if it answers with an error.
         let _ = self.client.small(Message::new(kind::CLUNK).u32(self.fid));
     }
 }
@@ -248,7 +248,7 @@ impl Node for NinePNode {
             self.client.small(Message::new(kind::MKDIR).u32(self.fid).text(name).u32(mode).u32(0))?;
             return self.lookup(name);
         }
-        // The fid that creates becomes the open file; a second one stands for the node.
+        // LCREATE turns its fid into the open file, so the node gets a second fid.
         let opened = self.walk(None)?;
         self.client.small(Message::new(kind::LCREATE).u32(opened.fid).text(name).u32(2).u32(mode).u32(0))?;
         self.lookup(name)

@@ -1,4 +1,4 @@
-//! Pipes: 64 KiB between a reading and a writing end.
+//! Pipes: a buffer of 64 KiB between a reading and a writing end.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -14,7 +14,7 @@ const CAPACITY: usize = 64 * 1024;
 
 struct Pipe {
     data: Lock<VecDeque<u8>>,
-    /// Bytes in `data`, readable without the lock (a wait condition may only read atomics).
+    /// The number of bytes in `data`, which can be read without the lock: a wait condition may only read atomics.
     filled: AtomicUsize,
     readers: AtomicUsize,
     writers: AtomicUsize,
@@ -27,7 +27,7 @@ struct End {
     writes: bool,
 }
 
-/// A new pipe: the end to read from, the end to write to.
+/// Makes a pipe. Returns the reading end and the writing end.
 pub fn new() -> (Arc<dyn Node>, Arc<dyn Node>) {
     let pipe = Arc::new(Pipe {
         data: Lock::new(VecDeque::new()),

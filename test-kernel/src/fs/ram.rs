@@ -1,6 +1,6 @@
-//! The RAM file system: the initrd's files as they lie there, new ones in page frames.
+//! The RAM file system. Files of the initrd are used in place; new files are in page frames.
 //!
-//! A limit on all frames makes a full disk: writes beyond it give ENOSPC.
+//! A limit on the number of frames simulates a full disk: writes beyond it give ENOSPC.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -21,7 +21,7 @@ const DEVICE: u64 = 1;
 static PAGES_LEFT: AtomicUsize = AtomicUsize::new(16384);
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
-/// Sets how many pages the files may use together.
+/// Sets how many pages all files together may use.
 pub fn set_limit(pages: usize) {
     PAGES_LEFT.store(pages, Ordering::Relaxed);
 }
@@ -67,7 +67,7 @@ impl RamNode {
     }
 }
 
-/// Builds the tree from a cpio archive (newc). Folders appear as needed.
+/// Builds the tree from a cpio archive (newc). Missing folders are created.
 pub fn from_cpio(archive: &'static [u8]) -> Arc<RamNode> {
     let root = RamNode::folder();
     for entry in cpio_reader::iter_files(archive) {
@@ -83,7 +83,7 @@ pub fn from_cpio(archive: &'static [u8]) -> Arc<RamNode> {
         for part in parts {
             folder = folder.child_or_folder(part);
         }
-        // A parent that is no folder makes an entry unreachable, as in any archive that contradicts itself.
+        // If the parent is not a folder the archive contradicts itself, and the entry is dropped.
         let _ = folder.add(name, RamNode::new(content, mode));
     }
     root
@@ -108,7 +108,7 @@ impl Content {
         }
     }
 
-    /// The frames and size of a file that can be changed; an initrd file is copied first.
+    /// The frames and the size of the file, for changing it. A file of the initrd is copied first.
     fn writable(&mut self) -> Result<(&mut Vec<u64>, &mut u64)> {
         if let Self::Initrd(bytes) = *self {
             let mut frames = Vec::new();
@@ -128,7 +128,7 @@ impl Content {
 /// The bytes of a frame that belongs to a file.
 #[allow(clippy::mut_from_ref)]
 fn page<'a>(frame: u64) -> &'a mut [u8] {
-    // SAFETY: the frame is the file's alone, and the file's lock is held for as long as the slice is used.
+    // SAFETY: only this file uses the frame, and the file's lock is held as long as the slice is used.
     unsafe { core::slice::from_raw_parts_mut(phys_to_virt(frame) as *mut u8, PAGE as usize) }
 }
 
@@ -207,7 +207,7 @@ impl Node for RamNode {
         let (frames, size) = content.writable()?;
         let end = offset.checked_add(buffer.bytes as u64).ok_or(Errno::EFBIG)?;
         let grown = grow(frames, end);
-        // A full disk takes what fits, and says so only when nothing does.
+        // If the disk is nearly full, the bytes that fit are written. ENOSPC is returned only if none fits.
         let room = (frames.len() as u64 * PAGE).saturating_sub(offset).min(buffer.bytes as u64) as usize;
         if room == 0 && buffer.bytes != 0 {
             grown?;

@@ -1,7 +1,7 @@
-//! The second serial port, `/dev/ttyS1`: a way out for samples on machines without a shared folder.
+//! The second serial port, `/dev/ttyS1`, to which samples are sent on machines without a shared folder.
 //!
-//! Writes take what the port takes at once, at least a byte; opened without blocking they say EAGAIN instead of
-//! waiting, so that a slow receiver slows nobody.
+//! A write sends as many bytes as the port accepts at once, but at least one. If the file is non-blocking it returns
+//! EAGAIN instead of waiting, so that a slow receiver does not delay the writer.
 
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 
@@ -23,7 +23,7 @@ pub struct Serial {
 
 /// The second port, if the machine has one.
 pub fn second() -> Option<Serial> {
-    // SAFETY: COM2 is at 0x2f8 on every PC that has one, and only this file touches it.
+    // SAFETY: COM2 is at 0x2f8 on every PC that has one, and only this file accesses it.
     let mut uart = unsafe { Uart16550::new_port(PORT) }.ok()?;
     if !uart.check_present() || uart.init(Config::default()).is_err() {
         return None;

@@ -1,4 +1,5 @@
-//! Page faults: served from the address space of the running process, or turned into SIGSEGV, a short copy, a panic.
+//! Page faults. They are resolved in the address space of the running process. If that is not possible, the result is
+//! SIGSEGV, a copy that ends early, or a panic.
 
 use x86_64::registers::control::Cr2;
 
@@ -9,7 +10,7 @@ use crate::task::{process, signal};
 const WRITE: u64 = 1 << 1;
 const EXECUTE: u64 = 1 << 4;
 
-/// Serves a page fault. Exception task; interrupts are turned on where the interrupted code had them on.
+/// Handles a page fault. Runs in: exception. Interrupts are enabled if the interrupted code had them enabled.
 #[inline(never)]
 pub fn page_fault(frame: &mut TrapFrame) {
     let address = Cr2::read_raw();

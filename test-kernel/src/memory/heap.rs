@@ -1,4 +1,4 @@
-//! The kernel heap: talc on a stretch of frames, behind a lock that keeps interrupts off.
+//! The kernel heap: the allocator talc on contiguous frames, protected by a lock that keeps interrupts off.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ pub struct RawIrqLock {
     interrupts_were_on: AtomicBool,
 }
 
-// SAFETY: `held` goes from false to true in one place, by compare and exchange with Acquire, and back with Release.
+// SAFETY: `held` is set in only one place, by a compare-and-exchange with Acquire, and cleared with Release.
 unsafe impl RawMutex for RawIrqLock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self { held: AtomicBool::new(false), interrupts_were_on: AtomicBool::new(false) };
@@ -57,7 +57,7 @@ static HEAP: TalcLock<RawIrqLock, Manual> = TalcLock::new(Manual);
 #[inline(never)]
 pub fn init() {
     let start = frames::allocate_contiguous(HEAP_BYTES / super::PAGE).expect("not enough RAM for the heap");
-    // SAFETY: the frames are the heap's alone from now on, and mapped in the direct map.
+    // SAFETY: from now on only the heap uses these frames. They are mapped in the direct map.
     let claimed = unsafe { HEAP.lock().claim(phys_to_virt(start) as *mut u8, HEAP_BYTES as usize) };
     assert!(claimed.is_some(), "the heap was refused");
 }

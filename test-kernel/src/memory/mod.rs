@@ -3,7 +3,7 @@
 //! ```text
 //! 0000_0000_0000_0000  user
 //! ffff_8000_0000_0000  direct map of physical memory
-//! ffff_c000_0000_0000  kernel stacks, each above an unmapped page range
+//! ffff_c000_0000_0000  kernel stacks, each above an unmapped range
 //! ffff_ffff_8020_0000  the kernel image
 //! ```
 
@@ -44,7 +44,7 @@ pub const fn page_ceil(address: u64) -> u64 {
     (address + PAGE - 1) & !(PAGE - 1)
 }
 
-/// Brings up frames, page tables and heap, in this order. Once, on the boot CPU.
+/// Sets up frames, page tables and heap, in this order. Called once, on the boot CPU.
 #[inline(never)]
 pub fn init(info: &BootInfo) {
     frames::init(info);
@@ -52,26 +52,26 @@ pub fn init(info: &BootInfo) {
     heap::init();
 }
 
-/// Words that nobody else has, in the direct map, for ever; contents undefined.
+/// Allocates words in the direct map that are never freed. Their contents are undefined.
 ///
 /// # Panics
-/// When there is not that much memory in one piece.
+/// If there is not enough contiguous memory.
 pub fn allocate_words(words: usize) -> &'static mut [MaybeUninit<u64>] {
     match frames::allocate_contiguous((words as u64 * 8).div_ceil(PAGE)) {
-        // SAFETY: frames that nobody else has, in the direct map, for ever.
+        // SAFETY: these frames are in the direct map, no other code uses them, and they are never freed.
         Some(start) => unsafe { slice::from_raw_parts_mut(phys_to_virt(start) as *mut MaybeUninit<u64>, words) },
-        // Before there are frames.
+        // The frame allocator is not set up yet.
         None => early_words(words).expect("no memory for the profiler"),
     }
 }
 
-/// Words of the kernel image, for a profile of the boot: names and the boot CPU's ring.
+/// Allocates words from a static array, for a profile of the boot: the meta stream and the boot CPU's ring.
 fn early_words(words: usize) -> Option<&'static mut [MaybeUninit<u64>]> {
     const WORDS: usize = 72 * 1024;
     static mut MEMORY: [MaybeUninit<u64>; WORDS] = [MaybeUninit::zeroed(); WORDS];
     static USED: AtomicUsize = AtomicUsize::new(0);
     let from = USED.fetch_add(words, Ordering::Relaxed);
-    // SAFETY: each part is given away once, and nobody touches the whole.
+    // SAFETY: each part is given out only once, and no code uses the array as a whole.
     (from + words <= WORDS)
         .then(|| unsafe { slice::from_raw_parts_mut((&raw mut MEMORY).cast::<MaybeUninit<u64>>().add(from), words) })
 }

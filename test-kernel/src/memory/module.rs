@@ -1,7 +1,8 @@
-//! A second image: an ELF file from the initrd, put into memory at run time, at the addresses that it was linked for.
+//! A loadable module: an ELF file from the initrd, loaded at run time at the addresses for which it was linked.
 //!
-//! In: `boot/module` of the initrd. Out: its entry, and what the profiler is told of the image. Once; it stays for
-//! ever, so whether an address is its code needs no lock: the range is there before the first call into it.
+//! In: `boot/module` of the initrd. Out: its entry, and the description of the image for the profiler. The module is
+//! loaded once and never unloaded. So checking whether an address is its code needs no lock: the range is set before
+//! the first call into the module.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use super::paging::{self, Access};
 use super::{PAGE, frames, page_ceil, phys_to_virt};
 use crate::info::info;
 
-/// Where modules may lie: behind the kernel image, in the last 2 GiB but one page.
+/// The address range for modules: after the kernel image, in the last 2 GiB of the address space.
 const REGION: core::ops::Range<u64> = 0xffff_ffff_a000_0000..0xffff_ffff_b000_0000;
 
 static TEXT_START: AtomicU64 = AtomicU64::new(0);
@@ -23,28 +24,28 @@ static TEXT_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Whether `address` is code of the module. Callable in an NMI.
 #[inline(always)]
 pub fn is_text(address: u64) -> bool {
-    // Nearly every address asked for is far away: two constants say so.
+    // The first comparison uses only constants and rejects nearly every address.
     address.wrapping_sub(REGION.start) < REGION.end - REGION.start
         && address.wrapping_sub(TEXT_START.load(Ordering::Relaxed)) < TEXT_BYTES.load(Ordering::Relaxed)
 }
 
-/// The module's code; empty while there is none.
+/// The range of the module's code; empty if none is loaded.
 #[cfg(feature = "profiling")]
 pub fn text() -> core::ops::Range<u64> {
     let start = TEXT_START.load(Ordering::Relaxed);
     start..start + TEXT_BYTES.load(Ordering::Relaxed)
 }
 
-/// Loads the module, the first time, and calls `loaded` then; its entry. `None`: there is none, or it is not one for
-/// this kernel.
+/// Returns the module's entry. The first call loads the module and then calls `loaded`. Returns `None` if there is no
+/// module, or if it is not for this kernel.
 pub fn entry(loaded: impl FnOnce()) -> Option<extern "C" fn(u64) -> u64> {
     static ENTRY: spin::Once<Option<u64>> = spin::Once::new();
     let entry = (*ENTRY.call_once(|| load(file()?).inspect(|_| loaded())))?;
-    // SAFETY: the entry of an image that was just put where it belongs, which has this signature.
+    // SAFETY: this is the entry of an image that was loaded at its own address, and it has this signature.
     Some(unsafe { core::mem::transmute::<u64, extern "C" fn(u64) -> u64>(entry) })
 }
 
-/// The module's file in the initrd; looked for once, since the initrd is long.
+/// The module's file in the initrd. It is searched only once, because the initrd is long.
 fn file() -> Option<&'static [u8]> {
     static FILE: spin::Once<Option<&'static [u8]>> = spin::Once::new();
     *FILE.call_once(|| {
@@ -53,7 +54,7 @@ fn file() -> Option<&'static [u8]> {
     })
 }
 
-/// The module's code and its build id, once it is loaded.
+/// The range of the module's code and its build id, if it is loaded.
 pub fn image() -> Option<((u64, u64), &'static [u8])> {
     let (start, bytes) = (TEXT_START.load(Ordering::Relaxed), TEXT_BYTES.load(Ordering::Acquire));
     if bytes == 0 {
@@ -68,14 +69,14 @@ fn load(bytes: &[u8]) -> Option<u64> {
     let segments = file.segments()?;
     for segment in segments.iter().filter(|segment| segment.p_type == PT_LOAD && segment.p_memsz > 0) {
         let (start, end) = (segment.p_vaddr, page_ceil(segment.p_vaddr.checked_add(segment.p_memsz)?));
-        // Code and constants only: nothing here is written.
+        // Only segments with code and constants are allowed. Writable segments are refused.
         if segment.p_flags & PF_X == 0 || start % PAGE != 0 || !REGION.contains(&start) || !REGION.contains(&end) {
             return None;
         }
         let data = file.segment_data(&segment).ok()?;
         for (page, part) in (start..end).step_by(PAGE as usize).zip(data.chunks(PAGE as usize)) {
             let frame = frames::allocate_zeroed()?;
-            // SAFETY: a new frame, nobody else's, in the direct map; a part is not longer than a page.
+            // SAFETY: this is a new frame in the direct map that no other code uses. A part is not longer than a page.
             unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), phys_to_virt(frame) as *mut u8, part.len()) };
             paging::map_kernel(page, frame, Access::ReadExecute);
         }

@@ -1,7 +1,8 @@
-//! Page tables: the kernel half, shared by all address spaces, and single steps on any table.
+//! Page tables: the kernel half, which all address spaces share, and basic operations on any table.
 //!
-//! The kernel half is built once: direct map in 2 MiB pages, the image in 4 KiB pages with the access its sections
-//! need, one table for stacks. It only ever grows, so no other CPU has to be told. Walks take no lock.
+//! The kernel half is built once: the direct map in 2 MiB pages, the image in 4 KiB pages with the access that its
+//! sections need, and one table for stacks. Mappings are only added to it, so no TLB of another CPU has to be flushed.
+//! Page table walks take no lock.
 
 use core::ptr;
 
@@ -18,14 +19,14 @@ pub mod bits {
     pub const WRITABLE: u64 = 1 << 1;
     pub const USER: u64 = 1 << 2;
     pub const HUGE: u64 = 1 << 7;
-    /// Ours: shared until written to.
+    /// A bit that the processor ignores. Here it means that the page is shared until it is written to.
     pub const COPY_ON_WRITE: u64 = 1 << 9;
     pub const NO_EXECUTE: u64 = 1 << 63;
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 }
 use bits::*;
 
-/// What a kernel page may be used for.
+/// The access to a kernel page.
 #[derive(Clone, Copy)]
 pub enum Access {
     /// Code.
@@ -61,7 +62,7 @@ unsafe extern "C" {
     fn kmain(start_info: u64) -> !;
 }
 
-/// Physical address of the top table that the CPUs start on, which is also the kernel's own.
+/// Physical address of the top table with which the CPUs start, which is also the kernel's own.
 pub fn boot_tables() -> u64 {
     (&raw const boot_pml4) as u64
 }
@@ -71,11 +72,11 @@ pub fn text_range() -> (u64, u64) {
     ((&raw const __text_start) as u64, (&raw const __text_end) as u64)
 }
 
-/// The build id that the linker put into the image: the note without its 16-byte header; empty without one.
+/// The build id that the linker has put into the image: the note without its 16-byte header. Empty if there is none.
 pub fn build_id() -> &'static [u8] {
     let start = (&raw const __build_id_start) as usize;
     let bytes = (&raw const __build_id_end) as usize - start;
-    // SAFETY: the linker script puts the note between the two symbols; it is constant.
+    // SAFETY: the linker script puts the note between the two symbols, and it is never written.
     unsafe { core::slice::from_raw_parts((start + bytes.min(16)) as *const u8, bytes.saturating_sub(16)) }
 }
 
@@ -84,7 +85,7 @@ pub fn kmain_address() -> u64 {
     kmain as *const () as u64
 }
 
-/// The first physical address behind the kernel image.
+/// The first physical address after the kernel image.
 pub fn kernel_end_physical() -> u64 {
     (&raw const __kernel_end) as u64 - KERNEL_BASE
 }
@@ -92,7 +93,7 @@ pub fn kernel_end_physical() -> u64 {
 /// Builds the kernel half. Once, on the boot CPU.
 #[inline(never)]
 pub fn init(ram_end: u64) {
-    // A new set of tables; the boot tables stay in force until their top entries change.
+    // The mappings are built in new tables. The boot tables stay in use until their top entries are replaced.
     let top = frames::allocate_zeroed().expect("no memory for page tables");
     for physical in (0..DIRECT_MAP_BYTES.max(ram_end)).step_by(HUGE_PAGE as usize) {
         map_huge(top, PHYSICAL_MAP + physical, physical);
@@ -109,7 +110,8 @@ pub fn init(ram_end: u64) {
     }
     let stacks = frames::allocate_zeroed().expect("no memory for page tables");
     let (new, boot) = (phys_to_virt(top) as *mut u64, phys_to_virt(boot_tables()) as *mut u64);
-    // SAFETY: both are top tables; the new direct map and image cover all that the boot tables mapped there.
+    // SAFETY: both are top tables. The new direct map and the new image cover everything that the boot tables have
+    // mapped there.
     unsafe {
         ptr::write_volatile(boot.add(384), stacks | PRESENT | WRITABLE);
         ptr::write_volatile(boot.add(256), ptr::read(new.add(256)));
@@ -121,27 +123,27 @@ pub fn init(ram_end: u64) {
 
 fn map_huge(tables: u64, address: u64, physical: u64) {
     let entry = entry_of(tables, address, 2).expect("no memory for page tables");
-    // SAFETY: an entry of the direct map; it only ever says this.
+    // SAFETY: this is an entry of the direct map, which is never set to another value.
     unsafe { ptr::write_volatile(entry, physical | PRESENT | WRITABLE | HUGE | NO_EXECUTE) };
 }
 
-/// Takes the one-to-one map of the first GiB away, once all CPUs run. Address 0 is then unmapped.
+/// Removes the identity map of the first GiB, after all CPUs have started. Address 0 is then unmapped.
 #[inline(never)]
 pub fn drop_identity_map() {
-    // SAFETY: no code runs at low addresses any more.
+    // SAFETY: no code runs at low addresses from here on.
     unsafe { ptr::write_volatile(phys_to_virt(boot_tables()) as *mut u64, 0) };
     load(boot_tables());
 }
 
-/// Whether the first GiB is still mapped one to one.
+/// Whether the first GiB is still identity-mapped.
 pub fn has_identity_map() -> bool {
-    // SAFETY: reads an entry of the top table.
+    // SAFETY: this reads an entry of the top table, which is always mapped.
     unsafe { ptr::read_volatile(phys_to_virt(boot_tables()) as *const u64) != 0 }
 }
 
-/// Makes `tables` the address space of this CPU and forgets all cached translations.
+/// Makes `tables` the address space of this CPU and flushes its TLB.
 pub fn load(tables: u64) {
-    // SAFETY: every top table that exists has the kernel half.
+    // SAFETY: every top table has the kernel half.
     unsafe { Cr3::write(PhysFrame::containing_address(PhysAddr::new(tables)), Cr3Flags::empty()) };
 }
 
@@ -150,8 +152,8 @@ pub fn current() -> u64 {
     Cr3::read().0.start_address().as_u64()
 }
 
-/// The entry for `address` at `level` (1 = 4 KiB page, 2 = 2 MiB page), with tables made on the way as needed.
-/// `None`: out of memory, or a larger page is in the way.
+/// The entry for `address` at `level` (1 = 4 KiB page, 2 = 2 MiB page). Missing tables are created. Returns `None` if
+/// there is no memory, or if a larger page is mapped there.
 fn entry_of(tables: u64, address: u64, level: u32) -> Option<*mut u64> {
     let mut table = tables;
     let user = if address < PHYSICAL_MAP { USER } else { 0 };
@@ -161,7 +163,7 @@ fn entry_of(tables: u64, address: u64, level: u32) -> Option<*mut u64> {
         if depth == level {
             return Some(entry);
         }
-        // SAFETY: `table` is a page table, reached through present entries; the direct map covers it.
+        // SAFETY: `table` is a page table that was found through present entries, and the direct map covers it.
         unsafe {
             let value = ptr::read_volatile(entry);
             if value & PRESENT == 0 {
@@ -178,10 +180,10 @@ fn entry_of(tables: u64, address: u64, level: u32) -> Option<*mut u64> {
     None
 }
 
-/// Maps the page at `address` to `frame` with these entry bits. `None`: no memory for tables.
+/// Maps the page at `address` to `frame` with these entry bits. Returns `None` if there is no memory for tables.
 pub fn map(tables: u64, address: u64, frame: u64, bits: u64) -> Option<()> {
     let entry = entry_of(tables, address, 1)?;
-    // SAFETY: an entry of these tables; the caller owns the address.
+    // SAFETY: this is an entry of these tables, and the address belongs to the caller.
     unsafe { ptr::write_volatile(entry, frame | bits) };
     Some(())
 }
@@ -191,7 +193,7 @@ pub fn map_kernel(address: u64, frame: u64, access: Access) {
     map(boot_tables(), address, frame, access.bits()).expect("no memory for page tables");
 }
 
-/// Makes device memory at a physical address reachable and gives its address in the direct map.
+/// Maps device memory at a physical address. Returns its address in the direct map.
 pub fn map_device(physical: u64, bytes: u64) -> u64 {
     let start = physical & !(HUGE_PAGE - 1);
     for page in (start..physical + bytes).step_by(HUGE_PAGE as usize) {
@@ -202,8 +204,8 @@ pub fn map_device(physical: u64, bytes: u64) -> u64 {
     phys_to_virt(physical)
 }
 
-/// The entry of the 4 KiB page at `address`, if its tables exist. Takes no lock and touches only tables: callable in an
-/// NMI.
+/// The entry of the 4 KiB page at `address`, if its tables exist. It takes no lock and reads only tables, so it can be
+/// called in an NMI.
 pub fn find(tables: u64, address: u64) -> Option<*mut u64> {
     let mut table = tables;
     for depth in (1..=4).rev() {
@@ -212,7 +214,7 @@ pub fn find(tables: u64, address: u64) -> Option<*mut u64> {
         if depth == 1 {
             return Some(entry);
         }
-        // SAFETY: as in `entry_of`; user tables are freed only when no CPU has them loaded.
+        // SAFETY: as in `entry_of`. User tables are freed only when no CPU has them loaded.
         let value = unsafe { ptr::read_volatile(entry) };
         if value & PRESENT == 0 || value & HUGE != 0 {
             return None;
@@ -222,13 +224,14 @@ pub fn find(tables: u64, address: u64) -> Option<*mut u64> {
     None
 }
 
-/// One word of user memory without ever faulting, or `None`. Takes no lock: callable in an NMI.
+/// Reads one word of user memory without a page fault; `None` if it cannot be read. It takes no lock, so it can be
+/// called in an NMI.
 pub fn read_user_word(address: u64) -> Option<u64> {
     if address > super::USER_END - 8 || !address.is_multiple_of(8) {
         return None;
     }
     let entry = find(current(), address)?;
-    // SAFETY: an entry of the tables in force; the frame it names is mapped in the direct map whatever becomes of it.
+    // SAFETY: this is an entry of the loaded tables. Its frame stays mapped in the direct map, even if it is freed.
     unsafe {
         let value = ptr::read_volatile(entry);
         let usable = value & (PRESENT | USER) == PRESENT | USER;
@@ -236,11 +239,11 @@ pub fn read_user_word(address: u64) -> Option<u64> {
     }
 }
 
-/// Frees a table of the user half and all below it; `release` is called for every page that is mapped.
+/// Frees the tables of the user half. Calls `release` for every page that is mapped.
 pub fn free_user_half(tables: u64, release: &mut dyn FnMut(u64)) {
     fn free(table: u64, depth: u32, entries: usize, release: &mut dyn FnMut(u64)) {
         for index in 0..entries {
-            // SAFETY: `table` is a page table that no CPU uses any more.
+            // SAFETY: `table` is a page table that no CPU uses.
             let value = unsafe { ptr::read((phys_to_virt(table) as *const u64).add(index)) };
             if value & PRESENT == 0 {
                 continue;
@@ -259,7 +262,7 @@ pub fn free_user_half(tables: u64, release: &mut dyn FnMut(u64)) {
 /// A new top table with the kernel half in it.
 pub fn new_tables() -> Option<u64> {
     let tables = frames::allocate_zeroed()?;
-    // SAFETY: both are top tables; the kernel half's entries never change once set.
+    // SAFETY: both are top tables. The entries of the kernel half never change after they were set.
     unsafe {
         let from = (phys_to_virt(boot_tables()) as *const u64).add(256);
         ptr::copy_nonoverlapping(from, (phys_to_virt(tables) as *mut u64).add(256), 256);

@@ -1,8 +1,8 @@
-//! User address spaces: areas that say what may be where, and pages that appear when they are touched.
+//! User address spaces: areas with their protection and contents, and pages that are mapped when they are first used.
 //!
-//! Demand paging for all areas (anonymous memory and bytes of a file), copy on write after fork. A space is run by one
-//! thread at a time (processes have one thread; a vfork parent sleeps), so no other CPU caches its translations: a CPU
-//! reloads them whenever it switches to a user thread.
+//! All areas (anonymous memory and bytes of a file) are demand-paged; after fork pages are copied on write. Only one
+//! thread at a time runs in a space (processes have one thread, and a vfork parent sleeps). A CPU flushes its TLB
+//! whenever it switches to a user thread. So no other CPU has translations of the space in its TLB.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -29,12 +29,12 @@ bitflags! {
     }
 }
 
-/// The bytes of a file that an area shows.
+/// The bytes of a file that is mapped.
 #[derive(Clone)]
 pub enum Bytes {
     /// In the initrd.
     Static(&'static [u8]),
-    /// Read from somewhere.
+    /// Read from a file system.
     Shared(Arc<[u8]>),
 }
 
@@ -55,11 +55,11 @@ pub struct Backing {
     pub bytes: Bytes,
     /// Offset in the file of the area's first byte.
     pub offset: u64,
-    /// The first offset that is not shown any more: zeros from there.
+    /// The end of the mapped part of the file. From there on the area has zeros.
     pub end: u64,
 }
 
-/// A stretch of user addresses with one protection and one source.
+/// A range of user addresses with one protection and one source of contents.
 #[derive(Clone)]
 struct Area {
     start: u64,
@@ -68,7 +68,7 @@ struct Area {
     backing: Option<Backing>,
 }
 
-/// No room in the address space, or an address that is no user address.
+/// The address space has no free range, or the address is not a user address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadAddress;
 
@@ -83,7 +83,7 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// An empty space, or `None` without memory.
+    /// An empty space; `None` if there is no memory.
     pub fn new() -> Option<Self> {
         Some(Self { tables: paging::new_tables()?, inner: Lock::new(Inner { areas: Vec::new() }) })
     }
@@ -93,7 +93,7 @@ impl AddressSpace {
         self.tables
     }
 
-    /// Adds an area at exactly `start`, in place of whatever was there.
+    /// Adds an area at exactly `start`. It replaces what was mapped there.
     ///
     /// # Errors
     /// [`BadAddress`] if the range is not user memory.
@@ -114,10 +114,10 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Adds an anonymous area somewhere below `below` and gives its address.
+    /// Adds an anonymous area at any address below `below`, and returns its address.
     ///
     /// # Errors
-    /// [`BadAddress`] if there is no room.
+    /// [`BadAddress`] if no free range is large enough.
     pub fn map_anywhere(&self, bytes: u64, below: u64, protection: Protection) -> Result<u64, BadAddress> {
         let bytes = page_ceil(bytes);
         let mut inner = self.inner.lock();
@@ -133,13 +133,13 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Takes a range away, areas and pages.
+    /// Removes the areas and pages of a range.
     pub fn unmap(&self, start: u64, bytes: u64) {
         let (start, end) = (page_floor(start), page_ceil(start.saturating_add(bytes)).min(USER_END));
         let mut inner = self.inner.lock();
         for area in inner.cut_out(start, end) {
             self.for_each_page(area.start, area.end, |_, entry, value| {
-                // SAFETY: an entry of this space, whose lock is held.
+                // SAFETY: this is an entry of this space, whose lock is held.
                 unsafe { ptr::write_volatile(entry, 0) };
                 frames::release(value & bits::ADDRESS);
             });
@@ -162,16 +162,16 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `visit` with every mapped page of a range: address, entry, value, then forgets cached translations.
+    /// Calls `visit` with every mapped page of a range (address, entry, value), and then flushes the TLB.
     fn for_each_page(&self, start: u64, end: u64, mut visit: impl FnMut(u64, *mut u64, u64)) {
         let mut page = start;
         while page < end {
             let Some(entry) = paging::find(self.tables, page) else {
-                // No table here: go on behind the 2 MiB it would cover.
+                // There is no table here, so the 2 MiB that it would cover are skipped.
                 page = (page | ((2 << 20) - 1)) + 1;
                 continue;
             };
-            // SAFETY: an entry of this space, whose lock the caller holds.
+            // SAFETY: this is an entry of this space, whose lock the caller holds.
             let value = unsafe { ptr::read_volatile(entry) };
             if value & bits::PRESENT != 0 {
                 visit(page, entry, value);
@@ -181,7 +181,8 @@ impl AddressSpace {
         }
     }
 
-    /// Makes the page at `address` usable for this access. False: the access is not allowed, or memory is used up.
+    /// Makes the page at `address` usable for this access. Returns false if the access is not allowed, or if there is
+    /// no memory.
     #[inline(never)]
     pub fn fault(&self, address: u64, write: bool, execute: bool) -> bool {
         let page = page_floor(address);
@@ -212,7 +213,7 @@ impl AddressSpace {
                 None => return false,
             }
         } else {
-            // Another entry was cached: nothing to do but forget it.
+            // The entry allows the access, but the TLB had an older one, so only the TLB entry is flushed.
             tlb::flush(VirtAddr::new(page));
             return true;
         };
@@ -221,7 +222,7 @@ impl AddressSpace {
         mapped
     }
 
-    /// A copy that shares all pages until one side writes. `None` without memory.
+    /// A copy of the space. It shares all pages until one side writes to them. `None` if there is no memory.
     pub fn fork(&self) -> Option<Self> {
         let new = Self::new()?;
         let inner = self.inner.lock();
@@ -254,7 +255,7 @@ impl Drop for AddressSpace {
 }
 
 fn page_bits(protection: Protection, shared: bool) -> u64 {
-    // A page that nobody may touch keeps its frame: it is present, but not the user's.
+    // A page without any access keeps its frame. It is present but not accessible in user mode.
     let mut value = bits::PRESENT;
     if !protection.is_empty() {
         value |= bits::USER;
@@ -268,7 +269,7 @@ fn page_bits(protection: Protection, shared: bool) -> u64 {
     value
 }
 
-/// A frame with what `area` shows at `page`.
+/// A new frame with the contents of `area` at `page`.
 #[inline(never)]
 fn fill(area: &Area, page: u64) -> Option<u64> {
     let Some(backing) = &area.backing else { return frames::allocate_zeroed() };
@@ -280,7 +281,7 @@ fn fill(area: &Area, page: u64) -> Option<u64> {
     }
     let frame = frames::allocate()?;
     let bytes = &backing.bytes.get()[offset as usize..][..shown];
-    // SAFETY: a new frame, nobody else's; `shown` is at most a page.
+    // SAFETY: this is a new frame that no other code uses, and `shown` is at most a page.
     unsafe {
         let target = phys_to_virt(frame) as *mut u8;
         ptr::copy_nonoverlapping(bytes.as_ptr(), target, shown);
@@ -289,14 +290,14 @@ fn fill(area: &Area, page: u64) -> Option<u64> {
     Some(frame)
 }
 
-/// A frame with the same contents that nobody else uses.
+/// A frame with the same contents that is not shared.
 #[inline(never)]
 fn unshare(frame: u64) -> Option<u64> {
     if frames::is_unique(frame) {
         return Some(frame);
     }
     let copy = frames::allocate()?;
-    // SAFETY: both are whole frames in the direct map, the new one is ours.
+    // SAFETY: both are whole frames in the direct map, and no other code uses the new one.
     unsafe { ptr::copy_nonoverlapping(phys_to_virt(frame) as *const u64, phys_to_virt(copy) as *mut u64, 512) };
     frames::release(frame);
     Some(copy)
@@ -308,7 +309,7 @@ impl Inner {
         self.areas.insert(position, area);
     }
 
-    /// Cuts a range out of all areas; gives the pieces that lay in it.
+    /// Cuts a range out of all areas. Returns the pieces that were in it.
     fn cut_out(&mut self, start: u64, end: u64) -> Vec<Area> {
         let mut inside = Vec::new();
         let mut kept = Vec::with_capacity(self.areas.len() + 1);

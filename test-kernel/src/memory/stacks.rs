@@ -1,7 +1,7 @@
-//! Kernel stacks: 32 KiB each, aligned to their size, above a stretch that is never mapped.
+//! Kernel stacks: 32 KiB each, aligned to their size, above a range that is never mapped.
 //!
-//! Alignment makes the base of a stack a matter of arithmetic: the running thread is found from RSP, and the profiler
-//! knows the range of a stack from any address in it, in the middle of a switch too. A stack stays mapped for ever.
+//! Because of the alignment, the base of a stack can be computed from any address in it. So the running thread is found
+//! from RSP, and the profiler knows the range of a stack also in the middle of a switch. A stack stays mapped for ever.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ const MAX_SLOTS: u64 = 8192;
 #[repr(C, align(32768))]
 pub struct BootStack([u8; STACK_BYTES as usize]);
 
-/// The boot stack; `pvh.rs` starts on it.
+/// The boot stack, on which the code of `pvh.rs` starts.
 #[unsafe(export_name = "boot_stack")]
 pub static mut BOOT_STACK: BootStack = BootStack([0; STACK_BYTES as usize]);
 
@@ -29,10 +29,10 @@ struct Stacks {
 
 static STACKS: IrqLock<Stacks> = IrqLock::new(Stacks { free: Vec::new(), used_slots: 0 });
 
-/// A stack: its base (lowest address). The head is zero.
+/// Allocates a stack and returns its base (lowest address). Its head is zero.
 ///
 /// # Panics
-/// When memory or address space for stacks is used up.
+/// If there is no memory or no address space for stacks.
 pub fn allocate() -> u64 {
     let mut stacks = STACKS.lock();
     if let Some(base) = stacks.free.pop() {
@@ -48,12 +48,12 @@ pub fn allocate() -> u64 {
     base
 }
 
-/// A stack for NMIs: the same, named so that nobody shares it.
+/// Allocates a stack that is only used for NMIs.
 pub fn allocate_nmi() -> u64 {
     allocate()
 }
 
-/// Gives a stack back. Nobody may run on it.
+/// Frees a stack. No code may be running on it.
 pub fn free(base: u64) {
     STACKS.lock().free.push(base);
 }
@@ -68,7 +68,7 @@ pub fn first_guard() -> u64 {
     REGION + STACK_BYTES - 16
 }
 
-/// The guard range that `address` lies in, if it does: for the message of a double fault.
+/// Whether `address` is in the guard range of a stack; used for the message of a double fault.
 pub fn is_guard(address: u64) -> bool {
     (REGION..REGION + MAX_SLOTS * SLOT_BYTES).contains(&address) && (address - REGION) % SLOT_BYTES < STACK_BYTES
 }

@@ -1,7 +1,7 @@
 //! Copies between kernel and user memory: the only code that touches user addresses.
 //!
-//! A fault inside the copy is served like any page fault; where there is nothing to serve it with, the copy ends early
-//! and says how much is left. Addresses are checked before. System call task.
+//! A page fault inside the copy is handled like any other. If it cannot be resolved, the copy ends early and returns
+//! how many bytes are left. Addresses are checked before the copy. Runs in: system calls.
 
 use core::arch::global_asm;
 
@@ -79,13 +79,13 @@ unsafe extern "C" {
     static user_places: [[u64; 2]; 4];
 }
 
-/// Where to go on after a fault at `rip` that cannot be served, if it is one of the copies.
+/// The address at which to continue after a fault at `rip` that cannot be resolved, if `rip` is in one of the copies.
 pub fn fixup(rip: u64) -> Option<u64> {
     // SAFETY: constant data of the assembly above.
     unsafe { user_places }.into_iter().find(|[faults, _]| *faults == rip).map(|[_, next]| next)
 }
 
-/// Whether a range is user memory by its addresses.
+/// Whether all addresses of a range are in the user half.
 pub fn is_user(address: u64, bytes: u64) -> bool {
     address.checked_add(bytes).is_some_and(|end| end <= USER_END)
 }
@@ -98,7 +98,7 @@ pub fn write(to: u64, bytes: &[u8]) -> Result<(), Errno> {
     if !is_user(to, bytes.len() as u64) {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the target is user memory, a fault there is handled; the source is a slice.
+    // SAFETY: the target is user memory, where a fault is handled. The source is a slice.
     match unsafe { user_copy(to, bytes.as_ptr() as u64, bytes.len() as u64) } {
         0 => Ok(()),
         _ => Err(Errno::EFAULT),
@@ -113,7 +113,7 @@ pub fn zero(to: u64, bytes: u64) -> Result<(), Errno> {
     if !is_user(to, bytes) {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the target is user memory, a fault there is handled.
+    // SAFETY: the target is user memory, where a fault is handled.
     match unsafe { user_zero(to, bytes) } {
         0 => Ok(()),
         _ => Err(Errno::EFAULT),
@@ -128,7 +128,7 @@ pub fn read(from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
     if !is_user(from, bytes.len() as u64) {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the source is user memory, a fault there is handled; the target is a slice.
+    // SAFETY: the source is user memory, where a fault is handled. The target is a slice.
     match unsafe { user_copy(bytes.as_mut_ptr() as u64, from, bytes.len() as u64) } {
         0 => Ok(()),
         _ => Err(Errno::EFAULT),
@@ -170,12 +170,13 @@ pub fn read_path(from: u64) -> Result<String, Errno> {
 /// Reads a string that ends with a zero byte.
 ///
 /// # Errors
-/// EFAULT if it cannot be read, ENAMETOOLONG beyond 128 KiB, EINVAL if it is no UTF-8 (this kernel's names are).
+/// EFAULT if it cannot be read, ENAMETOOLONG beyond 128 KiB, EINVAL if it is not UTF-8, as all names of this kernel
+/// are.
 pub fn read_string(from: u64) -> Result<String, Errno> {
     let mut text = Vec::new();
     let mut at = from;
     while text.len() < 128 << 10 {
-        // Up to the end of the page: the next one may not be there.
+        // Reads at most to the end of the page, because the next page may not be mapped.
         let mut chunk = [0; 256];
         let bytes = (4096 - at % 4096).min(256) as usize;
         read(at, &mut chunk[..bytes])?;

@@ -1,6 +1,6 @@
-//! Where the rest of the kernel calls the profiler: one short function for each place.
+//! The functions with which the rest of the kernel calls the profiler: one short function for each place.
 //!
-//! Without the feature `profiling` all of them are empty and leave nothing in the kernel.
+//! Without the feature `profiling` all of them are empty and add no code to the kernel.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::info::info;
 use crate::lock::IrqLock;
 use crate::memory::module;
 
-/// How this kernel's CPUs are reached: `trigger=` on the command line.
+/// The trigger, from `trigger=` on the command line.
 pub fn trigger() -> Trigger {
     static TRIGGER: spin::Once<Trigger> = spin::Once::new();
     *TRIGGER.call_once(|| match info().option("trigger") {
@@ -31,17 +31,17 @@ pub fn trigger() -> Trigger {
     })
 }
 
-/// Whether a CPU is to be set apart: not where each samples itself.
+/// Whether a sampler CPU is needed. It is not if each CPU samples itself.
 pub fn wants_sampler() -> bool {
     ENABLED && trigger() != Trigger::Timer
 }
 
-/// On the sampler's CPU; does not return there.
+/// Called on the sampler CPU. It does not return there.
 pub fn run_sampler(cpu: usize) {
     PROFILER.run_sampler(cpu);
 }
 
-/// On each CPU that is to be sampled, once it has loaded its tables.
+/// Called on each CPU that will be sampled, after it has loaded its tables.
 pub fn register(cpu: usize) {
     port::register(cpu);
     #[cfg(feature = "profiling")]
@@ -53,24 +53,25 @@ pub fn register(cpu: usize) {
     }
 }
 
-/// Calls the handler without a tick until it takes that for somebody else's NMI: the ticks that were coalesced so far
-/// then excuse no further one. Interrupts off, nobody samples.
+/// Calls the handler without a tick until the NMI counts as foreign. For each coalesced tick one NMI without a tick
+/// counts as spurious; after this call none of these is left. Interrupts must be off, and sampling must be stopped.
 #[cfg(feature = "profiling")]
 pub fn use_up_coalesced() {
     let frame = TrapFrame { cs: 8, ..TrapFrame::default() };
-    // SAFETY: as in an NMI, nothing that the handler looks at changes under it: interrupts are off. Without a tick it
-    // does not look at the frame.
+    // SAFETY: as in an NMI, the data that the handler reads does not change, because interrupts are off. Without a tick
+    // it does not read the frame.
     let token = unsafe { NmiToken::new() };
     while PROFILER.on_nmi(&token, &frame) == kprof::Outcome::Spurious {}
 }
 
-/// Numbers a tick of this CPU, whose NMI the CPU sends itself (see `cpu::alarm`).
+/// Raises a tick of this CPU. The CPU sends the NMI for it to itself (see `cpu::alarm`).
 #[cfg(feature = "profiling")]
 pub fn raise_tick(cpu: usize) {
     PROFILER.raise_tick(cpu);
 }
 
-/// In the timer's handler: a CPU that samples itself does so here, and says when it will next.
+/// Called in the timer's handler. With the trigger `timer` the CPU samples itself here, and stores when it will sample
+/// next.
 pub fn on_timer(frame: &TrapFrame) {
     if ENABLED && trigger() == Trigger::Timer {
         let at = frame.registers();
@@ -80,26 +81,26 @@ pub fn on_timer(frame: &TrapFrame) {
     }
 }
 
-/// While the boot itself is sampled: in the handler of the timer that there is then.
+/// Called in the handler of the boot timer, while the boot itself is sampled.
 pub fn on_boot_timer(frame: &TrapFrame) {
     // SAFETY: the timer's stub calls this with the registers it interrupted, interrupts off.
     PROFILER.on_timer(&unsafe { NmiToken::new() }, &frame.registers());
 }
 
-/// When code was loaded: from here on it may run.
+/// Called after code was loaded, before it runs.
 fn image(name: &str, text: (u64, u64), build_id: &[u8]) {
     PROFILER.image(&Image { name, load: text.0, text, build_id });
 }
 
-/// The tasks that live now, and their names.
+/// The tasks that exist now, and their names.
 static TASKS: IrqLock<BTreeMap<u64, String>> = IrqLock::new(BTreeMap::new());
 
-/// While the boot itself is sampled: before there is a heap to keep a name in.
+/// Names the boot task while the boot itself is sampled. There is no heap yet to store the name.
 pub fn name_boot(id: u64) {
     PROFILER.task_name(id, "boot");
 }
 
-/// When a task is made.
+/// Called when a task is created.
 pub fn name_task(id: u64, name: &str) {
     if ENABLED {
         TASKS.lock().insert(id, name.to_owned());
@@ -107,14 +108,14 @@ pub fn name_task(id: u64, name: &str) {
     }
 }
 
-/// When a task ends, or becomes another one.
+/// Called when a task ends, or becomes another task.
 pub fn forget_task(id: u64) {
     if ENABLED {
         TASKS.lock().remove(&id);
     }
 }
 
-/// When a reader claims the streams: it may never have heard of what was told before it came.
+/// Called when a reader claims the streams: sends all names again, because it may not have the earlier ones.
 pub fn tell_again() {
     TASKS.lock().iter().for_each(|(id, name)| PROFILER.task_name(*id, name));
     tell_of_module();
@@ -127,43 +128,45 @@ pub fn tell_of_module() {
     }
 }
 
-/// In the scheduler.
+/// Called in the scheduler.
 pub fn count_context_switch() {
     PROFILER.count(Event::ContextSwitch);
 }
 
-/// In the page-fault handler.
+/// Called in the page-fault handler.
 pub fn count_page_fault() {
     PROFILER.count(Event::PageFault);
 }
 
-/// In the interrupt handler.
+/// Called in the interrupt handler.
 pub fn count_interrupt() {
     PROFILER.count(Event::Interrupt);
 }
 
-/// When the kernel panics, the other CPUs stopped: the last samples of every CPU go to the serial log.
+/// Called when the kernel panics, after the other CPUs were stopped. The last samples of every CPU go to the serial
+/// log.
 pub fn on_panic() {
-    // A failed write is the log's; there is nothing else to say it to.
+    // If a write to the log fails, there is no other place to report it.
     let _ = PROFILER.export_last(&mut crate::log::Line, SAMPLES_AFTER_PANIC);
 }
 
-/// How many samples of each CPU the panic hook writes.
+/// How many samples of each CPU the panic handler writes.
 const SAMPLES_AFTER_PANIC: usize = 20;
 
-/// Publishes a place, or with a task that one, and gives the place before. Interrupts are off.
+/// Publishes a place and, if one is given, a task. Returns the place that was published before. Interrupts are off.
 #[inline(always)]
 pub(super) fn publish(place: Published, task: Option<Task>) -> Published {
     #[cfg(feature = "profiling")]
-    // SAFETY: null, or what `register` has put there, which lives for ever. (The CPU is asked for each time: it is
-    // another one where an entry is left, or a switch comes back.)
+    // SAFETY: the pointer is null, or `register` has set it to a static. (The CPU is determined in each call: when an
+    // entry is left or a switch returns, the thread may be on another CPU.)
     if let Some(publisher) = unsafe { cpu::this().publisher.load(Ordering::Relaxed).as_ref() } {
         let before = match task {
             None => publisher.publish(place),
             Some(task) => publisher.publish_task(task),
         };
         if places::COUNTING.load(Ordering::Relaxed) {
-            // Here, and not in there: everywhere as many instructions behind the publication.
+            // The clock is read here and not inside `count`, so that it is always the same number of instructions after
+            // the publication.
             places::count(clock::tsc(), place, task);
         }
         return before;
@@ -172,25 +175,27 @@ pub(super) fn publish(place: Published, task: Option<Task>) -> Published {
     Published::THREAD
 }
 
-/// At every entry from user code or by an interrupt, first thing, interrupts off. Gives what the CPU published before.
+/// Called first at every entry from user code or by an interrupt, with interrupts off. Returns what the CPU published
+/// before.
 #[inline(always)]
 pub fn enter(frame: &TrapFrame) -> Published {
     publish(Published::entry(frame.caller_entry_frame()), None)
 }
 
-/// When the entry is left, last thing, interrupts off.
+/// Called last when the entry is left, with interrupts off.
 #[inline(always)]
 pub fn leave(frame: &TrapFrame, before: Published) {
     publish(if frame.is_user() { Published::user(frame.caller_entry_frame()) } else { before }, None);
 }
 
-/// Before the scheduler switches to another task, or where a program becomes another one, interrupts off.
+/// Called before the scheduler switches to another task, and when exec makes the thread a new task, with interrupts
+/// off.
 #[inline]
 pub fn switch_to(task: u64, idle: bool) -> Published {
     publish(Published::THREAD, Some(Task { id: task, idle }))
 }
 
-/// When a task runs again, interrupts off.
+/// Called when a task runs again, with interrupts off.
 #[inline]
 pub fn publish_again(place: Published) {
     publish(place, None);

@@ -1,6 +1,6 @@
 //! The profiler's device files: `/scheme/debug/{ctl-profiling, profiling-meta, profiling-N}`.
 //!
-//! In: reads and writes of a daemon. Out: commands to the profiler, records from it. System call task. Without the
+//! In: reads and writes of a daemon. Out: commands to the profiler, records from it. Runs in: system calls. Without the
 //! feature `profiling` the folder is empty.
 
 use alloc::format;
@@ -41,13 +41,13 @@ pub fn folder() -> Arc<dyn Node> {
     FixedFolder::new(names)
 }
 
-/// The control file; each open is a handle of its own, which a claim belongs to.
+/// The control file. Each open makes its own handle, and a claim belongs to a handle.
 struct Control;
 
-/// An open control file; the claim ends when it is dropped, at the last close.
+/// An open control file. Its claim ends when it is dropped, at the last close.
 struct ControlHandle {
     file: ControlFile,
-    /// The text made at the first read, which further reads go on with.
+    /// The text, which is made in the read at offset 0. Later reads return further parts of it.
     text: Lock<String>,
 }
 
@@ -112,7 +112,7 @@ impl Node for ControlHandle {
     }
 }
 
-/// The records of one CPU, or the meta stream; each open is a file of its own.
+/// The stream of one CPU, or the meta stream. Each open makes its own handle.
 struct Stream {
     cpu: Option<usize>,
 }
@@ -121,7 +121,8 @@ struct Stream {
 struct StreamHandle {
     cpu: Option<usize>,
     file: StreamFile,
-    /// Records on their way to user memory: kept, so that no read has to clear it.
+    /// The buffer for records before they are copied to user memory. It is kept, so that it is not cleared in each
+    /// read.
     buffer: Lock<Vec<u8>>,
 }
 
@@ -150,7 +151,7 @@ impl Node for StreamHandle {
     }
 
     fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
-        // Records go through kernel memory: a fault in user memory must not consume any.
+        // Records are first read into kernel memory, because a fault in user memory must not consume any of them.
         let mut records = self.buffer.lock();
         let records = &mut records[..buffer.bytes.min(STREAM_BUFFER_BYTES)];
         let bytes = self.file.read(records).map_err(|error| {

@@ -1,7 +1,8 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is what every kernel has to write. `calls.rs` and `device.rs` are what this kernel does beyond it: all
-//! four ways, counters, samples after a panic, files for a daemon; `places.rs` is for `cargo xtask truth`.
+//! `port.rs` is the part that every kernel has to write. `calls.rs` and `device.rs` are what this kernel does in
+//! addition: all four triggers, counters, samples after a panic, files for a daemon. `places.rs` is for
+//! `cargo xtask truth`.
 
 mod calls;
 pub mod device;

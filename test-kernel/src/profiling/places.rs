@@ -1,11 +1,11 @@
-//! How long each place was the published one, by the instruction clock: what `cargo xtask truth` compares the way
-//! `published` with. No sample has a part in these figures.
+//! Measures with the instruction clock how long each place was published. `cargo xtask truth` compares profiles by the
+//! trigger `published` with these figures, which do not depend on any sample.
 //!
-//! In: each publication of a CPU, from `calls`, right behind it, interrupts off. Out: the text of `/kernel/places`.
-//! Nothing is counted until somebody writes to that file, and then for the task of the writer (idle time: for each
-//! CPU). The clock is read the same number of instructions behind every publication, so the time from one to the next
-//! is exact. Counting takes instructions itself: the run that is sampled counts too, so that both do the same; and how
-//! many they are is counted as well, so that they can be taken off.
+//! In: each publication of a CPU; `calls` calls this directly after it, with interrupts off. Out: the text of
+//! `/kernel/places`. Counting begins when a task writes to that file, and then counts the places of this task, and the
+//! idle time of each CPU. The clock is always read the same number of instructions after a publication, so the time
+//! from one publication to the next is exact. Counting takes instructions itself. The run that is sampled counts too,
+//! so that both runs do the same work. The number of these instructions is measured, so that it can be subtracted.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,7 +17,7 @@ use x86_64::instructions::interrupts::without_interrupts;
 use super::calls::publish;
 use crate::cpu::{self, CPUS, MAX_CPUS, clock};
 
-/// User code, the kernel by no entry; then an entry by the low twelve bits of its marker.
+/// The kinds of places: user code, a kernel thread outside of any entry, and entries by the low bits of their marker.
 const KINDS: usize = 0x400;
 const USER: usize = 0;
 const THREAD: usize = 1;
@@ -28,7 +28,7 @@ struct Last {
     kind: AtomicU64,
     task: AtomicU64,
     is_idle: AtomicBool,
-    /// In the idle task, and by no entry.
+    /// Ticks in the idle task outside of any entry.
     idle_ticks: AtomicU64,
 }
 
@@ -44,14 +44,15 @@ static LAST: [Last; MAX_CPUS] = [const {
 
 /// Whether publications are counted.
 pub(super) static COUNTING: AtomicBool = AtomicBool::new(false);
-/// The task whose places are counted, and by kind: ticks, and how often it was published.
+/// The task whose places are counted. `PLACES` has for each kind the ticks, and how often it was published.
 static TASK: AtomicU64 = AtomicU64::new(0);
 static PLACES: [[AtomicU64; 2]; KINDS] = [const { [const { AtomicU64::new(0) }; 2] }; KINDS];
 /// Instructions that counting takes at each publication.
 static COST: AtomicU64 = AtomicU64::new(0);
 const TRIES: u64 = 16;
 
-/// Adds the time since the last publication of this CPU to what stood there. In: the clock. Interrupts are off.
+/// Adds the time since the last publication of this CPU to the place that was published then. `now` is the clock.
+/// Interrupts are off.
 #[cold]
 #[inline(never)]
 pub(super) fn count(now: u64, place: Published, task: Option<Task>) {
@@ -72,7 +73,7 @@ pub(super) fn count(now: u64, place: Published, task: Option<Task>) {
     last.kind.store(kind_of(place) as u64, Relaxed);
 }
 
-/// The counted task runs on one CPU at a time.
+/// Adds without an atomic operation: the counted task runs on one CPU at a time.
 fn add(counter: &AtomicU64, ticks: u64) {
     counter.store(counter.load(Relaxed) + ticks, Relaxed);
 }
@@ -82,13 +83,13 @@ fn kind_of(place: Published) -> usize {
     match place.frame() {
         None => THREAD,
         Some(_) if place.is_user() => USER,
-        // SAFETY: the frame of an entry that this CPU is in; the marker is the word above the saved rbp.
+        // SAFETY: this is the frame of an entry in which this CPU is. The marker is the word above the saved rbp.
         Some(frame) => (unsafe { *(frame as *const u64).add(1) }) as usize % KINDS,
     }
 }
 
-/// Counts from here on, for the task that calls this; false where nothing is published, or somebody is
-/// counted already.
+/// Starts counting for the task that calls this. Returns false if nothing is published, or if a task is counted
+/// already.
 pub fn start() -> bool {
     if cpu::this().publisher.load(Relaxed).is_null() || COUNTING.load(Relaxed) {
         return false;
@@ -110,7 +111,7 @@ pub fn start() -> bool {
     true
 }
 
-/// Instructions of publishing again and again what is published now, the clock's included.
+/// The number of instructions of publishing the present place several times, including those of reading the clock.
 #[inline(never)]
 fn round() -> u64 {
     let place = publish(Published::THREAD, None);
@@ -121,8 +122,8 @@ fn round() -> u64 {
     clock::tsc() - start
 }
 
-/// What was counted: `places: cpu CPU idle TICKS at TSC` for each CPU that runs threads, `places: counting takes
-/// INSTRUCTIONS`, and for each place of the task `places: PLACE TICKS in TIMES`.
+/// The text with the counts: `places: cpu CPU idle TICKS at TSC` for each CPU that runs threads,
+/// `places: counting takes INSTRUCTIONS`, and for each place of the task `places: PLACE TICKS in TIMES`.
 pub fn text() -> String {
     if !COUNTING.load(Relaxed) {
         return String::new();

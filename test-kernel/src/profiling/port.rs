@@ -1,8 +1,9 @@
-//! The port of kprof to this kernel: what it answers when kprof asks, and what it calls at boot.
+//! The port of kprof to this kernel: the functions that kprof calls, and the calls that this kernel makes at boot.
 //!
 //! In: calls from the boot, from each CPU, from the NMI entry. Out: facts about CPUs, stacks, text, tasks and time.
-//! It tries everything that kprof can do; a new port starts from `kernel-integration/ports/bare/`. What is marked NMI
-//! may be called between any two instructions: no lock, no allocation, no print, no page fault, no unbounded loop.
+//! This port uses all features of kprof, to test them; a new port starts from `kernel-integration/ports/bare/`. A
+//! function marked NMI may be called between any two instructions: no lock, no allocation, no print, no page fault, no
+//! unbounded loop.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,29 +22,30 @@ use crate::memory::{self, paging, stacks::STACK_BYTES};
 use crate::random;
 use crate::wait::WaitQueue;
 
-/// Who waits for records.
+/// The threads that wait for records.
 pub static READERS: WaitQueue = WaitQueue::new();
 
 /// The profiler of this kernel.
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 
-/// What kprof asks this kernel.
+/// This kernel's implementation of [`Kernel`].
 pub struct Port;
 
-// SAFETY: `cpu` is the task register's, one per CPU. Stacks, kernel text and a loaded module stay mapped for ever, so
-// `read_foreign` may read what was declared at any time; `read_user` walks the page tables. No NMI hook locks or
-// faults.
+// SAFETY: `cpu` comes from the task register, which is different on each CPU. Stacks, kernel text and a loaded module
+// stay mapped for ever, so `read_foreign` may read a declared range at any time. `read_user` walks the page tables. No
+// function that is called in an NMI takes a lock or faults.
 unsafe impl Kernel for Port {
-    /// NMI, first thing in each. From the task register, the NMI's own stack or the APIC id; never from GS as it
-    /// stands. A lie mixes up the accounts and rings of two CPUs: records are torn.
+    /// Called in an NMI, first in each. The number can come from the task register, from the NMI's own stack or from
+    /// the APIC id, but never from GS, which may have the user's value. With a wrong number two CPUs use the same
+    /// account and ring, and records are torn.
     #[inline]
     fn cpu(&self) -> usize {
         cpu::id_in_handler()
     }
 
-    /// Sampler CPU, once per tick. May wait for the APIC, not for the CPUs it reaches. A CPU left out has `pending`
-    /// ticks for ever; one that was not asked for counts a `foreign`.
+    /// Called on the sampler CPU, once per tick. It may wait for the APIC, but not for the CPUs that it signals. If a
+    /// CPU is not signalled its ticks stay `pending`. A CPU that is signalled without a tick counts a `foreign` NMI.
     fn signal(&self, cpus: &CpuSet<'_>) {
         cpus.iter().map(|cpu| CPUS[cpu].apic_id.load(Relaxed)).for_each(|apic_id| match trigger() {
             Trigger::Ipi => apic::send_ipi(apic_id, apic::SAMPLE),
@@ -51,82 +53,89 @@ unsafe impl Kernel for Port {
         });
     }
 
-    /// Sampler CPU, at each tick: does `cpu` wait in `hlt`, no interrupt begun? It counts as idle and is not woken
-    /// then.
+    /// Called on the sampler CPU, at each tick: whether `cpu` waits in `hlt` and no interrupt has begun. If so, the
+    /// tick counts as idle and the CPU is not woken.
     fn is_halted(&self, cpu: usize) -> bool {
         CPUS[cpu].halted.load(Relaxed)
     }
 
-    /// NMI, at the start of a walk and where it changes stacks; also in the middle of a switch. What it declares is
-    /// read: a range that is too large faults in the NMI, one that is too small (or None) cuts the stack there, marked
-    /// `[truncated]`.
+    /// Called in an NMI, at the start of a walk and when the walk changes stacks; also in the middle of a switch. The
+    /// declared range will be read. If it is too large, the NMI faults; if it is too small (or `None`), the stack is
+    /// truncated there.
     #[inline(always)]
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         self.foreign_stack_range(cpu::id_in_handler(), address)
     }
 
-    /// The same for another CPU, on the sampler CPU: for the trigger `published` only. Leave it out for all other ways.
+    /// The same for another CPU, called on the sampler CPU. It is only needed for the trigger `published`.
     #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let base = address & !(STACK_BYTES - 1);
         CPUS[cpu].has_stack(base).then_some(base..base + STACK_BYTES)
     }
 
-    /// A word of such a stack, sampler CPU, for the trigger `published` only. Must survive that the stack is unmapped
-    /// meanwhile.
+    /// Reads a word of such a stack; called on the sampler CPU, only needed for the trigger `published`. It must not
+    /// fault if the stack was unmapped in the meantime.
     unsafe fn read_foreign(&self, _cpu: usize, address: u64) -> Option<u64> {
-        // SAFETY: the caller's promise: a word that `foreign_stack_range` declared, and kernel stacks stay mapped for
+        // SAFETY: the caller promises that `foreign_stack_range` has declared this word. Kernel stacks stay mapped for
         // ever.
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 
-    /// NMI, for words that are not in `Config::text`: code of modules, which stays mapped. Left out, stacks are cut
-    /// there.
+    /// Called in an NMI, for words that are not in `Config::text`: whether they are code of a module, which must stay
+    /// mapped. Without this function stacks are truncated there.
     #[inline(always)]
     fn is_text(&self, address: u64) -> bool {
         memory::module::is_text(address)
     }
 
-    /// NMI, once per sample. Ids are never used twice. A task wrongly called idle is left out of the picture, and
-    /// only the count `idle` shows it; an idle one that is not called so fills the picture with `hlt`.
+    /// Called in an NMI, once per sample. Ids are never used twice. Samples of a task that is wrongly called idle are
+    /// filtered, and only the counter `idle` shows them. If the idle task is not called idle, the picture is full of
+    /// `hlt`.
     fn task(&self) -> Task {
         let cpu = cpu::this_in_handler();
         Task { id: cpu.task.load(Relaxed), idle: cpu.idle.load(Relaxed) }
     }
 
-    /// NMI, for user frames (`include user`): walks the page tables by software, any address may come. Left out: none.
+    /// Called in an NMI, for user frames (`include user`), with any address. It walks the page tables in software.
+    /// Without this function there are no user frames.
     fn read_user(&self, address: u64) -> Option<u64> {
         paging::read_user_word(address)
     }
 
-    /// All stubs of this kernel leave a marker word. Left out, every return address is looked at, which costs time.
+    /// All stubs of this kernel leave a marker word. Without this constant every return address is checked, which takes
+    /// time.
     const MARKED_ENTRIES: bool = true;
 
-    /// NMI, once per sample: is this code of an entry stub? A wrong no gives samples in a stub wrong callers.
+    /// Called in an NMI, once per sample: whether this is code of an entry stub. If the answer is wrongly no, samples
+    /// in a stub have wrong callers.
     #[inline(always)]
     fn is_entry_code(&self, address: u64) -> bool {
         entry::is_stub(address)
     }
 
-    /// NMI, for samples in a stub, whose frame is not there yet, or no more. Left out, such a sample is truncated.
+    /// Called in an NMI, for samples in a stub whose frame is not built yet, or is already removed. Without this
+    /// function such a sample is truncated.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         entry::frame_at(at)
     }
 
-    /// Sampler CPU, between ticks. Sleeps in `hlt` by a one-shot timer; may return early. If it spins, the other CPUs
-    /// of a virtual machine lose a third of their speed; if it comes back late, the rate is not reached.
+    /// Called on the sampler CPU, between ticks. It sleeps in `hlt` with a timer, and may return early. If it spins
+    /// instead, the other CPUs of a virtual machine lose a third of their speed. If it returns late, the rate is not
+    /// reached.
     fn sleep_ns(&self, ns: u64) {
         turns::sleep_ns(ns);
     }
 
-    /// Sampler CPU: somebody who waits in `wait MS` has something to read. Left out, the daemon polls.
+    /// Called on the sampler CPU: a reader that waits in `wait MS` has something to read. Without this function the
+    /// daemon polls.
     fn wake_reader(&self) {
         READERS.wake();
     }
 }
 
-/// Once, on the boot CPU, as soon as memory and a calibrated clock are there. A wrong `tsc_hz` makes rate and times
-/// wrong, a wrong `text` cuts every stack, missing `anchors` let the symbols of another build go unnoticed.
+/// Called once, on the boot CPU, as soon as there is memory and a calibrated clock. A wrong `tsc_hz` makes rate and
+/// times wrong. A wrong `text` truncates every stack. Without `anchors`, symbols of another build are not detected.
 pub fn init() {
     let text = paging::text_range();
     let done = PROFILER.init(|| Setup {
@@ -157,26 +166,27 @@ pub fn init() {
     PROFILER.image(&Image { name: "kernel", load: text.0, text, build_id: paging::build_id() });
 }
 
-/// Symbols by which a wrong symbol file is noticed.
+/// Symbols with which kprof-fold detects a wrong symbol file.
 fn anchors() -> &'static [(&'static str, u64)] {
     static ANCHORS: spin::Once<[(&str, u64); 2]> = spin::Once::new();
     ANCHORS.call_once(|| [("kmain", paging::kmain_address()), ("trap_stub_0", entry::stub(0))])
 }
 
-/// On each CPU but the sampler's, once it has loaded an IDT with an NMI entry. Too early, the first tick is a triple
-/// fault; never, `kprof-fold doctor` says "no samples from CPU n". A ring's memory is a power of two of words, nobody
-/// else's; mapped lazily, it faults in the NMI. The sampler's calls `PROFILER.run_sampler(cpu)` in place of its
-/// scheduler: for ever.
+/// Called on each CPU except the sampler CPU, after it has loaded an IDT with an NMI entry. If it is called too early,
+/// the first tick is a triple fault. If it is never called, `kprof-fold doctor` says "no samples from CPU n". The
+/// memory of a ring is a power of two of words, which no other code uses; if it is mapped lazily, the NMI faults. The
+/// sampler CPU calls `PROFILER.run_sampler(cpu)` instead of its scheduler, and never returns.
 pub fn register(cpu: usize) {
-    // In the closure, so that nothing is left of it without the feature.
+    // This is a closure, so that without the feature it adds no code.
     let words = || info().number("ring-words", DEFAULT_RING_WORDS as u64) as usize;
     if let Err(error) = PROFILER.register(cpu, || memory::allocate_words(words())) {
         log!("kprof: cpu {cpu} is not sampled: {error}");
     }
 }
 
-/// In the NMI entry's Rust half, with what it interrupted: [`Registers`], or a frame that is [`kprof::Interrupted`].
+/// Called in the Rust part of the NMI entry, with the interrupted registers: [`Registers`], or a frame that implements
+/// [`kprof::Interrupted`].
 pub fn on_nmi(frame: &entry::TrapFrame) {
-    // SAFETY: the NMI stub calls this with the registers it interrupted, on its own stack.
+    // SAFETY: the NMI stub calls this on its own stack, with the registers that it has interrupted.
     PROFILER.on_nmi(&unsafe { NmiToken::new() }, frame);
 }

@@ -18,7 +18,7 @@ pub fn get(number: u64) -> Result<Arc<OpenFile>> {
 }
 
 fn buffer(address: u64, bytes: u64) -> Result<UserBuffer> {
-    // As Linux: at most 2 GiB less a page in one call.
+    // As on Linux, at most 2 GiB less a page in one call.
     let bytes = bytes.min(0x7fff_f000);
     if !user::is_user(address, bytes) {
         return Err(Errno::EFAULT);
@@ -111,7 +111,7 @@ pub fn change_mode(number: u64, mode: u32) -> Result<u64> {
     get(number)?.node.set_mode(mode).map(|()| 0)
 }
 
-/// `FIONBIO` only. No terminal here: every other request is refused as on a plain file.
+/// Supports only `FIONBIO`. There are no terminals, so every other request is refused as on a regular file.
 pub fn ioctl(number: u64, request: u64, argument: u64) -> Result<u64> {
     const NON_BLOCKING: u64 = 0x5421;
     let file = get(number)?;
@@ -187,13 +187,13 @@ pub fn control(number: u64, command: u64, argument: u64) -> Result<u64> {
             file.flags.store(kept | argument as u32 & changeable, Ordering::Relaxed);
             Ok(0)
         }
-        // Advisory locks: one process at a time here has the file that it locks.
+        // Advisory locks always succeed, because here only one process at a time opens a file that it locks.
         command if LOCKS.contains(&command) => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// `poll`: events 1 = readable, 4 = writable; looks every millisecond until something is ready.
+/// `poll`: events 1 = readable, 4 = writable. It checks every millisecond until something is ready.
 pub fn poll(address: u64, count: u64, timeout_ms: i64) -> Result<u64> {
     let deadline = (timeout_ms >= 0).then(|| clock::now_ns() + timeout_ms as u64 * 1_000_000);
     poll_until(address, count, deadline)
@@ -244,7 +244,7 @@ fn poll_until(address: u64, count: u64, deadline_ns: Option<u64>) -> Result<u64>
     }
 }
 
-/// `pselect6` as a sleep: programs here use it with no files only.
+/// `pselect6`, only as a sleep: programs here call it without files.
 pub fn select(count: u64, reads: u64, writes: u64, errors: u64, timeout: u64) -> Result<u64> {
     if count != 0 && (reads | writes | errors) != 0 {
         return Err(Errno::ENOSYS);
@@ -259,7 +259,7 @@ pub fn select(count: u64, reads: u64, writes: u64, errors: u64, timeout: u64) ->
     }
 }
 
-/// `sendfile` is not there: programs fall back to reading and writing.
+/// `sendfile` is not supported; programs then read and write instead.
 pub fn send_file(_to: u64, _from: u64, _offset: u64, _bytes: u64) -> Result<u64> {
     Err(Errno::EINVAL)
 }

@@ -8,7 +8,7 @@ use crate::random;
 use crate::task::process;
 use core::sync::atomic::Ordering;
 
-/// Areas without a wished address go below this one; above is the stack.
+/// Areas without a requested address are put below this one. The stack is above it.
 const MMAP_TOP: u64 = 0x7fff_f000_0000;
 const MAP_SHARED: u64 = 1;
 const MAP_FIXED: u64 = 0x10;
@@ -69,7 +69,7 @@ pub fn mprotect(address: u64, bytes: u64, protection: u64) -> Result<u64> {
     Ok(0)
 }
 
-/// Moves the end of the heap; gives the end as it is then, also where it could not be moved.
+/// Moves the end of the heap. Returns the new end, or the old one if it could not be moved.
 pub fn brk(wanted: u64) -> Result<u64> {
     let process = process::current().ok_or(Errno::ENOMEM)?;
     let (start, end) = (process.brk_start.load(Ordering::Relaxed), process.brk.load(Ordering::Relaxed));

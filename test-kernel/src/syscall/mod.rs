@@ -1,6 +1,7 @@
-//! System calls: Linux's numbers, arguments and errors for x86-64, as far as static programs ask for them.
+//! System calls with Linux's numbers, arguments and errors for x86-64, as far as static programs need them.
 //!
-//! In: the registers at the entry. Out: rax. A call that is not here is ENOSYS and named on the serial log once.
+//! In: the registers at the entry. Out: rax. A call that is not supported returns ENOSYS, and its number is logged
+//! once.
 
 mod file;
 mod memory;
@@ -26,8 +27,8 @@ extern "C" fn syscall_enter(frame: &mut TrapFrame) {
     profiling::leave(frame, before);
 }
 
-/// Apart, so that what `syscall_enter` does before and after is next to nothing: it stands at the user's code where
-/// places are published.
+/// A separate function, so that `syscall_enter` does almost nothing before and after it. With published places the time
+/// outside of this function counts as user code.
 #[inline(never)]
 fn serve(frame: &mut TrapFrame) {
     interrupts::enable();
@@ -58,7 +59,7 @@ pub fn deliver_signals(frame: &mut TrapFrame, interrupted: Option<u64>) {
     }
 }
 
-/// Sleeps and waits for signals are not made again after a handler (Linux signal(7)).
+/// Whether a call is restarted after a signal handler. Sleeps and waits for signals are not (Linux signal(7)).
 fn may_restart(number: u64) -> bool {
     !matches!(number, 7 | 34 | 35 | 130 | 230 | 271)
 }
@@ -188,7 +189,8 @@ fn unknown(number: u64) -> Result<u64> {
             let bit = 1 << (number % 64);
             word.fetch_or(bit, Ordering::Relaxed) & bit == 0
         }
-        // No Linux has so many: one word is enough to name such a number when it changes.
+        // Linux does not have numbers this large. It is enough to remember the last one, so that it is logged when it
+        // changes.
         None => LAST_STRANGE.swap(number, Ordering::Relaxed) != number,
     };
     if is_new {

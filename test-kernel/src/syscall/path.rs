@@ -10,7 +10,7 @@ use crate::fs::{self, Kind, Stat};
 use crate::memory::user;
 use crate::task::process;
 
-/// Relative to the current folder.
+/// Stands for the current folder.
 pub const AT_FDCWD: u64 = -100i64 as u64;
 pub const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 pub const AT_REMOVEDIR: u64 = 0x200;
@@ -93,7 +93,7 @@ pub fn stat(folder: u64, address: u64, target: u64, flag_bits: u64) -> Result<u6
     write_stat(&node.stat()?, target)
 }
 
-/// Everybody is root: what exists can be accessed.
+/// All processes are root, so everything that exists can be accessed.
 pub fn access(folder: u64, address: u64) -> Result<u64> {
     fs::lookup(&resolve(folder, address)?, true).map(|_| 0)
 }
@@ -164,7 +164,7 @@ pub fn read_link(folder: u64, address: u64, target: u64, bytes: u64) -> Result<u
     Ok(bytes as u64)
 }
 
-/// `getdents64`: as many whole entries as fit; the file's position is the index of the next one.
+/// `getdents64`: writes as many whole entries as fit. The file's position is the index of the next entry.
 pub fn entries(number: u64, address: u64, bytes: u64) -> Result<u64> {
     let folder = file::get(number)?;
     let names = folder.node.entries()?;

@@ -31,7 +31,7 @@ pub fn parent() -> Result<u64> {
     Ok(process::current().ok_or(Errno::ESRCH)?.parent() as u64)
 }
 
-/// Processes only: what shares memory must be a vfork.
+/// `clone`, only for processes: a child that shares memory must be a vfork.
 pub fn clone(frame: &TrapFrame, flags: u64, stack: u64, child_tid: u64) -> Result<u64> {
     let share_memory = flags & CLONE_VM != 0;
     if flags & (CLONE_THREAD | CLONE_SETTLS) != 0 || share_memory && flags & CLONE_VFORK == 0 {
@@ -54,7 +54,7 @@ pub fn vfork(frame: &TrapFrame) -> Result<u64> {
     Ok(process::fork(frame, &Fork { share_memory: true, stack: 0, child_tid: 0 })? as u64)
 }
 
-/// A list of strings that ends with a null; a null list is empty, as on Linux.
+/// Reads a list of strings that ends with a null pointer. A null list is empty, as on Linux.
 fn strings(address: u64) -> Result<Vec<String>> {
     let mut strings = Vec::new();
     if address == 0 {
@@ -124,7 +124,7 @@ pub fn kill(pid: i32, number: u32) -> Result<u64> {
 
 pub fn uname(address: u64) -> Result<u64> {
     let mut bytes = [0u8; 6 * 65];
-    // Programs ask for a Linux of some age; the node name says who it really is.
+    // Programs require a Linux version, so one is given here. The node name is this kernel's own.
     let fields = ["Linux", "kprof-test-kernel", "6.1.0", "kprof", "x86_64", ""];
     for (field, text) in bytes.chunks_mut(65).zip(fields) {
         field[..text.len()].copy_from_slice(text.as_bytes());
@@ -165,7 +165,7 @@ pub fn yield_now() -> Result<u64> {
     Ok(0)
 }
 
-/// `prctl`: only the name of the thread has a meaning here.
+/// `prctl`: only the name of the thread has an effect here.
 pub fn control(option: u64, argument: u64) -> Result<u64> {
     const SET_NAME: u64 = 15;
     match option {
@@ -193,7 +193,7 @@ pub fn arch_control(option: u64, address: u64) -> Result<u64> {
     }
 }
 
-/// Power off, restart and halt all end the machine; other commands are refused.
+/// `reboot`: power off, restart and halt all power the machine off. Other commands are refused.
 pub fn reboot(command: u32) -> Result<u64> {
     match command {
         0x4321_fedc | 0x0123_4567 | 0xcdef_0123 => power::power_off(ExitCode::Success),
@@ -202,7 +202,7 @@ pub fn reboot(command: u32) -> Result<u64> {
     }
 }
 
-/// Processes have one thread, so a wake finds nobody and a wait ends at once with "changed".
+/// `futex`: processes have one thread, so a wake finds no waiter, and a wait ends at once with "changed".
 pub fn futex(_address: u64, operation: u64, _value: u64) -> Result<u64> {
     match operation & 0x7f {
         1 => Ok(0),
@@ -220,7 +220,7 @@ pub fn affinity(bytes: u64, address: u64) -> Result<u64> {
     Ok(8)
 }
 
-/// `prlimit64`: no limits, but a stack of 8 MiB.
+/// `prlimit64`: there are no limits except a stack of 8 MiB.
 pub fn limits(old: u64) -> Result<u64> {
     if old != 0 {
         user::write(old, &(8u64 << 20).to_le_bytes())?;

@@ -63,7 +63,7 @@ pub fn pause() -> Result<u64> {
     Err(Errno::EINTR)
 }
 
-/// Waits with another mask; the old one is put back after the handler (see `signal::deliver`).
+/// Waits with another mask. The old mask is restored after the handler (see `signal::deliver`).
 pub fn suspend(set: u64, set_bytes: u64) -> Result<u64> {
     check_set_size(set_bytes)?;
     let set = user::read_u64(set)?;

@@ -1,4 +1,4 @@
-//! System calls on time. All clocks run from boot; the real-time clocks add the moment of boot.
+//! System calls on time. All clocks count from boot; the real-time clocks add the time of the boot.
 
 use crate::cpu::clock;
 use crate::errno::{Errno, Result};
@@ -87,7 +87,7 @@ pub fn clock_sleep(clock: u64, flags: u64, address: u64, left: u64) -> Result<u6
     sleep(clock::now_ns().saturating_add(time), left)
 }
 
-/// `times`: the ticks since boot; times of processes are not kept.
+/// `times`: the ticks since boot. Times of processes are not measured.
 pub fn times(address: u64) -> Result<u64> {
     if address != 0 {
         user::zero(address, 32)?;
@@ -95,12 +95,12 @@ pub fn times(address: u64) -> Result<u64> {
     Ok(clock::now_ns() / 10_000_000)
 }
 
-/// `getrusage`: not kept.
+/// `getrusage`: usage is not measured, so everything is 0.
 pub fn usage(address: u64) -> Result<u64> {
     user::zero(address, 144).map(|()| 0)
 }
 
-/// `sysinfo`: uptime and memory in use, the rest zero.
+/// `sysinfo`: uptime and memory in use; all other fields are 0.
 pub fn sysinfo(address: u64) -> Result<u64> {
     user::zero(address, 112)?;
     user::write(address, &(clock::now_ns() / SECOND_NS).to_le_bytes())?;

@@ -1,7 +1,7 @@
 //! Programs: static x86-64 Linux ELF files and `#!` scripts become address spaces with a stack, arguments and auxv.
 //!
-//! In: a path, arguments, environment. Out: the running process's new memory, and registers that start the program.
-//! Nothing of the old program is given up before the new one is known to be good.
+//! In: a path, arguments, environment. Out: the new memory of the running process, and the registers that start the
+//! program. The old program stays intact until the new one was checked.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -23,7 +23,7 @@ use crate::random;
 
 const STACK_TOP: u64 = 0x7fff_ffff_0000;
 const STACK_BYTES: u64 = 8 << 20;
-/// Where position-independent programs are put.
+/// Where position-independent programs are loaded.
 const DYNAMIC_BASE: u64 = 0x5555_5555_0000;
 
 const AT_PHDR: u64 = 3;
@@ -40,7 +40,7 @@ const AT_SECURE: u64 = 23;
 const AT_RANDOM: u64 = 25;
 const AT_EXECFN: u64 = 31;
 
-/// The last part of a path: what a thread is called in a profile.
+/// The last part of a path, which is the name of a thread in a profile.
 pub fn short_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -58,12 +58,12 @@ struct Image {
     end: u64,
 }
 
-/// Puts the segments of `bytes` into `space`.
+/// Maps the segments of `bytes` in `space`.
 fn load(space: &AddressSpace, bytes: &Bytes) -> Result<Image> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes.get()).map_err(|_| Errno::ENOEXEC)?;
     let segments = file.segments().ok_or(Errno::ENOEXEC)?;
     if file.ehdr.e_machine != elf::abi::EM_X86_64 || segments.iter().any(|segment| segment.p_type == PT_INTERP) {
-        // Static programs only: there is no dynamic linker here.
+        // Only static programs are supported, because there is no dynamic linker.
         return Err(Errno::ENOEXEC);
     }
     let bias = if file.ehdr.e_type == ET_DYN { DYNAMIC_BASE } else { 0 };
@@ -94,7 +94,8 @@ fn load(space: &AddressSpace, bytes: &Bytes) -> Result<Image> {
     Ok(image)
 }
 
-/// Follows `#!` lines (at most four) to a real program; gives its bytes and adjusts path and arguments.
+/// Follows `#!` lines (at most four) to the program itself. Returns its bytes, and changes path and arguments
+/// accordingly.
 fn find_program(path: &mut String, arguments: &mut Vec<String>) -> Result<Bytes> {
     for _ in 0..4 {
         let node = fs::lookup(path, true)?;
@@ -116,10 +117,10 @@ fn find_program(path: &mut String, arguments: &mut Vec<String>) -> Result<Bytes>
     Err(Errno::ELOOP)
 }
 
-/// Replaces the program of the running process. On success `frame` holds the registers to start it with.
+/// Replaces the program of the running process. On success `frame` has the registers that start the new program.
 ///
 /// # Errors
-/// Those of Linux's execve; the old program goes on then.
+/// Those of Linux's execve. The old program then continues.
 #[inline(never)]
 pub fn replace(path: &str, arguments: Vec<String>, environment: Vec<String>, frame: &mut TrapFrame) -> Result<()> {
     let (mut path, mut arguments) = (String::from(path), arguments);
@@ -154,7 +155,7 @@ pub fn replace(path: &str, arguments: Vec<String>, environment: Vec<String>, fra
     Ok(())
 }
 
-/// Writes strings, auxv, environment and arguments to the new stack (System V ABI, 3.4.1). Gives the stack pointer.
+/// Writes strings, auxv, environment and arguments to the new stack (System V ABI, 3.4.1). Returns the stack pointer.
 fn build_stack(image: &Image, path: &str, arguments: &[String], environment: &[String]) -> Result<u64> {
     let mut at = STACK_TOP - 64;
     let mut push = |bytes: &[u8], end: &[u8]| -> Result<u64> {

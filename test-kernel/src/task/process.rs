@@ -1,4 +1,4 @@
-//! Processes: one thread, an address space, open files, a parent that waits for the end.
+//! Processes. Each has one thread, an address space, open files, and a parent that can wait for its end.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -44,7 +44,7 @@ pub struct Process {
     children: Lock<Vec<Arc<Process>>>,
     /// Wait status once it has ended; [`RUNNING`] before.
     status: AtomicU32,
-    /// Changes of children, and the child's release of a vfork parent.
+    /// Woken when a child ends, and when a vfork child no longer needs its parent's memory.
     changed: WaitQueue,
     holds_parent: AtomicBool,
 }
@@ -89,12 +89,12 @@ impl Process {
     /// The address space.
     ///
     /// # Panics
-    /// If the process has ended: nobody runs in it then.
+    /// If the process has ended. No code runs in it then.
     pub fn space(&self) -> Arc<AddressSpace> {
         self.space.lock().clone().expect("the process has ended")
     }
 
-    /// Replaces the address space (exec). The caller runs in it from here on.
+    /// Replaces the address space (exec). From here on the caller runs in the new one.
     pub fn set_space(&self, space: Arc<AddressSpace>) {
         let tables = space.tables();
         let old = self.space.lock().replace(space);
@@ -108,7 +108,7 @@ impl Process {
         self.parent.load(Ordering::Relaxed)
     }
 
-    /// The thread, while there is one.
+    /// The thread, if it still exists.
     pub fn thread(&self) -> Option<Arc<Thread>> {
         self.thread.lock().upgrade()
     }
@@ -154,7 +154,7 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
     Ok(process)
 }
 
-/// Leaves to user mode for the first time. `frame` lies on the running stack.
+/// Switches to user mode for the first time. `frame` must be on the running stack.
 pub fn run_user(frame: &TrapFrame) -> ! {
     x86_64::instructions::interrupts::disable();
     profiling::leave(frame, profiling::Published::THREAD);
@@ -172,7 +172,7 @@ pub struct Fork {
     pub child_tid: u64,
 }
 
-/// Makes a child that returns from the same system call with 0. Gives its number.
+/// Creates a child, which returns from the same system call with 0. Returns the child's number.
 ///
 /// # Errors
 /// ENOMEM.
@@ -205,7 +205,7 @@ pub fn fork(frame: &TrapFrame, how: &Fork) -> Result<u32> {
     let (pid, child_tid) = (child.pid, how.child_tid);
     let body = Box::new(move || {
         if child_tid != 0 {
-            // A bad address is the caller's own fault, as on Linux.
+            // As on Linux, an error because of a bad address is ignored.
             let _ = crate::memory::user::write(child_tid, &pid.to_le_bytes());
         }
         Next::User(child_frame)
@@ -236,8 +236,8 @@ pub fn exit(status: u32) -> ! {
             init.children.lock().extend(orphans);
             init.changed.wake();
         }
-        // First a kernel thread, then the tables: in the other order a switch in between would load the old ones again,
-        // and they are about to be freed.
+        // The thread first becomes a kernel thread, and then the tables are changed. In the other order, a switch in
+        // between would load the old tables again, which are about to be freed.
         thread::current().expect("a thread runs").leave_user();
         paging::load(paging::boot_tables());
         let space = process.space.lock().take();
@@ -263,10 +263,11 @@ pub enum Which {
     Group(u32),
 }
 
-/// Waits for a child to end and takes it away: its number and wait status. `None`: none has ended and `block` is false.
+/// Waits until a child has ended and removes it. Returns its number and wait status; `None` if no child has ended and
+/// `block` is false.
 ///
 /// # Errors
-/// ECHILD without such a child, EINTR when a signal is pending.
+/// ECHILD if there is no such child, EINTR if a signal is pending.
 #[inline(never)]
 pub fn wait(which: Which, block: bool) -> Result<Option<(u32, u32)>> {
     let process = current().ok_or(Errno::ECHILD)?;
@@ -302,7 +303,7 @@ impl Process {
         self.status.load(Ordering::Acquire) != RUNNING
     }
 
-    /// Whether it still runs: signals go nowhere else.
+    /// Whether it still runs. Signals are only sent to processes that do.
     pub fn is_alive(&self) -> bool {
         !self.has_ended()
     }

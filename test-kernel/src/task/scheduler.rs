@@ -1,8 +1,8 @@
 //! The scheduler: one queue of ready threads for all CPUs, time slices, sleeping, an idle thread per CPU that halts.
 //!
-//! One lock, interrupts off. It is held across a switch and opened by the thread that comes out. The one-shot timer of
-//! each CPU is set at every switch to the end of the slice or the next sleeper, whichever is first; an idle CPU without
-//! sleepers has no timer running. The sampler's CPU never comes here.
+//! One lock protects it, with interrupts off. The lock is held across a switch and released by the thread that runs
+//! next. At every switch the one-shot timer of the CPU is set to the end of the slice or to the next sleeper, whichever
+//! is first. On an idle CPU without sleepers no timer is running. The sampler CPU never calls the scheduler.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -19,16 +19,16 @@ use crate::{preempt, profiling, wait};
 
 const SLICE_NS: u64 = 10_000_000;
 
-/// What the lock protects.
+/// The data that the lock protects.
 pub struct Scheduler {
     ready: VecDeque<Arc<Thread>>,
-    /// Waiting threads by what they wait on.
+    /// Waiting threads by the key of their wait queue.
     pub(super) waiting: BTreeMap<usize, Vec<Arc<Thread>>>,
     /// Waiting threads with a deadline, by deadline and id.
     pub(super) sleepers: BTreeMap<(u64, u64), Arc<Thread>>,
     running: [Option<Arc<Thread>>; MAX_CPUS],
     idle: [Option<Arc<Thread>>; MAX_CPUS],
-    /// The thread that just ended: its stack can go once somebody else runs.
+    /// The thread that has just ended. Its stack can be freed as soon as another thread runs.
     dead: Option<Arc<Thread>>,
 }
 
@@ -42,7 +42,7 @@ pub static SCHEDULER: IrqLock<Scheduler> = IrqLock::new(Scheduler {
     dead: None,
 });
 
-/// Makes the code that runs now the idle thread of this CPU. Once per CPU, before `idle_forever`.
+/// Makes the running code the idle thread of this CPU. Called once per CPU, before `idle_forever`.
 pub fn adopt(stack: u64, name: &str) {
     preempt::install(yield_now);
     wait::install(wait::Scheduler { wait: waiting::wait, wake: waiting::wake });
@@ -52,13 +52,13 @@ pub fn adopt(stack: u64, name: &str) {
     scheduler.running[cpu::id()] = Some(thread);
 }
 
-/// Puts a thread into the ready queue and wakes a halted CPU for it.
+/// Puts a thread into the ready queue, and wakes a halted CPU if there is one.
 pub fn make_ready(thread: Arc<Thread>) {
     SCHEDULER.lock().push_ready(thread);
 }
 
 impl Scheduler {
-    /// As [`make_ready`], under the lock.
+    /// As [`make_ready`], with the lock already held.
     pub fn push_ready(&mut self, thread: Arc<Thread>) {
         self.ready.push_back(thread);
         let halted = CPUS[..cpu::count()].iter().find(|cpu| {
@@ -70,7 +70,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends the wait of a thread, whatever it waits on. False if it does not wait.
+    /// Ends the wait of a thread, for whatever it is waiting. Returns false if it is not waiting.
     pub fn end_wait(&mut self, thread: &Arc<Thread>) -> bool {
         if !thread.blocked.swap(false, Ordering::Relaxed) {
             return false;
@@ -97,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    /// Sets this CPU's timer to what comes first: the end of its slice, the next sleeper, its next own sample.
+    /// Sets this CPU's timer to the first of: the end of its slice, the next sleeper, its next sample of itself.
     fn set_timer(&self) {
         let cpu = cpu::this();
         let sleeper = self.sleepers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
@@ -109,7 +109,7 @@ impl Scheduler {
     }
 }
 
-/// The timer of this CPU fired. Interrupt task.
+/// Handles the timer of this CPU. Runs in: interrupt.
 #[inline(never)]
 pub fn on_timer() {
     let mut scheduler = SCHEDULER.lock();
@@ -117,7 +117,7 @@ pub fn on_timer() {
     let cpu = cpu::this();
     if clock::now_ns() >= cpu.slice_end_ns.load(Ordering::Relaxed) || cpu.idle.load(Ordering::Relaxed) {
         cpu.need_resched.store(true, Ordering::Relaxed);
-        // The switch sets the next one. Until then the past end must not set the timer off again and again.
+        // The switch will set the next end. Until then the old one must not fire the timer again and again.
         cpu.slice_end_ns.store(u64::MAX, Ordering::Relaxed);
     }
     scheduler.set_timer();
@@ -130,7 +130,7 @@ pub fn yield_now() {
     switch(scheduler, true);
 }
 
-/// Switches away from the running thread, which somebody else will make ready (the guard is handed on).
+/// Switches away from the running thread, which other code will make ready. The lock's guard is handed over.
 pub(super) fn block(scheduler: IrqGuard<'_, Scheduler>) {
     switch(scheduler, false);
 }
@@ -157,11 +157,12 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
     }
     profiling::count_context_switch();
     count_idle(&from, &to);
-    // The queues and `running` keep both threads alive; these references would be stranded on a dead thread's stack.
+    // The queues and `running` keep both threads alive. References on the stack of a thread that has ended would never
+    // be dropped, so they are dropped here.
     let (from_ptr, to_ptr) = (Arc::as_ptr(&from), Arc::as_ptr(&to));
     drop((from, to));
     let interrupts_were_on = IrqGuard::hand_over(scheduler);
-    // SAFETY: `to` is in `running`; `from` is in a queue, in `dead`, waits, or is an idle thread.
+    // SAFETY: `to` is in `running`. `from` is in a queue or in `dead`, is waiting, or is an idle thread.
     unsafe { thread::switch(&*from_ptr, &*to_ptr) };
     finish_switch();
     if interrupts_were_on {
@@ -169,7 +170,7 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
     }
 }
 
-/// Adds up how long the idle thread of this CPU is the one that runs.
+/// Adds up how long the idle thread of this CPU runs.
 fn count_idle(from: &Thread, to: &Thread) {
     let (cpu, now_ns) = (cpu::this(), clock::now_ns());
     if from.is_idle {
@@ -180,9 +181,10 @@ fn count_idle(from: &Thread, to: &Thread) {
     }
 }
 
-/// Opens the lock that the thread before took, and lets go of it if it has ended. First thing after a switch.
+/// Called first after a switch. Releases the lock that the previous thread has taken, and drops that thread if it has
+/// ended.
 pub(super) fn finish_switch() {
-    // SAFETY: the thread that switched here took the lock, forgot its guard and handed it to us.
+    // SAFETY: the thread that has switched to this one has taken the lock and handed it over.
     let mut scheduler = unsafe { SCHEDULER.adopt() };
     let dead = scheduler.dead.take();
     drop(scheduler);
@@ -197,7 +199,7 @@ pub fn exit() -> ! {
     unreachable!("a dead thread ran");
 }
 
-/// The idle thread: halts until an interrupt brings work.
+/// The idle thread: halts until an interrupt makes a thread ready.
 pub fn idle_forever() -> ! {
     cpu::this().schedules.store(true, Ordering::Relaxed);
     cpu::this().idle_since_ns.store(clock::now_ns(), Ordering::Relaxed);
@@ -207,7 +209,8 @@ pub fn idle_forever() -> ! {
         interrupts::disable();
         let scheduler = SCHEDULER.lock();
         if scheduler.ready.is_empty() && !cpu::this().need_resched.load(Ordering::Relaxed) {
-            // Set under the lock: who makes a thread ready after this sends an interrupt, which ends the `hlt`.
+            // This is set under the lock. Code that makes a thread ready after this sends an interrupt, which ends the
+            // `hlt`.
             cpu::this().halted.store(true, Ordering::Relaxed);
             drop(scheduler);
             halt();
@@ -220,10 +223,10 @@ pub fn idle_forever() -> ! {
     }
 }
 
-/// Says for the first time what runs here; from now on every switch does.
+/// Publishes the running task for the first time. From now on every switch does this.
 fn publish_idle() {
     if let Some(thread) = thread::current() {
-        // Nothing was published before, so there is nothing to come back to.
+        // Nothing was published before, so the previous place is not needed.
         let _ = interrupts::without_interrupts(|| profiling::switch_to(thread.id, true));
     }
 }

@@ -1,8 +1,8 @@
-//! Signals: pending bits, handlers, frames on the user stack; Linux's layout for x86-64.
+//! Signals: pending bits, handlers, and frames on the user stack in Linux's layout for x86-64.
 //!
-//! Sent from any thread; delivered when the process returns to user mode. The frame is what glibc and musl expect of
-//! `rt_sigframe` (Linux `arch/x86/include/uapi/asm/sigcontext.h`): a return address, `ucontext`, `siginfo`, vector
-//! state.
+//! Any thread can send a signal. It is delivered when the process returns to user mode. The frame is the `rt_sigframe`
+//! that glibc and musl expect (Linux `arch/x86/include/uapi/asm/sigcontext.h`): a return address, `ucontext`,
+//! `siginfo`, vector state.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Nothing pending, nothing blocked, all default.
+    /// No signal is pending or blocked, and all actions are the default.
     pub fn new() -> Self {
         Self {
             pending: AtomicU64::new(0),
@@ -81,14 +81,14 @@ impl Signals {
         }
     }
 
-    /// What a child takes over.
+    /// Copies what a child inherits.
     pub fn inherit(&self, parent: &Self) {
         self.blocked.store(parent.blocked.load(Ordering::Relaxed), Ordering::Relaxed);
         *self.actions.lock() = *parent.actions.lock();
         *self.alternative.lock() = *parent.alternative.lock();
     }
 
-    /// What exec leaves: handlers are gone, ignored signals stay ignored.
+    /// What exec does: removes handlers; ignored signals stay ignored.
     pub fn reset_for_exec(&self) {
         for action in self.actions.lock().iter_mut() {
             if action.handler != IGNORE {
@@ -98,10 +98,10 @@ impl Signals {
         *self.alternative.lock() = (0, 0);
     }
 
-    /// Gives the action for `signal` and sets a new one.
+    /// Returns the action for `signal`, and sets a new one if one is given.
     ///
     /// # Errors
-    /// EINVAL for a number that is no signal, or one that cannot be caught.
+    /// EINVAL if the number is not a signal, or if the signal cannot be caught.
     pub fn set_action(&self, signal: u32, new: Option<Action>) -> Result<Action> {
         if signal == 0 || signal > 64 || (new.is_some() && UNBLOCKABLE & 1 << (signal - 1) != 0) {
             return Err(Errno::EINVAL);
@@ -126,7 +126,7 @@ impl Signals {
         self.pending.load(Ordering::Acquire) & !(self.blocked.load(Ordering::Relaxed) & !UNBLOCKABLE)
     }
 
-    /// Signals that wait to be delivered, blocked ones too.
+    /// Signals that are not delivered yet, including blocked ones.
     pub fn pending(&self) -> u64 {
         self.pending.load(Ordering::Acquire)
     }
@@ -137,7 +137,7 @@ pub fn is_pending() -> bool {
     process::current().is_some_and(|process| process.signals.deliverable() != 0)
 }
 
-/// Sends a signal. An ignored one goes nowhere.
+/// Sends a signal. An ignored signal is dropped.
 pub fn send(process: &Arc<Process>, signal: u32) {
     if signal == 0 || signal > 64 || !process.is_alive() || process.signals.is_ignored(signal) {
         return;
@@ -148,7 +148,7 @@ pub fn send(process: &Arc<Process>, signal: u32) {
     }
 }
 
-/// A fault of user code: the signal cannot be put off; without a handler the process ends here.
+/// Raises the signal for a fault of user code. It cannot be blocked; if there is no handler the process ends here.
 pub fn raise_fault(frame: &mut TrapFrame, signal: u32, address: u64) {
     let Some(process) = process::current() else { return };
     let bit = 1 << (signal - 1);
@@ -165,8 +165,8 @@ pub fn raise_fault(frame: &mut TrapFrame, signal: u32, address: u64) {
     deliver_one(process, frame, signal, address);
 }
 
-/// Delivers pending signals before the return to user mode. `interrupted_call`: the number of the system call that
-/// ended with EINTR, to be made again where the handler asks for it.
+/// Delivers pending signals before the return to user mode. `interrupted_call` is the number of the system call that
+/// ended with EINTR. It is restarted if the handler's flags say so.
 pub fn deliver(frame: &mut TrapFrame, interrupted_call: Option<u64>) {
     let Some(process) = process::current() else { return };
     let mut restart = interrupted_call;
@@ -288,7 +288,7 @@ fn deliver_one(process: &Arc<Process>, frame: &mut TrapFrame, signal: u32, addre
     frame.rflags &= !0x400;
 }
 
-/// `rt_sigreturn`: goes back to what the handler interrupted.
+/// `rt_sigreturn`: returns to the code that the handler has interrupted.
 ///
 /// # Errors
 /// EFAULT if the frame cannot be read.
@@ -304,7 +304,7 @@ pub fn sigreturn(frame: &mut TrapFrame) -> Result<u64> {
     let fx_address = get(layout::REGISTERS + 184);
     if fx_address != 0 {
         user::read(fx_address, &mut fx.0)?;
-        // Reserved bits of MXCSR would fault in the kernel.
+        // Reserved bits of MXCSR would cause a fault in the kernel, so they are cleared.
         fx.0[26] = 0;
         fx.0[27] = 0;
         fx.restore();
@@ -327,14 +327,14 @@ pub fn sigreturn(frame: &mut TrapFrame) -> Result<u64> {
     frame.rcx = register(14);
     frame.rsp = register(15);
     frame.rip = register(16) & 0x0000_ffff_ffff_ffff;
-    // Only the arithmetic, direction and trap flags are the user's.
+    // The user may only change the arithmetic, direction and trap flags.
     frame.rflags = register(17) & 0xcd5 | 0x202;
     frame.cs = USER_CODE as u64;
     frame.ss = USER_DATA as u64;
     Ok(frame.rax)
 }
 
-/// Whether the running process waits in `sigsuspend` with a mask that has to be put back.
+/// Whether the running process is in `sigsuspend`, so that its old mask must be restored.
 pub fn is_suspended() -> bool {
     process::current().is_some_and(|process| process.signals.suspended.load(Ordering::Relaxed) != u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! A thread: a kernel stack, saved registers, and the process it runs for, if any.
 //!
-//! The head of each stack holds the pointer to its thread. Thread and task ids (for the profiler) are
-//! never used twice. The switch itself is here; who runs next is the scheduler's business.
+//! The head of each stack has the pointer to its thread. Ids of threads and of tasks (for the profiler) are never used
+//! twice. The switch itself is here; the scheduler decides which thread runs next.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -51,25 +51,25 @@ impl FxState {
 /// A thread.
 #[repr(C)]
 pub struct Thread {
-    /// Reasons not to switch away; first, since a stack's head points to it.
+    /// The count of reasons not to switch away. It is the first field, because a stack's head points to it.
     preempt: preempt::Count,
     /// Its number; never used twice.
     pub id: u64,
-    /// The task it is for the profiler. A new program is a new task.
+    /// Its task id for the profiler. A thread that starts another program becomes a new task.
     task: AtomicU64,
-    /// The process it runs for; none for kernel threads.
+    /// The process for which it runs; `None` for kernel threads.
     pub process: Option<Arc<Process>>,
     /// Whether it is the idle thread of its CPU.
     pub is_idle: bool,
-    /// What it waits on (see `waiting.rs`); under the scheduler's lock.
+    /// The key of the wait queue where it waits (see `waiting.rs`); protected by the scheduler's lock.
     pub waiting_on: AtomicUsize,
-    /// When its wait ends at the latest; under the scheduler's lock.
+    /// When its wait ends at the latest; protected by the scheduler's lock.
     pub deadline_ns: AtomicU64,
-    /// Whether it waits; under the scheduler's lock.
+    /// Whether it waits; protected by the scheduler's lock.
     pub blocked: AtomicBool,
     /// The base of the user's thread-local storage.
     pub fs_base: AtomicU64,
-    /// Whether it still has user state: false for kernel threads, and once its process has given up its memory.
+    /// Whether it has user state. False for kernel threads, and after its process has freed its memory.
     has_user: AtomicBool,
     stack: u64,
     saved_rsp: UnsafeCell<u64>,
@@ -84,13 +84,13 @@ pub type Body = Box<dyn FnOnce() -> Next + Send>;
 pub enum Next {
     /// It ends.
     End,
-    /// It goes to user mode with these registers. (They come back by value, so that they lie on its stack then.)
+    /// It switches to user mode with these registers. (They are returned by value, so that they are on its own stack.)
     User(TrapFrame),
 }
 
 static_assertions::const_assert_eq!(core::mem::offset_of!(Thread, preempt), 0);
 
-// SAFETY: the cells are touched only by the thread itself or by the CPU that switches to or from it, which holds the
+// SAFETY: the cells are only used by the thread itself, or by the CPU that switches to or from it, which holds the
 // scheduler's lock.
 unsafe impl Send for Thread {}
 // SAFETY: as above.
@@ -119,15 +119,15 @@ impl Thread {
         }
     }
 
-    /// A thread that will run `body` on a stack of its own once the scheduler picks it.
+    /// Creates a thread with its own stack, which runs `body` when the scheduler chooses it.
     pub fn spawn(name: &str, process: Option<Arc<Process>>, body: Body) -> Arc<Self> {
         let stack = stacks::allocate();
         let mut thread = Self::new(process, stack, false);
         *thread.start.get_mut() = Some(body);
         let top = stack + stacks::STACK_BYTES - stacks::HEAD_BYTES;
-        // What `switch_stacks` pops: six registers, then the return address, with 0 above as the end of the walk.
+        // `switch_stacks` pops six registers and then the return address. The 0 above them ends a stack walk.
         let frame = (top - 64) as *mut u64;
-        // SAFETY: the new stack is mapped and nobody else's.
+        // SAFETY: the new stack is mapped, and no other code uses it.
         unsafe {
             for register in 0..6 {
                 frame.add(register).write(0);
@@ -142,7 +142,7 @@ impl Thread {
         thread
     }
 
-    /// Makes the code that runs now, on the stack at `stack`, the idle thread of this CPU.
+    /// Makes the running code, whose stack begins at `stack`, the idle thread of this CPU.
     pub fn adopt_idle(stack: u64, name: &str) -> Arc<Self> {
         let thread = Arc::new(Self::new(None, stack, true));
         thread.put_in_head();
@@ -156,28 +156,28 @@ impl Thread {
 
     fn put_in_head(self: &Arc<Self>) {
         let head = (self.stack + stacks::STACK_BYTES - 8) as *mut *const Self;
-        // SAFETY: the head of the thread's own stack.
+        // SAFETY: this is the head of the thread's own stack.
         unsafe { head.write_volatile(Arc::as_ptr(self)) };
     }
 
-    /// From here on it is a kernel thread: its process has no memory any more.
+    /// Makes it a kernel thread, because its process is about to free its memory.
     pub fn leave_user(&self) {
         self.has_user.store(false, Ordering::Relaxed);
     }
 
-    /// Takes over the vector registers and thread-local storage of `parent`, the running thread (fork).
+    /// Copies the vector registers and thread-local storage of `parent`, which is the running thread (fork).
     pub fn copy_user_state(&self, parent: &Self) {
         self.fs_base.store(parent.fs_base.load(Ordering::Relaxed), Ordering::Relaxed);
         // SAFETY: the parent runs, so its vector registers are live; `self` does not run yet.
         unsafe { (*self.fx.get()).save() };
     }
 
-    /// The process whose address space the thread runs in.
+    /// The process in whose address space the thread runs.
     fn user(&self) -> Option<&Arc<Process>> {
         self.process.as_ref().filter(|_| self.has_user.load(Ordering::Relaxed))
     }
 
-    /// The top of its kernel stack, where entries from user mode begin.
+    /// The top of its kernel stack, which entries from user mode use first.
     pub fn stack_top(&self) -> u64 {
         self.stack + stacks::STACK_BYTES - stacks::HEAD_BYTES
     }
@@ -186,7 +186,7 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         profiling::forget_task(self.task.load(Ordering::Relaxed));
-        // SAFETY: the head of the stack; nobody runs on it any more.
+        // SAFETY: this is the head of the stack, on which no code runs any more.
         unsafe { ((self.stack + stacks::STACK_BYTES - 8) as *mut u64).write_volatile(0) };
         if self.stack != stacks::boot_stack() {
             stacks::free(self.stack);
@@ -194,15 +194,15 @@ impl Drop for Thread {
     }
 }
 
-/// The running thread; none before the scheduler is up. Not callable in an NMI, which runs on a stack of its own.
+/// The running thread; `None` before the scheduler is set up. It must not be called in an NMI, which has its own stack.
 #[inline(always)]
 pub fn current() -> Option<&'static Thread> {
     let rsp: u64;
-    // SAFETY: reads a register.
+    // SAFETY: this only reads a register.
     unsafe { asm!("mov {}, rsp", out(reg) rsp, options(nomem, nostack, preserves_flags)) };
     let head = (rsp & !(stacks::STACK_BYTES - 1)) + stacks::STACK_BYTES - 8;
-    // SAFETY: every kernel stack is aligned to its size and has the pointer, or zero, in its head. The thread lives at
-    // least as long as it runs, and the reference is not kept beyond that.
+    // SAFETY: every kernel stack is aligned to its size and has the pointer, or 0, in its head. The thread exists at
+    // least as long as it runs, and the reference is not kept longer.
     unsafe { (*(head as *const *const Thread)).as_ref() }
 }
 
@@ -216,21 +216,21 @@ pub fn current_arc() -> Arc<Thread> {
     }
 }
 
-/// Switches from `from` to `to` on this CPU. The scheduler's lock is held, interrupts are off; returns when `from` runs
-/// again, perhaps on another CPU.
+/// Switches from `from` to `to` on this CPU. The scheduler's lock is held and interrupts are off. Returns when `from`
+/// runs again, perhaps on another CPU.
 #[inline(never)]
 pub fn switch(from: &Thread, to: &Thread) {
     let this = cpu::this();
     let id = cpu::id();
     if from.user().is_some() {
-        // SAFETY: `from` is the running thread: its state is in the registers.
+        // SAFETY: `from` is the running thread, so its state is in the registers.
         unsafe { (*from.fx.get()).save() };
     }
     this.stacks[1].store(to.stack, Ordering::Relaxed);
     gdt::set_kernel_stack(id, to.stack_top());
     match to.user() {
         Some(process) => {
-            // SAFETY: `to` does not run anywhere, so its saved state is whole.
+            // SAFETY: `to` is not running on any CPU, so its saved state is complete.
             unsafe { (*to.fx.get()).restore() };
             FsBase::write(VirtAddr::new(to.fs_base.load(Ordering::Relaxed)));
             paging::load(process.space().tables());
@@ -250,7 +250,7 @@ pub fn switch(from: &Thread, to: &Thread) {
     this.stacks[0].store(from.stack, Ordering::Relaxed);
 }
 
-/// Saves the registers that a call keeps, changes stacks, and says who runs in the instruction after that.
+/// Saves the callee-saved registers, changes the stack, and writes the new task id in the next instruction.
 #[unsafe(naked)]
 unsafe extern "C" fn switch_stacks(save: *mut u64, rsp: u64, task: *mut u64, id: u64) {
     naked_asm!(
@@ -274,7 +274,7 @@ unsafe extern "C" fn switch_stacks(save: *mut u64, rsp: u64, task: *mut u64, id:
     )
 }
 
-/// Where a new thread comes out of its first switch.
+/// Where a new thread starts after the first switch to it.
 extern "C" fn thread_start() -> ! {
     let thread = current().expect("a thread runs here");
     cpu::this().stacks[0].store(thread.stack, Ordering::Relaxed);
@@ -283,7 +283,8 @@ extern "C" fn thread_start() -> ! {
     run(thread)
 }
 
-/// Runs the body of a new thread. Apart from `thread_start`, so that copies made here are never a sample's root.
+/// Runs the body of a new thread. It is separate from `thread_start`, so that a copy (`memcpy`) made here is never the
+/// root of a sample.
 #[inline(never)]
 fn run(thread: &Thread) -> ! {
     // SAFETY: taken once, by the thread itself.
@@ -303,7 +304,7 @@ pub fn spawn_kernel(name: &str, body: impl FnOnce() + Send + 'static) {
     scheduler::make_ready(Thread::spawn(name, None, Box::new(body)));
 }
 
-/// Makes the running thread a new task with this name: it runs another program from here on.
+/// Makes the running thread a new task with this name, because it starts another program.
 pub fn rename_current(name: &str) {
     let Some(thread) = current() else { return };
     let task = NEXT_ID.fetch_add(1, Ordering::Relaxed);

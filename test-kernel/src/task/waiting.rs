@@ -1,4 +1,4 @@
-//! How threads wait: what is behind every `crate::wait::WaitQueue`, under the scheduler's lock.
+//! How threads wait: the implementation of `crate::wait::WaitQueue`, under the scheduler's lock.
 
 use core::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use super::{signal, thread};
 use crate::cpu::clock;
 use crate::wait::Wakeup;
 
-/// Blocks the running thread at the place `key`; see [`crate::wait::WaitQueue::wait_full`].
+/// Blocks the running thread in the wait queue with this key; see [`crate::wait::WaitQueue::wait_full`].
 pub fn wait(key: usize, ready: &mut dyn FnMut() -> bool, deadline_ns: Option<u64>, interruptible: bool) -> Wakeup {
     loop {
         let mut scheduler = SCHEDULER.lock();
@@ -32,7 +32,7 @@ pub fn wait(key: usize, ready: &mut dyn FnMut() -> bool, deadline_ns: Option<u64
     }
 }
 
-/// Lets all who wait at the place `key` look at their conditions again. Interrupt or thread task.
+/// Makes all threads in the wait queue with this key check their conditions again. Runs in: thread or interrupt.
 pub fn wake(key: usize) {
     let mut scheduler = SCHEDULER.lock();
     while let Some(thread) = scheduler.waiting.get(&key).and_then(|threads| threads.first().cloned()) {

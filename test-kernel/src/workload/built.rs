@@ -1,8 +1,8 @@
-//! Stacks of every kind, built one after the other: chains of every length that the short way of the handler tells
-//! apart, every way that a walk can end.
+//! Builds stacks of every kind: chains of every length for which the handler's fast path behaves differently, and every
+//! way in which a walk can end.
 //!
-//! In: how many plain frames, what comes behind them, what lies lowest; where an NMI is ordered. Out: nothing; code
-//! spins on the stack meanwhile. Interrupts off.
+//! In: the number of plain frames, the end that follows them, the lowest word of the stack, and a closure that orders
+//! an NMI. Out: nothing; code spins on the stack until the NMI has come. Interrupts must be off.
 
 use core::hint::black_box;
 
@@ -12,18 +12,20 @@ use super::dice::{WORDS, call_forms_ends, lowest, spin};
 use crate::cpu::{NMI_STACK, STACKS};
 use crate::memory::{paging, stacks};
 
-/// How the stacks of [`build`] end; the first [`PLAIN_ENDS`] are what the short way of the handler meets.
+/// How many ends the stacks of [`build`] can have. The handler's fast path can meet the first [`PLAIN_ENDS`] of them.
 pub const ENDS: usize = 16;
-/// Ends that are tried behind chains of every length.
+/// How many ends are tried after chains of every length.
 pub const PLAIN_ENDS: usize = 6;
-/// What stands lowest on the stacks of [`build`]: nothing, or an address behind a call of each form.
+/// How many lowest words the stacks of [`build`] can have: 0, an address, or an address after a call of each form.
 pub const TOPS: usize = 12;
 
-/// A chain of so many plain frames, then one of several ends; lowest on the stack, something.
+/// Builds a chain of `depth` plain frames with the end number `end`, and with the lowest word number `top`. Then spins
+/// on it.
 #[inline(never)]
 pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
     let mut stack = [0; 2 + WORDS];
-    // Not twice in a row at the same place: the handler guesses that frames are where they were.
+    // The stack is not at the same address twice in a row, because the handler first tries the frames of the last
+    // sample.
     let stack = &mut stack[(depth + end) % 2..];
     let base = black_box(&mut *stack)[1..].as_mut_ptr() as u64;
     let address = paging::text_range().0 + 0x2000;
@@ -41,7 +43,7 @@ pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
     let other = lowest(NMI_STACK);
     let top = lowest(STACKS - 1) - 64 + stacks::STACK_BYTES;
     let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
-    // Where a frame above a hardware frame is.
+    // The address of the frame above a hardware frame.
     let above = place(at + 8);
     let frame: &[u64] = match end {
         0 => &[0, address],
@@ -62,17 +64,17 @@ pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
         _ => &[other, interrupt, address, 0x08, 0x202, other, 0x10],
     };
     words[at..at + frame.len()].copy_from_slice(frame);
-    // From one stack to the next, back from the last one.
+    // On each stack a frame that leads to the next stack; the one on the last stack leads back to this stack.
     for (from, to) in (NMI_STACK..STACKS).zip((NMI_STACK + 1..STACKS).map(lowest).chain([base])) {
         let from = lowest(from);
         for (index, word) in [from + 16, address, to, address].into_iter().enumerate() {
-            // SAFETY: this CPU's own stacks; on the NMI's, far below where NMIs are.
+            // SAFETY: these are this CPU's own stacks. On the NMI stack, the words are far below those that NMIs use.
             unsafe { ((from + 8 * index as u64) as *mut u64).write_volatile(word) };
         }
     }
-    // An entry's frame in the last two words of a stack, the hardware's beyond.
+    // An entry frame in the last two words of a stack, so that its hardware frame would be outside of the stack.
     for (place, word) in [(top - 16, 0), (top - 8, syscall)] {
-        // SAFETY: words of this CPU's own stack that nobody uses.
+        // SAFETY: these are unused words of this CPU's own stack.
         unsafe { (place as *mut u64).write_volatile(word) };
     }
     black_box(&mut *stack);

@@ -1,18 +1,18 @@
-//! Broken frame-pointer chains: code that spins while rbp leads nowhere good, so that samples land in it.
+//! Broken frame-pointer chains: code that spins while rbp has an unusable value, so that samples are taken in it.
 //!
-//! Each kind ends a walk for one reason: a frame pointer outside all stacks, a misaligned one, one that does not go up,
-//! a return address that is no code, a stack that is too deep. Preemption and interrupts go on: a switch saves and
-//! restores rbp like any register.
+//! Each kind ends a walk for one reason: a frame pointer outside of all stacks, a misaligned one, one that does not go
+//! up, a return address that is not code, a stack that is too deep. Preemption and interrupts stay on, because a switch
+//! saves and restores rbp like any register.
 
 use core::arch::asm;
 use core::hint::black_box;
 
 use crate::memory::stacks;
 
-/// Turns of the spinning loop for each kind: some ten microseconds.
+/// Turns of the spinning loop for each kind, which take about ten microseconds.
 const SPINS: u64 = 30_000;
 const DEEP: u32 = 120;
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: u32 = 5;
 
 /// Spins through all kinds `rounds` times.
@@ -35,14 +35,15 @@ fn spin_one(kind: u32, round: u64, turns: u64) {
     }
 }
 
-/// Outside of every stack of this CPU: null page, not canonical, unmapped, another stack's guard, the kernel image.
+/// Frame pointers outside of every stack of this CPU: null page, not canonical, unmapped, the guard of another stack,
+/// the kernel image.
 #[inline(never)]
 fn wild(round: u64, turns: u64) {
     let values = [0x10, 0xdead_beef_0000_0000, 0xffff_d000_0000_0000, stacks::first_guard(), 0xffff_ffff_8020_0000];
     spin_with(values[round as usize % values.len()], turns);
 }
 
-/// In the running stack, but no multiple of 8.
+/// A frame pointer in the running stack that is not a multiple of 8.
 #[inline(never)]
 fn misaligned(round: u64, turns: u64) {
     let frame = [0u64; 4];
@@ -66,7 +67,7 @@ fn not_text(turns: u64) {
     spin_with(black_box(&frames).as_ptr() as u64, turns);
 }
 
-/// More frames than are kept.
+/// More frames than a sample can have.
 #[inline(never)]
 fn deep(depth: u32, turns: u64) -> u32 {
     if depth == 0 {
@@ -86,7 +87,7 @@ fn spin(turns: u64) {
 /// Spins with this value in rbp.
 #[inline(never)]
 fn spin_with(rbp: u64, turns: u64) {
-    // SAFETY: rbp is saved and restored around the loop, which touches nothing but its own registers.
+    // SAFETY: rbp is saved and restored around the loop, which changes only its own registers.
     unsafe {
         asm!(
             "push rbp",

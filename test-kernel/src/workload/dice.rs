@@ -1,8 +1,8 @@
-//! Stacks thrown by dice, with code on top that spins: what the handler finds there is all that it may ever find.
+//! Random stacks, on which code spins. They contain everything that the handler may find on a stack.
 //!
-//! In: where an NMI is ordered. Out: nothing; the words of a stack are return addresses, behind calls of every form,
-//! markers with hardware frames, frame pointers that lead up, down, to the NMI's own stack, or nowhere. RSP points
-//! among them: an NMI has its own stack, and interrupts are off.
+//! In: a closure that orders an NMI. Out: nothing. The words of a stack are return addresses (after calls of every
+//! form), markers with hardware frames, and frame pointers that lead up, down, to the NMI's own stack, or to no stack.
+//! RSP points into these words. This is possible because an NMI has its own stack, and interrupts are off.
 
 use core::arch::{asm, global_asm};
 use core::hint::black_box;
@@ -14,7 +14,7 @@ use crate::cpu::{self, ADDED_STACKS, NMI_STACK, STACKS};
 use crate::memory::{module, paging, stacks};
 use crate::random;
 
-/// Words of a stack that is thrown or built.
+/// Number of words of a random or built stack.
 pub const WORDS: usize = 96;
 /// Turns of the spinning loop.
 const SPINS: u64 = 500;
@@ -51,18 +51,18 @@ unsafe extern "C" {
     static call_form_ends: [u64; 10];
 }
 
-/// The places behind the calls.
+/// The addresses after the calls.
 pub fn call_forms_ends() -> [u64; 10] {
     // SAFETY: constant data of the assembly above.
     unsafe { call_form_ends }.map(|end| call_forms as *const () as u64 + end)
 }
 
-/// One of some choices.
+/// A random one of these choices.
 pub fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[random::next() as usize % choices.len()]
 }
 
-/// An address of kernel code; of the module's, perhaps one a bit behind its end.
+/// A random address of kernel code or of the module's code; of the module's, perhaps one slightly after its end.
 fn code() -> u64 {
     let (start, end) = paging::text_range();
     match random::next() % 4 {
@@ -75,7 +75,8 @@ fn code() -> u64 {
     }
 }
 
-/// Declares more stacks to be in use, as many as there is room for, and throws words onto them. Once; for ever.
+/// Declares more stacks to be in use, as many as possible, and fills them with random words. Called once; the stacks
+/// are never freed.
 pub fn add_stacks() {
     for place in &cpu::this().stacks[ADDED_STACKS..] {
         place.store(stacks::allocate(), Ordering::Relaxed);
@@ -83,26 +84,26 @@ pub fn add_stacks() {
     (NMI_STACK..STACKS).for_each(fill_other);
 }
 
-/// The lowest words of one of the stacks on which nobody runs, or only NMIs, which do not come down to there.
+/// The address of the lowest words of a stack on which no code runs, or only NMIs, which do not use so much of it.
 pub fn lowest(place: usize) -> u64 {
     cpu::this().stacks[place].load(Ordering::Relaxed) + 64
 }
 
-/// Throws them.
+/// Fills these words with random ones.
 fn fill_other(place: usize) {
     let base = lowest(place);
     for index in 0..WORDS as u64 {
-        // SAFETY: words of this CPU's own stack that nobody uses.
+        // SAFETY: these are unused words of this CPU's own stack.
         unsafe { ((base + 8 * index) as *mut u64).write_volatile(word(base)) };
     }
 }
 
-/// A place on such a stack.
+/// A random address in the lowest words of such a stack.
 pub fn other() -> u64 {
     lowest(NMI_STACK + random::next() as usize % (STACKS - NMI_STACK)) + 8 * (random::next() % WORDS as u64)
 }
 
-/// A word of a stack whose words begin at `base`.
+/// A random word for a stack whose words begin at `base`.
 pub fn word(base: u64) -> u64 {
     let place = |base: u64| base + 8 * (random::next() % WORDS as u64);
     match random::next() % 16 {
@@ -115,10 +116,10 @@ pub fn word(base: u64) -> u64 {
     }
 }
 
-/// Fills the words from `base` so that many chains lead somewhere.
+/// Fills the words of a stack at `base` so that many chains of frames are valid for a while.
 fn fill(words: &mut [u64], base: u64) {
     let mut at = 0;
-    // Often a plain chain first, of any length.
+    // Often there is a plain chain of random length first.
     let plain = one_of(&[0, 2 * (random::next() as usize % 30)]);
     while at < words.len() {
         if at < plain {
@@ -128,12 +129,12 @@ fn fill(words: &mut [u64], base: u64) {
         }
         let up = base + 8 * (at as u64 + 2 + 2 * (random::next() % 2));
         match (random::next() % 8, words.len() - at) {
-            // A frame, the next one above it.
+            // A frame that leads to a frame above it.
             (0..=3, 2..) => {
                 (words[at], words[at + 1]) = (up, code());
                 at += 2;
             }
-            // An entry stub's frame: rbp, marker, hardware frame of kernel or user code.
+            // The frame of an entry stub: rbp, marker, hardware frame of kernel or user code.
             (4..=5, 7..) => {
                 let marker = MARKER_PAGE | one_of(&[0x121, 0x20e, 0x300]);
                 let cs = one_of(&[0x08, 0x08, 0x2b]);
@@ -142,7 +143,7 @@ fn fill(words: &mut [u64], base: u64) {
                 words[at..at + 7].copy_from_slice(&[one_of(&[up + 40, word(base)]), marker, rip, cs, 0x202, rsp, 0x10]);
                 at += 7;
             }
-            // The outermost one.
+            // The outermost frame.
             (6, 2..) => {
                 (words[at], words[at + 1]) = (0, code());
                 at += 2;
@@ -155,7 +156,7 @@ fn fill(words: &mut [u64], base: u64) {
     }
 }
 
-/// Throws a stack and spins on it. Interrupts off; `armed` orders the NMI.
+/// Fills a stack with random words and spins on it. `armed` orders the NMI. Interrupts must be off.
 #[inline(never)]
 pub fn throw(armed: impl FnOnce()) {
     let mut stack = [0; 1 + WORDS];
@@ -163,7 +164,8 @@ pub fn throw(armed: impl FnOnce()) {
     fill(&mut stack[1..], base);
     stack[0] = one_of(&[0, 0, 0, code()]);
     fill_other(NMI_STACK + random::next() as usize % (STACKS - NMI_STACK));
-    // rbp leads to the first frame or anywhere; the lowest word of the stack is anything, or none that looks like code.
+    // rbp points to the first frame or has any value. The lowest word is any word, or a word that does not look like
+    // code.
     let rsp = base + 8 * (random::next() % 8);
     let rbp = one_of(&[rsp, rsp + 16, rsp + 24, word(base)]);
     let (rsp, rbp) = one_of(&[(base - 8, base), (base - 8, base), (rsp, rbp)]);
@@ -173,7 +175,7 @@ pub fn throw(armed: impl FnOnce()) {
     black_box(&mut stack);
 }
 
-/// Throws a stack for registers that are pretended; of its words, many are `caller`s.
+/// Fills a stack with random words, many of which come from `caller`, and calls `work` with its address.
 pub fn with_stack(caller: impl Fn() -> u64, work: impl FnOnce(u64)) {
     let mut stack = [0; WORDS];
     let base = black_box(&mut stack).as_mut_ptr() as u64;
@@ -186,7 +188,7 @@ pub fn with_stack(caller: impl Fn() -> u64, work: impl FnOnce(u64)) {
     black_box(&mut stack);
 }
 
-/// Spins where it is.
+/// Spins on the running stack.
 pub fn spin_here(armed: impl FnOnce()) {
     armed();
     for turn in 0..SPINS {
@@ -196,7 +198,7 @@ pub fn spin_here(armed: impl FnOnce()) {
 
 /// Spins on another stack.
 pub fn spin(rsp: u64, rbp: u64) {
-    // SAFETY: rsp and rbp are put back before anything uses them; an NMI has its own stack, interrupts are off.
+    // SAFETY: rsp and rbp are restored before anything uses them. An NMI has its own stack, and interrupts are off.
     unsafe {
         asm!(
             "push rbp",

@@ -1,8 +1,7 @@
-//! What the profiler's handler costs: ticks that a kernel thread gives itself at a known depth, between two looks at
-//! the TSC. On counted instructions the difference is the number of instructions.
+//! Measures the cost of the profiler's handler. A kernel thread calls it at a known depth and reads the TSC before and
+//! after. Under `-icount` the difference is the number of instructions.
 //!
-//! Sampling must be stopped. The figures go to the log, one line for each depth: `handler: 16 frames, 280.5
-//! instructions`.
+//! Sampling must be stopped. The log gets one line for each depth: `handler: 16 frames, 280.5 instructions`.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +14,10 @@ use crate::task::thread;
 use crate::wait::WaitQueue;
 use crate::{cpu, log, profiling};
 
-/// Callers below the thread's own ones, for each line.
+/// The number of callers in addition to the thread's own ones, for each line.
 const DEPTHS: [u32; 4] = [2, 12, 24, 40];
 
-/// What is measured at one depth.
+/// The sums of the measurements at one depth.
 struct Sum {
     ticks: u64,
     spent: u64,
@@ -48,7 +47,7 @@ fn deeper(left: u32, sum: &mut Sum) {
         x86_64::instructions::interrupts::without_interrupts(|| tick(sum));
     } else {
         deeper(left - 1, black_box(sum));
-        // Not a tail call: each level has a frame.
+        // This prevents a tail call, so that each level has a frame.
         black_box(left);
     }
 }
@@ -57,9 +56,9 @@ fn deeper(left: u32, sum: &mut Sum) {
 #[inline(never)]
 fn tick(sum: &mut Sum) {
     let (rsp, rbp): (u64, u64);
-    // SAFETY: registers are read, nothing else.
+    // SAFETY: this only reads registers.
     unsafe { core::arch::asm!("mov {}, rsp", "mov {}, rbp", out(reg) rsp, out(reg) rbp, options(nomem, nostack)) };
-    // What lies lowest on the stack must not look like a caller.
+    // The lowest words of the stack must not look like a caller.
     let quiet = [0u64; 2];
     let rsp = rsp.min(black_box(&quiet).as_ptr() as u64);
     let here = tick as *const () as u64 + 16;
@@ -67,7 +66,7 @@ fn tick(sum: &mut Sum) {
     profiling::PROFILER.raise_tick(cpu::id());
     // SAFETY: RDTSC has no effect.
     let look = || unsafe { core::arch::x86_64::_rdtsc() };
-    // The call itself is not the handler's.
+    // The cost of the call itself is measured with an empty function, and subtracted.
     let start = look();
     no_handler(black_box(&frame));
     let begun = look();
@@ -75,7 +74,7 @@ fn tick(sum: &mut Sum) {
     let end = look();
     sum.spent += (end - begun) - (begun - start);
     sum.ticks += 1;
-    // A raw record: its length is in the low byte of the first word, four words are no callers.
+    // A raw record has its length in the low byte of the first word. Four of its words are not callers.
     let mut record = vec![0; 4096];
     let bytes = profiling::PROFILER.open_stream(cpu::id(), 0).and_then(|stream| stream.read(&mut record)).unwrap_or(0);
     sum.frames += if bytes > 0 { u64::from(record[0]) - 4 } else { 0 };

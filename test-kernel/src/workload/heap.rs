@@ -1,4 +1,4 @@
-//! Heap work: a map of words, built, sorted, counted and thrown away.
+//! Heap work: builds a map of words, sorts it, counts the words and frees it.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,12 +1,12 @@
-//! `/kernel`: work for kernel threads, and the end of the machine.
+//! `/kernel`: files that start work inside the kernel, and files that control the machine.
 //!
-//! `/kernel/NAME` runs the workload NAME when a number of rounds is written to it; the write returns when the work is
-//! done. The functions have the names that a flame graph should show. `/kernel/exit` takes `success` or `failure`;
-//! `/kernel/panic` and `/kernel/overflow` any text; `/kernel/share` mounts the host's folder where `share=late` was
-//! asked for; `/kernel/processes` lists the numbers of all processes, `/kernel/clock` says how many nanoseconds have
-//! gone by since boot, `/kernel/idle` how many of them each CPU has spent idle. `/kernel/places`: see
-//! `profiling::places`; what is written to it has the writer counted. `/kernel/deaf`, `offline`, `online`: CPUs that do
-//! not answer, go away, come back.
+//! A write of a number of rounds to `/kernel/NAME` runs the workload NAME, and returns when the work is done. The
+//! functions have the names that a flame graph should show. `/kernel/exit` accepts `success` or `failure`;
+//! `/kernel/panic` and `/kernel/overflow` accept any text. `/kernel/share` mounts the host's folder if the command line
+//! has `share=late`. `/kernel/processes` lists the numbers of all processes, `/kernel/clock` has the nanoseconds since
+//! boot, and `/kernel/idle` how many of them each CPU was idle. A write to `/kernel/places` starts counting for the
+//! writer (see `profiling::places`). `/kernel/deaf`, `offline` and `online` are for CPUs that do not answer, go offline
+//! and come back (see `away.rs`).
 
 #[cfg(feature = "profiling")]
 mod away;
@@ -47,13 +47,13 @@ use crate::profiling;
 use crate::profiling::places;
 use crate::task::process;
 
-/// A file that does something when it is written to.
+/// A file that runs a function when it is written to.
 struct Command {
     inode: u64,
     run: fn(&[u8]) -> Result<()>,
 }
 
-/// What mounts the host's folder, if that was not done at boot.
+/// The function that mounts the host's folder, if that was not done at boot.
 static MOUNT_SHARE: spin::Once<fn() -> Option<()>> = spin::Once::new();
 
 /// The folder `/kernel`. `mount_share` mounts the host's folder, once.
@@ -96,13 +96,13 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
     FixedFolder::new(names)
 }
 
-/// Does so many rounds of some work.
+/// Does the number of rounds in `text` of some work.
 fn rounds(text: &[u8], work: fn(u64)) -> Result<()> {
     work(core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?);
     Ok(())
 }
 
-/// Does so many rounds of the work in the module, which is loaded the first time.
+/// Does the number of rounds in `text` of the work in the module. The first call loads the module.
 fn module(text: &[u8]) -> Result<()> {
     let entry = module::entry(profiling::tell_of_module).ok_or(Errno::ENOEXEC)?;
     let rounds = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?;
@@ -110,7 +110,7 @@ fn module(text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Ends the machine with a verdict.
+/// Powers the machine off with an exit code for success or failure.
 fn exit(text: &[u8]) -> Result<()> {
     match text {
         b"success" => power::power_off(ExitCode::Success),
@@ -146,7 +146,7 @@ impl Node for Command {
     }
 }
 
-/// A file whose text is made for the read from its beginning, which gets all of it.
+/// A file whose text is made by a read from its beginning. That read gets all of it.
 struct Text {
     inode: u64,
     make: fn() -> String,
@@ -168,7 +168,7 @@ impl Node for Text {
     }
 }
 
-/// The places that CPUs publish, counted for whoever writes to it.
+/// The file `/kernel/places`: a write to it starts counting the published places of the writer.
 #[cfg(feature = "profiling")]
 struct Places(Text);
 
@@ -204,7 +204,7 @@ fn idle() -> String {
     (0..cpu::count()).filter(|number| Some(*number) != cpu::sampler()).map(line).collect()
 }
 
-/// The numbers of all processes, one a line.
+/// The numbers of all processes, one per line.
 struct Processes;
 
 impl Node for Processes {

@@ -1,4 +1,4 @@
-//! Page allocator work: frames taken, zeroed, summed eight times, given back.
+//! Page allocator work: allocates frames, zeroes them, sums their words eight times, and frees them.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use crate::memory::{PAGE, frames, phys_to_virt};
 const FRAMES: usize = 64;
 const SUMS: usize = 8;
 
-/// Takes 64 frames `rounds` times and gives them back.
+/// Allocates 64 frames and frees them, `rounds` times.
 #[inline(never)]
 pub fn fill_and_release(rounds: u64) {
     for _ in 0..rounds {
@@ -20,9 +20,10 @@ pub fn fill_and_release(rounds: u64) {
 
 #[inline(never)]
 fn sum_words(frame: u64) -> u64 {
-    // SAFETY: the frame is the caller's, zeroed, in the direct map.
+    // SAFETY: the frame belongs to the caller, is zeroed, and is mapped in the direct map.
     let words = unsafe { core::slice::from_raw_parts(phys_to_virt(frame) as *const u64, (PAGE / 8) as usize) };
-    // What `cargo xtask gate` must find: four words are read twice by a second loop, which takes three percent longer.
+    // `cargo xtask gate` must detect this change: a second loop reads four words again, which takes three percent
+    // longer.
     let again: u64 = if cfg!(kprof_slower) { words[..4].iter().sum() } else { 0 };
     words.iter().sum::<u64>() + again
 }

@@ -1,7 +1,8 @@
-//! Registers thrown by dice: an NMI says that it has interrupted them, in place of what it has.
+//! Random registers, which an NMI reports instead of the interrupted ones.
 //!
-//! In: where an NMI is ordered. Out: nothing. The instruction is one around which a caller is looked for, one of an
-//! entry stub, one anywhere, or none at all; RSP and RBP point into a stack thrown by dice (`dice.rs`), or nowhere.
+//! In: a closure that orders an NMI. Out: nothing. RIP is an instruction at which the unwinder looks for the innermost
+//! caller, an instruction of an entry stub, any address of the kernel, or an address without code. RSP and RBP point
+//! into a random stack (`dice.rs`), or have other values.
 
 use core::arch::global_asm;
 use core::hint::black_box;
@@ -88,10 +89,10 @@ unsafe extern "C" {
     static edge_places: [u64; 4];
 }
 
-/// Bytes of the longest instructions' places that are thrown, from the beginning of an entry stub.
+/// Addresses in an entry stub are chosen from this many bytes at its beginning.
 const STUB_BYTES: u64 = 32;
 
-/// An instruction, and whether it is one of an entry stub: then the stack pointer must be good.
+/// A random address for RIP, and whether it is in an entry stub. If it is, RSP must be valid.
 fn instruction() -> (u64, bool) {
     // SAFETY: constant data of the assembly above.
     let [forms, moves, end, _] = unsafe { edge_places };
@@ -106,17 +107,17 @@ fn instruction() -> (u64, bool) {
     }
 }
 
-/// Calls among the code that is thrown.
+/// Number of call instructions in the assembly above.
 const CALLS: u64 = 9;
 
-/// A return address behind one of them.
+/// The return address after one of these calls.
 fn caller(call: u64) -> u64 {
     // SAFETY: constant data of the assembly above.
     let [.., calls] = unsafe { edge_places };
     calls + 5 * (call % CALLS)
 }
 
-/// Throws a stack and registers. Interrupts off; `armed` orders the NMI.
+/// Makes a random stack and random registers. `armed` orders the NMI. Interrupts must be off.
 #[inline(never)]
 pub fn throw(armed: impl FnOnce()) {
     let (rip, is_stub) = instruction();
@@ -149,8 +150,8 @@ pub fn edges() -> u64 {
     (moves + 64 - forms) * CALLS * 2
 }
 
-/// One of all instructions around which a caller is looked for, with one of all callers in the lowest word of the stack
-/// or, behind a frame pointer, in the second one.
+/// Case number `number`: an instruction at which the unwinder looks for the innermost caller, with one of the callers
+/// in the lowest word of the stack or, after a frame pointer, in the second one.
 #[inline(never)]
 pub fn edge(number: u64, armed: impl FnOnce()) {
     // SAFETY: constant data of the assembly above.

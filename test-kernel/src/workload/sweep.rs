@@ -1,22 +1,22 @@
-//! Work with an NMI at each of its instructions, one run after the other: `cargo xtask sweep`.
+//! Runs work repeatedly, with an NMI at one more instruction each time, for `cargo xtask sweep`.
 //!
-//! In: what is written to `/kernel/sweep`, one order each time; sampling must be stopped.
+//! In: orders, each written to `/kernel/sweep`. Sampling must be stopped.
 //!
 //! | order | what is done |
 //! |---|---|
-//! | `tree`, `vectors` | an NMI at each instruction of the call tree, of the interrupts that do nothing |
-//! | `handler` | an NMI with an `int3` in its handler, a second one at each of the handler's instructions |
-//! | `stacks`, `edges`, `unknown` | an NMI above stacks of each kind; one that says that it has interrupted an instruction around which a caller is looked for; one on a CPU that the profiler does not know |
-//! | `dice N`, `registers N` | N times NMIs on stacks, with registers, that are thrown by dice |
-//! | `steps on`, `off` | from now on the last NMI's handler runs in steps, with an NMI at each instruction that has had none (`cpu::steps`) |
-//! | `measure on`, `off` | from now on ticks are such that are measured |
-//! | `foreign on`, `off` | from now on NMIs after a first one have no tick |
-//! | `latched` | two ticks, the second one's NMI while the first one's handler runs |
-//! | `drain on`, `off` | from now on the records are read here, and given up |
-//! | `N`, `N M`, `N M O` | an NMI after N instructions from now on, whatever is run then, another after M more, after O more |
-//! | `report` | hits of NMIs that were not the first to the log: `nested: ADDRESS HITS` |
+//! | `tree`, `vectors` | an NMI at each instruction of the call tree, or of the interrupts that do nothing |
+//! | `handler` | an NMI with an `int3` in its handler, and a second one at each of the handler's instructions |
+//! | `stacks`, `edges`, `unknown` | an NMI on stacks of each kind; an NMI that reports an instruction at which the unwinder looks for the innermost caller; an NMI on a CPU that the profiler does not know |
+//! | `dice N`, `registers N` | N times NMIs on random stacks, or with random registers |
+//! | `steps on`, `off` | whether the last NMI's handler is single-stepped, with an NMI at each instruction that had none (`cpu::steps`) |
+//! | `measure on`, `off` | whether ticks are ones whose cost the profiler measures |
+//! | `foreign on`, `off` | whether NMIs after the first one have no tick |
+//! | `latched` | two ticks; the second one's NMI comes while the first one's handler runs |
+//! | `drain on`, `off` | whether the records are read here and dropped |
+//! | `N`, `N M`, `N M O` | an NMI after the next N instructions, a second one M instructions later, a third one O instructions later |
+//! | `report` | writes the hits of nested NMIs to the log: `nested: ADDRESS HITS` |
 //!
-//! Out: samples, records like all others.
+//! Out: samples, as usual records.
 
 use alloc::vec::Vec;
 use core::hint::{black_box, spin_loop};
@@ -33,12 +33,12 @@ use crate::preempt;
 use crate::profiling::PROFILER;
 use crate::random;
 
-/// Whether records are read here, and given up; and where to.
+/// Whether records are read here and dropped, and the buffer for this.
 static DRAINS: AtomicBool = AtomicBool::new(false);
 static RECORDS: Lock<Vec<u8>> = Lock::new(Vec::new());
 const RECORDS_BYTES: usize = 64 * 1024;
 
-/// One command.
+/// Carries out one order.
 pub fn run(text: &[u8]) -> Result<()> {
     steps::init();
     static STACKS: spin::Once = spin::Once::new();
@@ -72,7 +72,7 @@ pub fn run(text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` with an NMI after one instruction, after two, and so on until it comes after the work.
+/// Runs `work` with an NMI after one instruction, after two, and so on, until the NMI comes after the work.
 fn at_every_instruction(arm: impl Fn(u32), work: impl Fn()) {
     preempt::disable();
     without_interrupts(|| {
@@ -95,15 +95,15 @@ fn wait() {
     }
 }
 
-/// Interrupts of each vector that has nothing behind it.
+/// Interrupts of each vector whose handler does nothing.
 fn all_vectors() {
-    // Twice: under QEMU now and then an NMI comes an instruction late.
+    // Each vector is used twice, because in QEMU an NMI is sometimes an instruction late.
     for vector in vectors::quiet().chain(vectors::quiet()) {
         at_every_instruction(alarm::after, || vectors::interrupt(vector));
     }
 }
 
-/// An alarm that the caller's next instructions run into.
+/// Orders NMIs that come in the code that runs after this.
 fn from_here_on(text: &str) -> Result<()> {
     let mut numbers = [0; 3];
     for (index, word) in text.split_ascii_whitespace().enumerate() {
@@ -116,18 +116,19 @@ fn from_here_on(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where the first NMI comes: in the call tree, in an interrupt's stubs.
+/// At which instructions the first NMI comes: in the call tree, and in an interrupt's stub.
 const IN_TREE: (Range<u32>, usize) = (10..210, 40);
 const IN_STUBS: (Range<u32>, usize) = (10..230, 40);
-/// Where it comes while a thrown stack is spun on, and how long the handlers run that further NMIs come in.
+/// `IN_THROW` is the instruction of the first NMI while code spins on a random stack. `HANDLER` is the number of
+/// instructions of a handler in which further NMIs come.
 const IN_THROW: u32 = 150;
 const HANDLER: u64 = 1000;
-/// QEMU's NMIs are not always where they were ordered.
+/// How often work is tried, because QEMU's NMIs do not always come at the ordered instruction.
 const MAX_TRIES: usize = 4;
-/// Plain frames of the longest chain that is built.
+/// Number of plain frames of the longest chain that is built.
 const LONGEST: usize = 18;
 
-/// The handler of an NMI, with an `int3` in it and another NMI at each of its instructions.
+/// Runs the handler of an NMI with an `int3` in it, and with another NMI at each of its instructions.
 fn handler() {
     let places = |(range, step): (Range<u32>, usize)| range.step_by(step);
     for first in places(IN_TREE) {
@@ -139,7 +140,7 @@ fn handler() {
     }
 }
 
-/// An NMI above stacks of each kind.
+/// An NMI on stacks of each kind.
 fn stacks() {
     let lengths = (0..=LONGEST).flat_map(|depth| (0..built::PLAIN_ENDS).map(move |end| (depth, end, 0)));
     let ends = (built::PLAIN_ENDS..built::ENDS).map(|end| (2, end, 0));
@@ -149,7 +150,7 @@ fn stacks() {
     }
 }
 
-/// An NMI on a CPU that the profiler was not told of.
+/// An NMI on a CPU that was not registered with the profiler.
 fn unknown() {
     for _ in 0..MAX_TRIES {
         preempt::disable();
@@ -163,7 +164,7 @@ fn unknown() {
     }
 }
 
-/// NMIs inside NMIs on stacks that are thrown by dice, at places that are.
+/// Nested NMIs on random stacks, at random instructions.
 fn dice(rounds: u64) {
     thrown(rounds, |round| {
         let somewhere = || 1 + (random::next() % HANDLER) as u32;
@@ -172,13 +173,13 @@ fn dice(rounds: u64) {
     });
 }
 
-/// NMIs that say that they have interrupted registers thrown by dice.
+/// NMIs that report random registers.
 fn registers(rounds: u64) {
     thrown(rounds, |_| registers::throw(|| alarm::after(IN_THROW)));
 }
 
-/// So many rounds of work, some in the idle task, some with a tick that is measured. With steps: until so many in a
-/// row have brought nothing new.
+/// Does `rounds` rounds of work, some of them in the idle task, and some with a tick whose cost is measured. If the
+/// handler is single-stepped, it continues until `rounds` rounds in a row have hit no new instruction.
 fn thrown(rounds: u64, work: impl Fn(u64)) {
     let (mut round, mut end) = (0, rounds);
     while round < end {
@@ -192,7 +193,7 @@ fn thrown(rounds: u64, work: impl Fn(u64)) {
     alarm::set_measured(false);
 }
 
-/// Work in which one or several NMIs come, in the idle task or not; again, if one of them has missed its place.
+/// Does work in which NMIs come, in the idle task or not. Repeats it if an NMI has missed its instruction.
 fn once(idle: bool, work: impl Fn()) {
     let state = random::state();
     for _ in 0..MAX_TRIES {
@@ -219,8 +220,8 @@ fn once_only(idle: bool, work: impl Fn()) {
     drain();
 }
 
-/// Runs `work` with an NMI somewhere in it, and a last one after one instruction, two, and so on, until the last one
-/// comes after the handlers of those before it.
+/// Runs `work` with an NMI in it, and with a last NMI after one instruction of the handler, two, and so on, until the
+/// last NMI comes after the handlers of those before it.
 fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn()) {
     preempt::disable();
     for last in 1.. {
@@ -239,12 +240,12 @@ fn at_every_instruction_of_handler(arm: impl Fn(u32), work: impl Fn()) {
     preempt::enable();
 }
 
-/// Some result that goes through all registers.
+/// A computation whose result depends on all registers.
 fn checksum(seed: u32) -> u64 {
     (0..16).fold(u64::from(seed), |sum, index| sum.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index)
 }
 
-/// Gives up the records where nobody else reads them.
+/// Reads and drops the records, if this was ordered.
 fn drain() {
     if DRAINS.load(Ordering::Relaxed) {
         let mut records = RECORDS.lock();

@@ -1,4 +1,4 @@
-//! Scheduler work: two threads hand a ball to each other, each hand-over a sleep, a wake-up and a switch.
+//! Scheduler work: two threads alternate ("ping-pong"); each exchange is a sleep, a wake-up and a switch.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ struct Table {
 }
 
 impl Table {
-    /// Hits the ball whenever the number of hits has this parity, until there were `rounds`.
+    /// Adds a hit whenever the number of hits has this parity, until there are `rounds` hits.
     #[inline(never)]
     fn play(&self, parity: u64, rounds: u64) {
         loop {
@@ -29,7 +29,7 @@ impl Table {
     }
 }
 
-/// Plays until the ball was hit `rounds` times.
+/// Runs both threads until there are `rounds` hits.
 #[inline(never)]
 pub fn ping_pong(rounds: u64) {
     let table = Arc::new(Table { hits: AtomicU64::new(0), moved: WaitQueue::new() });

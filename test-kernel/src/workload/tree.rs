@@ -1,8 +1,8 @@
-//! A small call tree with everything that a walk by frame pointers finds hard, for `cargo xtask sweep`: an NMI at each
-//! of its instructions.
+//! A small call tree with all cases that are difficult for a walk by frame pointers. `cargo xtask sweep` sends an NMI
+//! to each of its instructions.
 //!
-//! Every function has one call in the tree that reaches it, so each instruction has one right stack, which the sweep
-//! takes from the disassembly. Interrupts are off.
+//! Every function is called at only one place in the tree, so each instruction has exactly one right stack. The sweep
+//! computes it from the disassembly. Interrupts are off.
 
 use core::arch::global_asm;
 
@@ -11,7 +11,7 @@ unsafe extern "C" {
     safe fn tree_root();
 }
 
-/// Runs it. The one caller of the tree.
+/// Runs the tree. This is its only caller.
 #[inline(never)]
 pub fn climb() {
     tree_root();

@@ -1,8 +1,9 @@
-//! Work whose distribution is known by counting: `cargo xtask truth` compares the profile with it.
+//! Work whose distribution is known by counting instructions. `cargo xtask truth` compares profiles with it.
 //!
-//! `/kernel/truth-a` and `/kernel/truth-b` run a mix of pieces so many rounds; each piece is a function whose time is
-//! its own. Zero rounds: each piece is run alone, interrupts off, between two looks at the instruction clock, and the
-//! log says `truth: MIX PIECE INSTRUCTIONS`. No sample has a part in these figures.
+//! `/kernel/truth-a` and `/kernel/truth-b` run a number of rounds of a mix of pieces. Each piece is a function whose
+//! time is counted separately. With zero rounds each piece is run alone with interrupts off; the instruction clock is
+//! read before and after it, and the log says `truth: MIX PIECE INSTRUCTIONS`. These figures do not depend on any
+//! sample.
 
 use core::arch::asm;
 use core::hint::black_box;
@@ -22,14 +23,14 @@ struct Piece {
 /// The vector of `interrupts`.
 pub const VECTOR: u8 = 240;
 
-/// Times that a piece is measured; the least counts, as nothing makes it shorter.
+/// How often a piece is measured. The minimum is used, because disturbances only make a piece longer.
 const TRIES: usize = 5;
 
 macro_rules! pieces {
     ($($run:ident),* $(,)?) => { [$(Piece { name: stringify!($run), run: $run }),*] };
 }
 
-/// The first mix: everything that a sampler may get wrong.
+/// The first mix, with everything that a sampler may measure wrongly.
 #[inline(never)]
 pub fn mix_a(rounds: u64) {
     mix(
@@ -70,7 +71,7 @@ fn mix(name: &str, rounds: u64, pieces: &[Piece]) {
     if rounds == 0 {
         let nothing = instructions(empty);
         for piece in pieces {
-            // The call is the mix's.
+            // The call instruction belongs to the mix and not to the piece.
             log!("truth: {name} {} {}", piece.name, instructions(piece.run) - nothing + EMPTY);
         }
         let parts =
@@ -85,7 +86,7 @@ fn mix(name: &str, rounds: u64, pieces: &[Piece]) {
 
 /// Instructions from before the call to after the return.
 fn instructions(run: fn()) -> u64 {
-    // All are called alike, the empty one too: by an address that the compiler does not know.
+    // All functions are called in the same way, also the empty one: through an address that the compiler does not know.
     let once = |_| {
         without_interrupts(|| {
             let run = black_box(run);
@@ -97,13 +98,13 @@ fn instructions(run: fn()) -> u64 {
     (0..TRIES).map(once).min().unwrap_or(0)
 }
 
-/// Instructions of the empty function: frame pointer in two, out, return.
+/// Instructions of the empty function: two that set the frame pointer, one that restores it, and the return.
 const EMPTY: u64 = 4;
 
 #[inline(never)]
 fn empty() {}
 
-/// `$count` blocks of `$size` instructions each, the last two of which are the loop.
+/// `$count` blocks of `$size` instructions each. The last two instructions of a block are the loop.
 macro_rules! blocks {
     ($name:ident, $size:literal, $count:literal) => {
         #[inline(never)]
@@ -126,10 +127,11 @@ blocks!(blocks_of_20_too, 20, 120);
 blocks!(blocks_of_200, 200, 4);
 blocks!(blocks_of_3000, 3000, 1);
 
-/// A straight run of additions. One behind a call: so that it is no jump, which would leave no caller.
+/// A sequence of additions. One addition after a call prevents that the call becomes a tail call, which would have no
+/// caller on the stack.
 macro_rules! straight {
     ($count:literal) => {
-        // SAFETY: a register that is named, nothing else.
+        // SAFETY: the code only changes the declared register.
         unsafe {
             asm!(".rept {count}", "add {sum:e}, 1", ".endr", count = const $count, sum = inout(reg) 0 => _, options(nomem, nostack));
         }
@@ -171,7 +173,7 @@ fn deeper(left: u32) {
     straight!(20);
 }
 
-/// The same leaf by a short way and by a long one: most of the time is the same function's, and the caller tells.
+/// The same leaf is called here, and through more frames in `deep_caller`. Only the callers distinguish the two.
 #[inline(never)]
 fn shallow_caller() {
     shared_leaf();
@@ -199,28 +201,28 @@ fn shared_leaf() {
     straight!(600);
 }
 
-/// Most of it with interrupts off.
+/// Most of its time is with interrupts off.
 #[inline(never)]
 fn interrupts_off() {
     without_interrupts(|| straight!(1000));
 }
 
-/// So many that a round of the first mix has 12 500 instructions: the gaps between ticks vary by two rounds then, and
-/// no sample depends on the one before.
+/// With this number a round of the first mix has 12 500 instructions. The intervals between ticks then vary by two
+/// rounds, so that no sample depends on the one before it.
 const COPIED_BYTES: usize = 854;
 
-/// Under counted instructions each byte counts.
+/// Copies bytes; under `-icount` each byte counts as an instruction.
 #[inline(never)]
 fn copied_bytes() {
     static FROM: [AtomicU8; COPIED_BYTES] = [const { AtomicU8::new(1) }; COPIED_BYTES];
     static TO: [AtomicU8; COPIED_BYTES] = [const { AtomicU8::new(0) }; COPIED_BYTES];
-    // SAFETY: both arrays have as many bytes and do not overlap; nobody reads what is written.
+    // SAFETY: both arrays have this many bytes and do not overlap. The copy is never read.
     unsafe {
         asm!("rep movsb", inout("rcx") COPIED_BYTES => _, inout("rsi") FROM.as_ptr() => _, inout("rdi") TO.as_ptr() => _);
     }
 }
 
-/// Three interrupts of a vector that does nothing.
+/// Three interrupts of a vector whose handler does nothing.
 #[inline(never)]
 fn interrupts() {
     for _ in 0..3 {
@@ -232,7 +234,7 @@ fn interrupts() {
 /// Interrupts of that vector, and two instructions for each.
 #[inline(never)]
 pub fn interrupts_alone(count: u64) {
-    // SAFETY: the handler of this vector does nothing and returns; registers that are named.
+    // SAFETY: the handler of this vector does nothing and returns. The code only changes the declared registers.
     unsafe { asm!("2:", "int {}", "dec {count}", "jnz 2b", const VECTOR, count = inout(reg) count.max(1) => _) };
 }
 
@@ -242,7 +244,7 @@ fn interrupt() {
     unsafe { asm!("int {}", const VECTOR, options(nomem)) };
 }
 
-/// What the three interrupts cost without the function around them.
+/// The instructions of the three interrupts without those of the function around them.
 fn interrupt_time() -> u64 {
     #[inline(never)]
     fn without() {
@@ -250,7 +252,7 @@ fn interrupt_time() -> u64 {
             straight!(200);
         }
     }
-    // An `int` is the function's; what follows until its `iret` has come back is the interrupt's.
+    // An `int` belongs to the function. The instructions after it, up to and including `iret`, belong to the interrupt.
     instructions(interrupts) - instructions(without) - 3
 }
 

@@ -1,6 +1,6 @@
-//! Interrupts by an instruction: one function for each vector that has nothing behind it.
+//! Software interrupts: one function for each vector whose handler does nothing.
 //!
-//! In: a vector. Out: its stub has been gone through. Runs in: any; the interrupts do nothing.
+//! In: a vector. Out: its stub has run. Runs in: anywhere, because the interrupts do nothing.
 
 use core::arch::{asm, global_asm};
 
@@ -33,15 +33,16 @@ unsafe extern "C" {
     fn software_interrupts();
 }
 
-/// The vectors of interrupts that nothing is behind: they may come at any time.
+/// The vectors whose handlers do nothing, so that their interrupts may come at any time.
 pub fn quiet() -> impl Iterator<Item = u8> {
     let used = [apic::TIMER, apic::RESCHEDULE, apic::SAMPLE, apic::FIRST_DEVICE, early::VECTOR];
     (32..=255).filter(move |vector| !used.contains(vector))
 }
 
-/// The interrupt of one of [`quiet`].
+/// Executes an interrupt of one of the vectors of [`quiet`].
 pub fn interrupt(vector: u8) {
     let address = software_interrupts as *const () as u64 + 3 * (u64::from(vector) - 32);
-    // SAFETY: there is an `int` with a `ret` behind it for each vector from 32 on; a quiet one's handler does nothing.
+    // SAFETY: for each vector from 32 on there is an `int` followed by a `ret`. The handler of a quiet vector does
+    // nothing.
     unsafe { asm!("call {}", in(reg) address, clobber_abi("C")) }
 }

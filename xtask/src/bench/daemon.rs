@@ -1,7 +1,7 @@
-//! `cargo xtask bench daemon`: what draining costs, as the profile itself shows it.
+//! `cargo xtask bench daemon`: the cost of draining, as the profile itself shows it.
 //!
-//! In: three CPUs busy with system calls, every tick recorded (`--include user`), on counted instructions. Out: the
-//! share of one CPU's ticks that found `profiled` running, at 1 and 10 kHz; bytes a sample in both forms; lost samples.
+//! In: three CPUs busy with system calls under `-icount`, with every tick recorded (`--include user`). Out: the share
+//! of one CPU's ticks at which `profiled` was running, at 1 and 10 kHz; bytes per sample in both forms; lost samples.
 
 use std::process::{Command, ExitCode};
 
@@ -23,14 +23,14 @@ pub struct Arguments {
     seconds: u32,
 }
 
-/// Most of one CPU at 1 kHz on three, in percent.
+/// Maximum share of one CPU, in percent, when three CPUs are sampled at 1 kHz.
 const MAX_PERCENT: f64 = 1.0;
-/// Most bytes of the binary form, in percent of the text.
+/// Maximum size of the binary form, in percent of the text.
 const MAX_BINARY_PERCENT: f64 = 40.0;
 
-/// What a run showed.
+/// The figures of a run.
 struct Figures {
-    /// Ticks that found `profiled`, in percent of the ticks of one CPU.
+    /// Ticks at which `profiled` was running, in percent of the ticks of one CPU.
     percent: f64,
     bytes_a_sample: f64,
     lost: f64,
@@ -85,7 +85,7 @@ fn figures(parts: &Parts, kernel: &Kernel, hz: u32, seconds: u32, binary: bool) 
     Ok(Figures { percent: found / ticks * 100.0, bytes_a_sample: bytes as f64 / samples, lost })
 }
 
-/// Samples and losses: `15081 samples in 39 functions, 0 lost; ...`.
+/// Parses the numbers of samples and losses from the line `15081 samples in 39 functions, 0 lost; ...`.
 fn headline(report: &str) -> Result<(f64, f64)> {
     let line = report
         .lines()

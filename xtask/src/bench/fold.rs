@@ -1,8 +1,8 @@
 //! `cargo xtask bench fold`: the fold against the reference pipeline and against `wc -l`.
 //!
-//! In: nothing; inputs are made, the peers installed, both under target/. Out: a line per goal, with the figure, what
-//! it must be, and the verdict. Runs are paired: ours, then the other, then again; what counts is the median of the
-//! ratios.
+//! In: nothing. Inputs are generated and the other programs installed, both under target/. Out: a line per goal, with
+//! the figure, its limit, and the verdict. Runs are paired: ours, then the other, and again. The median of the ratios
+//! is judged.
 
 mod image;
 mod input;
@@ -41,13 +41,13 @@ pub struct Arguments {
 const PEERS: [(&str, &str, &str); 2] =
     [("redox-kprofiling", "=0.2.2", "redox-kprofiling"), ("inferno", "=0.12.8", "inferno-collapse-perf")];
 
-/// What must be.
+/// The limit of a figure.
 enum Goal {
     AtLeast(f64),
     AtMost(f64),
 }
 
-/// What is measured with, and how it went.
+/// The programs that are measured, and the results.
 struct Bench {
     ours: PathBuf,
     peers: PathBuf,

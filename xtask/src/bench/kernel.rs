@@ -1,8 +1,9 @@
-//! `cargo xtask bench kernel`: what the profiler costs, beside the algorithm of its peer and beside no profiler.
+//! `cargo xtask bench kernel`: the cost of the profiler, compared with its predecessor's algorithm and with no
+//! profiler.
 //!
-//! In: nothing. Out: a line per goal, with the figure, what it must be, and the verdict. Native figures come from the
-//! benches of the crate (callgrind; many paired batches), all others from the test kernel: on counted instructions
-//! where these are exact, on a thread per CPU where CPUs must really run beside each other.
+//! In: nothing. Out: a line per goal, with the figure, its limit, and the verdict. Native figures come from the benches
+//! of the crate (callgrind; many paired batches). All others come from the test kernel: under `-icount` if that gives
+//! exact figures, or with a thread per CPU if CPUs must really run at the same time.
 
 mod dd;
 mod machine;
@@ -37,7 +38,7 @@ pub struct Arguments {
     no_install: bool,
 }
 
-/// What the peer was measured at, where this was specified: its walk alone, instructions at 16 and 28 frames.
+/// The instructions of the peer's stack walk alone at 16 and 28 frames, as measured when the goals were specified.
 const PEER_WALK: [(usize, f64); 2] = [(16, 372.0), (28, 607.0)];
 
 /// Runs the bench.
@@ -107,8 +108,8 @@ fn native_instructions(goals: &mut Goals, install: Install) -> Result<()> {
 fn native_time(goals: &mut Goals) -> Result<()> {
     let text = bench("paired")?;
     print!("{text}");
-    // With another stack at each tick the bare minimum (follow the chain, store the addresses) takes half of the peer's
-    // time itself.
+    // With another stack at each tick, even the minimal handler (follow the chain, store the addresses) takes half of
+    // the peer's time.
     for (line, limit) in [("16", 0.5), ("28", 0.5), ("16-changing", 0.55), ("28-changing", 0.68)] {
         let [.., ratio] = numbers(&text, line)?[..] else { bail!("no numbers in:\n{text}") };
         goals.at_most(&format!("handler, native, {line} frames: time beside the peer's"), ratio, limit);
@@ -116,7 +117,7 @@ fn native_time(goals: &mut Goals) -> Result<()> {
     Ok(())
 }
 
-/// The handler's body in the test kernel, TSC difference on counted instructions.
+/// The handler in the test kernel: the difference of the TSC under `-icount`.
 fn handler(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let log = machine::run(parts, on, "handler-cost", Accel::Icount, 2, "")?.log;
     let mut lines = 0;
@@ -136,7 +137,7 @@ fn handler(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     }
 }
 
-/// Until init starts, with and without the profiler, on counted instructions.
+/// The time until init starts, with and without the profiler, under `-icount`.
 fn boot(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let on_us = machine::run(parts, on, "must-fail", Accel::Icount, 4, "")?.boot_us()?;
     let off = build::kernel(parts.toolchain, "", &[])?;
@@ -146,7 +147,7 @@ fn boot(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Three CPUs at 10 kHz, the default ring, profiled writes to disk.
+/// Losses on three CPUs at 10 kHz with the default ring, while profiled writes to disk.
 fn lost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let run = machine::run(parts, on, "bench-lost", Accel::Icount, 4, "hz=10000")?;
     let text = std::fs::read_to_string(run.share.join("profiling.txt"))?;

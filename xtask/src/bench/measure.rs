@@ -1,7 +1,8 @@
-//! Measuring programs: CPU time of all of them, wall time, peak memory, instructions.
+//! Measures programs: CPU time, wall time, peak memory, instructions.
 //!
-//! In: a program, or several joined by pipes. Out: figures. They run under a process of their own, this program again,
-//! so that peak memory is theirs and of nothing before, and no shell is measured with them. Output goes to /dev/null.
+//! In: a program, or several connected by pipes. Out: figures. The programs are children of a separate process, which
+//! is this program again. So the peak memory is only theirs, and no shell is measured with them. Their output goes to
+//! /dev/null.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,7 +16,7 @@ use nix::sys::time::TimeValLike;
 
 use crate::run;
 
-/// The process in between.
+/// Arguments of the separate process.
 #[derive(Args)]
 pub struct Arguments {
     /// Programs with their arguments, `|` between
@@ -34,7 +35,7 @@ pub struct Run {
     pub peak_mib: f64,
 }
 
-/// Runs programs, `|` between them.
+/// Runs programs, which are separated by `|`.
 ///
 /// # Errors
 /// If one fails.
@@ -65,7 +66,7 @@ pub fn child(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the last of some programs prints, `|` between them.
+/// Runs programs, which are separated by `|`, and returns what the last one prints.
 ///
 /// # Errors
 /// If one cannot be started or read.
@@ -78,7 +79,7 @@ pub fn printed(words: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// Starts the programs, each reading from the one before; the last prints to `out`.
+/// Starts the programs. Each reads from the one before it, and the last one prints to `out`.
 fn start_all(words: &[String], out: Stdio) -> Result<Vec<Child>> {
     let programs: Vec<&[String]> = words.split(|word| word == "|").collect();
     let (mut children, mut input, mut out) = (Vec::new(), Stdio::null(), Some(out));
@@ -100,10 +101,10 @@ fn start_all(words: &[String], out: Stdio) -> Result<Vec<Child>> {
     Ok(children)
 }
 
-/// Instructions of a program by callgrind.
+/// The number of instructions of a program, counted by callgrind.
 ///
 /// # Errors
-/// If callgrind is not there or gives no count.
+/// If callgrind is not installed or gives no count.
 pub fn instructions(program: &Path, arguments: &[&str], folder: &Path) -> Result<u64> {
     let valgrind = run::find_program("valgrind").context("no valgrind")?;
     let out = folder.join("callgrind.out");
@@ -116,7 +117,7 @@ pub fn instructions(program: &Path, arguments: &[&str], folder: &Path) -> Result
     count.context("callgrind wrote no count")
 }
 
-/// The middle one of some values.
+/// The median of some values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

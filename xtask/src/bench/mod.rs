@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: speed beside that of the peers, a file per bench.
+//! `cargo xtask bench`: speed compared with that of other programs. There is a file per bench.
 
 mod daemon;
 mod fold;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Measures speed beside the peers, and says where a goal is missed.
+/// Measures speed compared with other programs, and says which goals are missed.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// How it went.
+/// The results.
 #[derive(Default)]
 pub struct Goals {
     met: usize,
@@ -54,7 +54,7 @@ impl Goals {
         println!("{} {what}: {is:.3} (at most {most})", if met { "ok    " } else { "MISSED" });
     }
 
-    /// The last line, and the exit code.
+    /// Prints the last line, and returns the exit code.
     pub fn end(&self) -> ExitCode {
         println!("{} goals met, {} missed", self.met, self.missed);
         if self.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,29 +1,29 @@
-//! What can be chosen for a run, and how the test kernel's command line calls it.
+//! The choices for a run, and their names on the test kernel's command line.
 
-/// How a core is reached.
+/// How a tick reaches a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Trigger {
     /// NMI: sees everything; shares per function
     Nmi,
     /// A fixed interrupt: time with interrupts off appears where they are turned on
     Ipi,
-    /// Each core says where it is and nobody is interrupted; shares per entry, not per function
+    /// Each core publishes where it is, and none is interrupted; shares per entry, not per function
     Published,
-    /// Each core's own timer, no core is set apart; blind with interrupts off
+    /// Each core's own timer, without a sampler core; code with interrupts off is not seen
     #[value(name = "timer")]
     Timer,
 }
 
-/// How far apart ticks are.
+/// The interval between ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Intervals {
-    /// A quarter more or less than the period.
+    /// Random, up to a quarter more or less than the period.
     Random,
-    /// The period.
+    /// Always the period.
     Fixed,
 }
 
-/// What is kept by option.
+/// Samples that are recorded only with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Include {
     /// Samples of idle CPUs.

@@ -1,4 +1,5 @@
-//! `cargo xtask profile`: builds everything, boots the kernel, lets it be profiled, folds, draws, and tells.
+//! `cargo xtask profile`: builds everything, boots the kernel, profiles it, folds the profile, draws it, and prints a
+//! report.
 
 mod choices;
 
@@ -19,12 +20,12 @@ use crate::tools::Install;
 use crate::workloads;
 pub use choices::{Include, Intervals, Trigger};
 
-/// How many functions the closing table shows.
+/// How many functions the last table shows.
 const TOP: &str = "15";
 
 /// Boots the test kernel in QEMU, profiles it while a workload runs, and draws a flame graph.
 ///
-/// Leaves in the output folder: profiling.txt, syms.txt, kernel (the ELF), profile.folded, flamegraph.svg, serial.log.
+/// Writes to the output folder: profiling.txt, syms.txt, kernel (the ELF), profile.folded, flamegraph.svg, serial.log.
 #[derive(Args)]
 #[command(after_help = "Example: eight CPUs, ten thousand samples a second and CPU, only the dd workload:
   cargo xtask profile --cpus 8 --hz 10000 --workload dd -o target/dd --open
@@ -34,19 +35,19 @@ pub struct Arguments {
     /// CPUs of the machine; one of them samples the others
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     cpus: u32,
-    /// Samples a second and CPU; above 20000 the profiler must be forced, which this command does
+    /// Samples per second and CPU; rates above 20000 must be forced, which this command does
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     hz: u32,
     /// Ends the workload after this many seconds of guest time
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// What the machine does meanwhile
+    /// What the machine does during the recording
     #[arg(long, default_value = "default")]
     workload: String,
     /// Lists the workloads and ends
     #[arg(long)]
     list_workloads: bool,
-    /// How QEMU runs the machine, and what time is
+    /// How QEMU runs the machine, and with it what time means
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
     /// How the sampler reaches the other CPUs, and with it what the profile can claim
@@ -58,10 +59,10 @@ pub struct Arguments {
     /// Writes profiling.bin instead, in the binary form: a fifth of the bytes, for high rates
     #[arg(long, conflicts_with = "plain")]
     binary: bool,
-    /// Samples that are left out otherwise: while a CPU is idle, while it runs user code
+    /// Records samples that are otherwise filtered: of an idle CPU, of user code
     #[arg(long, value_enum, value_delimiter = ',')]
     include: Vec<Include>,
-    /// Random gaps between ticks, or fixed ones, which may go in step with the work
+    /// Random intervals between ticks, or fixed ones, which may be in step with the work
     #[arg(long, value_enum, default_value_t = Intervals::Random)]
     interval: Intervals,
     /// Words of each CPU's ring, a power of two
@@ -70,14 +71,14 @@ pub struct Arguments {
     /// Leaves the samples in the rings until the work is done, and starts profiled only then
     #[arg(long)]
     drain_after: bool,
-    /// The seed of the gaps between ticks
+    /// The seed of the intervals between ticks
     #[arg(long, default_value_t = 42)]
     seed: u64,
     /// The same kernel, workload and seed give the same files to the byte (see docs/repeatable.md)
     #[arg(long)]
     repeatable: bool,
-    /// Samples the boot too, from the first instructions of the kernel on: by the boot CPU's oldest timer (up to 100000
-    /// a second) until the sampler takes over
+    /// Samples the boot too, from the first instructions of the kernel on, with the 8254 timer (up to 100000 per
+    /// second) until the sampler takes over
     #[arg(long, conflicts_with = "repeatable")]
     boot: bool,
     /// The output folder
@@ -97,7 +98,7 @@ pub struct Arguments {
     open: bool,
 }
 
-/// What the test kernel keeps in its image for the first ring of a boot that is sampled.
+/// Words that the test kernel's image reserves for the first ring when the boot is sampled.
 const MAX_EARLY_RING_WORDS: u32 = 65536;
 
 /// The command line of a run, for the other verbs: `Line::try_parse_from(["name", "--hz", "1000"])`.
@@ -117,7 +118,7 @@ impl Arguments {
         if self.binary { "profiling.bin" } else { "profiling.txt" }
     }
 
-    /// What init gives to profiled, with commas for spaces.
+    /// The options that init gives to profiled, with commas instead of spaces.
     fn daemon_options(&self) -> String {
         let form = match (self.plain, self.binary) {
             (true, _) => "--plain,",
@@ -128,8 +129,8 @@ impl Arguments {
         format!("{form}-o,{folder}/{}", self.profile_name())
     }
 
-    /// What the command line of the kernel says about time and chance. Repeatable: nothing of this run but its seed,
-    /// and no device before the samples are taken.
+    /// The options of the kernel's command line about time and random numbers. A repeatable run only depends on its
+    /// seed, and uses no device before the samples are taken.
     fn origin(&self) -> Result<String> {
         let seed = self.seed;
         if self.repeatable {
@@ -147,7 +148,7 @@ impl Arguments {
 /// Runs the verb.
 ///
 /// # Errors
-/// If anything on the way fails; the message says what to do where that is known.
+/// If any step fails. The message says what to do if that is known.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list_workloads {
         for workload in workloads::all()? {
@@ -171,7 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     of_kernel(arguments, &parts, &kernel)
 }
 
-/// The same for a kernel that was built already.
+/// The same for a kernel that is already built.
 ///
 /// # Errors
 /// As [`run()`].
@@ -193,7 +194,7 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
     draw(&parts.fold, folder, arguments)
 }
 
-/// Makes the output folder and takes away what an earlier run left there, so that nothing old can be taken for new.
+/// Creates the output folder and removes the files of an earlier run, so that old files cannot be taken for new ones.
 fn clear(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for name in ["profiling.txt", "profiling.bin", "profile.folded", "flamegraph.svg", "serial.log"] {
@@ -235,7 +236,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         accel,
         cpus: arguments.cpus,
         append,
-        // Counted instructions run up to some ten times slower than time does.
+        // Under `-icount` the guest's time is up to about ten times slower than real time.
         limit: Duration::from_secs(300 + 20 * u64::from(arguments.seconds)),
     };
     let mut shown = Instant::now();
@@ -250,7 +251,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
             shown = Instant::now();
             let mut top = Command::new(&parts.fold);
             top.args(["top", "--once", "--top", TOP]).arg(&profile).arg(folder.join("syms.txt"));
-            // A file whose first batch is not finished yet has nothing to show.
+            // As long as the first batch of the file is not finished, there is no table.
             if let Ok(table) = run::output(&mut top) {
                 println!("{table}");
             }
@@ -280,7 +281,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     }
 }
 
-/// Folds, draws, and prints the closing table.
+/// Folds, draws, and prints the last table.
 fn draw(fold: &Path, folder: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let (profile, symbols) = (folder.join(arguments.profile_name()), folder.join("syms.txt"));
     let command = |verb: &[&str]| {

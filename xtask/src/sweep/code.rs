@@ -18,7 +18,7 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Where a direct call or jump goes.
+    /// The target of a direct call or jump.
     pub fn target(&self) -> Option<u64> {
         let (mnemonic, operand) = self.text.split_once(' ')?;
         let is_branch = mnemonic == "call" || mnemonic.starts_with('j');
@@ -41,13 +41,12 @@ pub struct Function {
 }
 
 impl Function {
-    /// The instruction behind the one with this place: where a call returns to.
+    /// The address of the instruction after the one with this index, to which a call returns.
     pub fn after(&self, place: usize) -> Option<u64> {
         self.instructions.get(place + 1).map(|next| next.address)
     }
 
-    /// Whether this only fills the gap between a jump and the next instruction: it does nothing, and nothing leads to
-    /// it.
+    /// Whether this instruction is only padding after a jump: it does nothing and cannot be reached.
     pub fn is_padding(&self, place: usize) -> bool {
         let ends = ["jmp ", "ret", "ud2"];
         let is_empty = |text: &str| text.split(' ').find(|word| !["data16", "cs"].contains(word)) == Some("nop");
@@ -58,7 +57,7 @@ impl Function {
             && !led_to(self.instructions[place].address)
     }
 
-    /// Whether the address is one of its instructions, and which.
+    /// The index of the instruction at this address, if it is one of this function.
     pub fn place(&self, address: u64) -> Option<usize> {
         self.instructions.binary_search_by_key(&address, |instruction| instruction.address).ok()
     }
@@ -68,10 +67,10 @@ impl Function {
 pub struct Code(BTreeMap<u64, Function>);
 
 impl Code {
-    /// Takes a kernel apart.
+    /// Disassembles a kernel.
     ///
     /// # Errors
-    /// If nm or objdump cannot.
+    /// If nm or objdump fails.
     pub fn of(kernel: &Path) -> Result<Self> {
         let mut functions = BTreeMap::new();
         for line in build::symbols_of(kernel)?.lines() {
@@ -86,7 +85,7 @@ impl Code {
             let Some((address, text)) = line.split_once(":\t") else { continue };
             let Ok(address) = u64::from_str_radix(address.trim(), 16) else { continue };
             let Some((start, (size, function))) = functions.range_mut(..=address).next_back() else { continue };
-            // What lies behind the end of a function fills the gap to the next.
+            // Code after the end of a function is padding before the next one.
             if address < start + *size {
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 function.instructions.push(Instruction { address, text });
@@ -95,7 +94,7 @@ impl Code {
         Ok(Self(functions.into_iter().map(|(start, (_, function))| (start, function)).collect()))
     }
 
-    /// Functions of made-up instructions: for tests.
+    /// Functions with invented instructions, for tests.
     #[cfg(test)]
     pub fn made_up(functions: &[(&str, &[(u64, &str)])]) -> Self {
         let function = |(name, instructions): &(&str, &[(u64, &str)])| {
@@ -120,7 +119,7 @@ impl Code {
         Ok(function)
     }
 
-    /// The functions whose names begin so.
+    /// The functions whose names begin with `prefix`.
     pub fn beginning(&self, prefix: &str) -> impl Iterator<Item = &Function> {
         self.0.values().filter(move |function| function.name.starts_with(prefix))
     }
@@ -130,7 +129,8 @@ impl Code {
         self.0.get(&start)
     }
 
-    /// The functions that calls and jumps lead to from one of them; `leave_out` says by name which are not followed.
+    /// The functions that can be reached from one of them by calls and jumps. Functions whose names satisfy `leave_out`
+    /// are not followed.
     pub fn reached_from(&self, start: u64, leave_out: impl Fn(&str) -> bool) -> Vec<&Function> {
         let mut seen = BTreeSet::from([start]);
         let mut open = VecDeque::from([start]);

@@ -1,8 +1,8 @@
-//! The handler's own instructions: what a nested NMI has interrupted, behind an exception in the first one.
+//! The instructions of the handler that nested NMIs have interrupted, after an exception in the first NMI.
 //!
 //! In: the lines `nested: ADDRESS HITS` of the log. Out: each instruction that can be reached from the NMI's entry,
-//! with its hits; each must have some. NMIs are blocked from the first instruction of the stub to the `iret` of the
-//! `int3`: none can come there. What fills the gap behind a jump is no instruction.
+//! with its hits. Each must have at least one, except those from the first instruction of the stub to the `iret` of the
+//! `int3`, where NMIs are blocked. Padding after a jump does not count as an instruction.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::code::{Code, Function, Instruction};
 /// Hits by address.
 ///
 /// # Errors
-/// If a line is not what it should be.
+/// If a line cannot be parsed.
 pub fn read_hits(log: &str, hits: &mut BTreeMap<u64, u64>) -> Result<()> {
     for line in log.lines().filter_map(|line| line.strip_prefix("nested: ")) {
         let (address, count) = line.split_once(' ').with_context(|| line.to_owned())?;
@@ -22,12 +22,12 @@ pub fn read_hits(log: &str, hits: &mut BTreeMap<u64, u64>) -> Result<()> {
     Ok(())
 }
 
-/// What only orders bring into the handler: the sweep's, the panic's.
+/// Whether this function is only called in an NMI with an order (of the sweep or of a panic), and not for a tick.
 fn is_the_sweeps(name: &str) -> bool {
     name == "test_kernel::cpu::trap::ordered"
 }
 
-/// Prints each instruction of the handler with its hits. What is not as it should be.
+/// Prints each instruction of the handler with its hits. Returns what is wrong.
 ///
 /// # Errors
 /// If the kernel has no NMI entry.
@@ -71,8 +71,8 @@ pub fn judge(code: &Code, hits: &BTreeMap<u64, u64>) -> Result<Vec<String>> {
     Ok(failures)
 }
 
-/// How many instructions of the stub come before its call of the handler, and of the handler before its `int3`: NMIs
-/// are blocked there.
+/// The index of the first instruction at which NMIs can come: in the stub after its call of the handler, in the handler
+/// after its `int3`.
 fn first_free(code: &Code, function: &Function) -> usize {
     let place = match &*function.name {
         "nmi_entry" => function.instructions.iter().position(Instruction::is_call),

@@ -1,8 +1,8 @@
 //! `cargo xtask sweep`: an NMI at every instruction of a call tree, of the entry stubs, and of the handler itself.
 //!
-//! In: runs on counted instructions in which the kernel sends itself an NMI after one instruction, after two, and so on
-//! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. Fails where one was never hit, where a
-//! stack lacks a caller or has a wrong one, and where the work around an NMI was changed.
+//! In: runs under `-icount` in which the kernel sends itself an NMI after one instruction, after two, and so on
+//! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. The command fails if an instruction was
+//! never hit, if a stack lacks a caller or has a wrong one, or if an NMI has changed the interrupted work.
 
 mod code;
 mod handler;
@@ -31,17 +31,17 @@ pub struct Arguments {
     /// The output folder
     #[arg(short, long, default_value = "target/sweep")]
     pub output: PathBuf,
-    /// One part only
+    /// Only one part
     #[arg(long)]
     pub only: Option<Part>,
 }
 
-/// What is swept.
+/// The parts of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// The call tree and the entry stubs.
     Entries,
-    /// An NMI's own handler.
+    /// The handler of an NMI.
     Handler,
 }
 
@@ -49,15 +49,16 @@ pub enum Part {
 const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 const SYSCALL: u64 = MARKER_PAGE | 0x300;
 
-/// QEMU's NMIs are not always where they were ordered: what was not hit in one run is hit in another.
+/// Maximum number of runs. QEMU's NMIs do not always come at the ordered instruction, so an instruction that was not
+/// hit in one run may be hit in another.
 const MAX_RUNS: usize = 3;
-/// What the dice of the first run begin with.
+/// The seed of the random numbers in the first run.
 const FIRST_SEED: u64 = 7;
 
 /// Runs the verb.
 ///
 /// # Errors
-/// If an instruction was never hit, a stack is wrong, or the machine did not come back.
+/// If an instruction was never hit, a stack is wrong, or the machine did not survive.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
@@ -72,10 +73,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The call tree and the entry stubs. What is not as it should be.
+/// Sweeps the call tree and the entry stubs. Returns what is wrong.
 ///
 /// # Errors
-/// If the machine did not come back, or a profile cannot be read.
+/// If the machine did not survive, or a profile cannot be read.
 pub fn entries(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let folder = output.join("sweep-entries");
     let code = Code::of(&kernel.elf)?;
@@ -100,10 +101,10 @@ pub fn entries(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<Stri
     }
 }
 
-/// The handler itself. What is not as it should be.
+/// Sweeps the handler itself. Returns what is wrong.
 ///
 /// # Errors
-/// If the machine did not come back, or the log is not what it should be.
+/// If the machine did not survive, or the log cannot be parsed.
 pub fn handler(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let mut hits = BTreeMap::new();
     let code = Code::of(&kernel.elf)?;
@@ -125,10 +126,10 @@ pub fn handler(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<Stri
     Ok(found)
 }
 
-/// Says what failed, if anything did.
+/// Makes an error of the failures, if there are any.
 ///
 /// # Errors
-/// With that.
+/// If there is a failure.
 pub fn done(failures: &[String]) -> Result<()> {
     if failures.is_empty() {
         return Ok(());

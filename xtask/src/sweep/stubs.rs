@@ -1,8 +1,8 @@
-//! The entry and exit stubs: an NMI at each instruction, and a stack that goes on behind it.
+//! The entry stubs: each instruction must be hit by an NMI, and the stack must continue into the interrupted code.
 //!
-//! In: the raw samples. A stack inside a stub must be: interrupts off, the border that the stub makes, what was
-//! interrupted. Stubs that no run of the test kernel may enter (a double fault's, a device's) are compared with those
-//! that were swept: the same instructions, but for the number of the vector.
+//! In: the raw samples. A stack inside a stub must have these parts: interrupts off, the marker of the stub's entry
+//! frame, the interrupted code. Stubs that no run of the test kernel may enter (of a double fault, of a device) are
+//! compared with those that were swept: their instructions must be the same except for the number of the vector.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,20 @@ use super::{MARKER_PAGE, SYSCALL};
 
 const EXCEPTION: u64 = MARKER_PAGE | 0x200;
 const INTERRUPT: u64 = MARKER_PAGE | 0x100;
-/// Facts of a sample with interrupts off; the bit beside it says that the context is idle.
+/// The facts of a sample with interrupts off. The next bit says that the task is idle.
 const INTERRUPTS_OFF: u64 = MARKER_PAGE | 1;
 const IDLE: u64 = 2;
 /// Exceptions whose stubs user code enters in the sweep: division, breakpoint, undefined, protection, page.
 const EXCEPTIONS: [u64; 5] = [0, 3, 6, 13, 14];
-/// Vectors whose stubs no sweep can enter as it likes: timer, other CPUs, samples, the boot timer, devices.
+/// Vectors that a sweep cannot use, because their handlers do something: timer, other CPUs, samples, the boot timer,
+/// devices.
 const USED: [u64; 5] = [32, 33, 34, 48, 224];
 
-/// Instructions of a stub that QEMU does not always stop at when a fault in the middle of what it has translated led
-/// there: it takes back the count of what it did not finish.
+/// The number of instructions at the beginning of a stub at which QEMU does not always stop after a fault. If the fault
+/// is in the middle of a translated block, QEMU corrects its count by the instructions that were not executed.
 const BEHIND_FAULT: usize = 2;
 
-/// The same instruction of another stub of the same kind (see `compare`), whose exception is no such fault.
+/// The same instruction in another stub of the same kind (see `compare`) whose exception does not have this problem.
 fn stand_in(code: &Code, name: &str, place: usize) -> Option<u64> {
     let other = match name {
         "trap_stub_0" => "trap_stub_6",
@@ -48,7 +49,7 @@ pub fn read_samples(profile: &str, samples: &mut Samples) {
     }
 }
 
-/// What was found in the stubs.
+/// The findings in the stubs.
 #[derive(Default)]
 pub struct Found {
     /// Instructions that were never hit.
@@ -57,10 +58,10 @@ pub struct Found {
     pub wrong: Vec<String>,
 }
 
-/// Judges all samples in stubs; prints each instruction with its hits.
+/// Judges all samples in stubs, and prints each instruction with its hits.
 ///
 /// # Errors
-/// If a stub is not there, or not like the others of its kind.
+/// If a stub is missing, or differs from the others of its kind.
 pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
     let mut found = Found::default();
     let mut instructions = 0;
@@ -105,7 +106,8 @@ pub fn judge(code: &Code, samples: &Samples) -> Result<Found> {
     Ok(found)
 }
 
-/// Interrupts off, the stub's own border, then user code's marker and address, or the interrupted kernel address.
+/// Whether a stack is right: interrupts off, the marker of the stub, then the marker of user code and an address, or
+/// the interrupted kernel address.
 fn is_right(stack: &[u64], borders: &[u64]) -> bool {
     let is_cut = |word: u64| word >= MARKER_PAGE && word >> 8 & 0xf == 4;
     match stack {
@@ -116,14 +118,14 @@ fn is_right(stack: &[u64], borders: &[u64]) -> bool {
     }
 }
 
-/// Compares each stub with the swept one of its kind: without an error code (0 for exceptions, 35 for interrupts), with
-/// one.
+/// Compares each stub with a swept one of its kind. The kinds are stubs without an error code (0 for exceptions, 35 for
+/// interrupts) and stubs with one.
 fn compare(code: &Code) -> Result<usize> {
     let shape = |vector: u64| -> Result<(Vec<String>, Vec<u64>)> {
         let function = code.named(&format!("trap_stub_{vector}"))?;
         let start = function.instructions[0].address;
         let marker = if vector < 32 { EXCEPTION } else { INTERRUPT } | vector;
-        // Markers are sign-extended 32-bit numbers; objdump prints them one way or the other.
+        // Markers are sign-extended 32-bit numbers. objdump prints them with 32 or with 64 bits.
         let numbers = [format!("0x{:x}", marker as u32), format!("0x{marker:x}")];
         let without = |text: &str| {
             let words: Vec<String> = text

@@ -1,7 +1,8 @@
-//! The call tree: is every caller there at every instruction, and none wrong?
+//! The call tree: checks that at every instruction every caller is there and none is wrong.
 //!
-//! In: the disassembly, from which the one right stack of each instruction follows, and the stacks as the host tool
-//! gives them (`kprof-fold script`), candidates decided. Out: a table of instruction, hits, right, wrong, missing.
+//! In: the disassembly, from which the right stack of each instruction is computed; and the stacks from the host tool
+//! (`kprof-fold script`), which has already decided about candidates. Out: a table of instruction, hits, right, wrong,
+//! missing.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,11 @@ use super::code::{Code, Function};
 
 /// The caller of the whole tree.
 const CLIMB: &str = "test_kernel::workload::tree::climb";
-/// Moves rsp without a frame. Its caller lies deeper than `[rsp]` and `[rsp+8]` then: it may be missing, never wrong.
+/// This function moves rsp without making a frame. Its caller is then deeper than `[rsp]` and `[rsp+8]`, so it may be
+/// missing but never wrong.
 const BEYOND: &str = "tree_naked";
 
-/// What became of the samples at an instruction.
+/// The judgement of the samples at an instruction.
 #[derive(Default)]
 struct Row {
     right: usize,
@@ -22,10 +24,10 @@ struct Row {
     missing: Vec<Vec<u64>>,
 }
 
-/// Stacks as the host tool prints them: the instruction, then return addresses and markers.
+/// Parses the stacks that the host tool prints: the instruction, then return addresses and markers.
 ///
 /// # Errors
-/// If an address is none.
+/// If an address cannot be parsed.
 pub fn read_script(text: &str) -> Result<Vec<Vec<u64>>> {
     let mut stacks: Vec<Vec<u64>> = Vec::new();
     for line in text.lines() {
@@ -36,7 +38,8 @@ pub fn read_script(text: &str) -> Result<Vec<Vec<u64>>> {
                 let stack = stacks.last_mut().context("a frame without a sample")?;
                 let address = frame.split(' ').next().unwrap_or_default();
                 let address = u64::from_str_radix(address, 16).with_context(|| line.to_owned())?;
-                // Callers are printed one byte lower: in their calls. Frames inlined into one another share an address.
+                // The address of a caller is printed one byte lower, so that it is in the call. Inlined frames have the
+                // same address as the function that contains them.
                 let is_caller = !stack.is_empty() && address < super::MARKER_PAGE;
                 let address = address + u64::from(is_caller);
                 if stack.last() != Some(&address) {
@@ -48,10 +51,10 @@ pub fn read_script(text: &str) -> Result<Vec<Vec<u64>>> {
     Ok(stacks)
 }
 
-/// Judges all samples in the tree; prints the table. The number of instructions that were not right.
+/// Judges all samples in the tree, and prints the table. Returns what is wrong.
 ///
 /// # Errors
-/// If the tree is not what this file takes it for.
+/// If the tree has a form that this file does not know.
 pub fn judge(code: &Code, stacks: &[Vec<u64>]) -> Result<Vec<String>> {
     let functions: Vec<&Function> = code.beginning("tree_").collect();
     let calls = calls(code, &functions)?;
@@ -73,7 +76,7 @@ pub fn judge(code: &Code, stacks: &[Vec<u64>]) -> Result<Vec<String>> {
                 continue;
             }
         };
-        // What is around the tree is the same always.
+        // The frames around the tree are the same in every sample.
         match outer.get_or_insert(around) == &around {
             true => row.right += 1,
             false => row.wrong.push(callers.to_vec()),
@@ -82,14 +85,15 @@ pub fn judge(code: &Code, stacks: &[Vec<u64>]) -> Result<Vec<String>> {
     Ok(print(&functions, &rows))
 }
 
-/// Where each function of the tree is called: the return address, and whose call it is. A jump hands the caller on.
+/// Where each function of the tree is called: the return address, and the calling function. A function that is reached
+/// by a jump has no return address of its own.
 fn calls(code: &Code, functions: &[&Function]) -> Result<BTreeMap<String, (Option<u64>, String)>> {
     let mut calls = BTreeMap::new();
     let climb = code.named(CLIMB)?;
     for function in functions.iter().copied().chain([climb]) {
         let mut loaded = None;
         for (place, instruction) in function.instructions.iter().enumerate() {
-            // `lea rax, [rip+0x1] # ADDRESS <name>`, and a call through it later.
+            // `lea rax, [rip+0x1] # ADDRESS <name>` loads an address that is called through a register later.
             if let Some((_, target)) = instruction.text.split_once("# ") {
                 loaded = target.split(' ').next().and_then(|target| u64::from_str_radix(target, 16).ok());
             }
@@ -113,7 +117,7 @@ fn calls(code: &Code, functions: &[&Function]) -> Result<BTreeMap<String, (Optio
     }
 }
 
-/// The return addresses from a function of the tree out to the caller of the tree.
+/// The return addresses from a function of the tree up to the caller of the tree.
 fn chain(function: &Function, calls: &BTreeMap<String, (Option<u64>, String)>) -> Result<Vec<u64>> {
     let mut chain = Vec::new();
     let mut name = &function.name;
@@ -124,11 +128,11 @@ fn chain(function: &Function, calls: &BTreeMap<String, (Option<u64>, String)>) -
     if chain.is_empty() { bail!("{} has no callers", function.name) } else { Ok(chain) }
 }
 
-/// Whether the words before the frames around the tree are some of `inner`, in order.
+/// Whether the words before the frames around the tree are a part of `inner`, in the same order.
 fn is_part(callers: &[u64], inner: &[u64]) -> bool {
     let mut rest = inner.iter();
     let taken = callers.iter().take_while(|word| rest.any(|right| right == *word)).count();
-    // The outermost one, and what is around it, must be there.
+    // The outermost return address, and the frames around the tree, must be there.
     taken > 0 && callers.get(taken - 1) == inner.last() && callers.last() == Some(&super::SYSCALL)
 }
 

@@ -1,4 +1,4 @@
-//! A sampler that goes in step with the work must be noticed by `kprof-fold info`, an honest one must not.
+//! `kprof-fold info` must detect a sampler that is in step with the work, and must not report one that is not.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::profile;
 
-/// What the check says of a profile, and whether that is no alarm.
+/// The result of the aliasing check of a profile: whether it passed, and its message.
 pub fn aliasing(parts: &Parts, folder: &Path) -> Result<(bool, String)> {
     let output = Command::new(&parts.fold).args(["info", "--strict"]).arg(folder.join("profiling.txt")).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -19,8 +19,8 @@ pub fn aliasing(parts: &Parts, folder: &Path) -> Result<(bool, String)> {
     Ok((output.status.success(), said))
 }
 
-/// Fixed gaps (of a CPU's own timer: the turns that CPUs take make all others vary a little), and the same with random
-/// ones.
+/// Profiles with fixed and with random intervals. Both use a CPU's own timer, because under `-icount` the intervals of
+/// the other triggers vary a little with the turns of the CPUs.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (interval, begins) in [("random", "none found"), ("fixed", "FOUND")] {

@@ -1,4 +1,4 @@
-//! The clock of a profile, its rate, and its account: against what QEMU counts, and against the host's clock.
+//! Checks the clock of a profile, its rate and its account, against the count of QEMU and against the host's clock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,15 +11,14 @@ use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::qemu::{Accel, Verdict};
 
-/// Lines with the guest's clock: half of them, four seconds, the other half.
+/// Number of lines with the guest's clock. The second half of them comes four seconds after the first.
 const LINES: usize = 20;
-/// How long the lines are waited for: the machine needs a second to start, on a busy host many.
+/// Maximum time to wait for the lines. The machine needs a second to start, and much longer on a busy host.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What a clock or a rate may be off.
+/// Maximum relative error of a clock or a rate.
 const TOLERANCE: f64 = 0.01;
 
-/// The clock of the file: under counted instructions one tick of the TSC is one nanosecond. And the rate that was
-/// reached.
+/// Checks the clock of the file, and the rate that was reached. Under `-icount` one tick of the TSC is one nanosecond.
 pub fn of_file(case: &Case, folder: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(folder.join("profiling.txt"))?;
     let fact = |key: &str| text.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(' '));
@@ -31,7 +30,7 @@ pub fn of_file(case: &Case, folder: &Path) -> Result<Vec<String>> {
         if off.abs() > TOLERANCE {
             wrong.push(format!("{}: the clock is {:+.2} % off", case.title, off * 100.0));
         }
-        // Ticks of the busiest CPU from its first to its last sample.
+        // The rate is computed from the ticks of the busiest CPU from its first to its last sample.
         let rate = busiest_rate(&text, tsc_hz)?;
         println!("rate: {rate:.1} ticks/s of {HZ}, {:+.3} %", (rate / HZ as f64 - 1.0) * 100.0);
         if (rate / HZ as f64 - 1.0).abs() > TOLERANCE {
@@ -63,21 +62,21 @@ fn busiest_rate(text: &str, tsc_hz: f64) -> Result<f64> {
     Ok((samples - 1) as f64 * tsc_hz / (last - first) as f64)
 }
 
-/// The look with the least delay of the host's clock after the guest's.
+/// The pair of times in which the host's clock is least behind the guest's.
 fn earliest(looks: &[(f64, f64)]) -> (f64, f64) {
     let delay = |(guest, host): &(f64, f64)| host - guest;
     looks.iter().copied().min_by(|one, other| delay(one).total_cmp(&delay(other))).unwrap_or_default()
 }
 
-/// With a thread per CPU the guest's clock is the host's: nanoseconds between lines of the guest on the serial port,
-/// by its own clock and by the host's.
+/// With a thread per CPU the guest's clock must run like the host's. Compares the nanoseconds between lines of the
+/// guest on the serial port by both clocks.
 pub fn against_host(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec<String>> {
     let folder = output.join("host-clock");
     let serial = folder.join("serial.log");
     let machine = machine(parts, kernel, &folder, &serial, Accel::Tcg, "scenario=truth-clock")?;
     let (mut seen, mut lines) = (Vec::new(), Vec::new());
     let verdict = machine.run(&parts.qemu, || {
-        // Looked at each millisecond until both are there, in one go: `run` comes by only now and then.
+        // Checks each millisecond until all lines are there. `run` calls this function too rarely to do this in steps.
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && lines.len() < LINES {
             let text = std::fs::read_to_string(&serial).unwrap_or_default();
@@ -90,8 +89,8 @@ pub fn against_host(parts: &Parts, kernel: &Kernel, output: &Path) -> Result<Vec
     if lines.len() < LINES {
         bail!("{}: only {} of {LINES} lines with the guest's clock came ({verdict:?})", serial.display(), lines.len());
     }
-    // A line is seen late, never early, and on a busy host some are seen very late: of the first and of the last ones
-    // that with the least delay counts.
+    // A line is seen late, never early, and on a busy host sometimes very late. So in each half the line with the least
+    // delay is used.
     let begin = seen[0];
     let looks: Vec<(f64, f64)> =
         lines.iter().zip(&seen).map(|(at, seen)| (*at as f64 / 1e9, (*seen - begin).as_secs_f64())).collect();

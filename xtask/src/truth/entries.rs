@@ -1,8 +1,8 @@
-//! System calls, page faults, interrupts and idle time against a count, by the trigger `nmi`.
+//! Compares the shares of system calls, page faults, interrupts and idle time with a count, for the trigger `nmi`.
 //!
-//! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round by the instruction clock
-//! where nobody samples, then is sampled; idle time by the kernel's own clock (`/kernel/idle`). Entries begin with the
-//! first instruction of their stub here; for those that are published see `published`, which shares the rows.
+//! In: `test-kernel/programs/src/bin/truth-entries.rs`, which counts the parts of its round with the instruction clock
+//! in a run without sampling, and is then sampled; idle time by the kernel's own clock (`/kernel/idle`). An entry
+//! begins with the first instruction of its stub here. For published entries see `published`, which uses the same rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::{profile, run};
 
 const TASK: &str = "truth-entries";
 const TITLE: &str = "nmi, entries";
-/// The places whose shares are claimed.
+/// The places whose shares are checked.
 pub const PLACES: [&str; 4] = ["user", "[syscall]", "[exception-14]", "[interrupt-240]"];
-/// CPUs whose idle time is.
+/// Number of CPUs whose idle time is checked.
 pub const IDLE_CPUS: usize = 3;
-/// Rounds of the program by which gaps vary.
+/// By how many rounds of the program intervals vary.
 const ROUNDS_OF_SPREAD: f64 = 4.0;
-/// Idle time is compared over the whole run, init's own work before and after included.
+/// Tolerance for idle time, which is compared over the whole run, including init's own work before and after.
 const IDLE_SLACK: f64 = 0.01;
 
 /// Samples by place.
@@ -43,7 +43,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, counted: &BTreeMap<Str
     Ok(wrong)
 }
 
-/// Prints the table of the places' shares; what does not hold. `truth`: the share that a place has by counting.
+/// Prints the table of the places' shares, and returns the rows that do not hold. `truth` gives the counted share.
 pub fn shares(title: &str, truth: impl Fn(&str) -> Result<f64>, samples: &Samples, z: f64) -> Result<Vec<String>> {
     println!("\n{title}\n  true %  measured %    bound  verdict    what");
     let (all, mut wrong) = (samples.values().sum::<u64>(), Vec::new());
@@ -55,9 +55,9 @@ pub fn shares(title: &str, truth: impl Fn(&str) -> Result<f64>, samples: &Sample
     Ok(wrong)
 }
 
-/// The rate at which the gaps, which vary by half of their length, vary by whole rounds of the program: that a look
-/// takes longer at some places than at others says nothing of the next sample's place then. In: a round in
-/// instructions.
+/// The rate at which intervals, which vary by half of their length, vary by several rounds of the program. Taking a
+/// sample takes longer at some places than at others; with such intervals this does not influence the place of the next
+/// sample. In: the length of a round in instructions.
 pub fn hz_of(round: f64) -> u64 {
     (1e9 / (2.0 * ROUNDS_OF_SPREAD * round)) as u64
 }
@@ -80,7 +80,7 @@ pub fn profile_of(
     Ok(folder)
 }
 
-/// A share to be judged.
+/// A share that is judged.
 pub struct Row<'a> {
     pub what: &'a str,
     pub truth: f64,
@@ -89,7 +89,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Prints it; what to say if it does not hold.
+    /// Prints the row. Returns a message if the share is outside of its bound.
     pub fn judge(&self, table: &str) -> Option<String> {
         let Row { what, truth, share, bound } = self;
         let holds = (share - truth).abs() <= *bound;
@@ -101,15 +101,15 @@ impl Row<'_> {
     }
 }
 
-/// How far a share of `all` samples may be off. Where hardly any sample is on one of the sides, the tail is not that of
-/// a normal distribution: Bernstein's inequality then, which has the same chance at the same z.
+/// How far a share of `all` samples may be off. If a share is near 0 or 1 the tail is not that of a normal
+/// distribution. Then Bernstein's inequality is used, which gives the same probability for the same z.
 pub fn bound(truth: f64, all: u64, z: f64) -> f64 {
     let variance = truth * (1.0 - truth) * all as f64;
     let seldom = if variance < 25.0 { z * z / 3.0 } else { 0.0 };
     (z * variance.max(0.0).sqrt() + seldom) / all as f64
 }
 
-/// The program's samples by the innermost entry; those of other places, the timer's above all, are left out.
+/// The program's samples by the innermost entry. Samples of other places, mainly of the timer, are ignored.
 pub fn samples(parts: &Parts, folder: &Path) -> Result<Samples> {
     let mut fold = Command::new(&parts.fold);
     fold.args(["folded", "--quiet", "--user", "--task", TASK]);
@@ -131,7 +131,7 @@ pub fn samples(parts: &Parts, folder: &Path) -> Result<Samples> {
     Ok(samples)
 }
 
-/// Idle ticks of each CPU's ticks, against its idle time by the kernel's clock.
+/// Compares each CPU's share of idle ticks with its idle time by the kernel's clock.
 fn idle(folder: &Path, z: f64) -> Result<Vec<String>> {
     let log = std::fs::read_to_string(folder.join("serial.log"))?;
     let mut looks: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();

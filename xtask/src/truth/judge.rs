@@ -1,6 +1,7 @@
-//! The table of one profile: shares of functions against what was counted.
+//! The table of one profile: compares the shares of functions with the counted ones.
 //!
-//! In: a profile of a mix, the counted instructions of its pieces. Out: rows with verdicts, and what does not hold.
+//! In: a profile of a mix, the counted instructions of its pieces. Out: rows with verdicts, and the rows that do not
+//! hold.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,7 +44,7 @@ fn measured(folder: &Path, parts: &Parts, mix: &str, counted: &Counted) -> Resul
     Ok((samples, all))
 }
 
-/// Prints the table of a profile and gives what does not hold.
+/// Prints the table of a profile, and returns the rows that do not hold.
 pub fn judge(
     case: &Case,
     parts: &Parts,
@@ -102,13 +103,13 @@ pub fn judge(
     Ok(wrong)
 }
 
-/// What is added to the bound: with a thread per CPU the host has a say in how long things take.
+/// What is added to the bound. With a thread per CPU the host influences how long code takes.
 fn slack(case: &Case, truth: f64) -> f64 {
     if case.accel == "tcg" { truth / 4.0 } else { 0.0 }
 }
 
-/// Where interrupts are off, an interrupt is taken at the instruction after the one that turns them on: nearly all
-/// samples of `interrupts_off` stand at one address.
+/// With a trigger that is an interrupt, code with interrupts off is sampled at the instruction after the one that
+/// enables them. So nearly all samples of `interrupts_off` must be at one address.
 fn off_time_at_one_place(case: &Case, folder: &Path) -> Result<Vec<String>> {
     let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
     let name = format!("{PREFIX}interrupts_off");

@@ -1,8 +1,9 @@
-//! `cargo xtask truth`: are the percentages right? Profiles of work whose distribution is known by counting.
+//! `cargo xtask truth`: checks that percentages are right, with profiles of work whose distribution is known by
+//! counting.
 //!
-//! In: the mix of `test-kernel/src/workload/truth.rs`, counted by the instruction clock in a run without the profiler,
-//! then profiled by each way and with many seeds. Out: a table of function, true share, measured share, bound, verdict.
-//! Fails where a claim does not hold.
+//! In: the mix of `test-kernel/src/workload/truth.rs`, counted with the instruction clock in a run without the
+//! profiler, then profiled with each trigger and with many seeds. Out: a table of function, true share, measured share,
+//! bound, verdict. The command fails if a share is outside of its bound.
 //!
 //! The bound of a row is z * sqrt(p (1 - p) / n), with n the samples of the mix and z such that all rows of all seeds
 //! hold together with 99.9 % (Bonferroni; the tail of the normal distribution is bounded by exp(-z²/2)).
@@ -34,7 +35,7 @@ use crate::tools::Install;
 #[command(after_help = "Example: a short look, one seed for each trigger
   cargo xtask truth --seeds 1")]
 pub struct Arguments {
-    /// Seeds 1 to this for the trigger nmi; of these up to five for published; the other ways are run with one
+    /// Seeds 1 to this for the trigger nmi; up to five of them for published; the other triggers are run with one
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
     /// The output folder
@@ -42,27 +43,28 @@ pub struct Arguments {
     pub output: PathBuf,
 }
 
-/// Chance that any row of a true table is called wrong.
+/// The probability that any row is called wrong although all shares are right.
 const CHANCE: f64 = 0.001;
-/// Samples a second and CPU. The gaps vary by two rounds of the mix, so that no sample depends on the one before.
+/// Samples per second and CPU. The intervals vary by two rounds of the mix, so that no sample depends on the one
+/// before.
 const HZ: u64 = 20_000;
 const TCG_HZ: u64 = 5_000;
 
-/// One profile to be judged.
+/// One profile that is judged.
 struct Case {
     title: String,
     trigger: &'static str,
     accel: &'static str,
     seed: u64,
     workload: &'static str,
-    /// Which rows are claimed.
+    /// Which rows are checked.
     claims: fn(&str) -> bool,
 }
 
-/// Instructions by name, of one mix.
+/// The instructions of the pieces of one mix, by name.
 type Counted = BTreeMap<String, u64>;
 
-/// Rows that are inside of others: of which piece.
+/// Rows that are parts of another row: the part and its piece.
 const PARTS: [(&str, &str); 6] = [
     ("short_leaf", "leaves"),
     ("long_leaf", "leaves"),
@@ -75,7 +77,7 @@ const PARTS: [(&str, &str); 6] = [
 /// Runs the verb.
 ///
 /// # Errors
-/// If a share is outside of its bound, or anything on the way fails.
+/// If a share is outside of its bound, or any step fails.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
@@ -100,12 +102,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         claims,
     };
     cases.push(one("nmi, instructions, two CPUs with a mix each", "nmi", "icount", "truth-two", everything));
-    // Interrupts are off in the handler of an interrupt: its time appears where it returns to.
+    // Interrupts are off in the handler of an interrupt, so with these triggers its time appears at the instruction to
+    // which it returns.
     cases.push(one("ipi, instructions", "ipi", "icount", "truth", |name| !name.starts_with('[')));
     cases.push(one("timer, instructions", "timer", "icount", "truth", |name| !name.starts_with('[')));
-    // Samples land on the first instruction of a translation block, and time is not instructions: a function of one
-    // block gets its caller's time or none, and what QEMU emulates slowly gets more. Loops of many like blocks come
-    // out.
+    // With a thread per CPU, samples are at the first instruction of a translated block, and time is not proportional
+    // to instructions. So a function with a single block may get its caller's time or none, and code that QEMU emulates
+    // slowly gets more. Only the shares of loops with many equal blocks are right.
     cases.push(one("nmi, a thread per CPU", "nmi", "tcg", "truth-loops", |name| name.starts_with("blocks_of_20")));
 
     let mut wrong = Vec::new();
@@ -129,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets the kernel count the pieces of each mix, without a sample being taken.
+/// Makes the kernel count the pieces of each mix, without taking samples.
 fn count(parts: &Parts, kernel: &Kernel, output: &Path, more: &str) -> Result<BTreeMap<String, Counted>> {
     let share = output.join("counted");
     let log = log_of(parts, kernel, &share, &format!("scenario=truth-counted {more}"))?;
@@ -142,7 +145,7 @@ fn count(parts: &Parts, kernel: &Kernel, output: &Path, more: &str) -> Result<BT
     Ok(counted)
 }
 
-/// What the kernel says on the serial port in a run of which `more` is the command line.
+/// Runs the kernel with `more` on its command line, and returns what it writes to the serial port.
 fn log_of(parts: &Parts, kernel: &Kernel, share: &Path, more: &str) -> Result<String> {
     let serial = share.join("serial.log");
     let verdict = machine(parts, kernel, share, &serial, Accel::Icount, more)?.run(&parts.qemu, || ())?;
@@ -163,7 +166,7 @@ fn machine<'a>(
     more: &str,
 ) -> Result<Machine<'a>> {
     std::fs::create_dir_all(folder)?;
-    // What an earlier run said is not to be taken for this one's.
+    // The log is emptied, so that an earlier run's text is not taken for that of this run.
     std::fs::write(serial, "")?;
     let append = format!("accel={} {more}", accel.name());
     parts.machine(kernel, folder, serial, (accel, 2), append, Duration::from_secs(600))
@@ -171,7 +174,7 @@ fn machine<'a>(
 
 fn profile_of(case: &Case, parts: &Parts, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
     let folder = output.join(case.title.replace([',', ' '], "-"));
-    // More than the host can take would only merge.
+    // With a thread per CPU the rate is lower, because the host cannot handle more and ticks would be coalesced.
     let hz = if case.accel == "tcg" { TCG_HZ } else { HZ };
     let (seed, hz, to) = (case.seed.to_string(), hz.to_string(), folder.display().to_string());
     let mut line = vec!["truth", "--trigger", case.trigger, "--accel", case.accel, "--seed", &seed, "--hz", &hz];

@@ -1,11 +1,11 @@
-//! The trigger `published`: shares per entry, an entry being from where it is published to where the next place is.
+//! The trigger `published`: shares per entry. Here an entry lasts from its publication to that of the next place.
 //!
-//! In: the kernel's count of just that (`test-kernel/src/profiling/places.rs`) in a run in which nobody samples, then
-//! profiles of the same work. The runs that are sampled count too: both do the same, instruction by instruction. Idle
-//! time: of the sampled run itself, from one look at the count to another, as it differs from run to run. Out: a table
-//! without any slack; beside it what the shares are in a kernel that does not count, by publication and from the first
-//! instruction of the stub on; and how many instructions of an entry lie between the two, which has a limit of its own,
-//! as has what publishing takes.
+//! In: the kernel's count of these times (`test-kernel/src/profiling/places.rs`) in a run without sampling, then
+//! profiles of the same work. The sampled runs count too, so that both execute the same instructions. Idle time differs
+//! from run to run, so it is taken from the sampled run itself, between two outputs of the count. Out: a table without
+//! any tolerance. A second table shows the shares in a kernel that does not count: with entries from their publication
+//! on, and with entries from the first instruction of their stub on. The number of instructions between these two has a
+//! limit, and so has the cost of publishing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,33 +17,33 @@ use super::{Counted, count, log_of, z};
 use crate::build::Kernel;
 use crate::parts::Parts;
 
-/// Profiles of the way, at most.
+/// Maximum number of profiles with this trigger.
 const MAX_SEEDS: u64 = 5;
-/// Instructions of one entry and exit that stand at what was there before: the stub, up to where it is published, and
-/// from where the next place is to the end of the stub.
+/// Maximum number of instructions of one entry and exit that are counted for the place before: those of the stub until
+/// the entry is published, and those from the publication of the next place to the end of the stub.
 const MAX_BEFORE_AND_AFTER: f64 = 80.0;
-/// Instructions that publishing takes, at one entry and its exit together.
+/// Maximum number of instructions for publishing at one entry and its exit together.
 const MAX_COST: f64 = 60.0;
 /// Interrupts in a round of the program.
 const INTERRUPTS: f64 = 5.0;
-/// What is published in a round: five system calls, a page fault, the interrupts.
+/// Number of entries in a round: five system calls, a page fault, the interrupts.
 const ENTRIES: f64 = 6.0 + INTERRUPTS;
-/// First address and facts of a sample of an idle CPU: `[running]`; published, idle. Nothing follows.
+/// The two words of a sample of an idle CPU: the address for `[running]`, and the facts "published" and "idle".
 const IDLE: [&str; 2] = ["ffffffffffffeffe", "fffffffffffff006"];
 
-/// What the kernel has counted.
+/// The counts of the kernel.
 #[derive(Default)]
 struct Places {
-    /// Of each place: ticks, and how often it was published.
+    /// For each place its ticks, and how often it was published.
     places: BTreeMap<String, (f64, f64)>,
-    /// Of each CPU, by look: idle ticks, and the clock.
+    /// For each CPU and each output of the count: idle ticks, and the clock.
     idle: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Instructions that counting takes each time.
+    /// The number of instructions for counting one publication.
     cost: f64,
 }
 
 impl Places {
-    /// From the serial log; of what is there twice the last counts.
+    /// Reads the counts from the serial log. If a line is there twice, the last one is used.
     fn read(log: &str) -> Result<Self> {
         let mut read = Self::default();
         for line in log.lines().filter_map(|line| line.strip_prefix("places: ")) {
@@ -65,12 +65,12 @@ impl Places {
         self.places.get(place).copied().with_context(|| format!("the place {place} was not counted"))
     }
 
-    /// Of the program.
+    /// The number of rounds of the program.
     fn rounds(&self) -> Result<f64> {
         Ok(self.of("[interrupt-240]")?.1 / INTERRUPTS)
     }
 
-    /// Ticks of the places that are claimed.
+    /// The sum of the ticks of the places that are checked.
     fn whole(&self) -> Result<f64> {
         PLACES.iter().map(|place| Ok(self.of(place)?.0)).sum()
     }
@@ -82,7 +82,7 @@ impl Places {
     }
 }
 
-/// Runs it all and prints the tables. `unpublished` is the program's count in a kernel that publishes nothing.
+/// Makes all runs and prints the tables. `unpublished` is the program's count in a kernel that publishes nothing.
 pub fn run(
     parts: &Parts,
     kernel: &Kernel,
@@ -122,7 +122,7 @@ fn shares(title: &str, places: &Places, samples: &Samples, z: f64) -> Result<Vec
     entries::shares(title, |place| Ok(places.of(place)?.0 / whole), samples, z)
 }
 
-/// Idle samples of each CPU between the first and the last look at the count.
+/// Compares the idle samples of each CPU between the first and the last output of the count with its idle time.
 fn idle(title: &str, folder: &Path, z: f64) -> Result<Vec<String>> {
     let places = Places::read(&std::fs::read_to_string(folder.join("serial.log"))?)?;
     let text = std::fs::read_to_string(folder.join("profiling.txt"))?;
@@ -148,8 +148,8 @@ fn idle(title: &str, folder: &Path, z: f64) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// From the first instruction of the stub to where the entry is published, and back: what the shares would be, and how
-/// many instructions that is. Without the instructions of counting.
+/// Compares entries from their publication on with entries from the first instruction of the stub on: the shares, and
+/// the number of instructions in between. The instructions of counting are subtracted.
 fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Result<Vec<String>> {
     let rounds = places.rounds()?;
     let (mut published_whole, whole) = (0.0, from_stub.values().sum::<u64>() as f64);
@@ -161,7 +161,8 @@ fn distance(places: &Places, from_stub: &Counted, unpublished: &Counted) -> Resu
         let published = places.without_counting(place)? / published_whole * 100.0;
         println!("{published:18.3} {:19.3}  {place}", stub(from_stub, place) / whole * 100.0);
     }
-    // What user code has too much, its entries have too little; the same of interrupts, which came in system calls.
+    // By publication, user code has the instructions of its entries that come before the publication. The same holds
+    // for system calls and the interrupts in them.
     let user = (places.without_counting("user")? / rounds - stub(from_stub, "user")) / (places.of("user")?.1 / rounds);
     let of_interrupts = stub(from_stub, "[interrupt-240]") - places.without_counting("[interrupt-240]")? / rounds;
     let cost = (whole - unpublished.values().sum::<u64>() as f64) / ENTRIES;
@@ -189,7 +190,7 @@ fn stub(counted: &Counted, place: &str) -> f64 {
 mod tests {
     use super::*;
 
-    /// What the kernel says, in part twice, between other lines.
+    /// A log with other lines in between, in which some counts are there twice.
     const LOG: &str = "places: cpu 1 idle 10 at 100\nplaces: counting takes 40\nplaces: user 5 in 1\nsomething else
 places: cpu 1 idle 60 at 200\nplaces: counting takes 41\nplaces: user 1000 in 20\nplaces: [interrupt-240] 900 in 10\n";
 
@@ -215,7 +216,7 @@ places: cpu 1 idle 60 at 200\nplaces: counting takes 41\nplaces: user 1000 in 20
             let counts = [("user", user), ("[syscall]", 500), ("[exception-14]", 100), ("[interrupt-240]", interrupt)];
             Counted::from(counts.map(|(place, count)| (place.to_owned(), count)))
         };
-        // One entry from user code and five interrupts in the round.
+        // The round has one entry from user code and five interrupts.
         assert!(distance(&places, &counted(230, 120), &counted(200, 0)).unwrap().is_empty());
         assert_eq!(distance(&places, &counted(200, 120), &counted(200, 0)).unwrap().len(), 1);
         assert_eq!(distance(&places, &counted(230, 600), &counted(600, 600)).unwrap().len(), 2);

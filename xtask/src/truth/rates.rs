@@ -1,9 +1,9 @@
-//! Every tick accounted for, at every rate: none coalesced, none lost where the ring is large enough, and lost ones
-//! counted exactly where it is not.
+//! Checks that every tick is accounted for at every rate: none is coalesced, none is lost if the ring is large enough,
+//! and if it is not, lost samples are counted exactly.
 //!
-//! In: runs under counted instructions, user and idle samples kept, so that a file holds every tick that was taken.
-//! Out: a table. What is lost is counted twice: by the handler, and as what is missing in the file, its lines against
-//! the ticks that were sent.
+//! In: runs under `-icount` with user and idle samples included, so that the file has every tick that was taken. Out: a
+//! table. Losses are counted in two ways, which must agree: by the handler, and as the difference between the ticks
+//! that were sent and the samples in the file.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::parts::Parts;
 use crate::profile;
 
 const RATES_HZ: [u32; 4] = [100, 1_000, 10_000, 100_000];
-/// Large enough for the whole run, and far too small.
+/// Two sizes of the ring: one is large enough for the whole run, the other is far too small.
 const RING_WORDS: [u32; 2] = [4_194_304, 1_024];
 
 /// Runs all rates, or one of them.

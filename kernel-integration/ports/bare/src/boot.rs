@@ -53,7 +53,7 @@ unsafe extern "C" {
 /// Starts all CPUs with the APIC ids 1, 2 and so on. Returns the number of CPUs, including this one.
 pub fn start_others() -> usize {
     let (start, end) = (&raw const trampoline, &raw const trampoline_end);
-    // SAFETY: low memory is mapped one to one, and the page at 0x8000 is RAM that nobody uses.
+    // SAFETY: low memory is identity-mapped, and the page at 0x8000 is RAM that is not used otherwise.
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
     // SAFETY: a word that each CPU adds to.
     let cpus = || unsafe { (&raw const started).read_volatile() as usize };

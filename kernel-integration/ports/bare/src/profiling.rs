@@ -80,7 +80,7 @@ fn init(cpus: usize) {
     let Calibration { tsc_hz, timer_hz } = machine::clock();
     let (clock, load, running) = (counted::clock(), text.0, true);
     let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, load, anchors, running, ..Config::new() };
-    // SAFETY: this function runs once; nobody else names it.
+    // SAFETY: this function runs once, and no other code can access this static.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
     tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
     TIMER.call_once(|| Timer::take(APIC, TIMER_VECTOR, timer_hz, clock.into()));

@@ -1,10 +1,10 @@
-//! Arguments that say what counts and what is shown. Stage: command line.
+//! Arguments that say which samples count and what is shown. Stage: command line.
 
 use crate::select::Pattern;
 use crate::tally::By;
 use clap::{Args, ValueEnum};
 
-/// What counts.
+/// Which samples count, and what is shown.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Choosing")]
 pub struct Choice {
@@ -45,7 +45,7 @@ pub struct Choice {
     /// Without inlined frames (they need an ELF file with DWARF)
     #[arg(long)]
     pub no_inline: bool,
-    /// File and line behind each name (they need an ELF file with DWARF)
+    /// File and line after each name (they need an ELF file with DWARF)
     #[arg(long)]
     pub lines: bool,
     /// A root frame for each task or CPU
@@ -53,12 +53,12 @@ pub struct Choice {
     pub by: By,
 }
 
-/// What is no sample and can be shown all the same.
+/// What can be shown besides the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Beside {
     /// Lost samples
     Lost,
-    /// Merged ticks
+    /// Coalesced ticks
     Coalesced,
     /// Nothing
     None,
@@ -67,8 +67,8 @@ pub enum Beside {
 /// Shown or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shown {
-    /// It counts.
+    /// Idle samples count.
     Show,
-    /// It does not.
+    /// Idle samples do not count.
     Hide,
 }

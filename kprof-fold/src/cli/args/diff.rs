@@ -42,7 +42,7 @@ pub struct Diff {
     /// Exit code 4 if this holds, such as 'mm::* > +2%' (percent of all samples); may be repeated
     #[arg(long, value_name = "CLAIM")]
     pub fail_if: Vec<crate::diff::claim::Claim>,
-    /// What is no success, of either side.
+    /// What gives an exit code other than 0, on either side.
     #[command(flatten)]
     pub limits: Limits,
     /// Compare paths from the root too
@@ -54,13 +54,13 @@ pub struct Diff {
     /// Rows shown at most; 0 shows all
     #[arg(long, default_value_t = 20)]
     pub top: usize,
-    /// No talk on standard error but errors
+    /// Print only errors on standard error
     #[arg(short, long)]
     pub quiet: bool,
     /// Where to write instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
 }

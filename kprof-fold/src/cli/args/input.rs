@@ -1,10 +1,10 @@
-//! Arguments that say what to read, and what is no success. Stage: command line.
+//! Arguments that say what to read, and what gives an exit code other than 0. Stage: command line.
 
 use crate::cli::values::ImageFile;
 use crate::read::form::Form;
 use clap::Args;
 
-/// What makes an exit code although there is output.
+/// What gives an exit code other than 0 although there is output.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// Exit code 1 if anything was skipped, 5 if the account does not balance
@@ -15,7 +15,7 @@ pub struct Limits {
     pub max_loss: Option<f64>,
 }
 
-/// What to read, and what of it.
+/// What to read, how to read it, and where to write.
 #[derive(Args, Clone, Debug)]
 pub struct Input {
     /// Profile (profiling.txt, Redox's older texts); `-` is standard input
@@ -45,7 +45,7 @@ pub struct Input {
     /// Exit code 3 if more than this part of the samples was lost, such as 1%
     #[arg(long, value_name = "PART", value_parser = crate::cli::values::part)]
     pub max_loss: Option<f64>,
-    /// No talk on standard error but errors
+    /// Print only errors on standard error
     #[arg(short, long)]
     pub quiet: bool,
     /// Where to write instead of standard output; `-` is standard output
@@ -57,12 +57,12 @@ impl Input {
     /// All files that are read.
     pub fn files(&self) -> Vec<&str> {
         let images = self.image.iter().chain(&self.user_syms).map(|image| &image.file);
-        // What stands behind SYMS may be a clock, which is no file, or a list of symbol files.
+        // The arguments after SYMS may be a clock, which is not a file, or a list of symbol files.
         [&self.file, &self.syms].into_iter().chain(images).chain(&self.rest).map(String::as_str).collect()
     }
 
-    /// What is no success. (Its arguments stand in this group themselves: clap knows no optional group with another
-    /// inside.)
+    /// The limits. Their arguments are repeated in this group, because clap does not support a group inside an optional
+    /// group.
     pub fn limits(&self) -> Limits {
         Limits { strict: self.strict, max_loss: self.max_loss }
     }

@@ -12,7 +12,7 @@ pub struct Folded {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
 }
@@ -23,7 +23,7 @@ pub struct Flamegraph {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// Title
@@ -43,7 +43,7 @@ pub struct Report {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// Order of the functions
@@ -66,7 +66,7 @@ pub struct Script {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// Offsets within functions
@@ -92,7 +92,7 @@ pub struct Info {
     /// The form of FILE, where it is not recognised
     #[arg(long, value_name = "FORM")]
     pub form: Option<Form>,
-    /// What is no success.
+    /// What gives an exit code other than 0.
     #[command(flatten)]
     pub limits: Limits,
 }
@@ -103,7 +103,7 @@ pub struct Export {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// The viewer
@@ -130,7 +130,7 @@ pub struct Heatmap {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
 }
@@ -144,7 +144,7 @@ pub struct Annotate {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
 }
@@ -155,7 +155,7 @@ pub struct Top {
     /// What to read.
     #[command(flatten)]
     pub input: Input,
-    /// What of it.
+    /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
     /// Print the table once, as text
@@ -164,7 +164,7 @@ pub struct Top {
     /// Functions shown at most with --once
     #[arg(long, default_value_t = 20)]
     pub top: usize,
-    /// Seconds between two looks at the file
+    /// Seconds between two reads of the file
     #[arg(long, default_value_t = 1.0)]
     pub interval: f64,
 }

@@ -1,7 +1,8 @@
-//! For the scenario `forged-frames`: jumps to addresses that look like the profiler's markers and to kernel code, below
-//! frames whose return addresses do too. Each jump is a page fault with that address as its RIP.
+//! For the scenario `forged-frames`: jumps to addresses that look like the profiler's markers, and to kernel code. The
+//! frames on its stack have such return addresses too. Each jump is a page fault with that address as its RIP.
 //!
-//! In: the number of rounds, and an address of kernel code in hex. Out: page faults; exit code 0 if each came back.
+//! In: the number of rounds, and an address of kernel code in hex. Out: page faults; exit code 0 if the program
+//! continued after each of them.
 
 use std::arch::asm;
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One marker of each kind: facts, interrupt, exception, system call, cut, user, candidate; and the last word of all.
+/// One marker of each kind: facts, interrupt, exception, system call, truncated, user, candidate; and the last address.
 const MARKERS: [u64; 8] = [
     0xffff_ffff_ffff_f001,
     0xffff_ffff_ffff_f120,
@@ -47,12 +48,13 @@ fn main() -> ExitCode {
     if faults == rounds * targets.len() as u64 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Jumps to `target`, where nothing is that a program can run, below two frames that return to `caller`.
+/// Jumps to `target`, which a program cannot execute. The stack has two frames that return to `caller`.
 fn jump(target: u64, caller: u64) {
     let mut frames = [0, caller, 0, caller];
     frames[0] = &raw const frames[2] as u64;
     let frames = black_box(&frames);
-    // SAFETY: the jump faults, and the handler goes on where r12 says; rbp is put back, nothing else is touched.
+    // SAFETY: the jump faults, and the handler continues at the address in r12. rbp is restored, and nothing else is
+    // changed.
     unsafe {
         asm!(
             "push rbp", "mov rbp, {frames}", "lea r12, [rip + 2f]", "jmp {target}", "2:", "pop rbp",

@@ -1,9 +1,9 @@
-//! For `cargo xtask sweep`: goes into the kernel by one kind of entry, with an NMI after one instruction, after two,
-//! and so on, counted from a system call that orders it (`/kernel/sweep`).
+//! For `cargo xtask sweep`: enters the kernel by one kind of entry, with an NMI after one instruction, after two, and
+//! so on, counted from the system call that orders the NMI (`/kernel/sweep`).
 //!
-//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), how many instructions at
-//! least, and before which number to end; with three more numbers N, M, S a second NMI comes N to M instructions after
-//! each S-th first one. Out: exit code 0 if every result was as it should be.
+//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), the first number of
+//! instructions, and one past the last. With three more numbers N, M, S a second NMI comes N to M instructions after
+//! each S-th first one. Out: exit code 0 if every result was right.
 
 use std::arch::asm;
 use std::fs::{File, OpenOptions};
@@ -57,15 +57,15 @@ fn sweep(
     Ok(())
 }
 
-/// Orders NMIs and goes into the kernel once.
+/// Orders NMIs and enters the kernel once.
 fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()> {
     order.write_all(text.as_bytes())?;
     let right = match kind {
-        // SAFETY: takes nothing.
+        // SAFETY: this call has no arguments.
         "call" => unsafe { libc::getppid() > 0 },
         "page" => {
             let byte = page as *mut u8;
-            // SAFETY: a page of the mapping made for this, which nothing else uses.
+            // SAFETY: this page is part of a mapping that was made for this, and nothing else uses it.
             unsafe {
                 let new = byte.read_volatile() == 0;
                 byte.write_volatile(7);
@@ -73,22 +73,22 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
             }
         }
         "divide" => {
-            // SAFETY: faults; the handler of SIGFPE goes on behind the two bytes of the instruction.
+            // SAFETY: this faults, and the handler of SIGFPE continues after the two bytes of the instruction.
             unsafe { asm!("div ecx", in("ecx") 0, inout("eax") 1 => _, inout("edx") 0 => _) };
             true
         }
         "undefined" => {
-            // SAFETY: faults; the handler of SIGILL goes on behind the two bytes of the instruction.
+            // SAFETY: this faults, and the handler of SIGILL continues after the two bytes of the instruction.
             unsafe { asm!("ud2") };
             true
         }
         "protection" => {
-            // SAFETY: faults; the handler of SIGSEGV goes on behind the one byte of the instruction.
+            // SAFETY: this faults, and the handler of SIGSEGV continues after the one byte of the instruction.
             unsafe { asm!("hlt") };
             true
         }
         "breakpoint" => {
-            // SAFETY: traps; the handler of SIGTRAP goes on behind it.
+            // SAFETY: this traps, and the handler of SIGTRAP continues after it.
             unsafe { asm!("int3") };
             true
         }
@@ -98,13 +98,13 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
     if right { Ok(()) } else { Err(io::Error::other(format!("a wrong result, with an NMI at {text}"))) }
 }
 
-/// Spins below three frames, and says whether it came to the right end.
+/// Spins with three frames on the stack. Returns whether the loop had the right result.
 fn spin() -> bool {
     let mut frames = [0_usize, 0x40_1000, 0, 0x40_2000, 0, 0x40_3000];
     frames[0] = &raw const frames[2] as usize;
     frames[2] = &raw const frames[4] as usize;
     let mut turns = 2000_u64;
-    // SAFETY: rbp is put back, nothing else is touched; the frames outlive the loop.
+    // SAFETY: rbp is restored, and nothing else is changed. The frames outlive the loop.
     unsafe {
         asm!(
             "push rbp", "mov rbp, {frames}", "2:", "dec {turns}", "jnz 2b", "pop rbp",
@@ -114,7 +114,7 @@ fn spin() -> bool {
     turns == 0 && frames[5] == 0x40_3000
 }
 
-/// Bytes that the handler of each signal has to step over.
+/// For each signal the number of bytes that its handler skips.
 static LENGTHS: [std::sync::atomic::AtomicUsize; 32] = [const { std::sync::atomic::AtomicUsize::new(0) }; 32];
 
 fn handle(signal: i32, length: usize) -> io::Result<()> {
@@ -135,11 +135,11 @@ extern "C" fn step_over(signal: i32, _info: *mut libc::siginfo_t, context: *mut 
     unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] += length as i64 };
 }
 
-/// Addresses of new pages, none of which has been touched.
+/// Maps new pages, none of which was used yet. Returns the address of the first.
 fn new_pages(count: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let bytes = count.max(1) * PAGE;
-    // SAFETY: a new anonymous mapping; nothing else has its addresses.
+    // SAFETY: this makes a new anonymous mapping at addresses that nothing else uses.
     let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if memory == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(memory as usize) }
 }

@@ -1,7 +1,7 @@
-//! Check: makes system calls, right and wrong ones, and prints what they answer; the host's Linux is the judge.
+//! Makes valid and invalid system calls and prints their results, which must be the same as on the host's Linux.
 //!
-//! Runs in an empty folder. Prints nothing that may differ between two machines (addresses, numbers of processes,
-//! times): results, errno values, bytes read back.
+//! Runs in an empty folder. It prints results, errno values and the bytes that were read back. It prints nothing that
+//! may differ between two machines (addresses, process ids, times).
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -19,10 +19,10 @@ fn show<T: std::fmt::Debug>(name: &str, result: io::Result<T>) {
     }
 }
 
-/// A system call that takes numbers only; the result as libc gives it.
+/// A system call that takes only numbers. Returns the result as libc does.
 fn call(number: libc::c_long, arguments: [usize; 6]) -> io::Result<libc::c_long> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: every use below passes numbers, null, or addresses that are no memory of this program.
+    // SAFETY: every use below passes numbers, null, or addresses that are not memory of this program.
     match unsafe { libc::syscall(number, a, b, c, d, e, f) } {
         -1 => Err(io::Error::last_os_error()),
         value => Ok(value),
@@ -116,12 +116,12 @@ extern "C" fn on_signal(number: libc::c_int) {
 }
 
 fn signals() {
-    // SAFETY: the handler only touches an atomic.
+    // SAFETY: the handler only changes an atomic.
     unsafe { libc::signal(libc::SIGUSR1, on_signal as *const () as usize) };
-    // SAFETY: sends a signal to this process, which has a handler for it.
+    // SAFETY: this sends a signal to this process, which has a handler for it.
     show("kill", Ok(unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) }));
     println!("caught: {}", CAUGHT.load(Ordering::SeqCst));
-    // SAFETY: sets of signals in local memory.
+    // SAFETY: the signal sets are in local memory.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -135,7 +135,7 @@ fn signals() {
     show("kill nobody", call(libc::SYS_kill, [999_999_999, 0, 0, 0, 0, 0]));
     show("kill with a bad number", call(libc::SYS_kill, [std::process::id() as usize, 99, 0, 0, 0, 0]));
     show("catch what cannot be caught", {
-        // SAFETY: asks for what the kernel refuses.
+        // SAFETY: the kernel refuses this call.
         match unsafe { libc::signal(libc::SIGKILL, on_signal as *const () as usize) } {
             libc::SIG_ERR => Err(io::Error::last_os_error()),
             _ => Ok(()),
@@ -145,17 +145,17 @@ fn signals() {
 
 fn processes() {
     show("wait without children", {
-        // SAFETY: no status is asked for.
+        // SAFETY: the null pointer means that no status is requested.
         match unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } {
             -1 => Err(io::Error::last_os_error()),
             pid => Ok(pid),
         }
     });
     for (name, how) in [("exit 7", 0), ("exit 300", 1), ("abort", 2), ("write to address 8", 3), ("SIGTERM", 4)] {
-        // SAFETY: this program has one thread; the child ends at once.
+        // SAFETY: this program has one thread, and the child ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: each of these ends the child, which is the point.
+            // SAFETY: each of these calls ends the child, as intended.
             unsafe {
                 match how {
                     0 => libc::_exit(7),
@@ -173,7 +173,7 @@ fn processes() {
             }
         }
         let mut status = 0;
-        // SAFETY: waits for the child made above.
+        // SAFETY: this waits for the child that was made above.
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
         println!("{name}: {} status {:#x}", waited == child, status & !0x80);
     }
@@ -192,7 +192,7 @@ fn time() {
     std::thread::sleep(Duration::from_millis(30));
     let slept = start.elapsed();
     println!("slept: {}", slept >= Duration::from_millis(30) && slept < Duration::from_secs(10));
-    // SAFETY: an address that is no memory of this program.
+    // SAFETY: the address is not memory of this program.
     show("clock that is none", call(libc::SYS_clock_gettime, [77, 8, 0, 0, 0, 0]));
     show("sleep for a bad time", call(libc::SYS_nanosleep, [8, 0, 0, 0, 0, 0]));
 }
@@ -212,7 +212,7 @@ fn main() -> io::Result<()> {
     show("a call that is none", call(100_000, [0; 6]));
     show("change to what is not there", std::env::set_current_dir("nowhere"));
     let long = CString::new("x".repeat(5000)).map_err(io::Error::other)?;
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: the string ends with a zero byte.
     show(
         "a name that is too long",
         match unsafe { libc::open(long.as_ptr(), 0) } {

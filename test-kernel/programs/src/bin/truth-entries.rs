@@ -1,40 +1,40 @@
 //! Workload: a fixed mix of user code, system calls, page faults and interrupts, for `cargo xtask truth`.
 //!
-//! In: the number of rounds. With 0 the mix is counted: each part between two looks at the instruction clock, without
-//! the profiler; a line for each says how many instructions a round spends in it: `truth: e user 2111`. No sample has a
-//! part in these figures. What the user's own instructions take is known: the loops are written out. Otherwise the
-//! kernel is asked to count the places that this program is in, which it does where it publishes them
-//! (`/kernel/places`).
+//! In: the number of rounds. With 0 the mix is counted without the profiler: the instruction clock is read before and
+//! after each part, and a line for each part says how many instructions of a round it has: `truth: e user 2111`. These
+//! figures do not depend on any sample. The number of user instructions is known, because the loops are written in
+//! assembly. With any other number the kernel is asked to count the places of this program (`/kernel/places`); it does
+//! so only with the trigger `published`.
 
 use std::arch::asm;
 use std::io::Read;
 
-/// Rounds that are counted. Their mean counts: what comes between now and then (a timer) comes everywhere alike.
+/// Number of rounds that are counted. The mean is used: an occasional timer interrupt affects all parts alike.
 const COUNTED: u64 = 4000;
 const USER_TURNS: u64 = 900;
 const CALLS: u64 = 2;
 const CALL_BYTES: u64 = 500;
 const PAGES: u64 = 1;
-/// Interrupts in one system call: what is written to `/kernel/interrupts`.
+/// Number of interrupts in one system call, and the text for it, which is written to `/kernel/interrupts`.
 const INTERRUPTS: u64 = 5;
 const INTERRUPTS_TEXT: &[u8; 1] = b"5";
 
-/// Two instructions a turn.
+/// User code: two instructions in each turn of the loop.
 #[inline(never)]
 fn user() {
-    // SAFETY: registers that are named, nothing else.
+    // SAFETY: the code only changes the declared registers.
     unsafe {
         asm!("2:", "dec {count}", "jnz 2b", count = inout(reg) USER_TURNS => _, options(nomem, nostack));
     }
 }
 
-/// User instructions of a call in `calls`.
+/// User instructions for one call in `calls`.
 const CALL_INSTRUCTIONS: u64 = 7;
 
 /// Reads zeros.
 #[inline(never)]
 fn calls(zeros: u64, buffer: &mut [u8]) {
-    // SAFETY: a read of at most as many bytes as the buffer has; the kernel changes rax, rcx and r11 only.
+    // SAFETY: this reads at most as many bytes as the buffer has. The kernel only changes rax, rcx and r11.
     unsafe {
         asm!(
             "2:", "xor eax, eax", "mov rdi, {zeros}", "mov rsi, {buffer}", "mov edx, {bytes}", "syscall",
@@ -49,7 +49,7 @@ fn calls(zeros: u64, buffer: &mut [u8]) {
 /// A system call of Linux.
 fn call(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     let result;
-    // SAFETY: `mmap` and `munmap` of memory that nobody else knows.
+    // SAFETY: only used for `mmap`, `munmap` of memory that nothing else uses, and writes to an open file.
     unsafe {
         asm!("syscall", inout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
             in("r8") u64::MAX, in("r9") 0, out("rcx") _, out("r11") _, options(nostack));
@@ -57,7 +57,7 @@ fn call(number: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
     result
 }
 
-/// A system call in which as many interrupts come as the text says.
+/// A system call in which the number of interrupts given by the text comes.
 fn interrupts(file: u64, text: &[u8; 1]) {
     call(1, file, text.as_ptr() as u64, 1, 0);
 }
@@ -70,20 +70,20 @@ fn unmap(memory: u64) {
     call(11, memory, PAGES * 4096, 0, 0);
 }
 
-/// User instructions of a page in `faults`.
+/// User instructions for one page in `faults`.
 const FAULT_INSTRUCTIONS: u64 = 4;
 
 /// Writes to each page for the first time.
 #[inline(never)]
 fn faults(memory: u64) {
-    // SAFETY: PAGES pages that `map` has just made.
+    // SAFETY: `map` has just made these PAGES pages.
     unsafe {
         asm!("2:", "mov byte ptr [{at}], 1", "add {at}, 4096", "dec {count}", "jnz 2b",
             at = inout(reg) memory => _, count = inout(reg) PAGES => _, options(nostack));
     }
 }
 
-/// What the round works with.
+/// The open files that a round uses.
 struct Files {
     zeros: u64,
     interrupts: u64,
@@ -99,7 +99,7 @@ fn round(files: &mut Files) {
     interrupts(files.interrupts, INTERRUPTS_TEXT);
 }
 
-/// The kernel's file in one read, as it wants it.
+/// Reads the kernel's file in a single read, as the kernel requires.
 fn places() -> std::io::Result<String> {
     let mut text = vec![0; 4096];
     let bytes = std::fs::File::open("/kernel/places")?.read(&mut text)?;
@@ -108,7 +108,7 @@ fn places() -> std::io::Result<String> {
 
 fn main() {
     let rounds: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-    // SAFETY: paths that end with 0.
+    // SAFETY: the paths end with a zero byte.
     let [zeros, interrupts] = [(c"/scheme/zero", libc::O_RDONLY), (c"/kernel/interrupts", libc::O_WRONLY)]
         .map(|(path, how)| unsafe { libc::open(path.as_ptr(), how) });
     assert!(zeros >= 0 && interrupts >= 0, "/scheme/zero or /kernel/interrupts cannot be opened");
@@ -116,22 +116,22 @@ fn main() {
     if rounds == 0 {
         return count(&mut files);
     }
-    // Refused where no places are published: then there is nothing to say.
+    // The write is refused if no places are published. Then nothing is printed.
     if std::fs::write("/kernel/places", "this").is_ok() {
         print!("{}", places().expect("the places are counted"));
     }
     (0..rounds).for_each(|_| round(&mut files));
 }
 
-/// User instructions of a raw system call: seven registers, and the instruction itself.
+/// User instructions of a raw system call: setting seven registers, and the instruction itself.
 const RAW_CALL_INSTRUCTIONS: u64 = 8;
-/// Those around the loops of `calls` and `faults`: arguments, call, registers, return.
+/// User instructions around the loops of `calls` and `faults`: arguments, call, registers, return.
 const AROUND_CALLS: u64 = 7;
 const AROUND_FAULTS: u64 = 4;
 
-/// The parts of a round where they are: what the kernel does in one depends on what was done before.
+/// Counts the parts of a round in their usual order, because the kernel's work in a part depends on the parts before.
 fn count(files: &mut Files) {
-    // SAFETY: reads a counter.
+    // SAFETY: this only reads a counter.
     let now = || unsafe { std::arch::x86_64::_rdtsc() };
     let (mut sums, mut nothing, mut few, mut many) = ([0; 6], 0, 0, 0);
     for _ in 0..COUNTED {
@@ -161,7 +161,7 @@ fn count(files: &mut Files) {
     let own = |instructions| COUNTED * instructions;
     let of_calls = own(CALLS * CALL_INSTRUCTIONS + AROUND_CALLS + 3 * RAW_CALL_INSTRUCTIONS);
     let of_faults = own(PAGES * FAULT_INSTRUCTIONS + AROUND_FAULTS);
-    // Eight interrupts more. Three instructions for each are the loop's around it, the `int` included.
+    // `many` has eight interrupts more than `few`. Three instructions for each belong to the loop, including the `int`.
     let interrupts = ((many - few) / 8 - own(3)) * INTERRUPTS;
     let calls = called + mapped + unmapped + interrupted - of_calls - interrupts;
     let (user, faults) = (user + of_calls + of_faults, faulted - of_faults);

@@ -1,8 +1,8 @@
 //! An image of 20 MB with DWARF for the bench of the fold, and a profile of it.
 //!
-//! In: nothing. Out: an ELF file that rustc compiled with full debug information from generated functions, each with
-//! several levels of inlined ones, as kernels have; and 100 000 samples anywhere in its code. The header puts the image
-//! where kernels lie.
+//! In: nothing. Out: an ELF file, compiled by rustc with full debug information from generated functions, each with
+//! several levels of inlined functions, as in kernels; and a profile with 100 000 samples anywhere in its code.
+//! According to the profile's header the image is in the address range of kernels.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use anyhow::{Context, Result, ensure};
 use super::input::Random;
 use crate::run;
 
-/// Where the profile says that the image runs.
+/// The address of the image according to the profile.
 const LOAD: u64 = 0xffff_ffff_8000_0000;
-/// The least size of the image.
+/// Minimum size of the image.
 pub const MIN_BYTES: u64 = 20_000_000;
 /// Samples in the profile.
 pub const SAMPLES: u64 = 100_000;
 /// Generated functions.
 const FUNCTIONS: usize = 9_000;
-/// Files that they are spread over.
+/// Number of files with these functions.
 const MODULES: usize = 30;
 
 /// Makes the image and its profile, once.
@@ -76,7 +76,8 @@ fn source(module: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Samples anywhere in the code of the generated functions: leaves at any byte, callers at one of four places each.
+/// Samples in the code of the generated functions. Leaves are at any byte, callers at one of four places in each
+/// function.
 fn samples(image: &Path) -> Result<String> {
     let bytes = std::fs::read(image)?;
     let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(&bytes)?;

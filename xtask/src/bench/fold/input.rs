@@ -1,8 +1,8 @@
 //! Inputs for the bench of the fold: symbols and profiles of any size, the same in every run.
 //!
-//! In: a shape. Out: a file under target/, made once. Lines are those of a Redox kernel in size: a context of six
-//! bytes, 5 to 9 addresses of 16 digits. Stacks are drawn evenly, the worst case for caches, or with skew (the n-th
-//! stack with a weight of 1/n), as profiles are.
+//! In: a shape. Out: a file under target/, which is made once. Lines have the size of those from a Redox kernel: a
+//! context of six bytes, 5 to 9 addresses of 16 digits. Stacks are drawn uniformly, which is the worst case for caches,
+//! or with skew (the n-th stack with a weight of 1/n), which is typical of profiles.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::run;
 const FUNCTION_BYTES: u64 = 512;
 const TEXT: u64 = 0xffff_ffff_8000_0000;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): enough for even draws.
+/// SplitMix64 (Steele, Lea, Flood 2014), which is good enough for uniform draws.
 pub struct Random(pub u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
         ((u128::from(z ^ z >> 31) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number below `end`, n with a weight of about 1 / (n + 1).
+    /// A number below `end`; the number n has a weight of about 1 / (n + 1).
     pub fn skewed(&mut self, end: u64) -> u64 {
         let even = self.below(1 << 53) as f64 / (1u64 << 53) as f64;
         (((end + 1) as f64).powf(even) as u64 - 1).min(end - 1)
@@ -75,16 +75,16 @@ pub fn real(folder: &Path, megabytes: u64) -> Result<(PathBuf, PathBuf)> {
     Ok((path, data.join("syms.txt")))
 }
 
-/// What a profile is like.
+/// The shape of a profile.
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// Its size; 0: one line.
     pub megabytes: u64,
     /// Distinct stacks.
     pub stacks: u64,
-    /// Functions that it speaks of.
+    /// Number of functions in it.
     pub functions: u64,
-    /// Drawn with skew.
+    /// Whether stacks are drawn with skew.
     pub skewed: bool,
 }
 
@@ -125,7 +125,7 @@ fn stack(random: &mut Random, functions: u64) -> String {
     let depth = 5 + random.below(5);
     let mut stack = String::new();
     for level in 0..depth {
-        // The outermost frame is one of a few entries, the innermost any function.
+        // The outermost frame is one of a few entries; the innermost frame can be any function.
         let width = (functions >> (2 * level).min(9)).max(4);
         let address = TEXT + random.below(width) * FUNCTION_BYTES + 5 + random.below(4) * 16;
         write!(stack, "{}{address:x}", if level > 0 { " " } else { "" }).expect("a string takes everything");

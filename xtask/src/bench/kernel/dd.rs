@@ -1,8 +1,9 @@
-//! The slowdown of `dd` by sampling, paired: it runs without sampling before and after each run with it.
+//! The slowdown of `dd` by sampling. Before and after each run with sampling there is a run without it.
 //!
-//! In: rounds. Out: for each rate the median, over the rounds, of its time beside the mean of the two without; the same
-//! for Linux's perf in the same QEMU, in turns with ours, since both hang on what the host does just then. 4 CPUs on a
-//! thread each, the same busybox in both, profiled running throughout.
+//! In: the number of rounds. Out: for each rate the median, over the rounds, of the ratio of its time to the mean of
+//! the two runs without sampling; and the same for Linux's perf in the same QEMU. Ours and perf take turns, because
+//! both depend on what else the host is doing. The machine has 4 CPUs with a host thread each. Both use the same
+//! busybox, and profiled runs the whole time.
 
 use anyhow::{Context, Result, bail};
 
@@ -14,14 +15,14 @@ use crate::parts::Parts;
 use crate::qemu::Accel;
 use crate::tools::Install;
 
-/// Rates, and what Linux's perf cost there where the goals were specified, in percent.
+/// Rates, and the slowdown by Linux's perf in percent, as measured when the goals were specified.
 const PERF: [(&str, f64); 3] = [("100", 1.2), ("1000", 6.5), ("5000", 17.9)];
-/// Rounds of a boot; ours are shorter, so there are more of them.
+/// Rounds in one boot: ours and perf's. Our boots are shorter, so they have more rounds.
 const ROUNDS: [u32; 2] = [6, 2];
 const CPUS: u32 = 4;
 const BLOCKS: u32 = 300_000;
 
-/// Measures and judges: at most half of what perf costs here, or cost where that was specified.
+/// Measures and judges the slowdown: at most half of perf's here, or half of the specified one if that is more.
 ///
 /// # Errors
 /// If a machine does not end well.
@@ -48,14 +49,15 @@ pub fn slowdown(goals: &mut Goals, parts: &Parts, on: &Kernel, turns: u32, insta
             );
             middle
         });
-        // Where perf costs more than was specified, so does the machine. Less, at a low rate, is chance.
+        // If perf's slowdown is larger than specified, this machine is slower, and the limit is larger too. If it is
+        // smaller at a low rate, that is chance, and the specified one is used.
         let most = (50.0 * perf.max(specified)).round() / 100.0;
         goals.at_most(&format!("dd at {rate} Hz: slower, percent, perf was specified with {specified}"), ours, most);
     }
     Ok(())
 }
 
-/// Of each run with sampling its rate, and its time beside the mean of the two around it.
+/// For each run with sampling its rate, and the ratio of its time to the mean of the runs before and after it.
 fn ratios(text: &str, into: &mut Vec<(String, f64)>) -> Result<()> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("dd ")?.split_once(' '));
     let runs: Vec<(&str, f64)> = lines.filter_map(|(rate, ns)| Some((rate, ns.trim().parse().ok()?))).collect();

@@ -11,7 +11,7 @@ use crate::parts::Parts;
 use crate::qemu::{self, Accel, Verdict};
 use crate::run;
 
-/// What a run has left.
+/// The results of a run.
 pub struct Ran {
     /// The serial log.
     pub log: String,
@@ -20,10 +20,10 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// When init was started, microseconds of guest time since boot.
+    /// When init was started, in microseconds of guest time since boot.
     ///
     /// # Errors
-    /// If it was not.
+    /// If it was not started.
     pub fn boot_us(&self) -> Result<f64> {
         let text = self.log.lines().find_map(|line| line.split_once("boot: ")?.1.strip_suffix(" us, starting init"));
         text.and_then(|text| text.parse().ok()).context("the log does not say when init was started")

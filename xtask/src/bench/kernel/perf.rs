@@ -1,4 +1,4 @@
-//! The peer of the slowdown of `dd`: Debian's Linux and its perf, in the same QEMU, with the same busybox.
+//! The comparison for the slowdown of `dd`: Debian's Linux and its perf, in the same QEMU, with the same busybox.
 //!
 //! In: Debian's packages `linux-image-amd64` (fetched and unpacked, never installed) and `linux-perf`. Out: the times
 //! of `dd` with and without `perf record -a -g`, as lines of the serial log.
@@ -22,10 +22,10 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// Fetches the kernel, packs perf and what it is linked with.
+    /// Downloads the kernel, and packs perf with the libraries that it needs.
     ///
     /// # Errors
-    /// If Debian's packages cannot be had.
+    /// If Debian's packages cannot be downloaded.
     pub fn prepare(parts: &Parts, install: Install) -> Result<Self> {
         let folder = run::root().join("target/bench-kernel/linux");
         std::fs::create_dir_all(folder.join("root"))?;
@@ -45,7 +45,7 @@ impl Linux {
         Ok(Self { folder, kernel })
     }
 
-    /// Lines `dd off|HZ NANOSECONDS` of some rounds.
+    /// Runs some rounds and returns their lines `dd off|HZ NANOSECONDS`.
     ///
     /// # Errors
     /// If Linux does not end by itself, or perf records nothing.
@@ -73,7 +73,7 @@ impl Linux {
     }
 }
 
-/// The kernel out of its package.
+/// The kernel, unpacked from its package.
 fn kernel(folder: &Path, install: Install) -> Result<PathBuf> {
     let found = || {
         let entries = std::fs::read_dir(folder.join("unpacked/boot")).ok()?;

@@ -12,7 +12,7 @@ pub mod interrupt {
     pub mod irq {
         pub use super::syscall::{__generic_interrupts_end, __generic_interrupts_start};
 
-        /// What step 2 adds to the kernel's file.
+        /// The function that step 2 adds to the kernel's file.
         pub fn generic(_irq: u8) {}
     }
 
@@ -59,7 +59,7 @@ pub mod interrupt {
         pub iret: IretRegisters,
     }
 
-    /// Sleeps as long as the timer counts: a nanosecond each.
+    /// Sleeps for as many nanoseconds as the timer's count.
     ///
     /// # Safety
     /// None needed here.
@@ -79,8 +79,8 @@ pub mod interrupt {
     }
 
     pub mod syscall {
-        // A text of its own: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault, keyboard, the
-        // one that all generic interrupts jump to), the generic ones' table, more `nop`.
+        // The text of the stand-in: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault,
+        // keyboard, the one to which all generic interrupts jump), the table of the generic ones, more `nop`.
         core::arch::global_asm!(
             ".text",
             ".balign 4096",
@@ -146,7 +146,7 @@ pub mod gdt {
     }
 
     /// # Safety
-    /// None needed here: each CPU's own, for ever.
+    /// None needed here: the result is each CPU's own and is never freed.
     pub unsafe fn pcr() -> *mut ProcessorControlRegion {
         static REGIONS: OnceLock<Vec<usize>> = OnceLock::new();
         let make = |_| Box::into_raw(Box::<ProcessorControlRegion>::default()) as usize;
@@ -205,7 +205,7 @@ pub mod device {
         }
 
         impl LocalApic {
-            /// An NMI to one CPU. The id has its register's form, in xAPIC mode: in the top byte.
+            /// Sends an NMI to one CPU. The id has the form of its register in xAPIC mode: it is in the top byte.
             pub fn set_icr(&mut self, value: u64) {
                 assert_eq!(value as u32, 0x4400);
                 machine::nmi((value >> 56) as usize);
@@ -227,7 +227,7 @@ pub mod device {
                 assert_eq!(value, 0b1011, "divided by one");
             }
 
-            /// What is left of the timer's count: `enable_and_halt` sleeps it out.
+            /// The rest of the timer's count, which is 0 because `enable_and_halt` always sleeps to the end.
             ///
             /// # Safety
             /// None needed here.

@@ -1,4 +1,4 @@
-//! The crates that the kernel depends on, as far as the drop-in names them: rmm, x86, hashbrown, arrayvec.
+//! Stand-ins for the crates of the kernel that the drop-in uses: rmm, x86, hashbrown, arrayvec.
 
 use core::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use crate::arch::CurrentRmmArch;
 use crate::machine;
 use crate::memory::{PhysicalAddress, RmmArch, TableKind, VirtualAddress};
 
-/// rmm's walk through the tables in force.
+/// rmm's walk through the loaded page tables.
 pub struct PageMapper<A, F>(PhantomData<(A, F)>);
 
 pub struct PageFlags {
@@ -26,7 +26,7 @@ impl<A, F> PageMapper<A, F> {
         Self(PhantomData)
     }
 
-    /// The frame of a page: the user's as the tests map them; in the linear map, itself.
+    /// The frame of a page. User pages are mapped by the tests; a page of the linear map is its own frame.
     pub fn translate(&self, page: VirtualAddress) -> Option<(PhysicalAddress, PageFlags)> {
         assert_eq!(page.data() % 4096, 0);
         if page.data() >= CurrentRmmArch::PHYS_OFFSET {
@@ -37,7 +37,7 @@ impl<A, F> PageMapper<A, F> {
     }
 }
 
-/// x86's `sidt`, its ports.
+/// x86's `sidt` and its port functions.
 pub mod dtables {
     use std::sync::OnceLock;
 

@@ -1,5 +1,4 @@
-//! The machine that the tests play: which CPU a thread is, what each CPU is doing, what was logged, what users have
-//! mapped.
+//! The simulated machine: the CPU number of each thread, the state of each CPU, the log, the mapped user pages.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
@@ -15,12 +14,12 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The CPU that this thread is.
+/// The CPU number of this thread.
 pub fn cpu() -> usize {
     CURRENT.get()
 }
 
-/// Runs something as another CPU.
+/// Runs `work` as another CPU.
 pub fn on<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
     let before = CURRENT.replace(cpu);
     let result = work();
@@ -28,7 +27,7 @@ pub fn on<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Makes the per-CPU blocks of `count` CPUs.
+/// Creates the per-CPU blocks of `count` CPUs.
 pub fn power_on(count: usize) {
     for (cpu, place) in ALL_PERCPU_BLOCKS.iter().enumerate().take(count) {
         let block = Box::leak(Box::new(PercpuBlock::new(LogicalCpuId::new(cpu as u32))));
@@ -38,7 +37,7 @@ pub fn power_on(count: usize) {
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What the drop-in logs.
+/// Adds a line that the drop-in logs.
 pub fn log(level: &str, line: String) {
     LOG.lock().unwrap().push(format!("{level}: {line}"));
 }
@@ -48,7 +47,7 @@ pub fn logged() -> Vec<String> {
     LOG.lock().unwrap().clone()
 }
 
-/// Waits for a line that contains `text`, at most ten seconds, and gives it.
+/// Waits at most ten seconds for a line that contains `text`, and returns it.
 pub fn wait_for(text: &str) -> String {
     let start = Instant::now();
     loop {
@@ -62,7 +61,7 @@ pub fn wait_for(text: &str) -> String {
 
 type States = Mutex<HashMap<usize, InterruptStack>>;
 
-/// What each CPU is doing when the next NMI comes; CPUs that are not here take none.
+/// The registers of each CPU when the next NMI comes. CPUs that are not in the map take none.
 pub fn states() -> &'static States {
     static STATES: OnceLock<States> = OnceLock::new();
     STATES.get_or_init(States::default)
@@ -76,7 +75,7 @@ pub fn nmi(cpu: usize) {
     NMIS.lock().unwrap().push((cpu, Instant::now()));
     let states = states().lock().unwrap();
     if let Some(state) = states.get(&cpu) {
-        // SAFETY: this is the NMI entry; what it interrupted waits for the lock.
+        // SAFETY: this plays the NMI entry. The interrupted code does not continue, because it waits for the lock.
         #[cfg(all(feature = "profiling", target_arch = "x86_64"))]
         on(cpu, || unsafe { crate::profiling::nmi_handler(state) });
         #[cfg(not(feature = "profiling"))]
@@ -84,16 +83,16 @@ pub fn nmi(cpu: usize) {
     }
 }
 
-/// Counts that the timer was started with.
+/// The counts with which the timer was started.
 pub static TIMER_COUNTS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// A page of host memory where the user has mapped `page`.
+/// For each mapped user page the address of its host memory.
 pub fn user_pages() -> &'static Mutex<HashMap<usize, usize>> {
     static PAGES: OnceLock<Mutex<HashMap<usize, usize>>> = OnceLock::new();
     PAGES.get_or_init(Mutex::default)
 }
 
-/// Memory of `bytes`, aligned to as much, for ever; its address.
+/// Allocates memory of `bytes`, aligned to its size, which is never freed. Returns its address.
 pub fn aligned(bytes: usize) -> usize {
     let layout = Layout::from_size_align(bytes, bytes).unwrap();
     // SAFETY: the layout is not empty.
@@ -102,18 +101,18 @@ pub fn aligned(bytes: usize) -> usize {
 
 /// Writes a word of such memory.
 pub fn poke(address: usize, word: usize) {
-    // SAFETY: the tests poke into what `aligned` gave them only.
+    // SAFETY: the tests only write to memory from `aligned`.
     unsafe { (address as *mut usize).write_volatile(word) }
 }
 
-/// Maps a page of the user's.
+/// Maps a user page.
 pub fn map_user(page: usize) -> usize {
     let memory = aligned(4096);
     user_pages().lock().unwrap().insert(page, memory);
     memory
 }
 
-/// A counter of a CPU, as kprof's control text has it now.
+/// The present value of a CPU's counter in kprof's control text.
 #[cfg(feature = "profiling")]
 pub fn counter(cpu: usize, name: &str) -> usize {
     let (mut text, key) = (String::new(), format!("cpu.{cpu}.{name} "));
@@ -121,7 +120,7 @@ pub fn counter(cpu: usize, name: &str) -> usize {
     text.lines().find_map(|line| line.strip_prefix(&key)).map_or(0, |value| value.parse().unwrap())
 }
 
-/// Waits until something is so, at most ten seconds.
+/// Waits at most ten seconds until `is_so` returns true.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -1,9 +1,9 @@
-//! The kernel's other modules, as far as the drop-in names them.
+//! Stand-ins for the kernel's other modules that the drop-in uses.
 
 pub mod acpi {
     use std::time::Instant;
 
-    /// An HPET of 100 MHz that counts the host's time.
+    /// An HPET with 100 MHz that counts the host's time.
     pub struct Hpet(pub Instant);
 
     impl Hpet {
@@ -49,7 +49,7 @@ pub mod context {
         pub fn block(&mut self, _reason: &'static str) {}
     }
 
-    /// Sleeps until the context's time has come, which takes that time off: ten milliseconds here.
+    /// Sleeps until the context's wake time, and clears that time. Here it takes ten milliseconds.
     pub fn switch(_token: &mut crate::sync::CleanLockToken) {
         std::thread::sleep(std::time::Duration::from_millis(10));
         WOKEN.with(|context| context.write(LockToken::default()).wake = None);
@@ -60,7 +60,7 @@ pub mod context {
             Arc::new(RwLock::new(Context { debug_id: idle_id(crate::machine::cpu()), pid: 7, wake: None }));
     }
 
-    /// The idle context of the CPU: the tests give it this id.
+    /// The idle context of the CPU, with the id that the tests have given it.
     pub fn current() -> Arc<RwLock<L1, Context>> {
         let context = WOKEN.with(Arc::clone);
         context.write(LockToken::default()).debug_id = idle_id(crate::machine::cpu());
@@ -196,7 +196,7 @@ pub mod percpu {
 
         pub fn current() -> &'static Self {
             let block = ALL_PERCPU_BLOCKS[crate::machine::cpu()].load(Ordering::SeqCst);
-            // SAFETY: leaked by `power_on`.
+            // SAFETY: `power_on` has leaked the block, so it is never freed.
             unsafe { block.as_ref() }.expect("power_on has made this CPU")
         }
     }
@@ -293,7 +293,7 @@ pub mod syscall {
             }
         }
 
-        /// A user's buffer: host memory; at null, a copy fails.
+        /// A user's buffer in host memory. At the address null every copy fails.
         #[derive(Clone, Copy)]
         pub struct UserSliceWo {
             base: *mut u8,
@@ -324,7 +324,7 @@ pub mod syscall {
                     return Err(Error::new(EFAULT));
                 }
                 let bytes = slice.len().min(self.len);
-                // SAFETY: the buffer of `of`, which the test still has.
+                // SAFETY: this is the buffer given to `of`, which the test still has.
                 unsafe { self.base.copy_from_nonoverlapping(slice.as_ptr(), bytes) };
                 Ok(bytes)
             }

@@ -1,4 +1,4 @@
-//! A ring that nobody reads fills up: what is in it stays whole, what finds no room is counted.
+//! A ring without a reader becomes full. Records in it stay whole, and records that do not fit are counted.
 
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ fn a_full_ring_loses_the_new_ones_and_says_so() {
     (0..2).for_each(|cpu| machine::on(cpu, || unsafe { profiling::init() }));
     profiling::ready_for_profiling();
     PercpuBlock::current().switch_internals.current_dbg_id.store(5, Ordering::SeqCst);
-    // 300 frames: more than a record holds.
+    // 300 frames are more than a record can have.
     let (stack, text) = (aligned(64 * 1024), __text_start());
     let frame = |number: usize| stack + 0x1000 + 0x40 * number;
     for number in 0..300 {
@@ -39,7 +39,8 @@ fn a_full_ring_loses_the_new_ones_and_says_so() {
     std::thread::spawn(|| machine::on(1, || profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(1))));
     machine::wait_for("timer");
     IS_PROFILING.store(true, Ordering::SeqCst);
-    // 32768 words hold some 130 of these; at 20 kHz, or what the host makes of it, they are soon there.
+    // 32768 words have space for about 130 of these records, so the ring is full soon, even if the host does not reach
+    // 20 kHz.
     machine::until("a full ring", || machine::counter(0, "lost-full") > 10);
     IS_PROFILING.store(false, Ordering::SeqCst);
     machine::wait_for("cpu.0.interrupts");

@@ -1,7 +1,7 @@
-//! The recipe and the init entries of `profiled`: what they name is there, and Redox's parsers take them.
+//! The recipe and the init entries of `profiled`: the files that they name exist, and Redox's parsers accept them.
 //!
-//! In: the files as they are. Out: nothing, or what is wrong. The keys are those that the build system (August 2026)
-//! and its init (July 2026) know; both refuse any other.
+//! In: the files. Out: nothing, or what is wrong. The keys are those of the build system (August 2026) and of its init
+//! (July 2026); both refuse any other key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn only_keys(table: &Table, known: &[&str]) {
     table.keys().for_each(|key| assert!(known.contains(&key.as_str()), "{key} is none of {known:?}"));
 }
 
-/// What the service starts is what `profiled` itself understands, into the file that the pages name.
+/// Checks that the service starts `profiled` with arguments that it accepts, and with the file that the pages name.
 fn starts_profiled(command: &str, arguments: &[&str]) {
     assert_eq!(command, "profiled");
     match options::profiled(arguments.iter().map(Into::into)) {
@@ -39,7 +39,8 @@ fn the_service_has_the_keys_that_init_knows_and_starts_profiled() {
     only_keys(&part("unit"), &known);
     let service = part("service");
     only_keys(&service, &["cmd", "args", "envs", "inherit_envs", "type"]);
-    // `notify` or a scheme would keep init waiting for a word that profiled does not say, `oneshot` for its end.
+    // With `notify` or a scheme, init would wait for a message that profiled does not send; with `oneshot`, for its
+    // end.
     assert_eq!(service["type"].as_str(), Some("oneshot_async"));
     let arguments: Vec<&str> = service["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
     starts_profiled(service["cmd"].as_str().unwrap(), &arguments);
@@ -83,7 +84,7 @@ fn the_chapters_table_quotes_what_the_kernel_says() {
     for text in
         ["nothing is sampled: one CPU", "nothing is sampled: the CPUs are not known", "neither HPET nor PIT count"]
     {
-        // Where the page's lines break does not matter.
+        // The line breaks of the page do not matter.
         let page: Vec<&str> = page.split_whitespace().collect();
         assert!(page.join(" ").contains(text) && code.contains(text), "{text}");
     }

@@ -1,7 +1,8 @@
-//! Four CPUs, of which the last samples: what comes out of `profiling-0` when the kernel makes its calls as it does.
+//! Four CPUs, the last of which is the sampler: checks the samples of `profiling-0` when the kernel makes its usual
+//! calls.
 //!
-//! In: stacks and user pages that the test lays out. Out: raw words, read by the daemon's own reader of them. One test,
-//! as the drop-in's state is the process's.
+//! In: stacks and user pages that the test prepares. Out: raw words, read by the daemon's own reader. This is a single
+//! test, because the drop-in's state exists once per process.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -58,12 +59,12 @@ fn samples(bytes: &[u8]) -> Vec<Sample> {
     samples
 }
 
-/// Lets a CPU do something until it was sampled some more times; the samples.
+/// Gives a CPU this state until it was sampled some more times. Returns the samples.
 fn sampled(cpu: u32, state: &InterruptStack) -> Vec<Sample> {
     states().lock().unwrap().insert(cpu as usize, state.clone());
     drain(cpu);
     let mut all = Vec::new();
-    // Two minutes for a busy host.
+    // Waits up to two minutes, because the host may be busy.
     for _ in 0..24_000 {
         all.extend(drain(cpu));
         if all.len() >= 5 {
@@ -93,12 +94,12 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     }
     check_nmi_stack();
 
-    // CPUs 1 and 2 are not ready yet: that must stop nobody.
+    // CPUs 1 and 2 are not ready yet. The other CPUs must not wait for them.
     std::thread::spawn(|| machine::on(3, || profiling::maybe_run_profiling_helper_forever(LogicalCpuId::new(3))));
     machine::on(0, profiling::ready_for_profiling);
     let line = machine::wait_for("timer");
     let hz = |after: &str| line.split(after).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap();
-    // The stand-in's timer counts nanoseconds; a busy host wakes late, which only makes it look slower.
+    // The stand-in's timer counts nanoseconds. A busy host wakes late, so the timer can only appear slower.
     assert!((10_000_000..1_050_000_000).contains(&hz("timer ")), "calibrated by sleeping: {line}");
     assert!((100_000_000..10_000_000_000).contains(&hz("TSC ")), "calibrated by sleeping: {line}");
     let words = profiling::drain_buffer(LogicalCpuId::new(1), UserSliceWo::of(&mut [0; 64]));
@@ -111,7 +112,7 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
 
     set_task(0, TASK);
     IS_PROFILING.store(true, Ordering::SeqCst);
-    // Stack of two frames: 0x600 in the text was called from 0x500, that from 0x400.
+    // A stack with two frames: 0x600 in the text was called from 0x500, and 0x500 from 0x400.
     let stack = aligned(64 * 1024);
     let top = stack + 64 * 1024;
     let (inner, outer) = (top - 0x400, top - 0x300);
@@ -128,12 +129,12 @@ fn redox_calls_it_as_ever_and_gets_right_samples() {
     for sample in sampled(0, &kernel) {
         assert_eq!(sample, expected, "kernel code with interrupts on is a sample");
     }
-    // CPU 1 comes later. Each is signalled by its APIC id.
+    // CPU 1 becomes ready later. Each CPU is signalled by its APIC id.
     set_task(1, TASK);
     machine::on(1, profiling::ready_for_profiling);
     assert_eq!(sampled(1, &kernel)[0], expected);
 
-    // A frame pointer into nowhere ends the walk.
+    // A frame pointer outside of all stacks ends the walk.
     let mut wild = kernel.clone();
     wild.preserved.rbp = 0xdead_beef_0000;
     for sample in sampled(0, &wild) {
@@ -169,7 +170,7 @@ fn check_instants() {
     assert!(part(90) > part(10) + 20_000, "random: {} to {} ns", part(10), part(90));
 }
 
-/// The sampler's gates are its own; those of others are left alone.
+/// The sampler CPU has its own gates, and those of other CPUs are not changed.
 fn check_tables() {
     let mut idt = Idt { entries: [IdtEntry::default(); 256], reserved: Vec::new() };
     profiling::maybe_setup_timer(&mut idt, LogicalCpuId::new(1));
@@ -180,19 +181,19 @@ fn check_tables() {
     assert!(idt.entries[33].func.is_some() && idt.entries[254].func.is_some());
 }
 
-/// NMIs have a stack of their own, apart from that of double fault and machine check.
+/// NMIs have their own stack, which is not that of double fault and machine check.
 fn check_nmi_stack() {
-    // SAFETY: the gates of the stand-in.
+    // SAFETY: these are the gates of the stand-in.
     let gate = unsafe { dtables::gates().add(2).read() };
     assert_eq!((gate >> 32) as u8, 2);
-    // SAFETY: the task state of CPU 0.
+    // SAFETY: this is the task state segment of CPU 0.
     let tss = unsafe { (*pcr()).tss };
     let ist = tss.ist;
     assert_eq!((ist[0], ist[1] % 16), (0, 0));
     assert_ne!(ist[1], 0);
 }
 
-/// User code: the frames that the user's chain holds, read from inside the page and not from its start.
+/// User code: the walk reads the frames of the user's chain, at their addresses inside the page.
 fn check_user() {
     let page = 0x7000;
     let memory = machine::map_user(page);
@@ -212,7 +213,7 @@ fn check_user() {
     for sample in sampled(0, &user) {
         assert_eq!(sample, (u64::from(TASK), 0x11b3, vec![0x1304, 0x1030]));
     }
-    // Nothing mapped there: the sample stays, without callers.
+    // Nothing is mapped at this address, so the sample has no callers.
     user.preserved.rbp = 0x9000;
     assert_eq!(sampled(0, &user)[0], (u64::from(TASK), 0x11b3, vec![]));
 }
@@ -224,7 +225,7 @@ fn put_frame(at: usize, rip: usize, cs: usize, rsp: usize) {
     }
 }
 
-/// System calls, exceptions, interrupts: the walk goes on with what they interrupted.
+/// System calls, exceptions, interrupts: the walk continues with the interrupted code.
 fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
     let iret_at = |frame: usize| frame + 16 + core::mem::offset_of!(InterruptStack, iret);
     // The outer function was called by the syscall stub, which has saved a user's registers above it.
@@ -241,7 +242,7 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
     );
 
     // Now by the stubs of a page fault, of the keyboard (which saves nine registers) and of any other interrupt, from
-    // kernel code whose frame lies above.
+    // kernel code whose frame is above.
     let above = outer + 0x200;
     let stubs: [(unsafe extern "C" fn(), usize); 3] = [
         (redox_check_page_stub, iret_at(outer)),
@@ -260,7 +261,7 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
     }
     assert!(inner < outer);
 
-    // In the stub itself, on the user's stack still: the user's place is in rcx.
+    // In the stub itself, still on the user's stack. The user's address is in rcx.
     let mut early = kernel.clone();
     early.iret.rip = syscall_instruction as *const () as usize;
     early.iret.rsp = 0x7100;
@@ -271,7 +272,7 @@ fn check_borders(kernel: &InterruptStack, inner: usize, outer: usize) {
     poke(outer + 8, text + 0x400);
 }
 
-/// Reads of any length give whole records; one that fails takes nothing away.
+/// Reads of any length give whole records. A read that fails does not consume a record.
 fn check_reads(kernel: &InterruptStack, expected: &Sample) {
     sampled(0, kernel);
     machine::until("60 samples", || machine::counter(0, "in-ring") >= 60);
@@ -279,7 +280,7 @@ fn check_reads(kernel: &InterruptStack, expected: &Sample) {
     assert_eq!(profiling::drain_buffer(cpu, UserSliceWo::of(&mut [])), Ok(0));
     assert_eq!(profiling::drain_buffer(cpu, UserSliceWo::of(&mut [0; 7])), Err(Error::new(EINVAL)), "too small");
     assert_eq!(profiling::drain_buffer(cpu, UserSliceWo::unmapped(4096)), Err(Error::new(EFAULT)));
-    // Six words a record: 101 bytes hold two of them and a rest.
+    // A record has six words, so 101 bytes have space for two records and a rest.
     let mut all = Vec::new();
     for length in [101, 49, 1003, 4096 + 5] {
         let mut buffer = vec![0; length];
@@ -291,7 +292,7 @@ fn check_reads(kernel: &InterruptStack, expected: &Sample) {
     all.iter().for_each(|sample| assert_eq!(sample, expected));
 }
 
-/// The idle context's samples are left out, and counted; an interrupt that it serves is not idle.
+/// Samples of the idle context are filtered and counted. An interrupt of the idle context is not idle.
 fn check_idle(kernel: &InterruptStack) {
     states().lock().unwrap().remove(&0);
     drain(0);
@@ -304,7 +305,7 @@ fn check_idle(kernel: &InterruptStack) {
     }
 }
 
-/// What went to the log at the end: every tick is accounted for.
+/// The account in the log at the end: every tick is accounted for.
 fn check_account() {
     let log = machine::logged();
     for cpu in ["cpu.0.", "cpu.1."] {
@@ -325,7 +326,7 @@ fn check_account() {
     assert!(log.iter().any(|line| line.contains("CPU 3 samples 3 CPU(s), 256 KiB of ring each")), "{log:#?}");
 }
 
-/// What the timer was started with for a gap between two ticks, and not for what was left of one.
+/// The counts with which the timer was started for a whole interval, not for the rest of one.
 fn intervals() -> Vec<u32> {
     let mut counts = machine::TIMER_COUNTS.lock().unwrap().clone();
     counts.retain(|count| (100_000..1_400_000).contains(count) && *count != 1_200_000);

@@ -25,7 +25,7 @@ fn write(handle: usize, commands: &str) -> Result<usize, Error> {
     control::write(handle, UserSliceRo(commands.as_bytes()), &mut token())
 }
 
-/// What ctl says, read a little at a time.
+/// The text of ctl, read in small pieces.
 fn state(handle: usize) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 100]);
     loop {
@@ -36,7 +36,7 @@ fn state(handle: usize) -> String {
     }
 }
 
-/// One read of CPU 0's stream, as the daemon reads it: how many samples, and the position behind them.
+/// One read of CPU 0's stream, as the daemon reads it: the number of samples, and the position after them.
 fn samples() -> (usize, Option<u64>) {
     let mut bytes = vec![0; 4096];
     let count = control::read_stream(LogicalCpuId::new(0), UserSliceWo::of(&mut bytes), &mut token()).unwrap();
@@ -104,7 +104,7 @@ fn a_daemon_gets_everything_again_that_it_has_not_acknowledged() {
     assert_eq!(write(3, "wait 100\n"), Err(Error::new(EINVAL)), "STEP_2 is false as it comes: the daemon polls");
 }
 
-/// The kernel's own count.
+/// The number of samples in the ring, as the kernel counts it.
 fn samples_in_ring() -> usize {
     let state = state(1);
     let line = state.lines().find_map(|line| line.strip_prefix("cpu.0.in-ring ")).expect("CPU 0 is registered");
