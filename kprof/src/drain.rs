@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn raw_words_have_no_markers_and_no_candidates() {
-        let facts = MARKER_PAGE | 1;
-        let words = read_raw(&[facts, Marker::Candidate.encode(), 0xbad, 0xa1, Marker::Syscall.encode(), 0xa2]);
+        let (facts, least) = (MARKER_PAGE | 1, MARKER_PAGE);
+        let words = read_raw(&[facts, least, Marker::Candidate.encode(), 0xbad, 0xa1, Marker::Syscall.encode(), 0xa2]);
         assert_eq!(words, [0xfedf_ac06, 0xa0, 0x75c, 8, 0xa1, 0xa2]);
     }
 
