@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome, guards};
+use super::{Context, Outcome, guards, new_kind};
 use crate::run;
 use crate::toolchain::{self, Target};
 use crate::tools::{self, Install};
@@ -60,6 +60,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     }
     oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome)?;
+    new_kind::run(&mut outcome);
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if toolchain == toolchain::Toolchain::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());

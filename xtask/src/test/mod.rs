@@ -10,6 +10,7 @@ mod feature_off;
 mod fuzz;
 mod guards;
 mod integration;
+mod new_kind;
 mod packages;
 mod path;
 mod proof;

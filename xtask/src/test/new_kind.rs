@@ -1,0 +1,96 @@
+//! A record kind is added, and the compiler must find exactly the files that ARCHITECTURE.md lists for it.
+//!
+//! In: the files that git knows. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
+//! variant in `Kind`; kernel, daemon and host tool are then checked, and none of them may compile. The copy is compiled
+//! in a target folder of its own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Outcome;
+use super::cargo::{LIMIT, cargo};
+use crate::run;
+
+/// Where the variant is added, and the line before it.
+const KINDS: &str = "kprof/format/src/record.rs";
+const LAST_VARIANT: &str = "    pub enum Kind {\n";
+const VARIANT: &str = "        /// A kind that a test adds.\n        Added = 200,\n";
+/// The row of the table, and what comes before the files.
+const ROW: &str = "| a record kind |";
+const FOUND: &str = "the compiler then finds ";
+
+/// Runs the check.
+pub fn run(outcome: &mut Outcome) {
+    outcome.check("a new record kind: the compiler finds what ARCHITECTURE.md lists", compare());
+}
+
+fn compare() -> Result<()> {
+    let root = run::root();
+    let listed = listed(&std::fs::read_to_string(root.join("ARCHITECTURE.md"))?)?;
+    let copy = root.join("target/new-kind/tree");
+    copy_tree(&root, &copy)?;
+    let kinds = copy.join(KINDS);
+    let text = std::fs::read_to_string(&kinds)?;
+    let (before, after) = text.split_once(LAST_VARIANT).with_context(|| format!("{KINDS} has no `pub enum Kind`"))?;
+    std::fs::write(&kinds, [before, LAST_VARIANT, VARIANT, after].concat())?;
+    let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
+    check.args(["-p", "kprof", "-p", "kprof-daemon", "-p", "kprof-fold", "--features", "kprof/profiling"]);
+    check.current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
+    let printed = run::caught(&mut check, LIMIT)?.text;
+    let found = without_an_arm(&printed);
+    if found != listed {
+        bail!("ARCHITECTURE.md lists {listed:?}, the compiler found {found:?}:\n{printed}");
+    }
+    Ok(())
+}
+
+/// The files in the row of the table.
+fn listed(page: &str) -> Result<BTreeSet<String>> {
+    let row = page.lines().find(|line| line.starts_with(ROW)).with_context(|| format!("no row `{ROW}`"))?;
+    let (_, files) = row.split_once(FOUND).with_context(|| format!("the row has no `{FOUND}`"))?;
+    let files = files.split(';').next().unwrap_or(files);
+    Ok(files.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+}
+
+/// The files in which a `match` lacks an arm: lines `FILE:LINE:COLUMN: error[E0004]: ...`.
+fn without_an_arm(printed: &str) -> BTreeSet<String> {
+    let errors = printed.lines().filter(|line| line.contains(" error[E0004]: "));
+    errors.filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
+}
+
+/// Copies the files that git knows. A file with the same content is left alone, so that cargo sees no change.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    let list = run::output(Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(from))?;
+    for path in list.lines().filter(|path| from.join(path).is_file()) {
+        let (source, copy) = (std::fs::read(from.join(path))?, to.join(path));
+        if std::fs::read(&copy).is_ok_and(|bytes| bytes == source) {
+            continue;
+        }
+        std::fs::create_dir_all(copy.parent().context("a file lies in a folder")?)?;
+        std::fs::write(copy, source)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_the_row_are_those_before_the_semicolon() {
+        let page =
+            "| a line | `x.rs` |\n| a record kind | `a.rs`; the compiler then finds `b.rs`, `c/d.rs`; `e.md` |\n";
+        assert_eq!(listed(page).unwrap().into_iter().collect::<Vec<_>>(), ["b.rs", "c/d.rs"]);
+        assert!(listed("| a line | `x.rs` |").is_err());
+    }
+
+    #[test]
+    fn only_a_missing_arm_counts() {
+        let printed = "a.rs:1:2: error[E0004]: non-exhaustive patterns\nb.rs:3:4: error[E0308]: mismatched types\n\
+                       a.rs:9:2: error[E0004]: non-exhaustive patterns\nerror: could not compile `a`\n";
+        assert_eq!(without_an_arm(printed).into_iter().collect::<Vec<_>>(), ["a.rs"]);
+    }
+}
