@@ -16,6 +16,7 @@ use crate::profile::{Boot, Counters};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
+use kprof_format::line::Profile;
 
 /// Exit code: something is wrong.
 const ILL: u8 = 1;
@@ -63,7 +64,8 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
 /// Whether the file is some other text: it has lines, but none of them is a line of a profile.
 fn has_no_lines(file: &str) -> bool {
     let text = std::fs::read(file).unwrap_or_default();
-    let is_ours = |line: &[u8]| line.starts_with(b"# kprof-profile") || line.windows(7).any(|word| word == b"~kprof ");
+    let is_ours =
+        |line: &[u8]| line.starts_with(Profile::BEGINS.as_bytes()) || line.windows(7).any(|word| word == b"~kprof ");
     let is_text = !text.is_empty() && !text.contains(&0);
     is_text && text.ends_with(b"\n") && !text.split(|byte| *byte == b'\n').any(is_ours)
 }
