@@ -278,8 +278,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let target: BTreeMap<Stream, u64> = self
             .ctl
             .cpus()
-            .filter_map(|(cpu, counters)| Some((Stream::Cpu(cpu), counters.find("position-in")?)))
-            .chain(self.ctl.meta().find("position-in").map(|position| (Stream::Meta, position)))
+            .map(|(cpu, _)| Stream::Cpu(cpu))
+            .chain([Stream::Meta])
+            .filter_map(|stream| Some((stream, self.ctl.position_in(stream)?)))
             .collect();
         let mut rounds = 0;
         while !self.totals.reached_max {

@@ -21,8 +21,8 @@ macro_rules! put {
 /// Writes the header of a boot.
 pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
     put!(out, "{}\n", line::Profile { version: line::VERSION });
-    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.fact(fact.name())?)));
-    let anchors = ctl.facts(Fact::Anchor.name()).map(|value| (Fact::Anchor, value));
+    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.fact(fact)?)));
+    let anchors = ctl.facts(Fact::Anchor).map(|value| (Fact::Anchor, value));
     for (fact, value) in facts.chain(anchors) {
         put!(out, "{}\n", line::Header { fact, value });
     }
@@ -47,11 +47,9 @@ pub struct Batch {
 
 /// Writes the line that begins a batch, without its line feed.
 pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<&Counters>) {
-    // Only for CPU streams: the meta stream's counters of the same names count other records, not samples.
-    let of_samples = (stream != Stream::Meta).then_some(counters).flatten();
     let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
-        let known = |counter: &Counter| Some((counter.name(), of_samples?.find(counter.name())?));
-        Counter::BATCH.iter().filter_map(known).try_for_each(|(name, value)| each(name, value))
+        let known = |counter: Counter| Some((counter.name(), counters?.find(counter)?));
+        Counter::BATCH.into_iter().filter_map(known).try_for_each(|(name, value)| each(name, value))
     };
     let line = line::Batch {
         cpu: stream.into(),

@@ -136,8 +136,11 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
     let mut at = from;
     while at < to {
         let Ok(Some(words)) = ring.record_at(at) else { break };
-        if matches!(Header::decode(ring.word(at)), Ok(header) if header.kind == Kind::Sample) {
-            each(at)?;
+        match Header::decode(ring.word(at)).map(|header| header.kind) {
+            Ok(Kind::Sample) => each(at)?,
+            // Not a record, or a kind that does not belong in the stream of a CPU.
+            Ok(Kind::SnapshotSample | Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events)
+            | Err(_) => {}
         }
         at += words;
     }

@@ -17,13 +17,15 @@
 mod define;
 mod field;
 mod header;
+mod name;
 mod torn;
 mod value;
 
 pub use field::{Counters, Field, Fields, List};
 pub use header::{Anchor, FIRST_LINE, Header, Profile, VERSION};
+pub use name::Name;
 pub use torn::Torn;
-pub use value::{BadLine, Cpu, Hex, Name, Range, Stream, Value};
+pub use value::{BadLine, Cpu, Hex, Range, Stream, Value};
 
 use crate::fact::Fact;
 use core::fmt::{self, Display, Formatter};

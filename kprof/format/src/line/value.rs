@@ -1,10 +1,10 @@
-//! The values after a `=`: numbers, ranges, streams, names. Each type is printed and parsed here.
+//! The values after a `=`: numbers, ranges, streams. Each type is printed and parsed here.
 //!
 //! In: a value, or the text of a field. Out: the other of the two. Runs in: any, a panic handler too; no allocation.
 //! Never panics: a text that is not such a value is an error that names the field.
 
-use crate::text::{Hex as HexDigits, escaped, parse_hex, unescaped};
-use core::fmt::{self, Debug, Display, Formatter, Write as _};
+use crate::text::{Hex as HexDigits, parse_hex};
+use core::fmt::{self, Display, Formatter, Write as _};
 
 /// Why a line cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,64 +157,7 @@ impl Display for Range {
     }
 }
 
-/// A name: any bytes, or the form that these have in a line. Two names are equal if their bytes are.
-#[derive(Clone, Copy)]
-pub enum Name<'a> {
-    /// Any bytes.
-    Raw(&'a [u8]),
-    /// The escaped form.
-    Escaped(&'a [u8]),
-}
-
-impl<'a> Name<'a> {
-    /// The bytes of the name, not escaped.
-    pub fn bytes(self) -> impl Iterator<Item = u8> + 'a {
-        // One of the two is empty.
-        let (raw, field): (&[u8], &[u8]) = match self {
-            Self::Raw(raw) => (raw, b""),
-            Self::Escaped(field) => (b"", field),
-        };
-        raw.iter().copied().chain(unescaped(field))
-    }
-}
-
-impl PartialEq for Name<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes().eq(other.bytes())
-    }
-}
-
-impl Eq for Name<'_> {}
-
-impl Debug for Name<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.bytes()).finish()
-    }
-}
-
-impl Display for Name<'_> {
-    /// The escaped form.
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Raw(name) => put(escaped(name), f),
-            Self::Escaped(field) => put(field.iter().copied(), f),
-        }
-    }
-}
-
-impl<'a> Value<'a> for Name<'a> {
-    const EXPECTED: &'static str = "a name";
-
-    fn print(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-
-    fn of(text: &'a str) -> Option<Self> {
-        Some(Self::Escaped(text.as_bytes()))
-    }
-}
-
 /// Prints ASCII bytes.
-fn put(bytes: impl IntoIterator<Item = u8>, f: &mut Formatter<'_>) -> fmt::Result {
+pub(super) fn put(bytes: impl IntoIterator<Item = u8>, f: &mut Formatter<'_>) -> fmt::Result {
     bytes.into_iter().try_for_each(|byte| f.write_char(char::from(byte)))
 }
