@@ -1,4 +1,4 @@
-//! The `#` lines of the text form. Each line is defined once, here: writing and parsing both follow from the definition.
+//! The `#` lines of the text form. Each line is defined once, here: writing and parsing follow from the definition.
 //!
 //! In: typed values, or the text of a line. Out: the other of the two. Runs in: any, a panic handler too; no
 //! allocation. Never panics. A field that is missing or wrong is an error that names it; unknown fields are skipped.
