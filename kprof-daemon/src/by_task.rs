@@ -3,6 +3,7 @@
 //! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the task's name. Out: sums by name. Runs in: user
 //! process. Bounded: after [`ByTask::LIMIT`] names, all new names share one row.
 
+use kprof_format::line::Events;
 use kprof_format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
 use kprof_format::text::unescaped;
 use std::collections::BTreeMap;
@@ -22,9 +23,8 @@ impl ByTask {
         let has_room = self.rows.len() < Self::LIMIT || self.rows.contains_key(task);
         let row = self.rows.entry(if has_room { task } else { OTHER_TASKS_NAME }.to_vec()).or_default();
         let text = String::from_utf8_lossy(text);
-        for (name, count) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
-            let sum = row.iter_mut().zip(EVENT_NAMES).find(|(_, event)| *event == name);
-            if let (Some((sum, _)), Ok(count)) = (sum, count.parse()) {
+        for (name, count) in Events::counters_of(&text).in_text() {
+            if let Some((sum, _)) = row.iter_mut().zip(EVENT_NAMES).find(|(_, event)| *event == name) {
                 *sum = sum.saturating_add(count);
             }
         }

@@ -4,7 +4,9 @@
 //! never refused, because a newer kernel may have more of them. A missing key stays missing: no value is invented for
 //! it.
 
+use crate::source::Stream;
 use kprof_format::account;
+use kprof_format::counter::{Counter, MetaCounter};
 use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
 
@@ -21,13 +23,18 @@ pub struct Ctl {
 pub struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// The counter of this name; 0 if the kernel does not keep it.
-    pub fn get(&self, name: &str) -> u64 {
-        self.find(name).unwrap_or(0)
+    /// A counter; 0 if the kernel does not keep it.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.find(counter).unwrap_or(0)
     }
 
-    /// The counter of this name, if the kernel keeps it.
-    pub fn find(&self, name: &str) -> Option<u64> {
+    /// A counter, if the kernel keeps it.
+    pub fn find(&self, counter: Counter) -> Option<u64> {
+        self.named(counter.name())
+    }
+
+    /// The counter of this name, which may be one that this version does not know.
+    pub fn named(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
@@ -123,37 +130,37 @@ impl Ctl {
     }
 
     /// The state as a kernel would have given it, for sources that have no ctl file.
-    pub fn made_up(facts: &[(&str, &str)], cpus: impl IntoIterator<Item = u32>) -> Self {
+    pub fn made_up(facts: &[(Fact, &str)], cpus: impl IntoIterator<Item = u32>) -> Self {
         Self {
-            facts: facts.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            facts: facts.iter().map(|(fact, value)| (fact.name().into(), (*value).into())).collect(),
             cpus: cpus.into_iter().map(|cpu| (cpu, Counters::default())).collect(),
             meta: Counters::default(),
         }
     }
 
-    /// The value of a key; the first value if the key repeats.
-    pub fn fact(&self, key: &str) -> Option<&str> {
-        self.facts.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    /// The value of a fact; the first value if the fact repeats.
+    pub fn fact(&self, fact: Fact) -> Option<&str> {
+        self.facts(fact).next()
     }
 
-    /// All values of a key that may repeat.
-    pub fn facts<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.facts.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
+    /// All values of a fact that may repeat.
+    pub fn facts(&self, fact: Fact) -> impl Iterator<Item = &str> {
+        self.facts.iter().filter(move |(known, _)| known == fact.name()).map(|(_, value)| value.as_str())
     }
 
     /// The id of this boot; empty if the source has none.
     pub fn boot(&self) -> &str {
-        self.fact(Fact::Boot.name()).unwrap_or("")
+        self.fact(Fact::Boot).unwrap_or("")
     }
 
     /// Whether the kernel is sampling now.
     pub fn is_running(&self) -> bool {
-        self.fact(Fact::State.name()) == Some("running")
+        self.fact(Fact::State) == Some("running")
     }
 
     /// Whether full rings overwrite their oldest records (flight recorder).
     pub fn overwrites(&self) -> bool {
-        self.fact(Fact::Mode.name()) == Some("overwrite")
+        self.fact(Fact::Mode) == Some("overwrite")
     }
 
     /// The counters of every CPU that has a ring.
@@ -166,16 +173,32 @@ impl Ctl {
         self.cpus.get(&cpu)
     }
 
-    /// The counters of the meta stream.
-    pub fn meta(&self) -> &Counters {
-        &self.meta
+    /// A counter of the meta stream, if the kernel keeps it.
+    pub fn meta(&self, counter: MetaCounter) -> Option<u64> {
+        self.meta.named(counter.name())
+    }
+
+    /// The position after the newest record of a stream, if the kernel keeps it.
+    pub fn position_in(&self, stream: Stream) -> Option<u64> {
+        match stream {
+            Stream::Meta => self.meta(MetaCounter::PositionIn),
+            Stream::Cpu(cpu) => self.cpu(cpu)?.find(Counter::PositionIn),
+        }
+    }
+
+    /// The position of the oldest record of a stream, if the kernel keeps it.
+    pub fn position_out(&self, stream: Stream) -> Option<u64> {
+        match stream {
+            Stream::Meta => self.meta(MetaCounter::PositionOut),
+            Stream::Cpu(cpu) => self.cpu(cpu)?.find(Counter::PositionOut),
+        }
     }
 
     /// How full the fullest ring is, from 0 to 1.
     pub fn fill(&self) -> f64 {
         let fill = |ring: &Counters| {
-            let words = ring.get("position-in").saturating_sub(ring.get("position-out"));
-            words as f64 / ring.get("ring-words").max(1) as f64
+            let words = ring.get(Counter::PositionIn).saturating_sub(ring.get(Counter::PositionOut));
+            words as f64 / ring.get(Counter::RingWords).max(1) as f64
         };
         self.cpus.values().map(fill).fold(0.0, f64::max).min(1.0)
     }
@@ -234,13 +257,13 @@ mod tests {
                     cpu.1.position-out 25\ncpu.12.sent 7\nmeta.position-in 9\n";
         let ctl = Ctl::parse(text).unwrap();
         assert!(ctl.is_running());
-        assert_eq!(ctl.fact("include"), Some("idle user"));
-        assert_eq!(ctl.facts("anchor").collect::<Vec<_>>(), ["a=1", "b=2"]);
+        assert_eq!(ctl.fact(Fact::Include), Some("idle user"));
+        assert_eq!(ctl.facts(Fact::Anchor).collect::<Vec<_>>(), ["a=1", "b=2"]);
         assert_eq!(ctl.cpus().map(|(cpu, _)| cpu).collect::<Vec<_>>(), [1, 12]);
         assert_eq!(ctl.cpu(1).unwrap().lost(), 7);
-        assert_eq!(ctl.meta().get("position-in"), 9);
+        assert_eq!(ctl.meta(MetaCounter::PositionIn), Some(9));
         assert_eq!(ctl.fill(), 0.25);
-        assert_eq!(ctl.cpu(1).unwrap().find("nonsense"), None);
+        assert_eq!(ctl.cpu(1).unwrap().find(Counter::Delivered), None);
     }
 
     #[test]

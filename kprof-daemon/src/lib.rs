@@ -7,6 +7,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+/// The names of facts and counters.
+pub use kprof_format;
+
 pub mod by_task;
 pub mod ctl;
 pub mod drain_loop;

@@ -11,8 +11,9 @@
 //! A file that begins in the middle of a boot (a second recording, a rotated file) lacks the samples that were
 //! delivered before. In this case its positions must be contiguous from its first batch to its last.
 
-use crate::profile::{self, Counters, Profile, named};
+use crate::profile::{self, Counters, Profile, counted, named};
 use kprof_format::account::{self, IDENTITIES};
+use kprof_format::counter::Counter;
 use std::fmt;
 
 /// The account of one CPU.
@@ -37,9 +38,14 @@ pub struct CpuAccount {
 }
 
 impl CpuAccount {
-    /// A counter; 0 if there is none of this name.
-    pub fn get(&self, name: &str) -> u64 {
-        self.counters.get(name).copied().unwrap_or(0)
+    /// A counter, if the kernel has sent it.
+    pub fn find(&self, counter: Counter) -> Option<u64> {
+        counted(&self.counters, counter)
+    }
+
+    /// A counter; 0 if the kernel has not sent it.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.find(counter).unwrap_or(0)
     }
 
     /// The sum of all losses of this CPU.
@@ -87,8 +93,8 @@ impl Account {
     }
 
     /// Sum of a counter over all CPUs.
-    pub fn sum(&self, name: &str) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.get(name)).sum()
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.get(counter)).sum()
     }
 
     /// Sum of all losses.
@@ -102,13 +108,17 @@ fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<St
     let mut faults: Vec<String> = broken.map(|fault| format!("CPU {}: {fault}", cpu.cpu)).collect();
     // The samples of a dump are still in the ring.
     let dumped = cpu.dumped;
-    if dumped > cpu.get("in-ring") {
-        faults.push(format!("CPU {}: {dumped} samples were dumped of {} in the ring", cpu.cpu, cpu.get("in-ring")));
+    if dumped > cpu.get(Counter::InRing) {
+        faults.push(format!(
+            "CPU {}: {dumped} samples were dumped of {} in the ring",
+            cpu.cpu,
+            cpu.get(Counter::InRing)
+        ));
     }
     if overwrites {
         return faults;
     }
-    let (delivered, in_file) = (cpu.get("delivered"), cpu.in_file.saturating_sub(dumped));
+    let (delivered, in_file) = (cpu.get(Counter::Delivered), cpu.in_file.saturating_sub(dumped));
     let mut wrong = |what| faults.push(format!("CPU {}: delivered {delivered} is not {what}, {in_file}", cpu.cpu));
     if !cpu.begins_later && delivered != in_file {
         wrong("the samples in the file");
@@ -116,7 +126,7 @@ fn identities(cpu: &CpuAccount, overwrites: bool, read: &profile::Cpu) -> Vec<St
         wrong("at least the samples in the file");
     } else if cpu.begins_later && dumped == 0 {
         let ends = read.begins_at.into_iter().chain(read.positions.iter().map(|(_, to)| *to));
-        let begins = read.positions.iter().map(|(from, _)| *from).chain(cpu.counters.get("position-out").copied());
+        let begins = read.positions.iter().map(|(from, _)| *from).chain(cpu.find(Counter::PositionOut));
         for (end, begin) in ends.zip(begins).filter(|(end, begin)| end < begin) {
             faults.push(format!("CPU {}: positions {end} to {begin} are not in the file", cpu.cpu));
         }
@@ -129,22 +139,22 @@ impl fmt::Display for Account {
         if self.cpus.is_empty() {
             return write!(f, "account: the file has none (losses were not counted at the source)");
         }
-        let (sum, lost) = (|name| self.sum(name), self.lost());
+        let (sum, lost) = (|counter| self.sum(counter), self.lost());
         let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();
         // There are pending ticks only if a CPU did not answer.
-        let pending = match sum("pending") {
+        let pending = match sum(Counter::Pending) {
             0 => String::new(),
             ticks => format!(" + pending {ticks}"),
         };
         write!(
             f,
             "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
-            sum("sent"),
-            sum("taken"),
-            sum("coalesced"),
-            sum("user"),
-            sum("idle"),
-            sum("recorded"),
+            sum(Counter::Sent),
+            sum(Counter::Taken),
+            sum(Counter::Coalesced),
+            sum(Counter::User),
+            sum(Counter::Idle),
+            sum(Counter::Recorded),
         )?;
         let open: Vec<String> =
             self.cpus.iter().filter(|cpu| !cpu.is_final).map(|cpu| format!("CPU {}", cpu.cpu)).collect();
@@ -158,7 +168,7 @@ impl fmt::Display for Account {
                 write!(
                     f,
                     ": balanced; {} were delivered before the file begins",
-                    sum("delivered").saturating_sub(in_file)
+                    sum(Counter::Delivered).saturating_sub(in_file)
                 )
             }
             (true, true) => write!(f, ": balanced"),

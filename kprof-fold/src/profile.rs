@@ -4,6 +4,8 @@
 //! texts have one boot without a header. No counter is computed from others here; [`crate::account`] does that.
 
 use crate::stacks::Traits;
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
 use kprof_format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
@@ -13,6 +15,11 @@ pub type Counters = BTreeMap<String, u64>;
 /// The names and values of a set of counters.
 pub fn named(counters: &Counters) -> impl Iterator<Item = (&str, u64)> {
     counters.iter().map(|(name, value)| (name.as_str(), *value))
+}
+
+/// A counter, if the set has it.
+pub fn counted(counters: &Counters, counter: Counter) -> Option<u64> {
+    counters.get(counter.name()).copied()
 }
 
 /// The samples of one CPU that are in the file, counted by kind.
@@ -165,9 +172,9 @@ impl Cpu {
     /// Samples that were written but not delivered, as by `export_last` in a panic handler. They are recognised by the
     /// account that follows them: in it the reader's position is not past the beginning of their batch.
     pub fn dumped(&self) -> u64 {
-        let get = |name: &str| self.account.as_ref().and_then(|account| account.get(name).copied());
-        let is_dump = |position| position <= self.last_batch.0 && get("delivered") != Some(self.seen.samples());
-        get("position-out").filter(|position| is_dump(*position)).map_or(0, |_| self.last_batch.1)
+        let get = |counter| counted(self.account.as_ref()?, counter);
+        let is_dump = |position| position <= self.last_batch.0 && get(Counter::Delivered) != Some(self.seen.samples());
+        get(Counter::PositionOut).filter(|position| is_dump(*position)).map_or(0, |_| self.last_batch.1)
     }
 }
 
@@ -242,33 +249,38 @@ impl Boot {
 
     /// Whether records may have been overwritten, so that fewer samples were delivered than recorded.
     pub fn overwrites(&self) -> bool {
-        self.header.get("mode").is_some_and(|mode| mode == "overwrite")
+        self.fact(Fact::Mode) == Some("overwrite")
     }
 
     /// The id of the boot; empty if the header has none.
     pub fn id(&self) -> &str {
-        self.header.get("boot").map_or("", String::as_str)
+        self.fact(Fact::Boot).unwrap_or_default()
     }
 
-    /// A header value as a decimal number.
-    pub fn number(&self, key: &str) -> Option<u64> {
-        self.header.get(key)?.trim().parse().ok()
+    /// A fact of the header.
+    pub fn fact(&self, fact: Fact) -> Option<&str> {
+        self.header.get(fact.name()).map(String::as_str)
+    }
+
+    /// A fact of the header as a decimal number.
+    pub fn number(&self, fact: Fact) -> Option<u64> {
+        self.fact(fact)?.trim().parse().ok()
     }
 
     /// TSC ticks in a second, if the header has the clock.
     pub fn tsc_hz(&self) -> Option<u64> {
-        self.number("tsc-hz").filter(|hz| *hz > 0)
+        self.number(Fact::TscHz).filter(|hz| *hz > 0)
     }
 
     /// Whether the addresses of samples are only exact to a translated block. This is the case in QEMU with a thread
     /// per CPU, which takes interrupts only at the start of a block.
     pub fn has_rough_places(&self) -> bool {
-        self.header.get("accel").is_some_and(|accel| accel == "tcg")
+        self.fact(Fact::Accel) == Some("tcg")
     }
 
     /// Whether the clock counts instructions, as QEMU's `-icount` does, instead of time.
     pub fn counts_instructions(&self) -> bool {
-        self.header.get("clock").is_some_and(|clock| clock == "instructions")
+        self.fact(Fact::Clock) == Some("instructions")
     }
 }
 

@@ -19,12 +19,13 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
         let stream = piece.stream;
         let bytes = &self.intake.buffer[piece.range.clone()];
+        // The counters of the meta stream count records, so they are not in a batch line.
         let counters = match stream {
-            Stream::Meta => Some(self.ctl.meta()),
+            Stream::Meta => None,
             Stream::Cpu(cpu) => self.ctl.cpu(cpu),
         };
         let place = self.intake.places.entry(stream).or_default();
-        let mut position = place.position.or_else(|| counters?.find("position-out"));
+        let mut position = place.position.or_else(|| self.ctl.position_out(stream));
         if self.ctl.overwrites() && stream != Stream::Meta && piece.carried == 0 {
             // The records at the expected position may have been overwritten, so the first record's own position is
             // used.
@@ -56,21 +57,23 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     self.composer.sample(&mut self.names, cpu, &sample, make_name);
                     self.totals.samples += 1;
                 }
-                (Item::Meta(meta), Stream::Meta) if meta.kind == Kind::Events => {
-                    let make_name = || self.source.task_name(self.system, meta.values[0]);
-                    let name = match meta.values[0] {
-                        OTHER_TASKS => OTHER_TASKS_NAME,
-                        id => self.names.get_or_make(id, meta.tsc, make_name).text,
-                    };
-                    self.composer.events(&meta, name);
-                    self.by_task.add(name, meta.text);
-                }
-                (Item::Meta(meta), Stream::Meta) => {
-                    if meta.kind == Kind::TaskName {
-                        self.names.set(meta.values[0], meta.tsc, meta.text);
+                (Item::Meta(meta), Stream::Meta) => match meta.kind {
+                    Kind::Events => {
+                        let make_name = || self.source.task_name(self.system, meta.values[0]);
+                        let name = match meta.values[0] {
+                            OTHER_TASKS => OTHER_TASKS_NAME,
+                            id => self.names.get_or_make(id, meta.tsc, make_name).text,
+                        };
+                        self.composer.events(&meta, name);
+                        self.by_task.add(name, meta.text);
                     }
-                    self.composer.meta(&meta);
-                }
+                    Kind::TaskName => {
+                        self.names.set(meta.values[0], meta.tsc, meta.text);
+                        self.composer.meta(&meta);
+                    }
+                    Kind::Image | Kind::Mark | Kind::Setting => self.composer.meta(&meta),
+                    Kind::Sample | Kind::SnapshotSample => self.totals.unknown += 1,
+                },
                 (Item::Skipped(skipped), _) => {
                     newer = newer.or(count(&mut self.totals, &skipped));
                     self.composer.corrupt(stream, &skipped);

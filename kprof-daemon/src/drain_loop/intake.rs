@@ -8,7 +8,7 @@
 //! In: a source. Out: pieces of the buffer, one for each stream. Runs in: user process. Bounded: a round ends after
 //! [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.
 
-use crate::ctl::{Counters, Ctl};
+use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::source::{Source, Stream};
 use crate::system::System;
@@ -122,7 +122,7 @@ impl Intake {
         if let Err(error) = source.observe(system, ctl) {
             failed = failed.or(Some(error));
         }
-        match self.read_meta(system, source, ctl.meta(), used) {
+        match self.read_meta(system, source, ctl, used) {
             Ok(piece) => pieces.push(piece),
             Err(error) => failed = failed.or(Some(error)),
         }
@@ -175,12 +175,12 @@ impl Intake {
         &mut self,
         system: &mut S,
         source: &mut impl Source<S>,
-        counters: &Counters,
+        ctl: &Ctl,
         start: usize,
     ) -> Result<Piece, Error> {
         let place = self.place(Stream::Meta);
-        let begins = place.position.or(counters.find("position-out")).unwrap_or(0);
-        let goes_to = counters.find("position-in");
+        let begins = place.position.or(ctl.position_out(Stream::Meta)).unwrap_or(0);
+        let goes_to = ctl.position_in(Stream::Meta);
         let is_whole = |held: usize| goes_to.is_some_and(|goes_to| begins + (held / 8) as u64 >= goes_to);
         if is_whole(place.carry.len()) {
             return Ok(Piece { stream: Stream::Meta, range: start..start, carried: 0 });

@@ -27,6 +27,7 @@ use crate::write::compose::{Composer, Form};
 use crate::write::live::Live;
 use crate::write::sample_file::{OnFull, SampleFile};
 use intake::Intake;
+use kprof_format::counter::Counter;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -167,7 +168,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         session.go_on_from(resumed)?;
         if session.options.is_recording {
             for (cpu, counters) in session.ctl.cpus() {
-                session.intake.place(Stream::Cpu(cpu)).older = counters.find("position-in").unwrap_or(0);
+                session.intake.place(Stream::Cpu(cpu)).older = counters.find(Counter::PositionIn).unwrap_or(0);
             }
         }
         for command in session.options.commands.clone() {
@@ -316,8 +317,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let target: BTreeMap<Stream, u64> = self
             .ctl
             .cpus()
-            .filter_map(|(cpu, counters)| Some((Stream::Cpu(cpu), counters.find("position-in")?)))
-            .chain(self.ctl.meta().find("position-in").map(|position| (Stream::Meta, position)))
+            .map(|(cpu, _)| Stream::Cpu(cpu))
+            .chain([Stream::Meta])
+            .filter_map(|stream| Some((stream, self.ctl.position_in(stream)?)))
             .collect();
         let mut rounds = 0;
         while !self.totals.reached_max {

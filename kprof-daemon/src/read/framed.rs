@@ -132,16 +132,15 @@ impl<'a> Framed<'a> {
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
         let word = |at| record.get(at).unwrap_or(0);
-        if kind == Kind::Sample || kind == Kind::SnapshotSample {
+        let sample = |is_snapshot| {
             let callers = record.range(SAMPLE_HEADER_WORDS + 1, record.count());
             let stack = Stack { first: word(SAMPLE_HEADER_WORDS), callers };
-            return Some(Item::Sample(Sample {
-                tick: word(2),
-                tsc: word(3),
-                task: word(4),
-                stack,
-                is_snapshot: kind == Kind::SnapshotSample,
-            }));
+            Some(Item::Sample(Sample { tick: word(2), tsc: word(3), task: word(4), stack, is_snapshot }))
+        };
+        match kind {
+            Kind::Sample => return sample(false),
+            Kind::SnapshotSample => return sample(true),
+            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events => {}
         }
         let length = usize::try_from(word(7)).ok()?;
         let text = record.range(META_HEADER_WORDS, record.count());

@@ -7,10 +7,23 @@
 use crate::ctl::Ctl;
 use crate::drain_loop::Totals;
 use kprof_format::account;
+use kprof_format::counter::Counter;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
+
+/// The columns of the table; `None` is the sum of all losses.
+const COLUMNS: [Option<Counter>; 8] = [
+    Some(Counter::Sent),
+    Some(Counter::Taken),
+    Some(Counter::Coalesced),
+    Some(Counter::Pending),
+    Some(Counter::User),
+    Some(Counter::Idle),
+    None,
+    Some(Counter::Recorded),
+];
 
 /// What was counted between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,11 +37,12 @@ impl Difference {
     /// are taken in the session, so they count as sent in it.
     pub fn new(before: &Ctl, after: &Ctl) -> Self {
         let cpu = |(cpu, counters): (u32, &crate::ctl::Counters)| {
-            let count = |name: &str| before.cpu(cpu).map_or(0, |counters| counters.get(name));
-            let old = |name: &str| match name {
-                "sent" => count("sent").saturating_sub(count("pending")),
-                "pending" => 0,
-                name => count(name),
+            let count = |counter| before.cpu(cpu).map_or(0, |counters| counters.get(counter));
+            let old = |name: &str| match Counter::of(name) {
+                Some(Counter::Sent) => count(Counter::Sent).saturating_sub(count(Counter::Pending)),
+                Some(Counter::Pending) => 0,
+                Some(counter) => count(counter),
+                None => before.cpu(cpu).and_then(|counters| counters.named(name)).unwrap_or(0),
             };
             let new = counters.iter().map(|(name, value)| (name.to_owned(), value.saturating_sub(old(name))));
             (cpu, new.collect())
@@ -37,8 +51,8 @@ impl Difference {
     }
 
     /// The sum over all CPUs.
-    pub fn sum(&self, name: &str) -> u64 {
-        self.cpus.values().filter_map(|counters| counters.get(name)).sum()
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.cpus.values().filter_map(|counters| counters.get(counter.name())).sum()
     }
 
     /// The number of lost samples: the sum over all reasons.
@@ -79,17 +93,17 @@ impl Difference {
                 "{} samples in {seconds:.2} s to {file}, {} bytes, {lost} lost",
                 totals.samples, totals.bytes
             )?;
-            let columns = ["sent", "taken", "coalesced", "pending", "user", "idle", "lost", "recorded"];
             if totals.older > 0 {
                 writeln!(out, "{} samples from before the recording are not in the file", totals.older)?;
             }
-            writeln!(out, "{:>5}{}", "cpu", columns.map(|name| format!("{name:>10}")).concat())?;
+            let heads = COLUMNS.map(|column| column.map_or("lost", Counter::name));
+            writeln!(out, "{:>5}{}", "cpu", heads.map(|head| format!("{head:>10}")).concat())?;
             for (cpu, counters) in &self.cpus {
-                let value = |name: &str| match name {
-                    "lost" => account::lost(named(counters)),
-                    name => counters.get(name).copied().unwrap_or(0),
+                let value = |column: Option<Counter>| match column {
+                    None => account::lost(named(counters)),
+                    Some(counter) => counters.get(counter.name()).copied().unwrap_or(0),
                 };
-                writeln!(out, "{cpu:>5}{}", columns.map(|name| format!("{:>10}", value(name))).concat())?;
+                writeln!(out, "{cpu:>5}{}", COLUMNS.map(|column| format!("{:>10}", value(column))).concat())?;
             }
         }
         for sentence in self.contradictions() {
@@ -117,7 +131,7 @@ mod tests {
         let after = ctl("cpu.1.sent 160\ncpu.1.taken 155\ncpu.1.coalesced 5\ncpu.1.recorded 130\ncpu.1.idle 20\n\
                          cpu.1.lost-full 5\ncpu.2.sent 7\ncpu.2.taken 7\ncpu.2.recorded 7\n");
         let difference = Difference::new(&before, &after);
-        assert_eq!((difference.sum("sent"), difference.lost()), (67, 5));
+        assert_eq!((difference.sum(Counter::Sent), difference.lost()), (67, 5));
         assert_eq!(difference.contradictions(), Vec::<String>::new());
     }
 
@@ -139,7 +153,7 @@ mod tests {
         let before = ctl("cpu.1.sent 100\ncpu.1.taken 97\ncpu.1.pending 3\ncpu.1.recorded 97\n");
         let after = ctl("cpu.1.sent 150\ncpu.1.taken 146\ncpu.1.coalesced 2\ncpu.1.pending 2\ncpu.1.recorded 146\n");
         let difference = Difference::new(&before, &after);
-        assert_eq!((difference.sum("sent"), difference.sum("pending")), (53, 2));
+        assert_eq!((difference.sum(Counter::Sent), difference.sum(Counter::Pending)), (53, 2));
         assert_eq!(difference.contradictions(), Vec::<String>::new());
     }
 }

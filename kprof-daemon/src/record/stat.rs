@@ -6,6 +6,8 @@
 use super::account::Difference;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
 use kprof_format::record::EVENT_NAMES;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,14 +17,14 @@ use std::time::Duration;
 const MAX_TASKS: usize = 20;
 
 /// What can become of a tick: the kernel's counter and the words for it.
-const KINDS: [(&str, &str); 7] = [
-    ("user", "user"),
-    ("irq-on", "kernel, interrupts on"),
-    ("irq-off", "kernel, interrupts off"),
-    ("interrupt", "interrupt or exception"),
-    ("idle", "idle"),
-    ("coalesced", "coalesced with the next tick"),
-    ("pending", "not taken: the CPU did not answer"),
+const KINDS: [(Counter, &str); 7] = [
+    (Counter::User, "user"),
+    (Counter::IrqOn, "kernel, interrupts on"),
+    (Counter::IrqOff, "kernel, interrupts off"),
+    (Counter::Interrupt, "interrupt or exception"),
+    (Counter::Idle, "idle"),
+    (Counter::Coalesced, "coalesced with the next tick"),
+    (Counter::Pending, "not taken: the CPU did not answer"),
 ];
 
 /// Writes the counts and shares.
@@ -38,15 +40,16 @@ pub fn write(
 ) -> io::Result<()> {
     let seconds = elapsed.as_secs_f64();
     let command: Vec<String> = command.iter().map(|word| word.display().to_string()).collect();
-    let (cpus, hz, clock) = (difference.cpus.len(), ctl.fact("hz").unwrap_or("?"), ctl.fact("clock").unwrap_or("tsc"));
+    let fact = |fact, unknown| ctl.fact(fact).unwrap_or(unknown);
+    let (cpus, hz, clock) = (difference.cpus.len(), fact(Fact::Hz, "?"), fact(Fact::Clock, "tsc"));
     let clock = if clock == "instructions" { "; time is counted in instructions" } else { "" };
     let name = if command.is_empty() { "the whole system".into() } else { format!("`{}`", command.join(" ")) };
     writeln!(out, "{name}: {seconds:.2} s, {cpus} CPUs sampled at {hz} Hz{clock}\n")?;
-    for event in EVENT_NAMES {
-        let count = difference.sum(event);
+    for event in Counter::EVENTS {
+        let (count, event) = (difference.sum(event), event.name());
         writeln!(out, "{count:>14}  {event:<18} {:>12.1} /s", count as f64 / seconds.max(1e-9))?;
     }
-    let sent = difference.sum("sent");
+    let sent = difference.sum(Counter::Sent);
     writeln!(out, "{sent:>14}  ticks\n")?;
     let shares = KINDS.map(|(counter, words)| (words, difference.sum(counter)));
     for (words, ticks) in shares.into_iter().chain([("lost", difference.lost())]) {

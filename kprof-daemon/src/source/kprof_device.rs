@@ -39,7 +39,7 @@ impl<S: System> KprofDevice<S> {
         let claimed = device.command(system, &Command::Protocol(true).to_string());
         let mut state = Ctl::default();
         let readable = device.observe(system, &mut state);
-        let is_framed = state.fact(Fact::Protocol.name()) == Some("1");
+        let is_framed = state.fact(Fact::Protocol) == Some("1");
         match (claimed, readable) {
             (Ok(()), Ok(())) if is_framed => Ok(device),
             // The claim was refused although the ctl file works, so another reader has it.
@@ -94,8 +94,7 @@ impl<S: System> KprofDevice<S> {
     /// The kernel's reason for the last refusal, or the system's error text.
     fn reason(&mut self, system: &mut S, cause: &io::Error) -> String {
         let mut ctl = Ctl::default();
-        let said =
-            self.observe(system, &mut ctl).ok().and_then(|()| ctl.facts(Fact::Error.name()).last().map(str::to_owned));
+        let said = self.observe(system, &mut ctl).ok().and_then(|()| ctl.facts(Fact::Error).last().map(str::to_owned));
         said.filter(|reason| !reason.is_empty()).unwrap_or_else(|| cause.to_string())
     }
 }

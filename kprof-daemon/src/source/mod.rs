@@ -34,6 +34,21 @@ impl From<Stream> for StreamName {
     }
 }
 
+impl From<Stream> for kprof_format::line::Stream {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Meta => Self(None),
+            Stream::Cpu(cpu) => Self(Some(cpu)),
+        }
+    }
+}
+
+impl From<kprof_format::line::Stream> for Stream {
+    fn from(stream: kprof_format::line::Stream) -> Self {
+        stream.0.map_or(Self::Meta, Self::Cpu)
+    }
+}
+
 impl fmt::Display for Stream {
     /// The form used in `ack` commands, in batch lines and in the names of the device files.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,6 +10,7 @@ use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
 use kprof_format::checksum::Crc32;
+use kprof_format::fact::Fact;
 use kprof_format::record;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -83,7 +84,7 @@ impl<S: System> Recorded<S> {
             again(|| system.seek(file, 0)).map_err(gone)?;
         }
         let boot = format!("{:x}", crc.end());
-        let facts = [("protocol", "1"), ("state", "stopped"), ("boot", boot.as_str())];
+        let facts = [(Fact::Protocol, "1"), (Fact::State, "stopped"), (Fact::Boot, boot.as_str())];
         self.ctl = Ctl::made_up(&facts, self.files.keys().copied());
         Ok(first_word)
     }

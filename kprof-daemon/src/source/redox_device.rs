@@ -11,6 +11,7 @@ use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
 use kprof_format::command::Command;
+use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -49,7 +50,7 @@ impl<S: System> RedoxDevice<S> {
         // Positions are counted from the start of this reader, so every session gets its own boot id.
         let boot = std::hash::RandomState::new().build_hasher().finish();
         let boot = format!("{boot:x}");
-        let facts = [("protocol", "0"), ("state", "stopped"), ("boot", boot.as_str())];
+        let facts = [(Fact::Protocol, "0"), (Fact::State, "stopped"), (Fact::Boot, boot.as_str())];
         let state = Ctl::made_up(&facts, streams.keys().copied());
         Ok(Self { ctl_path, ctl, streams, state })
     }

@@ -10,6 +10,7 @@ use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
 use crate::source::Stream;
 use kprof_format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
+use kprof_format::line::Name;
 use kprof_format::samples::{self, Delta, Times};
 
 /// The form of the sample file.
@@ -71,7 +72,7 @@ impl Composer {
         composer.header(ctl);
         composer.begin(position);
         for (id, _, name) in names.all() {
-            lines::task(&mut composer.body, id, name.iter().copied());
+            lines::task(&mut composer.body, id, Name::Escaped(name));
         }
         composer.end(Stream::Meta, position, None);
         composer.out

@@ -10,13 +10,15 @@
 //! stream is on disk, and the names of its tasks, because the kernel has already freed its copy of them. Runs in: user
 //! process. Never truncates a file that is not a kprof profile, and never removes a finished batch or account.
 
-use super::lines::FIRST_LINE;
 use crate::source::Stream;
 use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC};
+use kprof_format::fact::Fact;
+use kprof_format::line::{Account, Batch, End, FIRST_LINE, Name, Profile, Task, Torn};
 use kprof_format::samples;
-use kprof_format::text::parse_hex;
 use std::collections::BTreeMap;
 
+/// The header line with the id of the boot.
+const BOOT: &str = Fact::Boot.name();
 /// Maximum length in bytes of a line that is held in memory. The daemon writes no longer ones; a longer line is read in
 /// pieces.
 const LONGEST_LINE: usize = 256 * 1024;
@@ -156,7 +158,9 @@ impl Scan {
         let head =
             samples::take_varint(&mut payload).ok().and_then(|length| payload.get(..usize::try_from(length).ok()?));
         let first = head.and_then(|head| std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok());
-        if let Some(open) = first.and_then(|line| OpenBatch::from_line(line.strip_prefix("# batch ")?)) {
+        if let Some((Batch::WORD, rest)) = first.and_then(|line| line.strip_prefix("# ")?.split_once(' '))
+            && let Some(open) = OpenBatch::from_line(rest)
+        {
             self.finish(open);
         }
     }
@@ -164,27 +168,26 @@ impl Scan {
     fn meta(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "kprof-profile" => self.open = None,
-            "boot" => self.new_boot = Some(rest.into()),
-            "batch" => self.open = OpenBatch::from_line(rest),
-            "task" => {
-                let id = field(rest, "id").and_then(|id| parse_hex(id.as_bytes()));
-                if let (Some(open), Some(id), Some(name)) = (&mut self.open, id, field(rest, "name")) {
-                    open.names.push((id, name.as_bytes().into()));
+            Profile::WORD => self.open = None,
+            BOOT => self.new_boot = Some(rest.into()),
+            Batch::WORD => self.open = OpenBatch::from_line(rest),
+            Task::WORD => {
+                if let (Some(open), Ok(Task { id, name: Name::Escaped(name) })) = (&mut self.open, Task::read(rest)) {
+                    open.names.push((id.0, name.into()));
                 }
             }
-            "end" => self.batch_end(rest),
-            "account" if self.open.is_none() => self.all_is_finished(),
+            End::WORD => self.batch_end(rest),
+            Account::WORD if self.open.is_none() => self.all_is_finished(),
             _ => {}
         }
     }
 
     fn batch_end(&mut self, rest: &str) {
         let Some(open) = self.open.take() else { return };
-        let samples = field(rest, "samples").and_then(|count| count.parse().ok());
-        let is_whole = stream(rest) == Some(open.stream)
-            && field(rest, "to").and_then(|to| to.parse().ok()) == Some(open.to)
-            && samples.unwrap_or(open.samples) == open.samples;
+        let end = Torn::read(rest);
+        let is_whole = end.cpu.map(Stream::from) == Some(open.stream)
+            && end.to == Some(open.to)
+            && end.samples.unwrap_or(open.samples) == open.samples;
         if is_whole {
             self.finish(open);
         }
@@ -209,19 +212,9 @@ impl Scan {
 }
 
 impl OpenBatch {
+    /// Only the stream and the end are needed: a batch whose other fields are damaged is finished too.
     fn from_line(rest: &str) -> Option<Self> {
-        Some(Self { stream: stream(rest)?, to: field(rest, "to")?.parse().ok()?, samples: 0, names: Vec::new() })
+        let Torn { cpu, to, .. } = Torn::read(rest);
+        Some(Self { stream: cpu?.into(), to: to?, samples: 0, names: Vec::new() })
     }
-}
-
-fn stream(rest: &str) -> Option<Stream> {
-    match field(rest, "cpu")? {
-        "meta" => Some(Stream::Meta),
-        cpu => cpu.parse().ok().map(Stream::Cpu),
-    }
-}
-
-/// The value of `key=value` among the words of a line.
-fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
-    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }

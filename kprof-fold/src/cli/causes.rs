@@ -6,8 +6,10 @@
 
 use super::load::Opened;
 use super::places;
-use crate::profile::{Boot, Counters};
+use crate::profile::{Boot, Counters, counted};
 use crate::tally::Tally;
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
 use kprof_format::marker::{Marker, TruncationReason};
 
 /// Truncated stacks are reported from this share of all stacks on, in percent.
@@ -132,12 +134,12 @@ pub fn anchor_outside_text(boot: &Boot) -> Option<String> {
 
 /// Names the cause of a rate that is not reached.
 pub fn slow(boot: &Boot) -> String {
-    if boot.header.get("trigger").is_some_and(|trigger| trigger == "timer") {
+    if boot.fact(Fact::Trigger) == Some("timer") {
         return "the timer has to come several times as often, or to be set to when the next tick is due".to_owned();
     }
     // These counters are the sampler's, so they are the same in every CPU's account.
-    let get = |name: &str| boot.cpus.values().filter_map(|cpu| cpu.account.as_ref()?.get(name).copied()).max();
-    let (asked, late) = (get("sleep-asked").unwrap_or(0), get("sleep-late").unwrap_or(0));
+    let get = |counter| boot.cpus.values().filter_map(|cpu| counted(cpu.account.as_ref()?, counter)).max();
+    let (asked, late) = (get(Counter::SleepAsked).unwrap_or(0), get(Counter::SleepLate).unwrap_or(0));
     let seconds = |ticks: u64| boot.tsc_hz().map(|hz| ticks as f64 / hz as f64);
     match (seconds(asked), seconds(asked.saturating_add(late))) {
         (Some(asked_s), Some(slept_s)) if late > asked / 5 => format!(
@@ -151,9 +153,9 @@ pub fn slow(boot: &Boot) -> String {
 
 /// Names the cause of the coalesced ticks.
 pub fn coalesced(boot: Option<&Boot>, counters: &Counters) -> String {
-    let get = |name: &str| counters.get(name).copied().filter(|value| *value > 0);
-    let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number("hz")?.max(1)));
-    let percent = get("self-tsc").zip(get("taken")).zip(period);
+    let get = |counter| counted(counters, counter).filter(|value| *value > 0);
+    let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number(Fact::Hz)?.max(1)));
+    let percent = get(Counter::SelfTsc).zip(get(Counter::Taken)).zip(period);
     match percent.map(|((own, taken), period)| own.saturating_mul(100) / taken / period.max(1)) {
         Some(percent) if percent >= HANDLER_PERCENT => {
             format!(

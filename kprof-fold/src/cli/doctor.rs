@@ -12,10 +12,13 @@ use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
-use crate::profile::{Boot, Counters};
+use crate::profile::{Boot, Counters, counted};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible_lines;
 use crate::tally::{By, Tally};
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
+use kprof_format::line::Profile;
 
 /// Exit code: something is wrong.
 const ILL: u8 = 1;
@@ -63,7 +66,8 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
 /// Whether the file is some other text: it has lines, but none of them is a line of a profile.
 fn has_no_lines(file: &str) -> bool {
     let text = std::fs::read(file).unwrap_or_default();
-    let is_ours = |line: &[u8]| line.starts_with(b"# kprof-profile") || line.windows(7).any(|word| word == b"~kprof ");
+    let is_ours =
+        |line: &[u8]| line.starts_with(Profile::BEGINS.as_bytes()) || line.windows(7).any(|word| word == b"~kprof ");
     let is_text = !text.is_empty() && !text.contains(&0);
     is_text && text.ends_with(b"\n") && !text.split(|byte| *byte == b'\n').any(is_ours)
 }
@@ -87,7 +91,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
     }
     for cpu in &opened.account.cpus {
         // If the handler is never reached, all ticks stay pending. That finding has already been reported.
-        if cpu.counters.get("taken") != Some(&0) {
+        if cpu.find(Counter::Taken) != Some(0) {
             found.extend(cpu.faults.iter().map(|fault| format!("the account does not balance: {fault}")));
         }
     }
@@ -104,11 +108,11 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
 }
 
 fn cpus(boot: &Boot, found: &mut Vec<String>) {
-    let sampler = boot.number("sampler");
-    for cpu in 0..boot.number("cpus").unwrap_or(0).min(4096) {
+    let sampler = boot.number(Fact::Sampler);
+    for cpu in 0..boot.number(Fact::Cpus).unwrap_or(0).min(4096) {
         let counters = boot.cpus.get(&(cpu as u32));
-        let get = |name: &str| counters.and_then(|cpu| cpu.account.as_ref().unwrap_or(&cpu.batch).get(name).copied());
-        match (get("sent"), get("taken")) {
+        let get = |counter| counters.and_then(|cpu| counted(cpu.account.as_ref().unwrap_or(&cpu.batch), counter));
+        match (get(Counter::Sent), get(Counter::Taken)) {
             _ if Some(cpu) == sampler => {}
             (None, _) if counters.is_none_or(|cpu| cpu.seen.samples() == 0) => {
                 found.push(format!(
@@ -122,9 +126,9 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
         }
     }
     // Profiles from Redox's raw words have no such header keys, so nothing is missing there.
-    if boot.header.contains_key("trigger")
+    if boot.fact(Fact::Trigger).is_some()
         && boot.anchors.is_empty()
-        && boot.header.get("build-id").is_none_or(|id| id == "-")
+        && boot.fact(Fact::BuildId).is_none_or(|id| id == "-")
     {
         found.push(
             "the header has neither anchors nor a build id: symbols of another build would go unnoticed".to_owned(),
@@ -140,7 +144,7 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
         found.push(format!("a TSC clock of {hz} Hz is odd: was it calibrated?"));
     }
     let reached = boot.cpus.values().filter_map(|cpu| cpu.ticks.rate(hz, &boot.settings)).max_by(f64::total_cmp);
-    let (Some(rate), Some(reached)) = (boot.number("hz"), reached) else { return };
+    let (Some(rate), Some(reached)) = (boot.number(Fact::Hz), reached) else { return };
     if reached < 0.8 * rate as f64 {
         let why = causes::slow(boot);
         found.push(format!("the rate was not reached: {reached:.0} instead of {rate} ticks a second; {why}"));
@@ -191,12 +195,13 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
         found.push(format!("{lost} samples were lost and {samples} kept: the ring is too small, the rate too high or the daemon too slow"));
     }
     // The number of sent ticks is in the final account, which an interrupted recording does not have.
-    let sum = |name| opened.account.sum(name);
-    let (coalesced, sent) = (sum("coalesced"), sum("sent").max(sum("taken") + sum("coalesced")));
+    let sum = |counter| opened.account.sum(counter);
+    let (coalesced, sent) =
+        (sum(Counter::Coalesced), sum(Counter::Sent).max(sum(Counter::Taken) + sum(Counter::Coalesced)));
     if coalesced * 5 > sent {
         let mut counters = Counters::new();
-        for name in ["self-tsc", "taken"] {
-            counters.insert(name.to_owned(), sum(name));
+        for counter in [Counter::SelfTsc, Counter::Taken] {
+            counters.insert(counter.name().to_owned(), sum(counter));
         }
         let why = causes::coalesced(opened.profile.boots.last(), &counters);
         found.push(format!("{coalesced} of {sent} ticks coalesced: {why}"));

@@ -23,6 +23,7 @@ use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check, plausible};
 use crate::tally::{By, Tally};
+use kprof_format::fact::Fact;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
@@ -192,7 +193,7 @@ pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), Str
 /// The reasons against the symbols, if the profile has neither anchors nor a build id to compare them with.
 fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String> {
     let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
-    let tells = |boot: &Boot| boot.header.get("build-id").is_some_and(|id| id != "-");
+    let tells = |boot: &Boot| boot.fact(Fact::BuildId).is_some_and(|id| id != "-");
     let is_vouched_for = |boot: &Boot| !boot.anchors.is_empty() || (has_build_id && tells(boot));
     if profile.boots.iter().any(is_vouched_for) { None } else { plausible::doubt(stacks, symbols) }
 }

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::output::{flamegraph, folded, report, tree};
 use args::{Choice, Cli, Command, Export, Flamegraph, Format, Input, Script, Viewer};
 use clap::{CommandFactory, Parser};
+use kprof_format::counter::Counter;
 use load::Loaded;
 use out::{to_stdout, with_output, write_failed};
 use std::ffi::OsString;
@@ -139,7 +140,7 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
 fn report(args: &args::Report) -> Result<u8, Error> {
     let loaded = load::load(&args.input, &args.choice)?;
     let Loaded { folded, profile, account, lost, .. } = &loaded;
-    if profile.samples() == 0 && account.sum("sent") == 0 {
+    if profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
         return Err(Error::unusable(
             &args.input.file,
             "no sample and no tick: nothing to report. Did the recording run?",

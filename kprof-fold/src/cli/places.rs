@@ -5,9 +5,10 @@
 //! can stay at the addresses where the first boot had the kernel and each image.
 
 use crate::profile::{Boot, Image, Profile};
-use crate::read::hex::hex64;
 use crate::relocations::Move;
 use crate::stacks::Stacks;
+use kprof_format::fact::Fact;
+use kprof_format::line::{Hex, Range, Value as _};
 
 /// Kernels are linked into the last two GiB. If the header does not give the kernel's length, it is assumed to be at
 /// most half of that.
@@ -15,13 +16,12 @@ const MAX_KERNEL_BYTES: u64 = 1 << 30;
 
 /// The load address of the kernel's image, if the header has it.
 pub fn load(boot: &Boot) -> Option<u64> {
-    hex64(boot.header.get("load")?.as_bytes()).ok().filter(|load| *load > 0)
+    Hex::of(boot.fact(Fact::Load)?).map(|load| load.0).filter(|load| *load > 0)
 }
 
 /// The range of the kernel's code, if the header has it.
 pub fn text(boot: &Boot) -> Option<(u64, u64)> {
-    let (from, to) = boot.header.get("text")?.split_once('-')?;
-    Some((hex64(from.as_bytes()).ok()?, hex64(to.as_bytes()).ok()?)).filter(|(from, to)| from < to)
+    Range::of(boot.fact(Fact::Text)?).map(|Range(from, to)| (from, to)).filter(|(from, to)| from < to)
 }
 
 /// Sets, for the stacks of later boots, the distance of their code from its address in the first boot.

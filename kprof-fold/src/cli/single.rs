@@ -19,6 +19,7 @@ use crate::symbols::name::{visible, visible_lines};
 use crate::tally::By;
 use crate::timeline::Timeline;
 use clap::ValueEnum;
+use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
 
 /// `script`.
@@ -78,7 +79,7 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let tsc_hz = clock(&opened, &args.input)?;
-    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number("hz"));
+    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
     let failed = |error| write_failed(&args.input, error);
     if args.to == Viewer::Pprof {
         // pprof only needs the count of each stack, so the samples need not stay in the order of time.
@@ -114,7 +115,7 @@ fn about_pprof<'a>(
         rate_hz,
         seconds,
         kernel: &args.input.syms,
-        build_id: opened.profile.boots.iter().find_map(|boot| boot.header.get("build-id")).map(String::as_str),
+        build_id: opened.profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)),
         comment: (lost > 0).then(|| format!("{lost} more samples were lost")),
     }
 }

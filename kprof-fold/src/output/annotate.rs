@@ -12,6 +12,7 @@ use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
 use crate::timeline::Timeline;
+use kprof_format::fact::Fact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -118,22 +119,21 @@ pub fn text(found: &Lines, profile: &Profile) -> String {
 
 /// The reasons why lines may be inexact.
 fn roughness(profile: &Profile) -> Vec<&'static str> {
-    let says =
-        |key: &str, value: &str| profile.boots.iter().any(|boot| boot.header.get(key).is_some_and(|is| is == value));
+    let says = |fact, value| profile.boots.iter().any(|boot| boot.fact(fact) == Some(value));
     let notes = [
         (
-            says("accel", "tcg"),
+            says(Fact::Accel, "tcg"),
             "places are rough (multi-threaded TCG): samples land on the starts of translated blocks",
         ),
         (
-            says("clock", "instructions"),
+            says(Fact::Clock, "instructions"),
             "time is counted in instructions: a slow instruction weighs no more than a fast one",
         ),
         (
-            says("trigger", "ipi"),
+            says(Fact::Trigger, "ipi"),
             "places are rough: time with interrupts off appears at the instruction that turns them on",
         ),
-        (says("trigger", "published"), "places are entries into the kernel, not instructions"),
+        (says(Fact::Trigger, "published"), "places are entries into the kernel, not instructions"),
     ];
     notes.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
 }

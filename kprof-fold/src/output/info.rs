@@ -8,6 +8,7 @@ use crate::aliasing::Verdict;
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
 use crate::timeline::Timeline;
+use kprof_format::fact::Fact;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -31,7 +32,7 @@ pub fn text(
     let _ = writeln!(text, "form: {form}; {} lines, {} bytes", profile.lines, profile.bytes);
     for (number, boot) in profile.boots.iter().enumerate() {
         let _ = writeln!(text, "boot {}: {}", number + 1, if boot.id().is_empty() { "(not named)" } else { boot.id() });
-        for (key, value) in boot.header.iter().filter(|(key, _)| *key != "boot") {
+        for (key, value) in boot.header.iter().filter(|(key, _)| *key != Fact::Boot.name()) {
             let _ = writeln!(text, "  {} {}", visible(key), visible(value));
         }
         for (name, address) in &boot.anchors {
@@ -61,7 +62,7 @@ pub fn text(
                 if let Some(rate) = cpu.ticks.rate(hz, &boot.settings) {
                     let _ = write!(text, ", {rate:.1} ticks/s");
                 }
-                if let Some(asked) = boot.number("hz") {
+                if let Some(asked) = boot.number(Fact::Hz) {
                     let _ = write!(text, " of {asked} asked for");
                 }
             }

@@ -8,6 +8,7 @@ use super::time;
 use crate::account::Account;
 use crate::fold::Folded;
 use crate::profile::Profile;
+use kprof_format::counter::Counter;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -128,7 +129,7 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\nWhere all the time went (all CPUs, {} ticks)", input.account.sum("sent"));
+    let _ = writeln!(text, "\nWhere all the time went (all CPUs, {} ticks)", input.account.sum(Counter::Sent));
     for row in &rows {
         let percent = row.per_mille as f64 / 10.0;
         let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };
@@ -144,10 +145,18 @@ fn cpus(input: Input<'_>, text: &mut String) {
         let _ = writeln!(text, "\n{account}");
         return;
     }
-    let columns = ["sent", "taken", "coalesced", "user", "idle", "recorded", "delivered"];
+    let columns = [
+        Counter::Sent,
+        Counter::Taken,
+        Counter::Coalesced,
+        Counter::User,
+        Counter::Idle,
+        Counter::Recorded,
+        Counter::Delivered,
+    ];
     let _ = write!(text, "\nCPU ");
     for column in columns {
-        let _ = write!(text, " {column:>10}");
+        let _ = write!(text, " {:>10}", column.name());
     }
     let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
     for cpu in &account.cpus {

@@ -6,6 +6,8 @@
 
 use crate::account::Account;
 use crate::profile::Profile;
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,26 +22,27 @@ pub struct Row {
 
 /// The rows; empty without an account. Their shares add up to exactly 1 000.
 pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
-    let sum = |name| account.sum(name);
-    if sum("sent") == 0 {
+    let sum = |counter| account.sum(counter);
+    if sum(Counter::Sent) == 0 {
         return Vec::new();
     }
     let seen = || profile.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen);
-    let (kinds, recorded) = (sum("irq-on") + sum("irq-off") + sum("interrupt"), sum("recorded"));
+    let (kinds, recorded) =
+        (sum(Counter::IrqOn) + sum(Counter::IrqOff) + sum(Counter::Interrupt), sum(Counter::Recorded));
     // User and idle samples that are not filtered are recorded, but belong to none of the three kinds.
     let other = recorded.saturating_sub(kinds);
     let recorded_user = other.min(seen().map(|seen| seen.samples() - seen.kernel()).sum());
     let recorded_idle = (other - recorded_user).min(seen().map(|seen| seen.idle()).sum());
-    let pending = sum("sent").saturating_sub(sum("taken") + sum("coalesced"));
+    let pending = sum(Counter::Sent).saturating_sub(sum(Counter::Taken) + sum(Counter::Coalesced));
     let ticks = [
-        ("kernel, interrupts on", sum("irq-on")),
-        ("kernel, interrupts off", sum("irq-off")),
-        ("interrupt or exception", sum("interrupt")),
+        ("kernel, interrupts on", sum(Counter::IrqOn)),
+        ("kernel, interrupts off", sum(Counter::IrqOff)),
+        ("interrupt or exception", sum(Counter::Interrupt)),
         ("kernel, kind not told", other - recorded_user - recorded_idle),
-        ("user", sum("user") + recorded_user),
-        ("idle", sum("idle") + recorded_idle),
+        ("user", sum(Counter::User) + recorded_user),
+        ("idle", sum(Counter::Idle) + recorded_idle),
         ("lost", account.lost()),
-        ("coalesced", sum("coalesced")),
+        ("coalesced", sum(Counter::Coalesced)),
         ("pending", pending),
     ];
     let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
@@ -58,14 +61,14 @@ pub fn own_share(profile: &Profile, account: &Account) -> f64 {
     let (mut own, mut elapsed) = (0.0, 0.0);
     for cpu in &account.cpus {
         let boot = &profile.boots[cpu.boot];
-        let ticks = match (boot.tsc_hz(), boot.number("hz")) {
-            (Some(tsc_hz), Some(hz)) if hz > 0 => cpu.get("sent") as f64 * tsc_hz as f64 / hz as f64,
+        let ticks = match (boot.tsc_hz(), boot.number(Fact::Hz)) {
+            (Some(tsc_hz), Some(hz)) if hz > 0 => cpu.get(Counter::Sent) as f64 * tsc_hz as f64 / hz as f64,
             _ => 0.0,
         };
         let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
         let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
         let span = from.zip(to).map_or(0, |(from, to)| to - from) as f64;
-        own += cpu.get("self-tsc") as f64;
+        own += cpu.get(Counter::SelfTsc) as f64;
         elapsed += f64::max(ticks, span);
     }
     if elapsed > 0.0 { (own / elapsed).clamp(0.0, 1.0) } else { 0.0 }

@@ -6,8 +6,9 @@
 //! positions were seen before for that boot and CPU is skipped. Counters are cumulative, so a void batch loses none of
 //! them.
 
-use crate::profile::{self, Boot, Counters, Gap, Hole, Seen};
+use crate::profile::{self, Boot, Counters, Gap, Hole, Seen, counted};
 use kprof_format::counter::Counter;
+use kprof_format::line::{FIRST_TICK, LAST_TICK};
 
 /// Words of a record before its addresses (docs/format.md, device stream).
 pub const RECORD_HEADER_WORDS: u64 = kprof_format::record::SAMPLE_HEADER_WORDS as u64;
@@ -88,7 +89,7 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     let hole = hole(cpu, open, missing);
     cpu.holes.extend(hole);
     let tick = |name: &str| open.counters.get(name).copied();
-    let ends = tick("first-tick").zip(open.seen.tsc_min()).zip(tick("last-tick").zip(open.seen.tsc_max()));
+    let ends = tick(FIRST_TICK).zip(open.seen.tsc_min()).zip(tick(LAST_TICK).zip(open.seen.tsc_max()));
     // The tick numbers belong to the first and the last sample, so both must have been read.
     if let Some((first, last)) = ends.filter(|_| missing == 0 && open.lines == open.seen.samples()) {
         cpu.ticks.add(first, last);
@@ -123,7 +124,7 @@ pub fn gap(
     missing: u64,
 ) -> Option<Gap> {
     let lost = losses(newer).map(|name| grown(known, newer, name)).sum();
-    let coalesced = grown(known, newer, "coalesced");
+    let coalesced = grown(known, newer, Counter::Coalesced.name());
     (lost > 0 || coalesced > 0 || missing > 0).then_some(Gap {
         boot,
         cpu,
@@ -142,8 +143,9 @@ pub fn gap(
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
-    let ticks = grown(known, &open.counters, "last-tick");
-    let counted: u64 = ["coalesced", "user", "idle"]
+    let ticks = grown(known, &open.counters, LAST_TICK);
+    let counted: u64 = [Counter::Coalesced, Counter::User, Counter::Idle]
+        .map(Counter::name)
         .into_iter()
         .chain(losses(&open.counters))
         .map(|n| grown(known, &open.counters, n))
@@ -157,7 +159,7 @@ fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
 /// How many samples of a CPU were delivered but are not in the file. `None` without a final account, and if the file
 /// does not begin with the boot.
 pub fn not_here(boot: &Boot, cpu: &profile::Cpu) -> Option<u64> {
-    let delivered = cpu.account.as_ref().and_then(|account| account.get("delivered"))?;
+    let delivered = counted(cpu.account.as_ref()?, Counter::Delivered)?;
     (!boot.overwrites() && !boot.begins_later(cpu)).then(|| delivered.saturating_sub(cpu.seen.samples()))
 }
 

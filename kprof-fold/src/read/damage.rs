@@ -7,13 +7,14 @@
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
-use super::metadata::{self, Torn};
+use super::metadata::torn_batch;
 use crate::problems::Kind;
+use kprof_format::line::Torn;
 
 impl<C: Consumer> Ingest<C> {
     /// Handles a `# batch` line that cannot be fully parsed.
-    pub(super) fn begin_torn(&mut self, line: &[u8]) {
-        let Torn { cpu, positions, counters, .. } = metadata::torn(line);
+    pub(super) fn begin_torn(&mut self, line: &str) {
+        let (cpu, positions, counters) = torn_batch(&Torn::read(line));
         if let (Some(cpu), (Some(from), Some(to))) = (cpu, positions) {
             return self.begin(Some(cpu), (from, to), counters);
         }
@@ -25,10 +26,10 @@ impl<C: Consumer> Ingest<C> {
     }
 
     /// Handles an `# end` line that cannot be fully parsed.
-    pub(super) fn end_torn(&mut self, line: &[u8]) {
+    pub(super) fn end_torn(&mut self, line: &str) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) if !open.is_nameless => {
-                let samples = metadata::torn(line).samples.filter(|samples| *samples >= open.lines);
+                let samples = Torn::read(line).samples.filter(|samples| *samples >= open.lines);
                 self.used(&open, "its last line is damaged");
                 self.close(&open, samples);
             }

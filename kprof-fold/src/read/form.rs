@@ -6,11 +6,12 @@
 
 use super::hex::{hex32, hex64};
 use kprof_format::chunk::MAGIC;
+use kprof_format::line::Profile;
 use kprof_format::serial;
 use std::io::{self, Read};
 
 /// The beginning of the text form.
-const HEADER: &[u8] = b"# kprof-profile ";
+const HEADER: &[u8] = Profile::BEGINS.as_bytes();
 
 /// Number of lines read to tell Redox's old text forms apart.
 const LINES: usize = 1000;
@@ -63,7 +64,8 @@ pub fn detect(reader: &mut impl Read, forced: Option<Form>) -> io::Result<(Vec<u
 
 /// The form of a text that begins with `head`.
 pub fn of(head: &[u8]) -> Form {
-    let header = head.starts_with(HEADER) || memchr::memmem::find(head, b"\n# kprof-profile ").is_some();
+    let header =
+        head.starts_with(HEADER) || memchr::memmem::find_iter(head, HEADER).any(|at| at > 0 && head[at - 1] == b'\n');
     match () {
         () if header => return Form::Kprof,
         () if memchr::memmem::find(head, &MAGIC).is_some() => return Form::Binary,

@@ -6,36 +6,43 @@
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
-use super::metadata::{self, Line};
+use super::metadata;
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
-
-/// The newest version of the profile format that this reader knows.
-pub const KNOWN_VERSION: u32 = 1;
+use kprof_format::fact::Fact;
+use kprof_format::line::{self, Batch, Corrupt, End, Header, Line};
 
 impl<C: Consumer> Ingest<C> {
     /// Reads a line that begins with `#`.
     #[cold]
     pub(super) fn metadata(&mut self, line: &[u8]) {
-        match metadata::parse(line) {
-            Ok(Line::Profile(version)) => self.new_header(version),
-            Ok(Line::Batch { cpu, positions, counters }) => self.begin(cpu, positions, counters),
-            Ok(Line::End { cpu, to, samples }) => self.end(cpu, to, samples),
-            Ok(Line::Account { cpu, counters }) => self.account(cpu, counters),
-            Ok(Line::Header(key, value)) => self.header(key, value),
-            Ok(Line::Anchor(name, address)) => self.present_boot().anchors.push((name, address)),
-            Ok(Line::Task(id, name)) => drop(self.present_boot().tasks.insert(id, name)),
-            Ok(other) if matches!(self.region, Region::Repeated | Region::Damaged) => drop(other),
-            Ok(Line::Corrupt(words)) => {
+        let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
+        match Line::parse(&text) {
+            Ok(Line::Profile(profile)) => self.new_header(profile.version),
+            Ok(Line::Batch(batch)) => {
+                self.begin(batch.cpu.0, (batch.from, batch.to), metadata::batch_counters(&batch));
+            }
+            Ok(Line::End(End { cpu, to, samples })) => self.end(cpu.0, to, samples),
+            Ok(Line::Account(account)) => self.account(account.cpu.0, metadata::counters(account.counters)),
+            Ok(Line::Header(Header { fact, value })) => self.header(fact.name(), value),
+            // A newer kernel may write facts that this version does not know.
+            Ok(Line::Unknown { word, rest }) => self.header(word, rest),
+            Ok(Line::Anchor(anchor)) => self.present_boot().anchors.push((anchor.name.to_owned(), anchor.address)),
+            Ok(Line::Task(task)) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
+            Ok(_) if matches!(self.region, Region::Repeated | Region::Damaged) => {}
+            Ok(Line::Corrupt(Corrupt { words, .. })) => {
                 let (file, number) = (&self.file, self.line);
                 self.problems.add(Kind::Note, || format!("{file}:{number}: {words} words of the ring were no record"));
             }
-            Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark),
-            Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting),
-            Ok(Line::Events(task, counts)) => self.present_boot().add_events(task, &counts),
+            Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark.into()),
+            Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting.into()),
+            Ok(Line::Events(events)) => {
+                let counts = metadata::counters(events.counters);
+                self.present_boot().add_events(metadata::bytes(events.task), &counts);
+            }
             Ok(Line::Image(image)) => {
                 // The kernel reports its images again to each new reader, so repeated ones are ignored.
-                let images = &mut self.present_boot().images;
+                let (images, image) = (&mut self.present_boot().images, image.into());
                 if !images.contains(&image) {
                     images.push(image);
                 }
@@ -44,10 +51,10 @@ impl<C: Consumer> Ingest<C> {
                 let (file, number) = (&self.file, self.line);
                 self.problems
                     .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
-                if line.starts_with(b"# batch") {
-                    self.begin_torn(line);
-                } else if line.starts_with(b"# end") {
-                    self.end_torn(line);
+                match text.split_ascii_whitespace().next() {
+                    Some(Batch::WORD) => self.begin_torn(&text),
+                    Some(End::WORD) => self.end_torn(&text),
+                    _ => {}
                 }
             }
         }
@@ -82,27 +89,31 @@ impl<C: Consumer> Ingest<C> {
         self.flush_free();
         self.boot = self.profile.boots.len();
         self.profile.boots.push(Boot { version: Some(version), ..Boot::default() });
-        if version > KNOWN_VERSION {
-            let (file, line) = (&self.file, self.line);
+        if version > line::VERSION {
+            let (file, number) = (&self.file, self.line);
             self.problems.add(Kind::Note, || {
-                format!("{file}:{line}: form version {version}; this kprof-fold knows up to {KNOWN_VERSION}, take a newer one")
+                let known = line::VERSION;
+                format!(
+                    "{file}:{number}: form version {version}; this kprof-fold knows up to {known}, take a newer one"
+                )
             });
         }
     }
 
     /// Reads a header value. The same boot id as in an earlier header means that the daemon was restarted and continued
     /// the file.
-    fn header(&mut self, key: String, value: String) {
+    fn header(&mut self, key: &str, value: &str) {
         let present = self.boot;
         let _ = self.present_boot();
-        if key == "boot" && !matches!(self.region, Region::Batch(_)) {
+        let is_boot = key == Fact::Boot.name();
+        if is_boot && !matches!(self.region, Region::Batch(_)) {
             self.flush_free();
         }
-        if key == "boot" && !self.profile.boots[present].cpus.is_empty() {
+        if is_boot && !self.profile.boots[present].cpus.is_empty() {
             // The present counts belong to the boot that was named before.
             return;
         }
-        if key == "boot" && !value.is_empty() {
+        if is_boot && !value.is_empty() {
             let known =
                 self.profile.boots[..present].iter().position(|boot| boot.version.is_some() && boot.id() == value);
             if let (Some(known), true) = (known, present + 1 == self.profile.boots.len()) {
@@ -112,7 +123,7 @@ impl<C: Consumer> Ingest<C> {
                 return;
             }
         }
-        self.present_boot().header.insert(key, value);
+        self.present_boot().header.insert(key.to_owned(), value.to_owned());
     }
 
     pub(super) fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {

@@ -12,6 +12,7 @@ use super::split::{BadField, Filled, Group, Parts, split};
 use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
 use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
+use kprof_format::fact::Fact;
 
 /// CPUs below this number are counted in an array.
 const FEW_CPUS: usize = 1024;
@@ -266,7 +267,7 @@ impl<C: Consumer> Ingest<C> {
     #[cold]
     fn change_era(&mut self) {
         let boots = &self.profile.boots;
-        let place = |boot: usize| boots.get(boot).map(|boot| (boot.header.get("load"), &boot.images));
+        let place = |boot: usize| boots.get(boot).map(|boot| (boot.fact(Fact::Load), &boot.images));
         if place(self.boot) != place(self.relocation) {
             self.stacks.begin_era(self.boot);
         }

@@ -6,13 +6,14 @@
 use super::elf::Elf;
 use super::table::Table;
 use crate::profile::Boot;
+use kprof_format::fact::Fact;
 
 /// Compares the build ids if both sides have one.
 ///
 /// # Errors
 /// A sentence that says how they differ.
 pub fn build_id(boot: &Boot, elf: &Elf) -> Result<(), String> {
-    same_build(boot.header.get("build-id").map_or("-", String::as_str), elf)
+    same_build(boot.fact(Fact::BuildId).unwrap_or("-"), elf)
 }
 
 /// Compares the build id of a profile (`-` for none) with that of a file, if it has one.

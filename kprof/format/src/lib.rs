@@ -25,6 +25,7 @@ pub mod chunk;
 pub mod command;
 pub mod counter;
 pub mod fact;
+pub mod line;
 pub mod marker;
 pub mod record;
 pub mod samples;

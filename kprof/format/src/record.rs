@@ -27,26 +27,41 @@ pub const META_HEADER_WORDS: usize = 8;
 /// The greatest length of a record in words.
 pub const MAX_WORDS: usize = 1024;
 
-/// The kind of a record (bits 16 to 23 of word 0).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// One sample of one CPU.
-    Sample = 1,
-    /// The same, read from a running flight recorder. It was in the ring at that moment, and does not count as
-    /// delivered.
-    SnapshotSample = 2,
-    /// Meta: the name of task `value[0]`; the text is the name.
-    TaskName = 16,
-    /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
-    Image = 17,
-    /// Meta: `mark NAME`; the text is the name.
-    Mark = 18,
-    /// Meta: a setting changed; the text is the ctl command that sets it.
-    Setting = 19,
-    /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU
-    /// `value[1]`; the text is `context-switches=N page-faults=N interrupts=N`.
-    Events = 20,
+/// An enum of numbered kinds, with the list of all of them.
+macro_rules! kinds {
+    ($(#[$doc:meta])* pub enum $type:ident { $($(#[$each:meta])* $name:ident = $number:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $type { $($(#[$each])* $name = $number,)* }
+
+        impl $type {
+            /// All kinds of this version.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
+        }
+    };
+}
+
+kinds! {
+    /// The kind of a record (bits 16 to 23 of word 0).
+    pub enum Kind {
+        /// One sample of one CPU.
+        Sample = 1,
+        /// The same, read from a running flight recorder. It was in the ring at that moment, and does not count as
+        /// delivered.
+        SnapshotSample = 2,
+        /// Meta: the name of task `value[0]`; the text is the name.
+        TaskName = 16,
+        /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
+        Image = 17,
+        /// Meta: `mark NAME`; the text is the name.
+        Mark = 18,
+        /// Meta: a setting changed; the text is the ctl command that sets it.
+        Setting = 19,
+        /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU
+        /// `value[1]`; the text is `context-switches=N page-faults=N interrupts=N`.
+        Events = 20,
+    }
 }
 
 /// The names of events, in the text of a record of [`Kind::Events`] and in ctl.
@@ -73,10 +88,6 @@ pub fn image_name_and_id(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl Kind {
-    /// All kinds of this version.
-    pub const ALL: [Self; 7] =
-        [Self::Sample, Self::SnapshotSample, Self::TaskName, Self::Image, Self::Mark, Self::Setting, Self::Events];
-
     /// The kind with this number. Samples are tested first, because nearly all records are samples.
     #[inline]
     fn of(number: u8) -> Option<Self> {

@@ -1,5 +1,5 @@
-//! Compares `docs/format.md` with the code: every key, counter, command, record kind and marker kind, in both
-//! directions.
+//! Compares `docs/format.md` with the code: every key, counter, command, line, record kind and marker kind, in
+//! both directions.
 //!
 //! In: the page. Out: nothing, or what is in only one of the two. Runs in: the repository. The published package does
 //! not have this test, because it does not have the page.
@@ -7,9 +7,10 @@
 use kprof_format::command::Verb;
 use kprof_format::counter::{Counter, MetaCounter};
 use kprof_format::fact::Fact;
+use kprof_format::line::{FIRST_LINE, LINES};
 use kprof_format::marker::Marker;
 use kprof_format::record::Kind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
@@ -61,6 +62,30 @@ fn every_fact_of_a_header_stands_in_its_line_of_the_page_and_no_other() {
     let mut facts = quoted(line);
     facts.remove("# KEY VALUE");
     assert_eq!(facts, names(Fact::HEADER.map(Fact::name)));
+}
+
+#[test]
+fn every_line_of_the_text_form_stands_in_the_page_with_its_fields_and_no_other() {
+    let page = page();
+    let table = paragraph(&page, "| line | meaning |");
+    assert!(table.contains(&format!("| `{FIRST_LINE}` |")));
+    let is_counter = |key: &str| Counter::of(key).is_some() || key.bytes().all(|byte| byte.is_ascii_uppercase());
+    let mut stands: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in table.lines().skip(2) {
+        let cells: Vec<&str> = row.split('|').collect();
+        for line in quoted(cells[1]).into_iter().filter_map(|line| line.strip_prefix("# ")) {
+            // An optional field may stand in the meaning.
+            let fields = quoted(cells[2]).into_iter().chain(line.split(' ')).filter_map(|field| field.split_once('='));
+            let keys = fields.map(|(key, _)| key).filter(|key| !is_counter(key));
+            stands.entry(line.split(' ').next().unwrap_or_default()).or_default().extend(keys);
+        }
+    }
+    // `# KEY VALUE` and `# anchor NAME=ADDRESS` have no fields.
+    for word in ["kprof-profile", "KEY", "anchor"] {
+        assert_eq!(stands.remove(word), Some(BTreeSet::new()), "{word}");
+    }
+    let known = LINES.map(|(word, keys)| (word, keys.iter().copied().filter(|key| !key.is_empty()).collect()));
+    assert_eq!(stands, known.into_iter().collect());
 }
 
 #[test]

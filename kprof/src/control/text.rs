@@ -6,6 +6,7 @@
 use crate::config::Clock;
 use crate::format::counter::{Counter, MetaCounter};
 use crate::format::fact::Fact;
+use crate::format::line::{Anchor, Range};
 use crate::format::text::Decimal;
 use crate::names::Hex;
 use crate::ring::Ring;
@@ -86,8 +87,9 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     each(Fact::Mode, format_args!("{}", choices.mode.name()))?;
     each(Fact::BuildId, format_args!("{}", Hex(config.build_id)))?;
     each(Fact::Load, format_args!("{:x}", config.load))?;
-    each(Fact::Text, format_args!("{:x}-{:x}", config.text.0, config.text.1))?;
-    config.anchors.iter().try_for_each(|(name, address)| each(Fact::Anchor, format_args!("{name}={address:x}")))
+    each(Fact::Text, format_args!("{}", Range(config.text.0, config.text.1)))?;
+    let mut anchors = config.anchors.iter().map(|&(name, address)| Anchor { name, address });
+    anchors.try_for_each(|anchor| each(Fact::Anchor, format_args!("{anchor}")))
 }
 
 /// All counters of one CPU, by their ctl names.

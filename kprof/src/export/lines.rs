@@ -5,14 +5,13 @@
 //! buffer.
 
 use crate::format::checksum::Crc32;
-use crate::format::counter::Counter;
+use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::record::{
     Header, Kind, META_HEADER_WORDS, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS, image_name_and_id,
 };
-use crate::format::text::{UNNAMED_TASK, escaped};
+use crate::format::text::UNNAMED_TASK;
 use crate::ring::Ring;
-use crate::state::slot::CpuSlot;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,7 +46,7 @@ impl Lines<'_> {
     /// Writes one sample line.
     pub(super) fn sample(&mut self, cpu: usize, record: &Record) -> fmt::Result {
         self.names.find(record.words()[4]);
-        let name = Escaped(&self.names.name);
+        let name = Name::Raw(&self.names.name);
         // The borrow of the name ends with the line.
         let mut sum = Sum(Crc32::default());
         write!(sum, "{name} {cpu:x} {record}")?;
@@ -57,35 +56,38 @@ impl Lines<'_> {
 
     /// Writes the meta records between two positions, as one batch.
     pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
-        self.put(format_args!("# batch cpu=meta from={from} to={to}"))?;
+        let (first_tick, last_tick, snapshot) = (None, None, None);
+        let cpu = Stream(None);
+        let batch = line::Batch { cpu, from, to, first_tick, last_tick, counters: Counters::None, snapshot };
+        self.put(format_args!("{batch}"))?;
         let mut at = from;
         while at < to {
             let Ok(Some(words)) = ring.record_at(at) else { break };
             let text = Text::<1024>::copy(ring, at);
             let ([first, second, third], tsc) = ([4, 5, 6].map(|word| ring.word(at + word)), ring.word(at + 3));
-            let name = Escaped(text.bytes());
+            let (name, tsc) = (Name::Raw(text.bytes()), Hex(tsc));
             match Header::decode(ring.word(at)).map(|header| header.kind) {
-                Ok(Kind::TaskName) => self.put(format_args!("# task id={first:x} name={name}"))?,
-                Ok(Kind::Mark) => self.put(format_args!("# mark tsc={tsc:x} name={name}"))?,
-                Ok(Kind::Setting) => self.put(format_args!("# setting tsc={tsc:x} value={name}"))?,
+                Ok(Kind::TaskName) => self.put(format_args!("{}", line::Task { id: Hex(first), name }))?,
+                Ok(Kind::Mark) => self.put(format_args!("{}", line::Mark { tsc, name }))?,
+                Ok(Kind::Setting) => self.put(format_args!("{}", line::Setting { tsc, value: name }))?,
                 Ok(Kind::Events) => {
                     self.names.find(first);
-                    let (counts, name) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
-                    self.put(format_args!("# events tsc={tsc:x} cpu={second} {counts} task={}", Escaped(&name)))?;
+                    let (counts, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
+                    let (counters, task) = (line::Events::counters_of(counts), Name::Raw(&task));
+                    self.put(format_args!("{}", line::Events { tsc, cpu: second, counters, task }))?;
                 }
                 Ok(Kind::Image) => {
                     let (name, id) = image_name_and_id(text.bytes());
-                    let (name, id) = (Escaped(name), Escaped(id));
-                    self.put(format_args!(
-                        "# image tsc={tsc:x} load={first:x} text={second:x}-{third:x} build-id={id} name={name}"
-                    ))?;
+                    let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));
+                    let image = line::Image { tsc, load, text: Range(second, third), build_id, name };
+                    self.put(format_args!("{image}"))?;
                 }
                 // Not a record, or a kind that does not belong in the meta stream.
                 Ok(Kind::Sample | Kind::SnapshotSample) | Err(_) => {}
             }
             at += words;
         }
-        self.put(format_args!("# end cpu=meta to={to}"))
+        self.put(format_args!("{}", line::End { cpu: Stream(None), to, samples: None }))
     }
 }
 
@@ -96,19 +98,6 @@ impl Write for Sum {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 = self.0.clone().with(text.as_bytes());
         Ok(())
-    }
-}
-
-/// The counters of a batch line.
-pub(super) struct Batch<'a> {
-    pub(super) slot: &'a CpuSlot,
-}
-
-impl Display for Batch<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counters = self.slot.handler.counters.read();
-        let mut wanted = counters.iter().filter(|(counter, _)| Counter::BATCH.contains(counter));
-        wanted.try_for_each(|(name, value)| write!(f, " {name}={value}"))
     }
 }
 
@@ -163,14 +152,6 @@ impl<const N: usize> Text<N> {
 
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
-    }
-}
-
-struct Escaped<'a>(&'a [u8]);
-
-impl Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        escaped(self.0).try_for_each(|byte| f.write_char(char::from(byte)))
     }
 }
 

@@ -9,6 +9,8 @@ mod lines;
 
 use crate::control::{each_setting, for_each_counter};
 use crate::errors::{ExportError, StreamName};
+use crate::format::counter::Counter;
+use crate::format::line;
 use crate::format::record::{Header, Kind};
 use crate::ring::Ring;
 use crate::state::Shared;
@@ -91,8 +93,8 @@ fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
 }
 
 fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
-    lines.put(format_args!("# kprof-profile 1"))?;
-    each_setting(shared, &mut |key, value| lines.put(format_args!("# {key} {value}")))
+    lines.put(format_args!("{}", line::Profile { version: line::VERSION }))?;
+    each_setting(shared, &mut |fact, value| lines.put(format_args!("{}", line::Header { fact, value })))
 }
 
 /// Writes one batch: the records from `from` to `to`. Returns how many there were.
@@ -111,17 +113,21 @@ fn export_ring(
         Ok(())
     })?;
     let Some((first, last)) = ticks else { return Ok(0) };
-    let counters = lines::Batch { slot };
-    lines.put_once(format_args!(
-        "# batch cpu={cpu} from={from} to={to} first-tick={first} last-tick={last}{counters}"
-    ))?;
+    let counters = slot.handler.counters.read();
+    let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
+        let mut wanted = counters.iter().filter(|(counter, _)| Counter::BATCH.contains(counter));
+        wanted.try_for_each(|(counter, value)| each(counter.name(), *value))
+    };
+    let (first_tick, last_tick, counters) = (Some(first), Some(last), line::Counters::List(&list));
+    let batch = line::Batch { cpu: stream(cpu), from, to, first_tick, last_tick, counters, snapshot: None };
+    lines.put(format_args!("{batch}"))?;
     let mut samples = 0;
     each_record(ring, from, to, |at| {
         let Some(record) = Record::copy(ring, at) else { return Ok(()) };
         samples += 1;
         lines.sample(cpu, &record)
     })?;
-    lines.put(format_args!("# end cpu={cpu} to={to} samples={samples}"))?;
+    lines.put(format_args!("{}", line::End { cpu: stream(cpu), to, samples: Some(samples) }))?;
     Ok(samples)
 }
 
@@ -130,8 +136,11 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
     let mut at = from;
     while at < to {
         let Ok(Some(words)) = ring.record_at(at) else { break };
-        if matches!(Header::decode(ring.word(at)), Ok(header) if header.kind == Kind::Sample) {
-            each(at)?;
+        match Header::decode(ring.word(at)).map(|header| header.kind) {
+            Ok(Kind::Sample) => each(at)?,
+            // Not a record, or a kind that does not belong in the stream of a CPU.
+            Ok(Kind::SnapshotSample | Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events)
+            | Err(_) => {}
         }
         at += words;
     }
@@ -139,11 +148,19 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
 }
 
 fn export_account(shared: &Shared, lines: &mut Lines<'_>, cpu: usize, slot: &CpuSlot) -> fmt::Result {
-    struct All<'a>(&'a Shared, &'a CpuSlot);
-    impl fmt::Display for All<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            for_each_counter(self.0, self.1, &mut |name, value| write!(f, " {name}={value}"))
-        }
-    }
-    lines.put_once(format_args!("# account cpu={cpu}{}", All(shared, slot)))
+    let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
+        for_each_counter(shared, slot, &mut |name, value| each(name.name(), value))
+    };
+    let (cpu, counters) = (line::Cpu(number(cpu)), line::Counters::List(&list));
+    lines.put_once(format_args!("{}", line::Account { cpu, counters }))
+}
+
+/// The stream of a CPU in a line.
+fn stream(cpu: usize) -> line::Stream {
+    line::Stream(Some(number(cpu)))
+}
+
+/// The number of a CPU in a line; no machine has 2^32 CPUs.
+fn number(cpu: usize) -> u32 {
+    u32::try_from(cpu).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,8 @@
 //! A record kind is added, and the compiler must find exactly the files that ARCHITECTURE.md lists for it.
 //!
 //! In: the files that git knows. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
-//! variant in `Kind`; kernel, daemon and host tool are then checked, and none of them may compile. The copy is compiled
-//! in a target folder of its own.
+//! variant in `Kind`. First `kprof-format` must not compile; with its arm added, kernel and daemon must not. The copy is
+//! compiled in a target folder of its own.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,8 +16,11 @@ use crate::run;
 
 /// Where the variant is added, and the line before it.
 const KINDS: &str = "kprof/format/src/record.rs";
-const LAST_VARIANT: &str = "    pub enum Kind {\n";
+const ENUM: &str = "    pub enum Kind {\n";
 const VARIANT: &str = "        /// A kind that a test adds.\n        Added = 200,\n";
+/// The only `match` over kinds in `kprof-format`, and the same with the new kind.
+const ARM: &str = "Kind::Setting | Kind::Events =>";
+const ARM_ADDED: &str = "Kind::Setting | Kind::Events | Kind::Added =>";
 /// The row of the table, and what comes before the files.
 const ROW: &str = "| a record kind |";
 const FOUND: &str = "the compiler then finds ";
@@ -34,17 +37,28 @@ fn compare() -> Result<()> {
     copy_tree(&root, &copy)?;
     let kinds = copy.join(KINDS);
     let text = std::fs::read_to_string(&kinds)?;
-    let (before, after) = text.split_once(LAST_VARIANT).with_context(|| format!("{KINDS} has no `pub enum Kind`"))?;
-    std::fs::write(&kinds, [before, LAST_VARIANT, VARIANT, after].concat())?;
-    let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
-    check.args(["-p", "kprof", "-p", "kprof-daemon", "-p", "kprof-fold", "--features", "kprof/profiling"]);
-    check.current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
-    let printed = run::caught(&mut check, LIMIT)?.text;
+    let with_variant = replace(&text, ENUM, &[ENUM, VARIANT].concat())?;
+    std::fs::write(&kinds, &with_variant)?;
+    let check = |packages: &[&str]| {
+        let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
+        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
+        Ok::<_, anyhow::Error>(run::caught(&mut check, LIMIT)?.text)
+    };
+    let mut printed = check(&["-p", "kprof-format"])?;
+    std::fs::write(&kinds, replace(&with_variant, ARM, ARM_ADDED)?)?;
+    printed += &check(&["-p", "kprof", "--features", "profiling"])?;
+    printed += &check(&["-p", "kprof-daemon", "-p", "kprof-fold"])?;
     let found = without_an_arm(&printed);
     if found != listed {
         bail!("ARCHITECTURE.md lists {listed:?}, the compiler found {found:?}:\n{printed}");
     }
     Ok(())
+}
+
+/// `text` with one part replaced, which must be there.
+fn replace(text: &str, part: &str, by: &str) -> Result<String> {
+    let (before, after) = text.split_once(part).with_context(|| format!("{KINDS} has no `{part}`"))?;
+    Ok([before, by, after].concat())
 }
 
 /// The files in the row of the table.

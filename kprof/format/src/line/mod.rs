@@ -1,0 +1,158 @@
+//! The `#` lines of the text form. Each line is defined once, here: writing and parsing follow from the definition.
+//!
+//! In: typed values, or the text of a line. Out: the other of the two. Runs in: any, a panic handler too; no
+//! allocation. Never panics. A field that is missing or wrong is an error that names it; unknown fields are skipped.
+//!
+//! ```
+//! use kprof_format::line::{Hex, Line, Mark, Name};
+//!
+//! let mark = Mark { tsc: Hex(0x1f), name: Name::Raw(b"boot done") };
+//! assert_eq!(mark.to_string(), "# mark tsc=1f name=boot%20done");
+//! let Ok(Line::Mark(parsed)) = Line::parse(" mark tsc=1f name=boot%20done") else { panic!() };
+//! assert_eq!(parsed.name, mark.name);
+//! let error = Line::parse(" mark name=x").unwrap_err();
+//! assert_eq!(error.to_string(), "tsc= is missing");
+//! ```
+
+mod define;
+mod field;
+mod header;
+mod name;
+mod torn;
+mod value;
+
+pub use field::{Counters, Field, Fields, List};
+pub use header::{Anchor, FIRST_LINE, Header, Profile, VERSION};
+pub use name::Name;
+pub use torn::Torn;
+pub use value::{BadLine, Cpu, Hex, Range, Stream, Value};
+
+use crate::fact::Fact;
+use core::fmt::{self, Display, Formatter};
+use define::lines;
+
+/// The field of [`Batch::first_tick`].
+pub const FIRST_TICK: &str = "first-tick";
+/// The field of [`Batch::last_tick`].
+pub const LAST_TICK: &str = "last-tick";
+
+lines! {
+    /// A batch begins.
+    Batch<'a> = "batch" {
+        /// The stream.
+        cpu: Stream = "cpu",
+        /// Position of the first record in words.
+        from: u64 = "from",
+        /// Position after the last record.
+        to: u64 = "to",
+        /// Tick number of the first sample; none in the meta stream.
+        first_tick: Option<u64> = FIRST_TICK,
+        /// Tick number of the last sample; none in the meta stream.
+        last_tick: Option<u64> = LAST_TICK,
+        /// Counters since boot.
+        counters: Counters<'a> = "",
+        /// 1 if samples of a running flight recorder are among them.
+        snapshot: Option<u64> = "snapshot",
+    }
+    /// A batch is complete.
+    End = "end" {
+        /// The stream.
+        cpu: Stream = "cpu",
+        /// Position after the last record.
+        to: u64 = "to",
+        /// How many samples it has; none in the meta stream.
+        samples: Option<u64> = "samples",
+    }
+    /// All counters of a CPU.
+    Account<'a> = "account" {
+        /// The CPU.
+        cpu: Cpu = "cpu",
+        /// Its counters.
+        counters: Counters<'a> = "",
+    }
+    /// Words that were not a record.
+    Corrupt<'a> = "corrupt" {
+        /// The stream.
+        cpu: Stream = "cpu",
+        /// Position of the first of them.
+        from: u64 = "from",
+        /// How many words.
+        words: u64 = "words",
+        /// What is wrong with them.
+        reason: Name<'a> = "reason",
+    }
+    /// The name of a task.
+    Task<'a> = "task" {
+        /// Its id.
+        id: Hex = "id",
+        /// Its name.
+        name: Name<'a> = "name",
+    }
+    /// A mark in time.
+    Mark<'a> = "mark" {
+        /// When it was set.
+        tsc: Hex = "tsc",
+        /// Its name.
+        name: Name<'a> = "name",
+    }
+    /// A setting was changed.
+    Setting<'a> = "setting" {
+        /// When it was changed.
+        tsc: Hex = "tsc",
+        /// The ctl command that did it.
+        value: Name<'a> = "value",
+    }
+    /// Events of a task on one CPU since the last such line for both.
+    Events<'a> = "events" {
+        /// When they were read.
+        tsc: Hex = "tsc",
+        /// The CPU.
+        cpu: u64 = "cpu",
+        /// How many events of each kind.
+        counters: Counters<'a> = "",
+        /// The name of the task.
+        task: Name<'a> = "task",
+    }
+    /// A code image.
+    Image<'a> = "image" {
+        /// When it was loaded.
+        tsc: Hex = "tsc",
+        /// The address where it is loaded.
+        load: Hex = "load",
+        /// The address range of its code.
+        text: Range = "text",
+        /// Its build id in hex, or `-`.
+        build_id: Name<'a> = "build-id",
+        /// Its name.
+        name: Name<'a> = "name",
+    }
+}
+
+impl<'a> Line<'a> {
+    /// Parses a line; `text` is everything after its `#`.
+    ///
+    /// # Errors
+    /// [`BadLine`] says which field is missing or wrong.
+    pub fn parse(text: &'a str) -> Result<Self, BadLine<'a>> {
+        let text = text.trim();
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let rest = rest.trim();
+        if let Some(line) = with_fields(word, rest) {
+            return line;
+        }
+        Ok(match (word, Fact::of(word)) {
+            (Profile::WORD, _) => Self::Profile(Profile::read(rest)?),
+            (_, Some(Fact::Anchor)) => Self::Anchor(Anchor::read(rest)?),
+            (_, Some(fact)) => Self::Header(Header { fact, value: rest }),
+            (_, None) => Self::Unknown { word, rest },
+        })
+    }
+}
+
+impl<'a> Events<'a> {
+    /// The counters in the text of a record of [`Kind::Events`](crate::record::Kind::Events). A name that the line has
+    /// for another field is left out.
+    pub fn counters_of(text: &'a str) -> Counters<'a> {
+        Counters::Text { fields: Fields(text), known: Self::KEYS }
+    }
+}
