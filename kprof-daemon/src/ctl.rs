@@ -4,7 +4,7 @@
 //! never refused, because a newer kernel may have more of them. A missing key stays missing: no value is invented for
 //! it.
 
-use crate::source::Stream;
+use crate::stream::Stream;
 use kprof_format::account;
 use kprof_format::counter::{Counter, MetaCounter};
 use kprof_format::fact::Fact;

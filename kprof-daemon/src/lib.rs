@@ -21,5 +21,6 @@ pub mod read;
 pub mod record;
 pub mod signals;
 pub mod source;
+pub mod stream;
 pub mod system;
 pub mod write;

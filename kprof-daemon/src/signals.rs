@@ -1,8 +1,8 @@
 //! Signals, as flags that the drain loop checks once a round.
 //!
-//! In: SIGTERM, SIGINT, SIGHUP, SIGCHLD. Out: flags. Runs in: the handlers only store a flag; nothing here waits, allocates or
-//! prints. A kernel ends the wait of a reader when a signal arrives; every wait of the daemon is short too, so a flag is
-//! seen soon in any case.
+//! In: SIGTERM, SIGINT, SIGHUP, SIGCHLD. Out: flags. Runs in: the handlers only store a flag; nothing here waits,
+//! allocates or prints. A kernel ends the wait of a reader when a signal arrives; every wait of the daemon is short
+//! too, so a flag is seen soon in any case.
 
 use std::io;
 use std::sync::Arc;

@@ -23,6 +23,9 @@ struct Line<T>(T);
 static SAMPLE: Line<AtomicU64> = Line(AtomicU64::new(0));
 static END: Line<AtomicBool> = Line(AtomicBool::new(false));
 
+/// What the other thread does after each sample.
+type Work = fn(&Profiler<ArrayKernel>);
+
 fn main() {
     let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
     let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
@@ -30,7 +33,7 @@ fn main() {
     let config = Config { tsc_hz: 1_000_000_000, text, trigger, sampler_cpu: None, running: true, ..Config::new() };
     profiler.init(|| Setup { slots, meta: memory(1024), config }).expect("the setup is right");
     profiler.register(1, || memory(RING_WORDS)).expect("the ring is right");
-    let rows: [(&str, fn(&Profiler<ArrayKernel>)); 3] = [
+    let rows: [(&str, Work); 3] = [
         ("nothing", |_| ()),
         ("reads the status", |profiler| {
             let mut length = Length(0);

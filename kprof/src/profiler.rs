@@ -249,8 +249,8 @@ impl<K: Kernel> Profiler<K> {
     /// and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
     ///
     /// # Errors
-    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, the sink failed (records that were
-    /// not written completely are not freed), or the feature `export` is off.
+    /// [`ExportError`]: a reader has claimed the streams, another owner works on one, the sink failed (records that
+    /// were not written completely are not freed), or the feature `export` is off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
         feature!({
@@ -262,8 +262,8 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Writes the newest `last` samples of every CPU, and all names in the meta stream. Frees nothing; takes no lock.
-    /// Runs in: any, a panic handler too. It needs 6 KiB of stack. With the feature `export` off, it writes one line that
-    /// says so.
+    /// Runs in: any, a panic handler too. It needs 6 KiB of stack. With the feature `export` off, it writes one line
+    /// that says so.
     ///
     /// # Errors
     /// Those of the sink.

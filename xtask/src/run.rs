@@ -13,7 +13,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
 }
 
-/// Waits until this process has the file `path` for itself, and keeps it until the value is dropped or the process ends.
+/// Waits until this process has the file `path` for itself, and keeps it until the value is dropped or the process
+/// ends.
 ///
 /// # Errors
 /// If the file cannot be made or locked.

@@ -38,7 +38,8 @@ const LAST_ROUNDS: usize = 64;
 const REST: Duration = Duration::from_millis(50);
 /// A pause is made of sleeps of this length, because a signal does not end a sleep.
 const SLEEP: Duration = Duration::from_millis(5);
-/// The longest wait of a recording. The end of its command ends the wait, except if it comes between the check and the wait.
+/// The longest wait of a recording. The end of its command ends the wait, except if it comes between the check and the
+/// wait.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 16;
@@ -63,8 +64,8 @@ pub struct Options {
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
-    /// A session of `kprof-record`. The end of its command ends a wait. Samples that were recorded before the session are
-    /// acknowledged, counted in [`Totals::older`] and not written.
+    /// A session of `kprof-record`. The end of its command ends a wait. Samples that were recorded before the session
+    /// are acknowledged, counted in [`Totals::older`] and not written.
     pub is_recording: bool,
 }
 

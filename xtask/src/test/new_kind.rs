@@ -1,8 +1,8 @@
 //! A record kind is added, and the compiler must find exactly the files that ARCHITECTURE.md lists for it.
 //!
 //! In: the files that git knows. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
-//! variant in `Kind`. First `kprof-format` must not compile; with its arm added, kernel and daemon must not. The copy is
-//! compiled in a target folder of its own.
+//! variant in `Kind`. First `kprof-format` must not compile; with its arm added, kernel and daemon must not. The copy
+//! is compiled in a target folder of its own.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,0 +1,50 @@
+//! The streams of a source, by name.
+//!
+//! In and out: the number of a CPU, or the meta stream, as ctl, batch lines and device files name it. Runs in: user
+//! process, pure.
+
+use kprof_format::command::StreamName;
+use std::fmt;
+
+/// One of the streams of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// Names, images, marks, settings.
+    Meta,
+    /// The samples of one CPU.
+    Cpu(u32),
+}
+
+impl From<Stream> for StreamName {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Meta => Self::Meta,
+            Stream::Cpu(cpu) => Self::Cpu(cpu as usize),
+        }
+    }
+}
+
+impl From<Stream> for kprof_format::line::Stream {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Meta => Self(None),
+            Stream::Cpu(cpu) => Self(Some(cpu)),
+        }
+    }
+}
+
+impl From<kprof_format::line::Stream> for Stream {
+    fn from(stream: kprof_format::line::Stream) -> Self {
+        stream.0.map_or(Self::Meta, Self::Cpu)
+    }
+}
+
+impl fmt::Display for Stream {
+    /// The form used in `ack` commands, in batch lines and in the names of the device files.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Meta => f.write_str("meta"),
+            Self::Cpu(cpu) => write!(f, "{cpu}"),
+        }
+    }
+}
