@@ -52,3 +52,36 @@ fn what_is_exported_is_whole_named_and_freed_and_a_panic_frees_nothing() {
         log.lines().map(|line| serial::read(line.as_bytes()).unwrap().unwrap().sequence).collect();
     assert!(sequences.windows(2).all(|pair| pair[1] == pair[0] + 1) && sequences[0] > 15, "{sequences:?}");
 }
+
+/// A sink that knows how deep the stack is where it is called.
+struct Depth {
+    lowest: usize,
+}
+
+impl std::fmt::Write for Depth {
+    #[inline(never)]
+    fn write_str(&mut self, _: &str) -> std::fmt::Result {
+        let here = 0_u8;
+        self.lowest = self.lowest.min(std::hint::black_box(&raw const here).addr());
+        Ok(())
+    }
+}
+
+#[test]
+fn export_last_needs_no_more_stack_than_its_page_says() {
+    static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
+    static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
+    set_up(&PROFILER, &SLOTS, Config { running: true, ..Config::new() });
+    PROFILER.task_name(7, &"a long name".repeat(8));
+    PROFILER.mark("here");
+    SLOTS[1].raise_tick();
+    assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Sampled);
+    let here = 0_u8;
+    let mut sink = Depth { lowest: usize::MAX };
+    PROFILER.export_last(&mut sink, 8).unwrap();
+    let bytes = std::hint::black_box(&raw const here).addr() - sink.lowest;
+    println!("{bytes} bytes of stack");
+    assert!(bytes > 100, "the sink was not called");
+    // A build without optimisation needs more; kernels that dump from a small stack are optimised.
+    assert!(bytes <= 6 * 1024 || cfg!(debug_assertions), "{bytes} bytes");
+}

@@ -126,12 +126,17 @@ fn a_lease_is_undone_when_its_file_is_closed() {
     assert_eq!(profiler.open_control(2).write(b"lease").unwrap_err().reason, CommandError::Claimed);
     // A setting that another process has made in the meantime stays.
     profiler.open_control(2).write(b"seed 99").unwrap();
+    profiler.count(kprof::Event::PageFault);
     drop(recorder);
     let mut expected = before.clone();
     expected[3] = "99".to_owned();
     assert_eq!(values(), expected);
     let daemon = Daemon::claim(profiler, 3);
-    assert_eq!(meta(&daemon).into_iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus all");
+    let records = meta(&daemon);
+    assert_eq!(records.iter().rfind(|record| record.2.starts_with("cpus")).unwrap().2, "cpus all");
+    // The end of sampling writes the counts by task, whoever ends it.
+    let events = records.iter().filter(|record| record.0 == Kind::Events);
+    assert!(events.into_iter().any(|record| record.2.contains("page-faults=1")), "{records:?}");
     // Without a lease every setting stays after its file is closed, so that `echo start` works from a shell.
     profiler.open_control(4).write(b"hz 10\nstart").unwrap();
     assert_eq!((control(profiler)["hz"].as_str(), control(profiler)["state"].as_str()), ("10", "running"));

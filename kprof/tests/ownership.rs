@@ -39,14 +39,20 @@ fn tick((profiler, slots): Machine) {
 struct Between<F: FnMut()> {
     at: &'static str,
     happens: Option<F>,
+    /// The line so far: it comes in pieces.
+    line: String,
 }
 
 impl<F: FnMut()> Write for Between<F> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        if text.contains(self.at)
+        self.line.push_str(text);
+        if self.line.contains(self.at)
             && let Some(mut happens) = self.happens.take()
         {
             happens();
+        }
+        if text.ends_with('\n') {
+            self.line.clear();
         }
         Ok(())
     }
@@ -156,6 +162,7 @@ fn an_export_and_a_claim_exclude_each_other() {
     let sink = &mut Between {
         at: "batch cpu=1",
         happens: Some(|| refused = Some(profiler.open_control(1).write(b"protocol 1").unwrap_err().reason)),
+        line: String::new(),
     };
     profiler.export(sink).unwrap();
     assert_eq!(refused, Some(CommandError::Change(StateError::StreamBusy(StreamName::Cpu(1)))));

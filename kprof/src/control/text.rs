@@ -154,3 +154,66 @@ impl Moment {
         self.counters.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, value)| *value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Setup};
+    use crate::kernel::Outcome;
+    use core::mem::MaybeUninit;
+
+    fn memory() -> &'static mut [MaybeUninit<u64>] {
+        Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice())
+    }
+
+    fn shared(clock: Clock) -> &'static Shared {
+        let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
+        let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+        let config = Config { tsc_hz: 1_000_000_000, text: (1, 2), clock, ..Config::new() };
+        crate::setup::init(shared, || Setup { slots, meta: memory(), config }).unwrap();
+        crate::setup::register(shared, 1, memory).unwrap();
+        shared
+    }
+
+    /// A value of the status, if it is there.
+    fn value(shared: &Shared, key: &str) -> Option<String> {
+        let mut text = String::new();
+        write_status(shared, &mut text).unwrap();
+        text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(' ')?.to_owned()))
+    }
+
+    #[test]
+    fn the_rate_now_is_shown_only_while_the_backoff_has_lowered_it() {
+        let shared = shared(Clock::Tsc);
+        assert_eq!((value(shared, "hz").as_deref(), value(shared, "hz-now")), (Some("1000"), None));
+        shared.live.halvings.store(2, Ordering::Relaxed);
+        assert_eq!(value(shared, "hz-now").as_deref(), Some("250"));
+    }
+
+    #[test]
+    fn the_clock_is_named() {
+        assert_eq!(value(shared(Clock::Tsc), "clock").as_deref(), Some("tsc"));
+        assert_eq!(value(shared(Clock::Instructions), "clock").as_deref(), Some("instructions"));
+    }
+
+    #[test]
+    fn ticks_of_a_halted_cpu_count_as_sent_taken_and_idle() {
+        let shared = shared(Clock::Tsc);
+        shared.slots()[1].sampler.halted.add(5);
+        for counter in ["sent", "taken", "idle"] {
+            assert_eq!(value(shared, &format!("cpu.1.{counter}")).as_deref(), Some("5"), "{counter}");
+        }
+        assert_eq!(value(shared, "cpu.1.user").as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn the_status_can_be_read_while_a_handler_never_ends() {
+        let shared = shared(Clock::Tsc);
+        let slot = &shared.slots()[1];
+        slot.raise_tick();
+        crate::handler::look(slot, |_| {
+            assert_eq!(value(shared, "cpu.1.sent").as_deref(), Some("1"));
+            Outcome::Sampled
+        });
+    }
+}

@@ -37,8 +37,6 @@ struct Plan {
     /// The claim changes, is renewed, or ends.
     claims: bool,
     has_lease: bool,
-    /// A command needs the writer's lock.
-    changes: bool,
     acknowledges: bool,
     done: ControlDone,
 }
@@ -61,20 +59,20 @@ impl Drop for Acknowledging<'_> {
 pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, ControlError> {
     let shared = file.shared;
     let at = |line: usize| move |reason: CommandError| ControlError { line, reason };
-    let mut plan = Plan::new(file);
+    let mut changes = false;
     for (line, command) in lines(bytes) {
         let command = command.map_err(|bad| at(line)(bad.into()))?;
-        plan.changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::WaitMs(_));
+        changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::WaitMs(_));
     }
-    let writer = match plan.changes {
+    let writer = match changes {
         true => Some(shared.writer().map_err(|error| at(1)(error.into()))?),
         false => None,
     };
     if let Some(writer) = &writer {
         // Otherwise the choices of an expired lease would be taken for those before this write.
         undo_expired_lease(shared, writer).map_err(|error| at(1)(error.into()))?;
-        plan = Plan { changes: true, ..Plan::new(file) };
     }
+    let mut plan = Plan::new(file);
     let mut state_line = 1;
     for (line, command) in lines(bytes) {
         let Ok(command) = command else { continue };
@@ -149,7 +147,6 @@ impl Plan {
             has_claim: shared.claim() == file.id,
             claims: false,
             has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
-            changes: false,
             acknowledges: false,
             done: ControlDone { wait_ms: None, is_claim: false },
         }

@@ -36,25 +36,31 @@ impl Lines<'_> {
         writeln!(self.out, "~kprof {sequence} {:08x} {line}", sum.0.end())
     }
 
-    /// Writes a line of counters that may change meanwhile.
+    /// Writes a line of counters that may change meanwhile. (Not inlined, as the two below: their buffers are then not
+    /// on the stack at the same time.)
+    #[inline(never)]
     pub(super) fn put_once(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut buffer = heapless::String::<1536>::new();
         buffer.write_fmt(line)?;
         self.put(format_args!("{buffer}"))
     }
 
-    /// Writes one sample line.
-    pub(super) fn sample(&mut self, cpu: usize, record: &Record) -> fmt::Result {
+    /// Writes the sample at `at` as one line. `false`: it was overwritten before it was copied.
+    #[inline(never)]
+    pub(super) fn sample(&mut self, cpu: usize, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
+        let Some(record) = Record::copy(ring, at) else { return Ok(false) };
         self.names.find(record.words()[4]);
         let name = Name::Raw(&self.names.name);
         // The borrow of the name ends with the line.
         let mut sum = Sum(Crc32::default());
         write!(sum, "{name} {cpu:x} {record}")?;
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        writeln!(self.out, "~kprof {sequence} {:08x} {name} {cpu:x} {record}", sum.0.end())
+        writeln!(self.out, "~kprof {sequence} {:08x} {name} {cpu:x} {record}", sum.0.end())?;
+        Ok(true)
     }
 
     /// Writes the meta records between two positions, as one batch.
+    #[inline(never)]
     pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
         let (first_tick, last_tick, snapshot) = (None, None, None);
         let cpu = Stream(None);
@@ -102,14 +108,14 @@ impl Write for Sum {
 }
 
 /// A copy of a sample.
-pub(super) struct Record {
+struct Record {
     words: [u64; MAX_WORDS],
     length: usize,
 }
 
 impl Record {
     /// The sample at `at`, if it was still there when the copy was made.
-    pub(super) fn copy(ring: &Ring, at: u64) -> Option<Self> {
+    fn copy(ring: &Ring, at: u64) -> Option<Self> {
         let words = ring.record_at(at).ok()?? as usize;
         let mut record = Self { words: [0; MAX_WORDS], length: words.min(MAX_WORDS) };
         for (word, position) in record.words[..record.length].iter_mut().zip(at..) {

@@ -19,7 +19,7 @@ use crate::state::slot::CpuSlot;
 use crate::state::stream::Owned;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
-use lines::{Lines, Names, Record};
+use lines::{Lines, Names};
 
 /// Writes all samples and names that have not been written yet, and frees them.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
@@ -123,9 +123,8 @@ fn export_ring(
     lines.put(format_args!("{batch}"))?;
     let mut samples = 0;
     each_record(ring, from, to, |at| {
-        let Some(record) = Record::copy(ring, at) else { return Ok(()) };
-        samples += 1;
-        lines.sample(cpu, &record)
+        samples += u64::from(lines.sample(cpu, ring, at)?);
+        Ok(())
     })?;
     lines.put(format_args!("{}", line::End { cpu: stream(cpu), to, samples: Some(samples) }))?;
     Ok(samples)

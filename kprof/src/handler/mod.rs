@@ -144,3 +144,22 @@ fn leave(slot: &CpuSlot, outcome: Outcome) -> Outcome {
     progress::leave(slot);
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_from_outside_takes_the_tick_once_and_never_inside_another_one() {
+        let slot = CpuSlot::new();
+        slot.raise_tick();
+        let outcome = look(&slot, |number| {
+            assert_eq!(number, 1);
+            assert_eq!(look(&slot, |_| panic!("entered twice")), Outcome::Foreign);
+            Outcome::Sampled
+        });
+        assert_eq!((outcome, slot.in_handler()), (Outcome::Sampled, false));
+        assert_eq!(look(&slot, |_| panic!("there is no tick")), Outcome::Foreign);
+        assert!(!slot.in_handler());
+    }
+}

@@ -174,8 +174,9 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // The handler as it is in a kernel has few enough instructions to put an NMI before each.
     let mut handler = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling"]);
-    handler.args(["--test", "every_instruction"]);
-    count_tests(&mut outcome, "an NMI before each instruction of the optimised handler", &mut handler)?;
+    handler.args(["--test", "every_instruction", "--test", "export"]);
+    let name = "optimised: an NMI before each instruction of the handler, the stack of a panic's export";
+    count_tests(&mut outcome, name, &mut handler)?;
     Ok(outcome)
 }
 
