@@ -318,3 +318,29 @@ fn nothing_vanishes_after_what_a_daemon_has_acknowledged() {
     assert!(control(profiler)["meta.lost"].parse::<u64>().unwrap() > 0);
     assert_eq!(meta(&daemon)[0].1, 0, "the next record is the first one after what was acknowledged");
 }
+
+#[test]
+fn a_stop_writes_the_counts_by_task() {
+    let (profiler, _) = fresh(Config { running: true, ..Config::new() });
+    let daemon = Daemon::claim(profiler, 1);
+    profiler.count(kprof::Event::PageFault);
+    let events = || meta(&daemon).into_iter().filter(|record| record.0 == Kind::Events).count();
+    assert_eq!(events(), 0, "the sampler writes them once a second, and there is none");
+    daemon.ctl.write(b"stop").unwrap();
+    assert_eq!(events(), 1);
+}
+
+#[test]
+fn a_frozen_recorder_goes_on_by_thaw_only() {
+    let (profiler, _) = fresh(Config { mode: Mode::Overwrite, running: true, ..Config::new() });
+    let ctl = profiler.open_control(1);
+    assert_eq!(ctl.write(b"thaw").unwrap_err().reason, CommandError::State("not frozen"));
+    ctl.write(b"freeze").unwrap();
+    for command in ["start", "mode drop"] {
+        let refused = ctl.write(command.as_bytes()).unwrap_err().reason;
+        assert!(matches!(refused, CommandError::State(why) if why.starts_with("frozen: `thaw`")), "{command}");
+    }
+    assert_eq!(control(profiler)["state"], "frozen");
+    ctl.write(b"thaw").unwrap();
+    assert_eq!(control(profiler)["state"], "running");
+}
