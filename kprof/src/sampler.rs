@@ -151,7 +151,7 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
         return kernel.signal(&CpuSet::due(shared.slots(), all_others));
     }
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.pending() > 0) {
-        instance.look(cpu, slot);
+        instance.sample_remote(cpu, slot);
     }
 }
 

@@ -51,11 +51,11 @@ fn ring() -> Arc<Ring> {
 /// Writes the record `tag`, in which every word is the tag. As for most samples, it is written directly if there is a
 /// contiguous free range, otherwise word by word.
 fn put(ring: &Ring, tag: u64) -> bool {
-    if let Some((_, places)) = ring.places::<2, 4>(0) {
-        places
+    if let Some((_, reservation)) = ring.reserve::<2, 4>(0) {
+        reservation
             .header()
             .iter()
-            .chain(&places.rounds(2)[0])
+            .chain(&reservation.rounds(2)[0])
             .for_each(|place| place.store(tag, loom::sync::atomic::Ordering::Relaxed));
         ring.publish(Kind::Sample, LENGTH as usize);
         return true;

@@ -83,7 +83,7 @@ fn sample_on() -> Option<Vec<u64>> {
     PROFILER.start().unwrap();
     // Ticks are counted instead of time, because a busy host may not run the sampler's thread for a long time.
     while counter("taken") < before + LOOKS {
-        assert!(start.elapsed() < Duration::from_secs(120), "the sampler does not look");
+        assert!(start.elapsed() < Duration::from_secs(120), "the sampler takes no sample");
         std::thread::sleep(Duration::from_millis(1));
     }
     PROFILER.stop().unwrap();

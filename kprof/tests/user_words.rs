@@ -54,7 +54,7 @@ fn no_instruction_of_user_mode_is_written_as_a_kernel_word() {
 }
 
 #[test]
-fn no_instruction_behind_an_entry_is_written_as_a_kernel_word() {
+fn no_instruction_after_an_entry_is_written_as_a_kernel_word() {
     let (_alone, daemon) = set_up_and_claim();
     for include in ["include user", "exclude user"] {
         daemon.ctl.write(include.as_bytes()).unwrap();

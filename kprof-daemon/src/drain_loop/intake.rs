@@ -147,7 +147,7 @@ impl Intake {
     ) -> Result<Piece, Error> {
         let carried = self.place(stream).carry.len();
         let held = start + carried;
-        let got = self.read_behind(system, source, stream, held)?;
+        let got = self.read_at(system, source, stream, held)?;
         let place = self.places.entry(stream).or_default();
         self.buffer[start..held].copy_from_slice(&place.carry);
         place.carry.clear();
@@ -155,7 +155,7 @@ impl Intake {
     }
 
     /// One read into the buffer at `start`.
-    fn read_behind<S: System>(
+    fn read_at<S: System>(
         &mut self,
         system: &mut S,
         source: &mut impl Source<S>,
@@ -187,7 +187,7 @@ impl Intake {
         }
         let mut piece = self.read(system, source, Stream::Meta, start)?;
         while !is_whole(piece.range.len()) && piece.range.len() < ROUND_BYTES {
-            let more = self.read_behind(system, source, Stream::Meta, piece.range.end)?;
+            let more = self.read_at(system, source, Stream::Meta, piece.range.end)?;
             if more == 0 {
                 break;
             }

@@ -179,7 +179,7 @@ fn refuse_users(input: &Input) -> Result<(), Error> {
 fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
     let missing = || {
         Error::Usage(format!(
-            "{}: the header has no tsc-hz; give the TSC clock in GHz behind SYMS, such as 2.2",
+            "{}: the header has no tsc-hz; give the TSC clock in GHz after SYMS, such as 2.2",
             input.file
         ))
     };

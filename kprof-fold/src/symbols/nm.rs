@@ -57,14 +57,14 @@ fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
     }
     let (address, rest) = field(line).ok_or("no type and name")?;
     let start = hex64(address).map_err(|_| "the address is not a hexadecimal number")?;
-    let (second, behind) = field(rest).ok_or("no name")?;
+    let (second, rest) = field(rest).ok_or("no name")?;
     let (size, kind, name) = match second {
         // A single letter is a type, not a size. nm prints sizes with at least two digits; other tools may print one,
         // so a single digit is not a type.
-        [kind] if !kind.is_ascii_digit() => (0, *kind, behind),
+        [kind] if !kind.is_ascii_digit() => (0, *kind, rest),
         _ => {
             let size = hex64(second).map_err(|_| "neither a size nor a type after the address")?;
-            match field(behind) {
+            match field(rest) {
                 Some(([kind], name)) => (size, *kind, name),
                 _ => return Err("no type after the size"),
             }

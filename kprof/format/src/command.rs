@@ -294,7 +294,7 @@ fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
     };
     match number.parse() {
         Ok(hz) if (1..=most).contains(&hz) => Ok(Command::Hz(hz)),
-        _ => Err(BadCommand::Value("hz 1 to 20000, or up to 100000 with `force` behind it")),
+        _ => Err(BadCommand::Value("hz 1 to 20000, or up to 100000 with `force` after it")),
     }
 }
 

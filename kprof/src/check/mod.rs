@@ -55,7 +55,7 @@ pub enum CheckError {
     /// [`crate::Kernel::stack_range`] returns `None` for the stack that this runs on.
     NoStack(u64),
     /// [`crate::Kernel::stack_range`] returns an invalid range.
-    CrookedStack {
+    BadStackRange {
         /// The address that was asked for.
         address: u64,
         /// The answer.
@@ -108,7 +108,7 @@ impl fmt::Display for CheckError {
             Self::NoStack(address) => {
                 write!(f, "stack_range says None for {address:x}, on the stack in use: every sample here has one frame")
             }
-            Self::CrookedStack { address, start, end } => {
+            Self::BadStackRange { address, start, end } => {
                 write!(f, "stack_range says {start:x}-{end:x} for {address:x}: it must hold it, in multiples of 8")
             }
             Self::Clock(hz) => write!(f, "tsc_hz is {hz}, which no TSC has: calibrate it"),

@@ -133,7 +133,7 @@ fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
     let range = kernel.stack_range(address).ok_or(CheckError::NoStack(address))?;
     let is_straight = range.contains(&address) && range.start % 8 == 0 && range.end % 8 == 0;
     let (start, end) = (range.start, range.end);
-    if is_straight { Ok(()) } else { Err(CheckError::CrookedStack { address, start, end }) }
+    if is_straight { Ok(()) } else { Err(CheckError::BadStackRange { address, start, end }) }
 }
 
 /// Checks that the NMI is handled by kernel code on a stack of its own, and that the other entry stubs are known as

@@ -169,7 +169,7 @@ fn a_stack_that_is_not_declared_or_not_as_it_is_is_found() {
     assert!(matches!(sampled(|port| port.stacks = |_| None), Err(CheckError::NoStack(_))));
     for wrong in [|_: u64| Some(8..16), |address: u64| Some(address - 1..!7), |address: u64| Some(8..(address | 7))] {
         let found = sampled(|port| port.stacks = wrong);
-        assert!(matches!(found, Err(CheckError::CrookedStack { .. })), "{found:?}");
+        assert!(matches!(found, Err(CheckError::BadStackRange { .. })), "{found:?}");
     }
 }
 

@@ -211,7 +211,7 @@ mod tests {
         let shared = shared(Clock::Tsc);
         let slot = &shared.slots()[1];
         slot.raise_tick();
-        crate::handler::look(slot, |_| {
+        crate::handler::with_tick(slot, |_| {
             assert_eq!(value(shared, "cpu.1.sent").as_deref(), Some("1"));
             Outcome::Sampled
         });

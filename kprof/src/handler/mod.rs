@@ -91,7 +91,7 @@ fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl I
 }
 
 /// Enters the handler, takes the pending tick, and runs `work` with its number.
-pub(crate) fn look(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome {
+pub(crate) fn with_tick(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Outcome {
     if !progress::enter(slot) {
         return Outcome::Foreign;
     }
@@ -153,13 +153,13 @@ mod tests {
     fn a_sample_from_outside_takes_the_tick_once_and_never_inside_another_one() {
         let slot = CpuSlot::new();
         slot.raise_tick();
-        let outcome = look(&slot, |number| {
+        let outcome = with_tick(&slot, |number| {
             assert_eq!(number, 1);
-            assert_eq!(look(&slot, |_| panic!("entered twice")), Outcome::Foreign);
+            assert_eq!(with_tick(&slot, |_| panic!("entered twice")), Outcome::Foreign);
             Outcome::Sampled
         });
         assert_eq!((outcome, slot.in_handler()), (Outcome::Sampled, false));
-        assert_eq!(look(&slot, |_| panic!("there is no tick")), Outcome::Foreign);
+        assert_eq!(with_tick(&slot, |_| panic!("there is no tick")), Outcome::Foreign);
         assert!(!slot.in_handler());
     }
 }

@@ -42,7 +42,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
         // In overwrite mode this is always `None`.
         let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
-        let Some((head, places)) = self.slot.ring.places::<HEADER_PLACES, ROUND>(more) else {
+        let Some((head, reservation)) = self.slot.ring.reserve::<HEADER_PLACES, ROUND>(more) else {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         let task = self.profiler.kernel.task();
@@ -51,7 +51,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         }
         let facts = interrupts_off(&interrupted.registers());
         let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
-        let header = places.header();
+        let header = reservation.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
         header[3].store(tsc::read(), Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         header[5].store(interrupted.registers().rip, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller is stored in their word instead.
-        let frames = places.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
+        let frames = reservation.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
         let text = &self.profiler.shared.ready.text;
         let kernel = &self.profiler.kernel;
         // Recomputed: keeping it live across the loop would spill a register.
@@ -71,9 +71,15 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         if !run.at_root() {
-            return Self::leave_by_finish(interrupted, self, places.before(run.end), (run.cursor, run.bounds), leave);
+            return Self::leave_by_finish(
+                interrupted,
+                self,
+                reservation.before(run.end),
+                (run.cursor, run.bounds),
+                leave,
+            );
         }
-        self.slot.ring.publish_at(&header[0], Kind::Sample, places.before(run.end));
+        self.slot.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
         counters.irq(facts).add(1);
@@ -108,9 +114,9 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         if !settings.include_user()
             && frames < settings.depth()
             && let Some((marker, rip, is_interrupt)) = cursor.entry_from_user(self.memory, bounds)
-            && let Some((_, places)) = ring.places::<3, 1>(words as u32)
+            && let Some((_, reservation)) = ring.reserve::<3, 1>(words as u32)
         {
-            let [marker_place, user_place, rip_place] = places.further(words);
+            let [marker_place, user_place, rip_place] = reservation.further(words);
             marker_place.store(marker, Ordering::Relaxed);
             user_place.store(Marker::User.encode(), Ordering::Relaxed);
             rip_place.store(rip, Ordering::Relaxed);

@@ -100,11 +100,11 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
 
 impl<K: Kernel> Instance<K> {
     /// Samples one core, whose tick has been numbered. Runs in: the sampler CPU.
-    pub(crate) fn look(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
-        handler::look(slot, |number| self.look_inside(cpu, slot, number))
+    pub(crate) fn sample_remote(&'static self, cpu: usize, slot: &CpuSlot) -> Outcome {
+        handler::with_tick(slot, |number| self.sample_remote_tick(cpu, slot, number))
     }
 
-    fn look_inside(&'static self, cpu: usize, slot: &CpuSlot, number: u64) -> Outcome {
+    fn sample_remote_tick(&'static self, cpu: usize, slot: &CpuSlot, number: u64) -> Outcome {
         let counters = &slot.handler.counters;
         let torn = || {
             counters.lost_torn.add(1);
@@ -115,8 +115,8 @@ impl<K: Kernel> Instance<K> {
         let place = Published::from_word(seen.place);
         let (user, idle) = (place.is_user(), seen.is_idle && place == Published::THREAD);
         if user && !settings.include_user() || idle && !settings.include_idle() {
-            let left_out = if user { &counters.user } else { &counters.idle };
-            left_out.add(1);
+            let filtered = if user { &counters.user } else { &counters.idle };
+            filtered.add(1);
             return Outcome::Filtered;
         }
         let Some(ring) = slot.ring.get() else { return torn() };
@@ -143,7 +143,7 @@ impl<K: Kernel> Instance<K> {
         // entry, its marker and the interrupted frames follow.
         walk.sink.begin(&words);
         if let Some(frame) = place.frame().filter(|_| !place.is_user()) {
-            walk.behind(frame);
+            walk.continue_after_entry(frame);
         }
         if walk.sink.is_full() {
             counters.lost_full.add(1);

@@ -49,7 +49,7 @@ impl Ring {
     /// Where the next record begins, and contiguous free words for a header of `H` words, a round of `R` words, and
     /// `more` words of further rounds. `None` if it is not known that so many words are free.
     #[inline(always)]
-    pub(crate) fn places<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
+    pub(crate) fn reserve<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
         const { assert!(H + R <= MIN_ROOM) };
         let head = self.producer.head.load(Ordering::Relaxed);
         if head.wrapping_add(u64::from(more)) >= self.producer.limit.load(Ordering::Relaxed) {

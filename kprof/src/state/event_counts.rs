@@ -52,20 +52,20 @@ impl Events {
     /// Counts one event. Must run on this CPU, with interrupts off.
     pub(crate) fn add(&self, event: Event, task: Option<u64>) {
         self.totals[event as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(counts) = task.and_then(|task| self.place(task)) {
+        if let Some(counts) = task.and_then(|task| self.entry(task)) {
             // Release: whoever takes the count sees which task it belongs to.
             counts.events[event as usize].fetch_add(1, Ordering::Release);
         }
     }
 
     /// The entry of a task: its own, else one whose counts are all 0, else the shared one.
-    fn place(&self, task: u64) -> Option<&Counts> {
-        let (others, places) = self.tasks.split_last()?;
-        let is_its_own = |place: &&Counts| place.task.load(Ordering::Relaxed) == task;
-        places.iter().find(is_its_own).or_else(|| {
-            let is_free = |place: &&Counts| place.is_zero() && !self.taking.load(Ordering::SeqCst);
-            let free = places.iter().find(is_free);
-            free.inspect(|place| place.task.store(task, Ordering::Relaxed)).or(Some(others))
+    fn entry(&self, task: u64) -> Option<&Counts> {
+        let (others, entries) = self.tasks.split_last()?;
+        let is_its_own = |entry: &&Counts| entry.task.load(Ordering::Relaxed) == task;
+        entries.iter().find(is_its_own).or_else(|| {
+            let is_free = |entry: &&Counts| entry.is_zero() && !self.taking.load(Ordering::SeqCst);
+            let free = entries.iter().find(is_free);
+            free.inspect(|entry| entry.task.store(task, Ordering::Relaxed)).or(Some(others))
         })
     }
 
@@ -73,14 +73,14 @@ impl Events {
     /// at a time.
     pub(crate) fn take(&self, mut write: impl FnMut(u64, [u64; EVENT_NAMES.len()]) -> bool) {
         self.taking.swap(true, Ordering::SeqCst);
-        for place in self.tasks.iter().filter(|place| !place.is_zero()) {
-            let task = place.task.load(Ordering::Acquire);
-            let counts = place.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
+        for entry in self.tasks.iter().filter(|entry| !entry.is_zero()) {
+            let task = entry.task.load(Ordering::Acquire);
+            let counts = entry.events.each_ref().map(|count| count.swap(0, Ordering::AcqRel));
             // The CPU may have been giving this entry to another task when `taking` was set, at most once. Its counts
             // were 0 then, so what was taken belongs to the new task. It is put back, and taken the next time.
-            let is_still_its_own = place.task.load(Ordering::Acquire) == task;
+            let is_still_its_own = entry.task.load(Ordering::Acquire) == task;
             if !is_still_its_own || !write(task, counts) {
-                for (count, taken) in place.events.iter().zip(counts) {
+                for (count, taken) in entry.events.iter().zip(counts) {
                     count.fetch_add(taken, Ordering::Release);
                 }
             }

@@ -111,7 +111,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     }
 
     /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames.
-    pub(crate) fn behind(&mut self, frame: u64) {
+    pub(crate) fn continue_after_entry(&mut self, frame: u64) {
         let mut stop = Stop::Truncated(TruncationReason::Range);
         if self.holds(&self.stack_of(frame), frame, 16) {
             // SAFETY: aligned words of a declared stack.

@@ -21,7 +21,7 @@ const SPINS: u64 = 500;
 
 global_asm!(
     r#"
-// Calls of every form, of which nothing but the places behind them is used.
+// Calls of every form, of which nothing but the addresses after them is used.
 .text
 .balign 16
 .type call_forms, @function

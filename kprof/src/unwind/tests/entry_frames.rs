@@ -220,7 +220,7 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
 }
 
 #[test]
-fn behind_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_truncated() {
+fn after_a_stub_without_marker_that_the_kernel_does_not_describe_the_stack_is_truncated() {
     // The stub has called a handler, which saved B's rbp. The next frame is B's, which leads to A, so B would be
     // missing.
     for frames_before in [0, 1, 2, 17, 40] {

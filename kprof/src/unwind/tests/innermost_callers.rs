@@ -80,7 +80,7 @@ fn a_push_of_rbp_that_is_no_prologue_makes_no_caller_of_what_lies_below() {
 }
 
 #[test]
-fn behind_a_move_of_rsp_the_return_address_of_an_earlier_call_is_no_caller() {
+fn after_a_move_of_rsp_the_return_address_of_an_earlier_call_is_no_caller() {
     // sub rsp, 8; nop; add rsp, 8; ret. And the same by lea.
     let moved = [0x48, 0x83, 0xec, 0x08, 0x90, 0x48, 0x83, 0xc4, 0x08, 0xc3];
     let by_lea = [0x48, 0x8d, 0x64, 0x24, 0xf8, 0x90, 0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3];

@@ -107,7 +107,7 @@ impl Machine {
             walk.sink = Sink::over(&places);
             (walk.frames_left, walk.stacks, walk.in_interrupt) = (self.depth - 1, Stacks::new(), false);
             walk.scan_left = MAX_SCANNED;
-            if self.plain_walk(&mut walk, at, &before) {
+            if self.fast_walk(&mut walk, at, &before) {
                 let plain = (words(&places, walk.sink.words()), walk.in_interrupt);
                 assert_eq!(plain, slow_path, "fast path and slow path differ, turn {turn}");
             }
@@ -116,7 +116,7 @@ impl Machine {
     }
 
     /// The fast path and its end, as the handler runs them. Returns whether the fast path took anything.
-    fn plain_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &FrameCache) -> bool {
+    fn fast_walk(&self, walk: &mut Walk<'_, '_, Self, &Self>, at: &Registers, before: &FrameCache) -> bool {
         let room = walk.sink.contiguous(walk.frames_left);
         let text = TextCell::new();
         text.set(walk.text);
