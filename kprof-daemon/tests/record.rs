@@ -5,6 +5,7 @@
 
 mod support;
 
+use kprof_daemon::record::control::{Control, control};
 use kprof_daemon::record::options::{Record, Wanted, parse};
 use kprof_daemon::record::{Failed, open_source, record};
 use kprof_daemon::signals::Signals;
@@ -18,7 +19,7 @@ use support::system::{SCHEME, Simulated};
 fn wanted(words: &[&str]) -> Record {
     match parse(words.iter().map(OsString::from)).unwrap() {
         Wanted::Session(record) => *record,
-        Wanted::Text(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -249,4 +250,25 @@ fn a_duration_ends_the_wait_for_records_too() {
     run(&system, &["-o", OUTPUT, "--duration", "100ms"]).0.unwrap();
     let clock = system.0.borrow().clock;
     assert!((100..110).contains(&clock.as_millis()), "{clock:?}");
+}
+
+#[test]
+fn status_start_and_stop_work_beside_a_reader_and_start_goes_on() {
+    let system = world();
+    system.0.borrow_mut().kernel.control(u64::MAX, b"protocol 1").unwrap();
+    let verb = |verb| {
+        let mut out = Vec::new();
+        control(&mut system.clone(), Path::new(SCHEME), verb, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(verb(Control::Status).starts_with("stopped, trigger nmi, 1000 Hz, mode drop, include -; a reader has the"));
+    assert_eq!(verb(Control::Start), "");
+    assert!(system.0.borrow().kernel.running, "start is no lease");
+    system.0.borrow_mut().kernel.tick();
+    let status = verb(Control::Status);
+    let rows: Vec<&str> = status.lines().skip(1).collect();
+    assert!(status.starts_with("running") && rows.len() == 3, "{status}");
+    assert_eq!(rows[1].split_whitespace().collect::<Vec<_>>(), ["1", "1", "1", "0", "0", "0", "0", "0", "1"]);
+    verb(Control::Stop);
+    assert!(!system.0.borrow().kernel.running);
 }

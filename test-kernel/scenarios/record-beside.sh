@@ -35,12 +35,13 @@ done
 
 # Beside profiled, which samples on afterwards.
 profiled_start || exit 12
-echo start > $ctl
+kprof-record start || exit 18
+kprof-record status > /root/status.txt && grep -q '^running.*; a reader has the streams' /root/status.txt || exit 19
 kprof-record stat --hz 3000 -- dd if=/scheme/zero of=/scheme/null bs=4k count=2000 > /root/beside.txt 2>&1 || exit 13
 grep -q 'sampled at 3000 Hz' /root/beside.txt || { cat /root/beside.txt; exit 14; }
 grep -q 'not accounted' /root/beside.txt && { cat /root/beside.txt; exit 15; }
 [ "$(value state)" = running ] && [ "$(value hz)" = 1000 ] || exit 16
 kprof-record --quiet -o /refused.txt -- true 2> /root/refused.err
 [ $? = 125 ] && grep -q 'in use by another' /root/refused.err || exit 17
-echo stop > $ctl
+kprof-record stop && [ "$(value state)" = stopped ] || exit 20
 exit 0

@@ -4,6 +4,7 @@
 //! user process.
 
 use kprof_daemon::error::Error;
+use kprof_daemon::record::control::control;
 use kprof_daemon::record::options::{self, Record, Wanted};
 use kprof_daemon::record::{Failed, open_source, record};
 use kprof_daemon::signals::Signals;
@@ -16,6 +17,10 @@ fn main() -> ExitCode {
         Ok(Wanted::Text(text)) => {
             print!("{text}");
             Ok(0)
+        }
+        Ok(Wanted::Control(verb, scheme)) => {
+            let mut system = Host::default();
+            control(&mut system, &scheme, verb, &mut std::io::stdout()).map(|()| 0).map_err(Failed::from)
         }
         Ok(Wanted::Session(wanted)) => session(&wanted),
         Err(error) => Err(error.into()),

@@ -73,7 +73,24 @@ impl Difference {
         found
     }
 
-    /// Writes the table that `kprof-record` prints at the end.
+    /// Writes a line for each CPU.
+    ///
+    /// # Errors
+    /// Errors of the writer.
+    pub fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
+        let heads = COLUMNS.map(|column| column.map_or("lost", Counter::name));
+        writeln!(out, "{:>5}{}", "cpu", heads.map(|head| format!("{head:>10}")).concat())?;
+        for (cpu, counters) in &self.cpus {
+            let value = |column: Option<Counter>| match column {
+                None => account::lost(named(counters)),
+                Some(counter) => counters.get(counter.name()).copied().unwrap_or(0),
+            };
+            writeln!(out, "{cpu:>5}{}", COLUMNS.map(|column| format!("{:>10}", value(column))).concat())?;
+        }
+        Ok(())
+    }
+
+    /// Writes what `kprof-record` prints at the end.
     ///
     /// # Errors
     /// Errors of the writer.
@@ -96,15 +113,7 @@ impl Difference {
             if totals.older > 0 {
                 writeln!(out, "{} samples from before the recording are not in the file", totals.older)?;
             }
-            let heads = COLUMNS.map(|column| column.map_or("lost", Counter::name));
-            writeln!(out, "{:>5}{}", "cpu", heads.map(|head| format!("{head:>10}")).concat())?;
-            for (cpu, counters) in &self.cpus {
-                let value = |column: Option<Counter>| match column {
-                    None => account::lost(named(counters)),
-                    Some(counter) => counters.get(counter.name()).copied().unwrap_or(0),
-                };
-                writeln!(out, "{cpu:>5}{}", COLUMNS.map(|column| format!("{:>10}", value(column))).concat())?;
-            }
+            self.write_table(out)?;
         }
         for sentence in self.contradictions() {
             writeln!(out, "the account does not balance: {sentence}")?;

@@ -4,6 +4,7 @@
 //! The command runs as a child process; this process only drains. Without a command it runs until a signal.
 
 pub mod account;
+pub mod control;
 pub mod options;
 pub mod stat;
 

@@ -3,6 +3,7 @@
 //! In: arguments. Out: what to sample and what to run. Runs in: user process. The command is the first word that is not
 //! an option and all words after it, or all words after `--`.
 
+use super::control::Control;
 use crate::drain_loop::Options;
 use crate::error::Error;
 use crate::options::{bytes, duration};
@@ -18,18 +19,20 @@ kprof-record: samples the kernel while a command runs
 
 Usage: kprof-record [options] [--] COMMAND [ARGS...]
        kprof-record stat [options] [--] COMMAND [ARGS...]
+       kprof-record status | start | stop [--scheme DIR]
 
 Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples; it works while another
 program reads the samples. What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a
-kill. Sampling that ran before goes on.
+kill. Sampling that ran before goes on. `status` shows the kernel's state and counters; what `start` begins goes on until
+`stop`.
 
   -o, --output FILE    the sample file [/root/profiling.txt]; an older profile there becomes FILE.old; `-` writes to
                        standard output
-      --hz N           samples a second on each CPU; `N force` above 20000
-      --include WHAT      records `idle` or `user` samples too; may be given twice
-      --cpus LIST      samples only these CPUs: 1,3
+  -F, --hz N           samples a second on each CPU; `N force` above 20000
+      --include WHAT   records `idle` or `user` samples too; may be given twice
+  -C, --cpus LIST      samples only these CPUs: 1,3
       --depth N        frames at most
-      --interval WHAT      `random` or `fixed` distances
+      --interval WHAT  `random` or `fixed` distances
       --seed N         seed of the random distances
       --backoff WHAT   `on` or `off`
       --mark NAME      puts a mark into the data before the command
@@ -40,6 +43,7 @@ kill. Sampling that ran before goes on.
       --stream DEVICE  sends the same to a character device too
       --on-full WHAT   on a full disk: `wait` for room [wait] or `stop`
       --scheme DIR     folder with ctl-profiling and profiling-N [/scheme/debug]
+  -a, -g               accepted, as by perf: all tasks are always sampled, with their call stacks
   -q, --quiet          says only what went wrong
   -h, --help           prints this
   -V, --version        prints the version
@@ -80,6 +84,8 @@ pub struct Record {
 pub enum Wanted {
     /// A session.
     Session(Box<Record>),
+    /// Only the kernel's state, in this folder of device files.
+    Control(Control, PathBuf),
     /// A text on standard output, nothing else.
     Text(String),
 }
@@ -97,12 +103,23 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         quiet: false,
     };
     let mut arguments = arguments.into_iter().peekable();
-    if arguments.next_if(|word| word == "stat").is_some() {
-        wanted.what = What::Stat;
+    let mut control = None;
+    match arguments.peek().and_then(|word| word.to_str()) {
+        Some("stat") => wanted.what = What::Stat,
+        Some("status") => control = Some(Control::Status),
+        Some("start") => control = Some(Control::Start),
+        Some("stop") => control = Some(Control::Stop),
+        _ => {}
+    }
+    if control.is_some() || wanted.what == What::Stat {
+        arguments.next();
     }
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
+            Value(word) if control.is_some() => {
+                return Err(Error::Usage(format!("{}: nothing comes after this verb", word.display())));
+            }
             Value(program) => {
                 wanted.command.push(program);
                 wanted.command.extend(parser.raw_args().map_err(usage)?);
@@ -114,6 +131,14 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
             Short('q') | Long("quiet") => wanted.quiet = true,
             Short('o') => wanted.options.output = parser.value().map_err(usage)?.into(),
             Long("scheme") => wanted.scheme = parser.value().map_err(usage)?.into(),
+            other if control.is_some() => return Err(usage(other.unexpected())),
+            Short('a' | 'g') => {}
+            Short('F') => long(&mut wanted.options, "hz", &mut parser)?,
+            Short('C') => long(&mut wanted.options, "cpus", &mut parser)?,
+            Short('p') => {
+                let why = "-p: CPUs are sampled, not processes; `kprof-fold --task NAME` shows the samples of one task";
+                return Err(Error::Usage(why.into()));
+            }
             Long("binary") => wanted.options.form = Form::Binary,
             Long("plain") => wanted.options.form = Form::Plain,
             Long(name) => {
@@ -122,6 +147,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
             }
             other => return Err(usage(other.unexpected())),
         }
+    }
+    if let Some(control) = control {
+        return Ok(Wanted::Control(control, wanted.scheme));
     }
     if wanted.what == What::Stat {
         if wanted.options.commands.iter().any(|command| command.starts_with("include")) {
@@ -176,7 +204,7 @@ mod tests {
     fn session(words: &[&str]) -> Record {
         match parse(words.iter().map(OsString::from)).unwrap() {
             Wanted::Session(record) => *record,
-            Wanted::Text(text) => panic!("{text}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -190,6 +218,26 @@ mod tests {
         assert_eq!(session(&["stat", "stat"]).what, What::Stat);
         assert_eq!(session(&["stat", "stat"]).command, ["stat"]);
         assert_eq!(session(&["--", "stat"]).what, What::Record);
+    }
+
+    #[test]
+    fn options_of_perf_are_understood() {
+        let record = session(&["-a", "-g", "-F", "99", "-C", "1,2", "--", "true"]);
+        assert_eq!(record.options.commands, ["lease", "hz 99", "cpus 1,2", "start"]);
+        let error = parse(["-p", "7"].map(OsString::from)).unwrap_err().to_string();
+        assert!(error.contains("--task"), "{error}");
+    }
+
+    #[test]
+    fn a_verb_is_the_first_word_and_takes_nothing_but_the_folder() {
+        let wanted = |words: &[&str]| parse(words.iter().map(OsString::from));
+        let control = wanted(&["status", "--scheme", "/dev/kprof"]);
+        assert!(
+            matches!(control, Ok(Wanted::Control(Control::Status, folder)) if folder.as_path() == std::path::Path::new("/dev/kprof"))
+        );
+        assert!(wanted(&["start", "now"]).is_err() && wanted(&["stop", "--hz", "1"]).is_err());
+        assert_eq!(session(&["--", "status"]).command, ["status"]);
+        assert_eq!(session(&["-q", "stop"]).command, ["stop"], "only the first word is a verb");
     }
 
     #[test]
