@@ -1,12 +1,15 @@
-//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
+//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `mutants`,
+//! `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
-//! build it, `qemu` runs it. The verbs are `profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `test`.
+//! build it, `qemu` runs it. The verbs are `profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
+//! `mutants`, `test`.
 
 mod bench;
 mod build;
 mod gate;
 mod initrd;
+mod mutants;
 mod parts;
 mod profile;
 mod qemu;
@@ -41,6 +44,7 @@ enum Verb {
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
+    Mutants(mutants::Arguments),
     Test(test::Arguments),
 }
 
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
     };
     match result {
