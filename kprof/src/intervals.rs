@@ -39,7 +39,8 @@ impl Intervals {
     }
 }
 
-/// `word` scaled to `0..limit`: the upper half of the product, with an error below `limit / 2^64`.
+/// `word` scaled to `0..limit`: the upper half of the product. The probabilities of the values differ by less than the
+/// fraction `limit / 2^64`, because 2^64 need not be a multiple of `limit`.
 fn scale(word: u64, limit: u64) -> u64 {
     ((u128::from(word) * u128::from(limit)) >> 64) as u64
 }

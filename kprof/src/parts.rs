@@ -1,7 +1,8 @@
 //! Which parts of the profiler are compiled in: a constant for each cargo feature that a kernel can leave out.
 //!
-//! In: cargo features. Out: constants. Where a constant is `false`, the compiler removes the code of that part, and
-//! what a caller asks of it is refused with [`name`]. The public items are the same in every combination.
+//! In: cargo features. Out: constants. Where a constant is `false`, the compiler removes the code of that part. `init`,
+//! `export` and the commands of the flight recorder are then refused with a name in [`name`]. The public items are the
+//! same in every combination.
 
 /// The trigger `published`: cores publish where they are instead of being interrupted.
 pub(crate) const PUBLISHED: bool = cfg!(feature = "published");

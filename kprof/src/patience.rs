@@ -21,7 +21,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// A wait of at most `us` microseconds on a clock of `tsc_hz`; 1 GHz is assumed for a clock that is not calibrated.
+    /// A wait of about `us` microseconds on a clock of `tsc_hz`. It is longer if the thread is paused, because one step
+    /// counts at most an eighth of it. For a clock that is not calibrated, 1 GHz is assumed.
     pub(crate) fn us(us: u64, tsc_hz: u64) -> Self {
         let hz = if tsc_hz == 0 { 1_000_000_000 } else { tsc_hz };
         let left_ticks = u64::try_from(u128::from(us) * u128::from(hz) / 1_000_000).unwrap_or(u64::MAX);

@@ -49,7 +49,7 @@ fn an_empty_nmi_is_spurious_as_often_as_a_pending_tick_was_signalled_again() {
         let outcomes = std::iter::repeat_with(|| PROFILER.on_nmi(&token(), &registers()));
         outcomes.take_while(|outcome| *outcome == Outcome::Spurious).count() as u64
     };
-    // A signal is allowed for before it is sent, and the sampler may have been sending one when the tick was taken.
+    // The sampler counts a repeated signal before it sends it. So one NMI more than `sent` can be spurious.
     let mut spurious = 0;
     loop {
         let sent = signals();

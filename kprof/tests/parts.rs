@@ -50,6 +50,10 @@ fn the_flight_recorder_needs_its_feature() {
             assert_eq!(at_boot, Err(InitError::NotCompiledIn("recorder")));
             let error = later.unwrap_err();
             assert_eq!((error.line, error.reason), (2, CommandError::NotCompiledIn("recorder")));
+            for command in ["freeze", "thaw"] {
+                let refused = running().open_control(1).write(command.as_bytes()).unwrap_err();
+                assert_eq!(refused.reason, CommandError::NotCompiledIn("recorder"), "{command}");
+            }
             let said = "line 2: this kernel was built without kprof's cargo feature `recorder`";
             assert_eq!(error.to_string(), said);
         }

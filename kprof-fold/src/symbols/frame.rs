@@ -1,7 +1,7 @@
 //! Finds the caller's return address at an instruction by following the code of its function. Stage: symbolize.
 //!
-//! In: the bytes of a function from its start. Out: for one of its instructions, how far RSP is from the return
-//! address, and whether the frame pointer is the function's own. From the start, each instruction is followed to the
+//! In: the bytes of a function from its start. Out: where the return address is at one of its instructions ([`Frame`]):
+//! at RSP, 8 bytes above RSP, above the function's own frame pointer, or deeper. From the start, each instruction is followed to the
 //! next one and to the target of its jump. An instruction that is reached in two different states, or not at all, has
 //! no answer.
 

@@ -160,6 +160,9 @@ impl Plan {
             Command::Start if self.state == State::Frozen => return Err(CommandError::State("frozen: `thaw` goes on")),
             Command::Start => self.state = State::Running,
             Command::Stop => self.state = State::Stopped,
+            Command::Mode(Mode::Overwrite) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
+                return Err(CommandError::NotCompiledIn(name::RECORDER));
+            }
             // Repeats a `freeze` that ended with ticks still pending, to complete it.
             Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
             Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
@@ -170,9 +173,6 @@ impl Plan {
             Command::Thaw => self.state = State::Running,
             Command::Mode(_) if self.state == State::Frozen => {
                 return Err(CommandError::State("frozen: `thaw` comes before `mode`"));
-            }
-            Command::Mode(Mode::Overwrite) if !parts::RECORDER => {
-                return Err(CommandError::NotCompiledIn(name::RECORDER));
             }
             Command::Mode(mode) => self.choices.mode = mode,
             Command::Hz(hz) => self.choices.hz = hz,

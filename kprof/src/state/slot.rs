@@ -124,7 +124,7 @@ impl CpuSlot {
         !self.is_registered.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives the CPU its ring; from now on it gets ticks. Only for the caller that has begun to register it.
+    /// Gives the CPU its ring. Without one it gets no ticks. Only for the caller that has begun to register it.
     pub(crate) fn install(&self, memory: &'static mut [MaybeUninit<u64>]) -> Result<(), BadMemory> {
         let installed = self.ring.install(memory);
         if installed.is_err() {

@@ -148,7 +148,8 @@ pub fn send(process: &Arc<Process>, signal: u32) {
     }
 }
 
-/// Raises the signal for a fault of user code. It cannot be blocked; if there is no handler the process ends here.
+/// Raises the signal for a fault of user code. If the signal has no handler, is ignored or is blocked, the process ends
+/// here, because the faulting instruction cannot continue.
 pub fn raise_fault(frame: &mut TrapFrame, signal: u32, address: u64) {
     let Some(process) = process::current() else { return };
     let bit = 1 << (signal - 1);

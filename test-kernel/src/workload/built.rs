@@ -12,11 +12,12 @@ use super::dice::{WORDS, call_forms_ends, lowest, spin};
 use crate::cpu::{NMI_STACK, STACKS};
 use crate::memory::{paging, stacks};
 
-/// How many ends the stacks of [`build`] can have. The handler's fast path can meet the first [`PLAIN_ENDS`] of them.
+/// The number of ways in which a stack of [`build`] can end. The handler's fast path can meet the first [`PLAIN_ENDS`] of them.
 pub const ENDS: usize = 16;
 /// How many ends are tried after chains of every length.
 pub const PLAIN_ENDS: usize = 6;
-/// How many lowest words the stacks of [`build`] can have: 0, an address, or an address after a call of each form.
+/// The number of values for the lowest word of a stack of [`build`]: zero, a code address, or the address after a call
+/// of each form.
 pub const TOPS: usize = 12;
 
 /// Builds a chain of `depth` plain frames with the end number `end`, and with the lowest word number `top`. Then spins

@@ -1,9 +1,9 @@
 //! `cargo xtask test`: the tests, a line per group with its seconds, and a last line that counts.
 //!
 //! A group is a function in one of the files here. It counts what passed and what failed, and keeps what the failures
-//! said. What a group needs is installed; a step that still cannot run on this machine is "skipped" with the reason and
-//! counts as neither. Groups that take minutes run with `--thorough` only. Several groups run side by side, each in a
-//! process of its own (`side_by_side`); `--only` runs one in this process.
+//! said. A group installs what it needs, unless `--no-install` forbids it. A step that still cannot run counts as
+//! skipped, with the reason, and not as passed or failed. Groups that take minutes run with `--thorough` only. Several
+//! groups run side by side, each in a process of its own (`side_by_side`); `--only` runs one in this process.
 
 mod cargo;
 mod feature_off;

@@ -102,7 +102,7 @@ lines! {
         /// The ctl command that did it.
         value: Name<'a> = "value",
     }
-    /// Events of a task on one CPU since the last such line for both.
+    /// Events of a task on one CPU since the last such line of this task and CPU, or since sampling started.
     Events<'a> = "events" {
         /// When they were read.
         tsc: Hex = "tsc",
