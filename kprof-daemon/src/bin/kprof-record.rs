@@ -8,14 +8,16 @@ use kprof_daemon::record::control::control;
 use kprof_daemon::record::options::{self, Record, Wanted};
 use kprof_daemon::record::{Failed, open_source, record};
 use kprof_daemon::signals::Signals;
+use kprof_daemon::system::System;
 use kprof_daemon::system::host::Host;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let ended = match options::parse(std::env::args_os().skip(1)) {
         Ok(Wanted::Text(text)) => {
-            print!("{text}");
+            // A closed pipe, such as that of `head`, is no error.
+            let _ = write!(std::io::stdout(), "{text}");
             Ok(0)
         }
         Ok(Wanted::Control(verb, scheme)) => {
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failed) => {
-            eprintln!("kprof-record: {failed}");
+            Host::default().say(format_args!("kprof-record: {failed}"));
             ExitCode::from(failed.exit_code())
         }
     }

@@ -11,13 +11,16 @@ use kprof_daemon::source::Source;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::recorded::Recorded;
 use kprof_daemon::source::redox_device::RedoxDevice;
+use kprof_daemon::system::System;
 use kprof_daemon::system::host::Host;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let ended = options::profiled(std::env::args_os().skip(1)).and_then(|wanted| match wanted {
         Wanted::Text(text) => {
-            print!("{text}");
+            // A closed pipe, such as that of `head`, is no error.
+            let _ = write!(std::io::stdout(), "{text}");
             Ok(())
         }
         Wanted::Session(wanted) => session(&wanted),
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("profiled: {error}");
+            Host::default().say(format_args!("profiled: {error}"));
             ExitCode::from(error.exit_code())
         }
     }
@@ -42,9 +45,9 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
         Err(Error::NotKprof { .. }) => {
             let source = RedoxDevice::open(&mut system, &wanted.scheme)?;
             if !wanted.quiet {
-                eprintln!(
+                system.say(format_args!(
                     "profiled: this kernel speaks Redox's raw words: they are consumed when read, nothing is acknowledged"
-                );
+                ));
             }
             drain(&mut system, source, wanted, signals)
         }
@@ -55,28 +58,29 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
 fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signals: Signals) -> Result<(), Error> {
     let from = source.path().display().to_string();
     let mut session = Session::open(system, source, wanted.options.clone(), signals)?;
+    let mut talk = Host::default();
     if !wanted.quiet {
-        eprintln!("profiled: draining {from} to {}", wanted.options.output.display());
+        talk.say(format_args!("profiled: draining {from} to {}", wanted.options.output.display()));
     }
     let totals = session.run(|_, _| true)?;
     if !wanted.quiet {
-        say(&totals);
+        summary(&mut talk, &totals);
     }
     Ok(())
 }
 
-fn say(totals: &Totals) {
-    eprintln!("profiled: {} samples, {} bytes", totals.samples, totals.bytes);
+fn summary(system: &mut Host, totals: &Totals) {
+    system.say(format_args!("profiled: {} samples, {} bytes", totals.samples, totals.bytes));
     if totals.reached_max {
-        eprintln!("profiled: the file has reached --max-size; the rest stays in the kernel");
+        system.say(format_args!("profiled: the file has reached --max-size; the rest stays in the kernel"));
     }
     if totals.live + totals.live_dropped > 0 {
-        eprintln!("profiled: live stream: {} sent, {} dropped", totals.live, totals.live_dropped);
+        system.say(format_args!("profiled: live stream: {} sent, {} dropped", totals.live, totals.live_dropped));
     }
     if totals.corrupt > 0 {
-        eprintln!("profiled: {} damaged stretches were skipped; the file says where", totals.corrupt);
+        system.say(format_args!("profiled: {} damaged ranges were skipped; the file says where", totals.corrupt));
     }
     if totals.unknown > 0 {
-        eprintln!("profiled: {} records of unknown kinds were left out", totals.unknown);
+        system.say(format_args!("profiled: {} records of unknown kinds were skipped", totals.unknown));
     }
 }

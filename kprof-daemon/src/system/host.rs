@@ -5,6 +5,7 @@
 //! it.
 
 use super::{Open, Regular, System};
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
@@ -31,15 +32,13 @@ impl System for Host {
         let mut options = OpenOptions::new();
         match how {
             Open::Read => options.read(true),
+            Open::ReadNoLink => options.read(true).custom_flags(libc::O_NOFOLLOW),
             Open::ReadWrite => options.read(true).write(true),
             Open::SampleFile => options.read(true).write(true).create(true).mode(0o600),
+            Open::NextFile => options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW),
             Open::StreamDevice => options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY),
         };
-        let file = options.open(path)?;
-        if how == Open::SampleFile {
-            keep_private(&file, path);
-        }
-        Ok(file)
+        options.open(path)
     }
 
     fn stdout(&mut self) -> io::Result<File> {
@@ -91,6 +90,14 @@ impl System for Host {
         }
     }
 
+    fn make_private(&mut self, file: &mut File) -> io::Result<()> {
+        let facts = file.metadata()?;
+        if !facts.file_type().is_file() || facts.permissions().mode() & 0o077 == 0 {
+            return Ok(());
+        }
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    }
+
     fn lock(&mut self, file: &mut File) -> io::Result<()> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
@@ -101,6 +108,11 @@ impl System for Host {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn say(&mut self, line: fmt::Arguments<'_>) {
+        // A closed standard error is no reason to end.
+        let _ = writeln!(io::stderr(), "{line}");
     }
 
     fn sleep(&mut self, time: Duration) -> io::Result<()> {
@@ -120,17 +132,5 @@ impl System for Host {
         let mut name = [0; 64];
         let bytes = libredox::call::call_ro(file, &mut name, syscall::CallFlags::empty(), &[task]).ok()?;
         Some(name.get(..bytes)?.to_vec()).filter(|name| !name.is_empty())
-    }
-}
-
-/// Restricts the file to its owner, because it contains kernel addresses. This also applies to a file that existed
-/// before.
-fn keep_private(file: &File, path: &Path) {
-    let Ok(facts) = file.metadata() else { return };
-    if !facts.file_type().is_file() || facts.permissions().mode() & 0o077 == 0 {
-        return;
-    }
-    if let Err(error) = file.set_permissions(std::fs::Permissions::from_mode(0o600)) {
-        eprintln!("{}: others may read it, and its mode cannot be changed to 0600: {error}", path.display());
     }
 }

@@ -4,6 +4,7 @@
 //! through this trait. So a test can run the unchanged daemon with a simulated kernel and disk, stop it between any two
 //! calls, and count the calls. Nothing here decides anything.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -15,17 +16,21 @@ pub mod host;
 pub enum Open {
     /// Read only.
     Read,
+    /// Read only, and a symbolic link is not followed.
+    ReadNoLink,
     /// Read and write an existing file (the ctl file).
     ReadWrite,
     /// Read and write a sample file; it is created with mode 0600 if it does not exist.
     SampleFile,
+    /// The same, but a symbolic link is not followed: for a name that the daemon chose itself.
+    NextFile,
     /// Write to a device that may be slow: a write never waits.
     StreamDevice,
 }
 
 /// The system calls that the daemon uses.
 ///
-/// Every method but [`now`](Self::now) may fail with `Interrupted`; the caller then tries again.
+/// Every method that gives an `io::Result` may fail with `Interrupted`; the caller then tries again.
 pub trait System {
     /// An open file; dropping it closes it.
     type File;
@@ -48,10 +53,14 @@ pub trait System {
     fn sync_folder(&mut self, path: &Path) -> io::Result<()>;
     /// How many names the file has, and whether it is a regular file; `None` if the system cannot tell.
     fn names_of(&mut self, file: &mut Self::File) -> io::Result<Option<Regular>>;
+    /// Restricts a file to its owner, because it contains kernel addresses.
+    fn make_private(&mut self, file: &mut Self::File) -> io::Result<()>;
     /// Locks the file against other instances; `WouldBlock` if another instance has the lock.
     fn lock(&mut self, file: &mut Self::File) -> io::Result<()>;
     /// Renames a file.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Tells the administrator something, in one line. If nobody can read it, nothing else happens.
+    fn say(&mut self, line: fmt::Arguments<'_>);
     /// Sleeps for this time.
     fn sleep(&mut self, time: Duration) -> io::Result<()>;
     /// Time since some fixed moment; never goes back.

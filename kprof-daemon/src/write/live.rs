@@ -66,7 +66,14 @@ impl<S: System> Live<S> {
         if self.device.is_some() || system.now() < self.next_try {
             return false;
         }
-        match system.open(&self.path, Open::StreamDevice) {
+        let opened = system.open(&self.path, Open::StreamDevice).and_then(|mut device| {
+            // A file's content would be overwritten.
+            match system.names_of(&mut device)? {
+                Some(facts) if facts.is_regular => Err(std::io::Error::other("it is a file and no device")),
+                _ => Ok(device),
+            }
+        });
+        match opened {
             Ok(device) => self.device = Some(device),
             Err(error) => self.failed(system, &error),
         }
@@ -130,7 +137,8 @@ impl<S: System> Live<S> {
 
     fn failed(&mut self, system: &mut S, error: &std::io::Error) {
         if !self.has_said {
-            eprintln!("{}: {error}; the file goes on without it, what it misses is counted", self.path.display());
+            let path = self.path.display();
+            system.say(format_args!("{path}: {error}; the file goes on without it, what it misses is counted"));
             self.has_said = true;
         }
         self.device = None;

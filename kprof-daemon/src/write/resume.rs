@@ -11,7 +11,7 @@
 //! process. Never truncates a file that is not a kprof profile, and never removes a finished batch or account.
 
 use crate::source::Stream;
-use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC};
+use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC, VERSION};
 use kprof_format::fact::Fact;
 use kprof_format::line::{Account, Batch, End, FIRST_LINE, Name, Profile, Task, Torn};
 use kprof_format::samples;
@@ -88,6 +88,10 @@ impl Scan {
         // A file that ends inside its first line may also be a kprof profile.
         let begins_with = |first: &[u8]| bytes.starts_with(first) || first.starts_with(bytes);
         let (is_text, is_binary) = (begins_with(&first_line), begins_with(&MAGIC));
+        if let Some(version) = bytes.strip_prefix(&MAGIC).and_then(<[u8]>::first).filter(|version| **version > VERSION)
+        {
+            return Err(format!("written by a newer program (form {version}); use another -o, or a newer profiled"));
+        }
         match (if self.is_binary { is_binary } else { is_text }, is_text || is_binary) {
             (true, _) => Ok(()),
             (false, true) if self.is_binary => {

@@ -8,7 +8,7 @@
 //! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. On a full disk nothing is acknowledged
 //! and the half-written piece is truncated away. Then either the session ends, or it tries again once a second.
 
-use super::resume::{Resumed, Scan};
+use super::resume::{Resumed, Scan, is_profile};
 use crate::error::Error;
 use crate::signals::Signals;
 use crate::system::{self, Open, System, again};
@@ -71,6 +71,8 @@ impl<S: System> SampleFile<S> {
             other => other.map_err(fails("locking it"))?,
         }
         let resumed = this.scan(system, is_binary)?;
+        // Only now is it known to be a file of this program, which may be changed.
+        this.make_private(system);
         this.safe_bytes = resumed.finished_bytes;
         this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;
         // What was just read may not be on the disk yet. It is synced here, because it is acknowledged next.
@@ -118,17 +120,17 @@ impl<S: System> SampleFile<S> {
                 return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
             }
             if !has_said {
-                eprintln!(
+                system.say(format_args!(
                     "{}: the disk is full at byte {}; waiting for room, nothing more is acknowledged until then",
                     self.path.display(),
                     self.safe_bytes
-                );
+                ));
                 has_said = true;
             }
             let _ = system.sleep(FULL_PAUSE);
         }
         if has_said {
-            eprintln!("{}: there is room again, going on", self.path.display());
+            system.say(format_args!("{}: there is room again, going on", self.path.display()));
         }
         self.safe_bytes += bytes.len() as u64;
         Ok(())
@@ -151,10 +153,17 @@ impl<S: System> SampleFile<S> {
         signals: &Signals,
     ) -> Result<(), Error> {
         let new_path = with_suffix(&self.path, "new");
-        let open = again(|| system.open(&new_path, Open::SampleFile));
-        let file = open.map_err(|cause| self.failed("opening the next file", cause))?;
+        let open = again(|| system.open(&new_path, Open::NextFile));
+        let mut file = open.map_err(|cause| self.failed("opening the next file", cause))?;
+        let first = first_bytes(system, &mut file).map_err(|cause| self.failed("looking at the next file", cause))?;
+        // A killed rotation has left an unfinished profile there, or nothing.
+        if !first.is_some_and(|first| first.is_empty() || is_profile(&first)) {
+            let what = "not a file of this program, and the next file has this name; move it away".into();
+            return Err(Error::Malformed { path: new_path, what });
+        }
         let counts_names = self.counts_names;
         let mut new = Self { path: new_path, file, safe_bytes: 0, begins_bytes: 0, is_regular: true, counts_names };
+        new.make_private(system);
         new.cut_back(system).map_err(|cause| new.failed("emptying it", cause))?;
         let _ = again(|| system.lock(&mut new.file));
         new.append(system, begins_with, on_full, signals)?;
@@ -208,6 +217,13 @@ impl<S: System> SampleFile<S> {
         again(|| system.sync(&mut self.file)).map_err(|cause| ("writing it to the disk", cause))
     }
 
+    fn make_private(&mut self, system: &mut S) {
+        if let Err(error) = again(|| system.make_private(&mut self.file)) {
+            let path = self.path.display();
+            system.say(format_args!("{path}: others may read it, and its mode cannot be changed to 0600: {error}"));
+        }
+    }
+
     fn cut_back(&mut self, system: &mut S) -> io::Result<()> {
         again(|| system.truncate(&mut self.file, self.safe_bytes))?;
         again(|| system.seek(&mut self.file, self.safe_bytes))
@@ -254,10 +270,23 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Completes a rotation that was killed between its last two renames: the new file is complete but still called
-/// `NAME.new`.
+/// `NAME.new`. Another file of this name stays where it is.
 fn finish_rotation<S: System>(system: &mut S, path: &Path) {
-    if again(|| system.open(path, Open::Read)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        // If there is no such file, the session begins a new one.
-        let _ = again(|| system.rename(&with_suffix(path, "new"), path));
+    let new_path = with_suffix(path, "new");
+    if again(|| system.open(path, Open::Read)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && let Ok(mut file) = again(|| system.open(&new_path, Open::ReadNoLink))
+        && first_bytes(system, &mut file).is_ok_and(|first| first.is_some_and(|first| is_profile(&first)))
+    {
+        // If the renaming fails, the session begins a new file.
+        let _ = again(|| system.rename(&new_path, path));
     }
+}
+
+/// The first bytes of a regular file, as many as tell whether it is a profile; `None` if it is not a regular file.
+fn first_bytes<S: System>(system: &mut S, file: &mut S::File) -> io::Result<Option<Vec<u8>>> {
+    let is_regular = again(|| system.names_of(file))?.is_none_or(|facts| facts.is_regular);
+    let mut first = vec![0; 64];
+    let length = if is_regular { system::read(system, file, &mut first)? } else { 0 };
+    first.truncate(length);
+    Ok(is_regular.then_some(first))
 }

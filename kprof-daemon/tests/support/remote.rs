@@ -138,6 +138,14 @@ impl System for Remote {
         self.host.sleep(time)
     }
 
+    fn make_private(&mut self, file: &mut File) -> io::Result<()> {
+        self.host.make_private(real(file)?)
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        self.host.say(line);
+    }
+
     fn now(&mut self) -> Duration {
         self.host.now()
     }

@@ -57,6 +57,10 @@ pub struct World {
     late_syncs: Vec<usize>,
     late_syncs_are_due: bool,
     handles: u64,
+    /// Files whose mode was restricted.
+    pub private: std::collections::BTreeSet<usize>,
+    /// What the daemon has told the administrator.
+    pub said: Vec<String>,
     /// The error that the next write to a file returns, if any.
     pub write_error: Option<io::ErrorKind>,
     /// The lock of each file. It is held as long as a clone of it exists elsewhere.
@@ -119,6 +123,8 @@ impl Simulated {
             late_syncs: Vec::new(),
             late_syncs_are_due: false,
             handles: 0,
+            private: std::collections::BTreeSet::new(),
+            said: Vec::new(),
             write_error: None,
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
@@ -202,7 +208,7 @@ impl System for Simulated {
         if how == Open::StreamDevice {
             return if world.receiver.is_absent { Err(io::ErrorKind::NotFound.into()) } else { Ok(File::Receiver) };
         }
-        if how != Open::SampleFile && !world.disk.names.contains_key(path) {
+        if !matches!(how, Open::SampleFile | Open::NextFile) && !world.disk.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(File::Disk { file: world.disk.open(path), offset: 0, lock: None })
@@ -381,6 +387,17 @@ impl System for Simulated {
             self.pause(time);
         }
         Ok(())
+    }
+
+    fn make_private(&mut self, file: &mut File) -> io::Result<()> {
+        self.call("chmod")?;
+        let File::Disk { file, .. } = file else { return Err(io::ErrorKind::InvalidInput.into()) };
+        self.0.borrow_mut().private.insert(*file);
+        Ok(())
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        self.0.borrow_mut().said.push(line.to_string());
     }
 
     fn now(&mut self) -> Duration {

@@ -1,0 +1,116 @@
+//! Files that are not `profiled`'s: they keep their content, their mode and their name, whatever option names them. And a
+//! standard error that nobody reads.
+//!
+//! The test runs the real program on the real file system, on the recording in `data/redox/`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const LETTER: &[u8] = b"Dear reader,\n";
+
+/// A folder with one file that is not a profile; everybody may read it.
+fn folder_with(name: &str, content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    fs::write(&file, content).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    (folder, file)
+}
+
+#[track_caller]
+fn assert_untouched(file: &Path, content: &[u8]) {
+    assert_eq!(fs::read(file).unwrap(), content, "its content");
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o644, "its mode");
+}
+
+fn profiled(output: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profiled"));
+    command.arg("--source").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox"));
+    command.arg("-o").arg(output).args(more);
+    command
+}
+
+/// Runs it; whether it succeeded, and what it said.
+fn run(output: &Path, more: &[&str]) -> (bool, String) {
+    let ended = profiled(output, more).output().unwrap();
+    (ended.status.success(), String::from_utf8(ended.stderr).unwrap())
+}
+
+#[test]
+fn an_output_that_is_no_profile_keeps_its_content_and_its_mode() {
+    for form in [&[][..], &["--binary"]] {
+        let (_folder, file) = folder_with("letter.txt", LETTER);
+        let (success, said) = run(&file, form);
+        assert!(!success && said.contains("not a file of this program"), "{said}");
+        assert_untouched(&file, LETTER);
+    }
+}
+
+#[test]
+fn a_profile_of_ones_own_that_others_may_read_becomes_private() {
+    let (_folder, file) = folder_with("profiling.txt", b"");
+    assert!(run(&file, &[]).0);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_binary_file_of_a_newer_version_is_refused_and_not_cut() {
+    let newer = [&kprof_format::chunk::MAGIC[..], &[9, 1, 0, 0], &[0; 40]].concat();
+    let (_folder, file) = folder_with("profiling.bin", &newer);
+    let (success, said) = run(&file, &["--binary"]);
+    assert!(!success && said.contains("newer program (form 9)"), "{said}");
+    assert_untouched(&file, &newer);
+}
+
+#[test]
+fn a_rotation_neither_cuts_a_file_called_new_nor_follows_a_link() {
+    let rotate = ["--max-size", "64K", "--rotate", "3"];
+    let (folder, foreign) = folder_with("profiling.txt.new", LETTER);
+    let (success, said) = run(&folder.path().join("profiling.txt"), &rotate);
+    assert!(!success && said.contains("profiling.txt.new") && said.contains("move it away"), "{said}");
+    assert_untouched(&foreign, LETTER);
+
+    let (folder, target) = folder_with("target", b"");
+    symlink(&target, folder.path().join("profiling.txt.new")).unwrap();
+    let (success, said) = run(&folder.path().join("profiling.txt"), &rotate);
+    assert!(!success && said.contains("opening the next file"), "{said}");
+    assert_untouched(&target, b"");
+}
+
+#[test]
+fn a_file_called_new_that_is_no_profile_does_not_become_the_output() {
+    let (folder, foreign) = folder_with("profiling.txt.new", LETTER);
+    let output = folder.path().join("profiling.txt");
+    assert!(run(&output, &[]).0);
+    assert!(fs::read(&output).unwrap().starts_with(b"# kprof-profile"));
+    assert_untouched(&foreign, LETTER);
+}
+
+#[test]
+fn a_stream_device_that_is_a_file_is_not_written() {
+    let (folder, file) = folder_with("letter.txt", LETTER);
+    let (success, said) = run(&folder.path().join("profiling.txt"), &["--stream", file.to_str().unwrap()]);
+    assert!(success && said.contains("it is a file and no device"), "{said}");
+    assert_untouched(&file, LETTER);
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("profiling.txt");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = profiled(&output, &[]).stderr(Stdio::from(writer)).status().unwrap();
+    assert!(status.success(), "{status}");
+    let help = Command::new(env!("CARGO_BIN_EXE_kprof-record")).arg("--help").stdout(closed()).status().unwrap();
+    assert!(help.success(), "{help}");
+    let failed = Command::new(env!("CARGO_BIN_EXE_kprof-record")).arg("--frob").stderr(closed()).status().unwrap();
+    assert_eq!(failed.code(), Some(2));
+}
+
+/// The writing end of a pipe without a reader.
+fn closed() -> Stdio {
+    Stdio::from(std::io::pipe().unwrap().1)
+}
