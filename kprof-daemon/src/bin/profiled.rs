@@ -74,6 +74,12 @@ fn summary(system: &mut Host, totals: &Totals) {
     if totals.reached_max {
         system.say(format_args!("profiled: the file has reached --max-size; the rest stays in the kernel"));
     }
+    if totals.again > 0 {
+        system.say(format_args!(
+            "profiled: {} records were in the file already and were not written again",
+            totals.again
+        ));
+    }
     if totals.live + totals.live_dropped > 0 {
         system.say(format_args!("profiled: live stream: {} sent, {} dropped", totals.live, totals.live_dropped));
     }
