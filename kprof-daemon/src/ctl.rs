@@ -16,6 +16,8 @@ pub struct Ctl {
     facts: Vec<(String, String)>,
     cpus: BTreeMap<u32, Counters>,
     meta: Counters,
+    /// What each CPU had counted before the session; empty if it counts since boot.
+    before: BTreeMap<u32, Counters>,
 }
 
 /// Counters by name, in the order of the kernel's text.
@@ -41,6 +43,14 @@ impl Counters {
     /// Whether the source keeps no counters at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The counter of this name, which is usually at this index.
+    fn at(&self, index: usize, name: &str) -> Option<u64> {
+        match self.0.get(index) {
+            Some((known, value)) if known == name => Some(*value),
+            _ => self.named(name),
+        }
     }
 
     /// Sets the counter at index `at` and increments `at`. The name there is usually the same as at the last reading.
@@ -113,7 +123,9 @@ impl Ctl {
                     seen += 1;
                 }
                 let value = decimal(value).ok_or_else(wrong)?;
-                self.cpus.entry(cpu).or_default().set(&mut known, &counter[prefix.len()..], value);
+                let name = &counter[prefix.len()..];
+                let before = self.before.get(&cpu).and_then(|counters| counters.at(known, name)).unwrap_or(0);
+                self.cpus.entry(cpu).or_default().set(&mut known, name, value.saturating_sub(before));
             } else {
                 facts.put(key, value);
             }
@@ -135,6 +147,27 @@ impl Ctl {
             facts: facts.iter().map(|(fact, value)| (fact.name().into(), (*value).into())).collect(),
             cpus: cpus.into_iter().map(|cpu| (cpu, Counters::default())).collect(),
             meta: Counters::default(),
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// From here on the counters of the CPUs count since now instead of since boot. Ticks that are pending now are taken
+    /// later, so they count as sent since now. Samples that are in a ring now are delivered later, but were recorded
+    /// before, so they do not count as delivered.
+    pub fn count_from_now(&mut self) {
+        for (cpu, counters) in &mut self.cpus {
+            let (pending, in_ring) = (counters.get(Counter::Pending), counters.get(Counter::InRing));
+            let mut before = counters.clone();
+            for (name, value) in &mut before.0 {
+                *value = match Counter::of(name) {
+                    Some(Counter::Sent) => value.saturating_sub(pending),
+                    Some(Counter::Delivered) => *value + in_ring,
+                    Some(counter) if counter.is_level() => 0,
+                    _ => *value,
+                };
+            }
+            counters.0.iter_mut().zip(&before.0).for_each(|((_, value), (_, old))| *value = value.saturating_sub(*old));
+            self.before.insert(*cpu, before);
         }
     }
 
@@ -290,5 +323,25 @@ mod tests {
         assert!(error.starts_with("line 2: `cpu.1.sent many`"), "{error}");
         assert!(Ctl::parse("cpu.x.sent 1\n").is_err());
         assert!(Ctl::parse(" leading\n").is_err());
+    }
+
+    #[test]
+    fn counters_can_count_from_now_and_levels_stay_what_they_are() {
+        let mut ctl = Ctl::parse(
+            "cpu.1.sent 100\ncpu.1.taken 97\ncpu.1.recorded 60\ncpu.1.lost-full 820\ncpu.1.pending 3\n\
+             cpu.1.delivered 50\ncpu.1.in-ring 10\ncpu.1.position-in 600\ncpu.1.newer-counter 7\n",
+        )
+        .unwrap();
+        ctl.count_from_now();
+        let all = |ctl: &Ctl| ctl.cpu(1).unwrap().iter().map(|(_, value)| value).collect::<Vec<_>>();
+        assert_eq!(all(&ctl), [3, 0, 0, 0, 3, 0, 10, 600, 0]);
+        // The ten samples from before were delivered, and two new ones of five; the ring has a new counter before others.
+        ctl.update(
+            "cpu.1.sent 107\ncpu.1.taken 107\ncpu.1.first 1\ncpu.1.recorded 65\ncpu.1.lost-full 825\ncpu.1.pending 0\n\
+             cpu.1.delivered 62\ncpu.1.in-ring 3\ncpu.1.position-in 640\ncpu.1.newer-counter 9\ncpu.2.sent 4\n",
+        )
+        .unwrap();
+        assert_eq!(all(&ctl), [10, 10, 1, 5, 5, 0, 2, 3, 640, 2]);
+        assert_eq!(ctl.cpu(2).unwrap().get(Counter::Sent), 4, "a CPU that came later counts from its start");
     }
 }

@@ -171,6 +171,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             for (cpu, counters) in session.ctl.cpus() {
                 session.intake.place(Stream::Cpu(cpu)).older = counters.find(Counter::PositionIn).unwrap_or(0);
             }
+            session.ctl.count_from_now();
         }
         for command in session.options.commands.clone() {
             session.source.command(session.system, &command)?;

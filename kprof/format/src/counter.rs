@@ -105,6 +105,11 @@ impl Counter {
         Self::Overwritten,
     ];
 
+    /// Whether it says how things are now, and not how often something has happened since boot.
+    pub fn is_level(self) -> bool {
+        matches!(self, Self::Pending | Self::InRing | Self::RingWords | Self::PositionIn | Self::PositionOut)
+    }
+
     /// Whether a counter of this name is a loss. A newer kernel may have losses that this version does not know.
     ///
     /// ```

@@ -114,7 +114,7 @@ pub(crate) fn for_each_counter(
     each(Counter::SleepAsked, shared.sleeps.asked.get())?;
     each(Counter::SleepLate, shared.sleeps.late.get())?;
     each(Counter::RingWords, ring.capacity())?;
-    each(Counter::PositionIn, ring.head())?;
+    each(Counter::PositionIn, moment.head)?;
     each(Counter::PositionOut, ring.tail())?;
     slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
 }
@@ -127,6 +127,7 @@ struct Moment {
     counters: [(Counter, u64); HANDLER_COUNTERS],
     delivered: u64,
     removed: u64,
+    head: u64,
 }
 
 impl Moment {
@@ -137,6 +138,8 @@ impl Moment {
             let counters = slot.handler.counters.read();
             let seen = slot.handler.progress.seen();
             let (delivered, removed) = slot.reader.delivered_and_removed(ring);
+            // A reader takes what lies before this position for what these counters have counted.
+            let head = ring.head();
             // Pairs with the handler's Release: if a counter read above is newer than `before`, the second `moment`
             // below differs.
             fence(Ordering::Acquire);
@@ -144,7 +147,7 @@ impl Moment {
             if before.is_some() && before == slot.handler.progress.moment() || tries == 0 {
                 // Read last, because a tick that was taken was sent before.
                 let sent = slot.sampler.tick.load(Ordering::Acquire);
-                return Self { sent, seen, counters, delivered, removed };
+                return Self { sent, seen, counters, delivered, removed, head };
             }
             core::hint::spin_loop();
         }

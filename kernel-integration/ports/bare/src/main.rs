@@ -1,8 +1,7 @@
 //! A whole kernel without user space: it does some work, samples itself, and writes its profile to the serial port.
 //!
 //! `boot`: the way to 64-bit mode, start of the second CPU. `machine`: tables, stacks, clocks. `profiling`: the port of
-//! kprof. This file: the log, the order of the steps, the work. `kprof-fold serial.log bare` reads the serial log as it
-//! is.
+//! kprof. This file: the log, the order of the steps, the work. `kprof-fold serial.log bare` reads the serial log.
 #![no_std]
 #![no_main]
 
