@@ -50,7 +50,9 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String]) -> Result
         while running.len() < jobs.max(1) && !waiting.is_empty() {
             let Some(name) = waiting.pop_front() else { break };
             let log = folder.join(format!("{}.log", name.replace(' ', "-")));
-            eprintln!("{name}: begins, its output goes to {}", log.display());
+            // In one piece: standard output may go to the same place.
+            let line = format!("{name}: begins, its output goes to {}\n", log.display());
+            eprint!("{line}");
             let child = start(name, &log, arguments)?;
             running.push(Running { name, log, child: run::Guard(child) });
         }
