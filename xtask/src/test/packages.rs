@@ -92,9 +92,33 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
 /// Cargo's own verification: each package is compiled from its packaged files, and would be taken.
 pub fn publish(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
+    forget_unpacked(&packages()?)?;
     let result = must_succeed(&mut cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty", "--quiet"]));
     outcome.check("cargo publish --workspace --dry-run", result.map(drop));
     Ok(outcome)
+}
+
+/// Deletes what an earlier verification in this checkout has unpacked. Cargo keeps it by the path of its temporary
+/// registry and by the version, and would compile the old sources again.
+fn forget_unpacked(packages: &[(String, String)]) -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home =
+        home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))).context("no CARGO_HOME")?;
+    let Ok(registries) = std::fs::read_dir(home.join("registry/src")) else { return Ok(()) };
+    for registry in registries {
+        let registry = registry?;
+        // Registries on the network have their host before the `-`.
+        if !registry.file_name().to_string_lossy().starts_with('-') {
+            continue;
+        }
+        for (name, version) in packages {
+            let unpacked = registry.path().join(format!("{name}-{version}"));
+            if unpacked.is_dir() {
+                std::fs::remove_dir_all(&unpacked)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The packages that are published: name and version.
