@@ -151,9 +151,9 @@ impl Ctl {
         }
     }
 
-    /// From here on the counters of the CPUs count since now instead of since boot. Ticks that are pending now are taken
-    /// later, so they count as sent since now. Samples that are in a ring now are delivered later, but were recorded
-    /// before, so they do not count as delivered.
+    /// From here on the counters of the CPUs count since now instead of since boot. Ticks that are pending now are
+    /// taken later, so they count as sent since now. Samples that are in a ring now are delivered later, but were
+    /// recorded before, so they do not count as delivered.
     pub fn count_from_now(&mut self) {
         for (cpu, counters) in &mut self.cpus {
             let (pending, in_ring) = (counters.get(Counter::Pending), counters.get(Counter::InRing));
@@ -335,7 +335,8 @@ mod tests {
         ctl.count_from_now();
         let all = |ctl: &Ctl| ctl.cpu(1).unwrap().iter().map(|(_, value)| value).collect::<Vec<_>>();
         assert_eq!(all(&ctl), [3, 0, 0, 0, 3, 0, 10, 600, 0]);
-        // The ten samples from before were delivered, and two new ones of five; the ring has a new counter before others.
+        // The ten samples from before were delivered, and two new ones of five; the ring has a new counter before
+        // others.
         ctl.update(
             "cpu.1.sent 107\ncpu.1.taken 107\ncpu.1.first 1\ncpu.1.recorded 65\ncpu.1.lost-full 825\ncpu.1.pending 0\n\
              cpu.1.delivered 62\ncpu.1.in-ring 3\ncpu.1.position-in 640\ncpu.1.newer-counter 9\ncpu.2.sent 4\n",

@@ -1,5 +1,5 @@
-//! Files that are not `profiled`'s: they keep their content, their mode and their name, whatever option names them. And a
-//! standard error that nobody reads.
+//! Files that are not `profiled`'s: they keep their content, their mode and their name, whatever option names them. And
+//! a standard error that nobody reads.
 //!
 //! The test runs the real program on the real file system, on the recording in `data/redox/`.
 

@@ -1,5 +1,5 @@
-//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`, `mutants`,
-//! `test`.
+//! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
+//! `mutants`, `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
 //! build it, `qemu` runs it. The verbs are `profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,

@@ -23,8 +23,8 @@ Usage: kprof-record [options] [--] COMMAND [ARGS...]
 
 Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples; it works while another
 program reads the samples. What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a
-kill. Sampling that ran before goes on. `status` shows the kernel's state and counters; what `start` begins goes on until
-`stop`.
+kill. Sampling that ran before goes on. `status` shows the kernel's state and counters; what `start` begins goes on
+until `stop`.
 
   -o, --output FILE    the sample file [/root/profiling.txt]; an older profile there becomes FILE.old; `-` writes to
                        standard output

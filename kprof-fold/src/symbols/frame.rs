@@ -1,9 +1,9 @@
 //! Finds the caller's return address at an instruction by following the code of its function. Stage: symbolize.
 //!
 //! In: the bytes of a function from its start. Out: where the return address is at one of its instructions ([`Frame`]):
-//! at RSP, 8 bytes above RSP, above the function's own frame pointer, or deeper. From the start, each instruction is followed to the
-//! next one and to the target of its jump. An instruction that is reached in two different states, or not at all, has
-//! no answer.
+//! at RSP, 8 bytes above RSP, above the function's own frame pointer, or deeper. From the start, each instruction is
+//! followed to the next one and to the target of its jump. An instruction that is reached in two different states, or
+//! not at all, has no answer.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::HashMap;

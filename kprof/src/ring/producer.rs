@@ -70,7 +70,7 @@ impl Ring {
         ))
     }
 
-    /// The address of the word at the head, for a caller of [`Ring::places`] that has got words there.
+    /// The address of the word at the head, for a caller of [`Ring::reserve`] that has got words there.
     #[inline(always)]
     pub(crate) fn head_address(&self) -> usize {
         self.producer

@@ -12,7 +12,8 @@ use super::dice::{WORDS, call_forms_ends, lowest, spin};
 use crate::cpu::{NMI_STACK, STACKS};
 use crate::memory::{paging, stacks};
 
-/// The number of ways in which a stack of [`build`] can end. The handler's fast path can meet the first [`PLAIN_ENDS`] of them.
+/// The number of ways in which a stack of [`build`] can end. The handler's fast path can meet the first [`PLAIN_ENDS`]
+/// of them.
 pub const ENDS: usize = 16;
 /// How many ends are tried after chains of every length.
 pub const PLAIN_ENDS: usize = 6;
