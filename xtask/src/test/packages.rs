@@ -68,8 +68,9 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
     let packages = packages()?;
     must_succeed(&mut cargo(&["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]))?;
     let folder = run::root().join("target/outside");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
+    // What was built before goes too: packaged files have one fixed time, by which cargo would take new ones for old.
+    for old in [&folder, &run::root().join("target/outside-build")].into_iter().filter(|old| old.exists()) {
+        std::fs::remove_dir_all(old)?;
     }
     std::fs::create_dir_all(folder.join("src"))?;
     let mut unpacked = BTreeMap::new();
