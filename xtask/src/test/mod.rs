@@ -126,7 +126,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin: what is quick and finds most comes first, then what takes longest, so
 /// that two at once end at about the same time.
-const GROUPS: [Group; 20] = [
+const GROUPS: [Group; 21] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -143,6 +143,7 @@ const GROUPS: [Group; 20] = [
     ("fuzz", Thorough, fuzz::run),
     ("repeatable", Thorough, path::repeatable),
     ("truth", Thorough, path::truth),
+    ("sanitizers", Thorough, proof::sanitizers),
     ("toolchains", Thorough, scenario::toolchains),
     ("publish", Thorough, packages::publish),
     ("readers", Thorough, readers::run),

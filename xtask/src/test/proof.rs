@@ -44,7 +44,7 @@ const UNDER_MIRI: [&str; 7] = [
 const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 4] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps"];
 
-/// Runs what can be run.
+/// Runs the model at length, and Miri where it can be had.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut model = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -63,6 +63,12 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         }
         Err(why) => outcome.skipped.push(format!("no Miri: {why}")),
     }
+    Ok(outcome)
+}
+
+/// Runs the tests under the sanitizers that can be had.
+pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
     for (name, sanitizer, runtime) in [("ThreadSanitizer", "thread", "tsan"), ("AddressSanitizer", "address", "asan")] {
         let nightly = match context.toolchain {
             Choice::Distro => Err(anyhow!("--toolchain distro")),
