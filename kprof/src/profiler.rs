@@ -17,7 +17,7 @@ use crate::{
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    export, handler, parts, sampler, setup,
+    export, handler, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
     timer,
@@ -134,10 +134,7 @@ impl<K: Kernel> Profiler<K> {
     /// slot, or with the feature `profiling` or `published` off. Runs in: ordinary code, after [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
-        feature!({
-            let slot = self.instance.shared.ready.slot(cpu).filter(|_| parts::PUBLISHED);
-            slot.map(|slot| &slot.published)
-        }; else None)
+        feature!(self.instance.shared.publisher(cpu); else None)
     }
 
     /// Starts sampling. Runs in: ordinary code; waits at most 3 s for other changes.
@@ -253,12 +250,7 @@ impl<K: Kernel> Profiler<K> {
     /// were not written completely are not freed), or the feature `export` is off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export(&self, out: &mut dyn fmt::Write) -> Result<(), ExportError> {
-        feature!({
-            if !parts::EXPORT {
-                return Err(ExportError::NotCompiledIn(parts::name::EXPORT));
-            }
-            export::export(&self.instance.shared, out)
-        }; else Ok(()))
+        feature!(export::export(&self.instance.shared, out); else Ok(()))
     }
 
     /// Writes the newest `last` samples of every CPU, and all names in the meta stream. Frees nothing; takes no lock.
@@ -269,11 +261,6 @@ impl<K: Kernel> Profiler<K> {
     /// Those of the sink.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn export_last(&self, out: &mut dyn fmt::Write, last: usize) -> fmt::Result {
-        feature!({
-            if !parts::EXPORT {
-                return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(parts::name::EXPORT));
-            }
-            export::export_last(&self.instance.shared, out, last)
-        }; else Ok(()))
+        feature!(export::export_last(&self.instance.shared, out, last); else Ok(()))
     }
 }

@@ -49,13 +49,6 @@ unsafe impl Kernel for Halting {
 static PROFILER: Profiler<Halting> = Profiler::new(Halting);
 static SLOTS: [CpuSlot; 3] = [const { CpuSlot::new() }; 3];
 
-fn counter(cpu: usize, name: &str) -> u64 {
-    let mut text = String::new();
-    PROFILER.write_status(&mut text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.{cpu}.{name} ")));
-    line.expect("a counter").parse().unwrap()
-}
-
 /// Runs the sampler until CPU 1 has been signalled a few more times.
 fn sample() {
     let before = SIGNALLED[1].load(Ordering::Relaxed);
@@ -63,12 +56,14 @@ fn sample() {
     while SIGNALLED[1].load(Ordering::Relaxed) < before + 5 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    PROFILER.stop().unwrap();
+    stop(&PROFILER);
 }
 
 /// The numbers of sent, taken, idle, and recorded idle ticks of the second CPU. Also checks that every tick of both
 /// CPUs is accounted for.
 fn second() -> [u64; 4] {
+    let status = control(&PROFILER);
+    let counter = |cpu: usize, name: &str| status[&format!("cpu.{cpu}.{name}")].parse::<u64>().unwrap();
     for cpu in [1, 2] {
         assert_eq!(counter(cpu, "sent"), counter(cpu, "taken"));
         assert_eq!(counter(cpu, "taken"), counter(cpu, "idle") + counter(cpu, "recorded") + counter(cpu, "lost-full"));

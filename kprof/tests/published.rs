@@ -9,14 +9,20 @@ use core::ops::Range;
 use kprof::format::marker::{Facts, MARKER_PAGE, Marker, PUBLISHED_LEAF, TruncationReason};
 use kprof::format::record::{Header, SAMPLE_HEADER_WORDS};
 use kprof::{Config, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Published, Publisher, Setup, Task, Trigger};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 struct Publishing;
 
 static READABLE: AtomicBool = AtomicBool::new(true);
 /// Whether the core leaves its entry and enters again each time its stack is read.
 static LEAVES: AtomicBool = AtomicBool::new(false);
+/// How often the sampler has slept.
+static SLEEPS: AtomicU64 = AtomicU64::new(0);
+/// The counter `taken` of CPU 1 when it was last read.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Words that were read from the stream of CPU 1.
+static READ_WORDS: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: `read_foreign` reads the static array that `foreign_stack_range` declares, by index. The text is a static.
 unsafe impl Kernel for Publishing {
@@ -47,6 +53,7 @@ unsafe impl Kernel for Publishing {
         READABLE.load(Ordering::Relaxed).then(|| get((address - stack(0)) / 8))
     }
     fn sleep_ns(&self, ns: u64) {
+        SLEEPS.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_nanos(ns));
     }
 }
@@ -59,19 +66,19 @@ fn cpu() -> &'static Publisher {
     PROFILER.publisher(1).expect("CPU 1 has a slot")
 }
 
-fn control_text() -> String {
-    let mut text = String::new();
-    PROFILER.write_status(&mut text).unwrap();
-    text
-}
-
-fn counter(name: &str) -> u64 {
-    counter_in(&control_text(), name)
-}
-
-fn counter_in(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu.1.{name} ")));
-    line.expect("a counter").parse().unwrap()
+/// The counters of CPU 1 with these names, read at the same time.
+fn counters<const N: usize>(names: [&str; N]) -> [u64; N] {
+    let mut status = String::new();
+    PROFILER.write_status(&mut status).unwrap();
+    let mut counts = [None; N];
+    for (name, count) in status.lines().filter_map(|line| line.strip_prefix("cpu.1.")?.split_once(' ')) {
+        names
+            .iter()
+            .zip(&mut counts)
+            .filter(|(wanted, _)| **wanted == name)
+            .for_each(|(_, at)| *at = count.parse().ok());
+    }
+    counts.map(|count| count.expect("a counter"))
 }
 
 /// Runs the sampler until it has read the core's state a few times. Returns the stack of the last sample.
@@ -82,18 +89,22 @@ fn sample(task: Task, place: Published) -> Option<Vec<u64>> {
 }
 
 fn sample_on() -> Option<Vec<u64>> {
-    let (before, start) = (counter("taken"), Instant::now());
     PROFILER.start().unwrap();
-    // Ticks are counted instead of time, because a busy host may not run the sampler's thread for a long time.
-    while counter("taken") < before + LOOKS {
-        assert!(start.elapsed() < Duration::from_secs(120), "the sampler takes no sample");
-        std::thread::sleep(Duration::from_millis(1));
+    let before = TAKEN.load(Ordering::Relaxed);
+    while TAKEN.load(Ordering::Relaxed) < before + LOOKS {
+        // The sampler sleeps at least once between two ticks.
+        let slept = SLEEPS.load(Ordering::Relaxed);
+        while SLEEPS.load(Ordering::Relaxed) < slept + 2 * LOOKS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        TAKEN.store(counters(["taken"])[0], Ordering::Relaxed);
     }
-    PROFILER.stop().unwrap();
+    stop(&PROFILER);
     let mut buffer = vec![0; 8 * 8192];
     let daemon = Daemon::claim(&PROFILER, 1);
     let bytes = daemon.stream.read(&mut buffer).unwrap();
-    daemon.acknowledge(counter("position-in")).unwrap();
+    let read = bytes as u64 / 8;
+    daemon.acknowledge(READ_WORDS.fetch_add(read, Ordering::Relaxed) + read).unwrap();
     let (words, mut at, mut last) = (words(&buffer[..bytes]), 0, None);
     while at < words.len() {
         let length = Header::decode(words[at]).unwrap().words as usize;
@@ -152,19 +163,20 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(cpu().publish(Published::entry(inner)), in_syscall);
     let stack_of_it = [PUBLISHED_LEAF, facts, vector.encode(), text(30), text(20), text(40)];
     assert_eq!(sample_on().unwrap(), stack_of_it);
-    assert!(counter("interrupt") > 0);
+    assert!(counters(["interrupt"]) > [0]);
     assert_eq!(cpu().publish(in_syscall), Published::entry(inner));
     assert_eq!(sample_on().unwrap(), syscall);
 
     // While the sampler reads, the stack becomes unreadable, or the entry is left and its frame is overwritten. The
     // test does this inside the read function, so every sample is torn.
     for (switch, value) in [(&READABLE, false), (&LEAVES, true)] {
-        let [taken, torn] = ["taken", "lost-torn"].map(counter);
+        let [taken, torn] = counters(["taken", "lost-torn"]);
         switch.store(value, Ordering::Relaxed);
         assert_eq!(sample(TASK, in_syscall), None);
         switch.store(!value, Ordering::Relaxed);
-        assert!(counter("taken") >= taken + LOOKS);
-        assert_eq!(counter("lost-torn") - torn, counter("taken") - taken);
+        let [taken_now, torn_now] = counters(["taken", "lost-torn"]);
+        assert!(taken_now > taken);
+        assert_eq!(torn_now - torn, taken_now - taken);
     }
 
     // If there is no frame, or it is outside of every stack, no address is invented.
@@ -186,7 +198,7 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(sample(TASK, user), None);
     let idle = Task { id: 1, idle: true };
     assert_eq!(sample(idle, Published::THREAD), None);
-    assert!(counter("user") > 0 && counter("idle") > 0);
+    assert!(counters(["user", "idle"]).iter().all(|count| *count > 0));
     PROFILER.open_control(1).write(b"include user\ninclude idle").unwrap();
     frame(50, Marker::Syscall, USER);
     assert_eq!(sample(TASK, user).unwrap(), [USER_RIP, facts]);
@@ -201,22 +213,17 @@ fn a_core_is_read_without_being_interrupted() {
     assert_eq!(in_idle[1..3], [facts | u64::from(Facts::IDLE), vector.encode()]);
 
     // With this trigger every hardware NMI is foreign, because only the sampler writes to the rings.
-    let before = control_text();
+    let before = counters(["spurious", "foreign"]);
     SLOTS[1].raise_tick();
     assert_eq!(PROFILER.on_nmi(&token(), &registers()), Outcome::Foreign);
     // The tick is left to the sampler, which takes it within some milliseconds, also while it is stopped.
-    let now = control_text();
-    let [sent, taken, coalesced, pending] =
-        ["sent", "taken", "coalesced", "pending"].map(|name| counter_in(&now, name));
+    let [sent, taken, coalesced, pending] = counters(["sent", "taken", "coalesced", "pending"]);
     assert_eq!(sent, taken + coalesced + pending);
     sample(TASK, user);
-    let unchanged = |text: &str| {
-        let is_other = |line: &&str| line.starts_with("cpu.1.spurious") || line.starts_with("cpu.1.foreign");
-        text.lines().filter(is_other).map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(unchanged(&before), unchanged(&control_text()));
+    assert_eq!(counters(["spurious", "foreign"]), before);
 
-    let lost = counter("lost-torn") + counter("lost-full");
-    assert_eq!(counter("sent"), counter("taken") + counter("coalesced"));
-    assert_eq!(counter("taken"), counter("user") + counter("idle") + lost + counter("recorded"));
+    let [sent, taken, coalesced] = counters(["sent", "taken", "coalesced"]);
+    assert_eq!(sent, taken + coalesced);
+    let [user, idle, torn, full, recorded] = counters(["user", "idle", "lost-torn", "lost-full", "recorded"]);
+    assert_eq!(taken, user + idle + torn + full + recorded);
 }

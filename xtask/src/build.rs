@@ -67,10 +67,8 @@ pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&st
     } else {
         format!("test-kernel-{features}")
     });
-    // Complete at any moment: a machine may be starting from it.
-    let copy = kept.with_extension("new");
-    std::fs::copy(&elf, &copy)?;
-    std::fs::rename(&copy, &kept)?;
+    // A machine may be starting from it.
+    run::copy_whole(&elf, &kept)?;
     drop(alone);
     let symbols = symbols_of(&kept)?;
     Ok(Kernel { elf: kept, symbols })

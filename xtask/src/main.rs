@@ -2,8 +2,7 @@
 //! `mutants`, `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
-//! build it, `qemu` runs it. The verbs are `profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
-//! `mutants`, `test`.
+//! build it, `qemu` runs it; then a module for each verb.
 
 mod bench;
 mod build;

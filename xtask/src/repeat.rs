@@ -90,7 +90,7 @@ fn difference(one: &Path, other: &Path) -> Result<Option<String>> {
 
 /// Builds the kernel from a copy of the source in `tree` and compares it with `kernel`.
 fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
-    copy_source(&run::root(), tree)?;
+    run::copy_source(&run::root(), tree)?;
     let tree = tree.canonicalize()?;
     let trigger = toolchain::find(toolchain::KERNEL, Choice::Auto, Install(false))?;
     let elsewhere = build::kernel_in(&tree, trigger, "profiling", &[])?;
@@ -103,20 +103,6 @@ fn build_elsewhere(tree: &Path, kernel: &Path) -> Result<()> {
         );
     }
     std::fs::remove_dir_all(&tree)?;
-    Ok(())
-}
-
-/// Copies a folder without build outputs and version control. It need not be a git checkout.
-fn copy_source(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-        if path.is_dir() && name != "target" && name != ".git" {
-            copy_source(&path, &to.join(name))?;
-        } else if path.is_file() {
-            std::fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
-        }
-    }
     Ok(())
 }
 

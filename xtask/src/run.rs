@@ -28,6 +28,39 @@ pub fn lock(path: &Path) -> Result<File> {
     make().with_context(|| format!("lock {}", path.display()))
 }
 
+/// Copies a file in such a way that `to` is complete at any moment, also for a process that is using it. One caller at a
+/// time for each `to`.
+///
+/// # Errors
+/// If a file cannot be read, written or renamed.
+pub fn copy_whole(from: &Path, to: &Path) -> std::io::Result<()> {
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new)?;
+    std::fs::rename(&new, to)
+}
+
+/// Copies a folder without build outputs and version control; it need not be a git checkout. A file that is there with
+/// the same content is left alone, so that cargo sees no change.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn copy_source(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        if path.is_dir() && name != "target" && name != ".git" {
+            copy_source(&path, &to.join(name))?;
+        } else if path.is_file() {
+            let (source, copy) = (std::fs::read(&path).with_context(|| path.display().to_string())?, to.join(name));
+            if std::fs::read(&copy).is_ok_and(|bytes| bytes == source) {
+                continue;
+            }
+            std::fs::write(&copy, source).with_context(|| copy.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
 /// The program `name` on PATH, if it is there.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())

@@ -138,20 +138,17 @@ pub fn busybox(install: Install) -> Result<PathBuf> {
         path.is_file() && list.is_ok_and(|status| status.contains("install ok installed"))
     };
     let folder = kept.parent().context("target")?;
-    std::fs::create_dir_all(folder)?;
+    let _alone = run::lock(&folder.join("busybox.lock"))?;
+    if kept.is_file() {
+        return Ok(kept);
+    }
     if is_static(installed) {
-        let copy = folder.join(format!("busybox.{}", std::process::id()));
-        std::fs::copy(installed, &copy)?;
-        std::fs::rename(&copy, &kept)?;
+        run::copy_whole(installed, &kept)?;
         return Ok(kept);
     }
     let hint = "sudo apt-get update && sudo apt-get install busybox-static";
     if !install.0 {
         return Err(missing(format!("busybox-static is missing and --no-install forbids fetching it. Type: {hint}")));
-    }
-    let _alone = run::lock(&folder.join("busybox.lock"))?;
-    if kept.is_file() {
-        return Ok(kept);
     }
     eprintln!("fetching Debian's busybox-static");
     if is_root() {
@@ -167,9 +164,7 @@ pub fn busybox(install: Install) -> Result<PathBuf> {
     run::output(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&unpacked))?;
     let found =
         ["bin/busybox", "usr/bin/busybox"].map(|path| unpacked.join(path)).into_iter().find(|path| path.is_file());
-    let copy = folder.join("busybox.new");
-    std::fs::copy(found.context("the package holds no busybox")?, &copy)?;
-    std::fs::rename(&copy, &kept)?;
+    run::copy_whole(&found.context("the package holds no busybox")?, &kept)?;
     std::fs::remove_dir_all(&unpacked)?;
     std::fs::remove_file(&package)?;
     Ok(kept)

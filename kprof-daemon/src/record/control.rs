@@ -3,7 +3,7 @@
 //! In: the device files. Out: a table on standard output, or one command to the kernel. Runs in: user process, beside
 //! any reader. What `start` begins goes on after this program has ended.
 
-use super::account::Difference;
+use super::account::Account;
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::source::Source;
@@ -57,5 +57,5 @@ fn write_status(ctl: &Ctl, out: &mut impl Write) -> std::io::Result<()> {
         fact(Fact::Mode),
         fact(Fact::Include)
     )?;
-    Difference::new(&Ctl::default(), ctl).write_table(out)
+    Account(ctl).write_table(out)
 }

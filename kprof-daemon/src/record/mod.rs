@@ -13,14 +13,13 @@ use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
 use crate::signals::Signals;
 use crate::source::kprof_device::KprofDevice;
-use crate::system::{self, Open, System, again};
-use crate::write::resume::is_profile;
-use account::Difference;
+use crate::system::System;
+use crate::write::sample_file::SampleFile;
+use account::Account;
 use options::{Record, What};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -82,35 +81,6 @@ pub fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDe
     }
 }
 
-/// Renames an existing profile to `NAME.old`, so that the new file has only this recording. Another file is left as it
-/// is; the session then refuses it.
-fn keep_older_file<S: System>(system: &mut S, path: &Path) -> Result<(), Error> {
-    let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
-    if path == Path::new("-") {
-        return Ok(());
-    }
-    let mut file = match again(|| system.open(path, Open::Read)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(fails("looking at the file that is there"))?,
-    };
-    let facts = again(|| system.names_of(&mut file)).map_err(fails("looking at the file that is there"))?;
-    if facts.is_some_and(|facts| !facts.is_regular) {
-        return Ok(());
-    }
-    let mut first = [0; 64];
-    let length = system::read(system, &mut file, &mut first).map_err(fails("reading the file that is there"))?;
-    if !is_profile(&first[..length]) {
-        return Ok(());
-    }
-    match again(|| system.lock(&mut file)) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Err(Error::Busy { path: path.into() }),
-        other => other.map_err(fails("locking the file that is there"))?,
-    }
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    again(|| system.rename(path, &PathBuf::from(&old))).map_err(fails("renaming the file that is there to NAME.old"))
-}
-
 /// Samples while the command runs, and prints the account to `talk`. If that `is_terminal`, it also prints the progress
 /// once a second. Returns the exit code of the command, or 0 without a command.
 ///
@@ -125,9 +95,9 @@ pub fn record<S: System>(
     talk: &mut impl Write,
     is_terminal: bool,
 ) -> Result<u8, Failed> {
-    keep_older_file(system, &wanted.options.output)?;
+    SampleFile::keep_older(system, &wanted.options.output)?;
     let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
-    let (before, began) = (session.ctl().clone(), Instant::now());
+    let began = Instant::now();
     let mut child = None;
     if let Some((program, arguments)) = wanted.command.split_first() {
         match Command::new(program).args(arguments).spawn() {
@@ -153,10 +123,12 @@ pub fn record<S: System>(
     let status = child.map(|mut child| child.wait());
     let totals = ended?;
     let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
-    let difference = Difference::new(&before, session.ctl());
     let _ = match wanted.what {
-        What::Record => difference.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet),
-        What::Stat => stat::write(talk, (&difference, session.by_task()), session.ctl(), &wanted.command, elapsed),
+        What::Record => {
+            let account = Account(session.ctl());
+            account.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet)
+        }
+        What::Stat => stat::write(talk, session.ctl(), session.by_task(), &wanted.command, elapsed),
     };
     Ok(status.map_or(0, |status| status.map_or(code::FAILED, exit_code)))
 }

@@ -1,9 +1,9 @@
 //! `kprof-record stat`: counts instead of stacks.
 //!
-//! In: the difference of two readings of ctl. Out: events, and shares of the time that add up to 100 %. Runs in: user
+//! In: ctl, which counts since the session began. Out: events, and shares of the time that add up to 100 %. Runs in: user
 //! process. The shares are shares of ticks: each tick is counted by what its CPU was doing.
 
-use super::account::Difference;
+use super::account::Account;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use kprof_format::counter::Counter;
@@ -33,29 +33,30 @@ const KINDS: [(Counter, &str); 7] = [
 /// Errors of the writer.
 pub fn write(
     out: &mut impl Write,
-    (difference, by_task): (&Difference, &ByTask),
     ctl: &Ctl,
+    by_task: &ByTask,
     command: &[OsString],
     elapsed: Duration,
 ) -> io::Result<()> {
     let seconds = elapsed.as_secs_f64();
     let command: Vec<String> = command.iter().map(|word| word.display().to_string()).collect();
+    let account = Account(ctl);
     let fact = |fact, unknown| ctl.fact(fact).unwrap_or(unknown);
-    let (cpus, hz, clock) = (difference.cpus.len(), fact(Fact::Hz, "?"), fact(Fact::Clock, "tsc"));
+    let (cpus, hz, clock) = (ctl.cpus().count(), fact(Fact::Hz, "?"), fact(Fact::Clock, "tsc"));
     let clock = if clock == "instructions" { "; time is counted in instructions" } else { "" };
     let name = if command.is_empty() { "the whole system".into() } else { format!("`{}`", command.join(" ")) };
     writeln!(out, "{name}: {seconds:.2} s, {cpus} CPUs sampled at {hz} Hz{clock}\n")?;
     for event in Counter::EVENTS {
-        let (count, event) = (difference.sum(event), event.name());
+        let (count, event) = (account.sum(event), event.name());
         writeln!(out, "{count:>14}  {event:<18} {:>12.1} /s", count as f64 / seconds.max(1e-9))?;
     }
-    let sent = difference.sum(Counter::Sent);
+    let sent = account.sum(Counter::Sent);
     writeln!(out, "{sent:>14}  ticks\n")?;
-    let shares = KINDS.map(|(counter, words)| (words, difference.sum(counter)));
-    for (words, ticks) in shares.into_iter().chain([("lost", difference.lost())]) {
+    let shares = KINDS.map(|(counter, words)| (words, account.sum(counter)));
+    for (words, ticks) in shares.into_iter().chain([("lost", account.lost())]) {
         writeln!(out, "{:>12.1} %  {words}", percent(ticks, sent))?;
     }
-    let named: u64 = shares.iter().map(|(_, ticks)| ticks).sum::<u64>() + difference.lost();
+    let named: u64 = shares.iter().map(|(_, ticks)| ticks).sum::<u64>() + account.lost();
     if named != sent {
         let rest = sent.abs_diff(named);
         writeln!(out, "{:>12.1} %  not accounted for ({rest} ticks): the counters do not add up", percent(rest, sent))?;
@@ -92,12 +93,10 @@ mod tests {
                     cpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\ncpu.1.lost-full 2\n\
                     cpu.1.context-switches 5\ncpu.1.page-faults 7\ncpu.1.interrupts 9\n";
         let ctl = Ctl::parse(text).unwrap();
-        let difference = Difference::new(&Ctl::default(), &ctl);
         let mut out = Vec::new();
         let mut by_task = ByTask::default();
         by_task.add(b"cp", b"context-switches=4 page-faults=7 interrupts=2");
-        let counted = (&difference, &by_task);
-        write(&mut out, counted, &ctl, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
+        write(&mut out, &ctl, &by_task, &["cp".into(), "a".into()], Duration::from_secs(2)).unwrap();
         let out = String::from_utf8(out).unwrap();
         let shares: Vec<f64> = out.lines().filter_map(|line| line.split_once(" %")?.0.trim().parse().ok()).collect();
         assert_eq!(shares, [45.0, 25.0, 10.0, 4.0, 10.0, 3.0, 2.0, 1.0], "{out}");

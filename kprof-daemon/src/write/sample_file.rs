@@ -66,10 +66,7 @@ impl<S: System> SampleFile<S> {
         if !is_regular {
             return Ok((this, Resumed::default()));
         }
-        match again(|| system.lock(&mut this.file)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Error::Busy { path: path.into() }),
-            other => other.map_err(fails("locking it"))?,
-        }
+        lock(system, &mut this.file, path)?;
         let resumed = this.scan(system, is_binary)?;
         // Only now is it known to be a file of this program, which may be changed.
         this.make_private(system);
@@ -79,6 +76,29 @@ impl<S: System> SampleFile<S> {
         again(|| system.sync(&mut this.file)).map_err(fails("writing it to the disk"))?;
         again(|| system.sync_folder(path)).map_err(fails("writing its folder to the disk"))?;
         Ok((this, resumed))
+    }
+
+    /// Renames an existing profile to `NAME.old`, so that the file that is opened next is empty. Another file is left as
+    /// it is; [`SampleFile::open`] refuses it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another instance is writing it, [`Error::Write`] if the system refuses.
+    pub fn keep_older(system: &mut S, path: &Path) -> Result<(), Error> {
+        let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
+        if path == Path::new("-") {
+            return Ok(());
+        }
+        let mut file = match again(|| system.open(path, Open::Read)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(fails("looking at the file that is there"))?,
+        };
+        let first = first_bytes(system, &mut file).map_err(fails("reading the file that is there"))?;
+        if !first.is_some_and(|first| is_profile(&first)) {
+            return Ok(());
+        }
+        lock(system, &mut file, path)?;
+        let old = with_suffix(path, "old");
+        again(|| system.rename(path, &old)).map_err(fails("renaming the file that is there to NAME.old"))
     }
 
     /// Length of the file, in bytes, all of it on the disk.
@@ -280,6 +300,14 @@ fn finish_rotation<S: System>(system: &mut S, path: &Path) {
         // If the renaming fails, the session begins a new file.
         let _ = again(|| system.rename(&new_path, path));
     }
+}
+
+/// Locks a file that no other instance is writing.
+fn lock<S: System>(system: &mut S, file: &mut S::File, path: &Path) -> Result<(), Error> {
+    again(|| system.lock(file)).map_err(|cause| match cause.kind() {
+        io::ErrorKind::WouldBlock => Error::Busy { path: path.into() },
+        _ => Error::Write { path: path.into(), safe_bytes: 0, during: "locking it", cause },
+    })
 }
 
 /// The first bytes of a regular file, as many as tell whether it is a profile; `None` if it is not a regular file.

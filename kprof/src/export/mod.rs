@@ -12,6 +12,7 @@ use crate::errors::{ExportError, StreamName};
 use crate::format::counter::Counter;
 use crate::format::line;
 use crate::format::record::{Header, Kind};
+use crate::parts::{self, name};
 use crate::ring::Ring;
 use crate::state::Shared;
 use crate::state::owner::{Activity, Conflict};
@@ -23,6 +24,9 @@ use lines::{Lines, Names};
 
 /// Writes all samples and names that have not been written yet, and frees them.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
+    if !parts::EXPORT {
+        return Err(ExportError::NotCompiledIn(name::EXPORT));
+    }
     let mut lines = lines(shared, out);
     if let Some(meta) = take(shared, StreamName::Meta)? {
         if shared.export_sequence.load(Ordering::Relaxed) == 0 {
@@ -68,6 +72,9 @@ fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt:
 
 /// Writes the newest `last` samples of every CPU, and all names in the meta stream.
 pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
+    if !parts::EXPORT {
+        return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(name::EXPORT));
+    }
     let mut lines = lines(shared, out);
     export_header(shared, &mut lines)?;
     if let Some(stream) = shared.meta.stream() {

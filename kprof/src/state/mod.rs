@@ -21,6 +21,7 @@ use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
 use crate::parts;
 use crate::patience::Patience;
+use crate::publisher::Publisher;
 use crate::x86_64::interrupts;
 use account::Sleeps;
 use choices::{Choices, Live};
@@ -157,6 +158,12 @@ impl Shared {
 
     pub(crate) fn set_trigger(&self, trigger: Trigger) {
         self.trigger.store(trigger as u8, Ordering::Relaxed);
+    }
+
+    /// Where a CPU publishes what it is doing.
+    #[inline(always)]
+    pub(crate) fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
+        self.ready.slot(cpu).filter(|_| parts::PUBLISHED).map(|slot| &slot.published)
     }
 
     /// The stream of this name, if it has memory.

@@ -3,7 +3,7 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, Task};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, Task};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once};
@@ -94,13 +94,21 @@ pub fn token() -> NmiToken {
 }
 
 /// The status as keys and values.
-pub fn control(profiler: &Profiler<ArrayKernel>) -> HashMap<String, String> {
+pub fn control<K: Kernel>(profiler: &Profiler<K>) -> HashMap<String, String> {
     let mut text = String::new();
     profiler.write_status(&mut text).unwrap();
     text.lines()
         .filter_map(|line| line.split_once(' '))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
+}
+
+/// Stops sampling. `stop` waits for a bounded time, and on a busy host the sampler's thread may be paused for longer, so
+/// it is tried again.
+pub fn stop<K: Kernel>(profiler: &Profiler<K>) {
+    while let Err(error) = profiler.stop() {
+        assert!(matches!(error, StateError::Sampler | StateError::Pending { .. }), "{error}");
+    }
 }
 
 /// Tells the other threads of a test to end when this one ends, even if it ends with a failed assertion.

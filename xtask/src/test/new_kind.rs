@@ -1,12 +1,10 @@
 //! A record kind is added, and the compiler must find exactly the files that ARCHITECTURE.md lists for it.
 //!
-//! In: the files that git knows. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
+//! In: the sources. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
 //! variant in `Kind`. First `kprof-format` must not compile; with its arm added, kernel and daemon must not. The copy
 //! is compiled in a target folder of its own.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -34,7 +32,7 @@ fn compare() -> Result<()> {
     let root = run::root();
     let listed = listed(&std::fs::read_to_string(root.join("ARCHITECTURE.md"))?)?;
     let copy = root.join("target/new-kind/tree");
-    copy_tree(&root, &copy)?;
+    run::copy_source(&root, &copy)?;
     let kinds = copy.join(KINDS);
     let text = std::fs::read_to_string(&kinds)?;
     let with_variant = replace(&text, ENUM, &[ENUM, VARIANT].concat())?;
@@ -73,20 +71,6 @@ fn listed(page: &str) -> Result<BTreeSet<String>> {
 fn without_an_arm(printed: &str) -> BTreeSet<String> {
     let errors = printed.lines().filter(|line| line.contains(" error[E0004]: "));
     errors.filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
-}
-
-/// Copies the files that git knows. A file with the same content is left alone, so that cargo sees no change.
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
-    let list = run::output(Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(from))?;
-    for path in list.lines().filter(|path| from.join(path).is_file()) {
-        let (source, copy) = (std::fs::read(from.join(path))?, to.join(path));
-        if std::fs::read(&copy).is_ok_and(|bytes| bytes == source) {
-            continue;
-        }
-        std::fs::create_dir_all(copy.parent().context("a file lies in a folder")?)?;
-        std::fs::write(copy, source)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

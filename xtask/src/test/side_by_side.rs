@@ -36,7 +36,7 @@ struct Running {
     child: run::Guard,
 }
 
-/// Runs the groups with `arguments` after `cargo xtask test --only GROUP`, at most `jobs` at once.
+/// Runs the groups with `arguments` after `cargo xtask test --only GROUP`, at most `jobs` at once (at least 1).
 ///
 /// # Errors
 /// If a process cannot be started, or a log cannot be written.
@@ -47,8 +47,9 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String]) -> Result
     let mut running: Vec<Running> = Vec::new();
     let mut sums = Sums::default();
     while !(waiting.is_empty() && running.is_empty()) {
-        while running.len() < jobs.max(1) && !waiting.is_empty() {
-            let Some(name) = waiting.pop_front() else { break };
+        while running.len() < jobs
+            && let Some(name) = waiting.pop_front()
+        {
             let log = folder.join(format!("{}.log", name.replace(' ', "-")));
             // In one piece: standard output may go to the same place.
             let line = format!("{name}: begins, its output goes to {}\n", log.display());
