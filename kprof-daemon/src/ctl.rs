@@ -1,8 +1,8 @@
 //! Parses the text that a read of `ctl-profiling` gives.
 //!
 //! In: `key value` lines. Out: state, header facts, counters by CPU. Runs in: user process. Unknown keys are kept and
-//! never refused, because a newer kernel may have more of them. A missing key stays missing: no value is invented for
-//! it.
+//! never refused, because a newer kernel may have more of them. A line that is not understood is ignored. A missing key
+//! stays missing: no value is invented for it.
 
 use crate::stream::Stream;
 use kprof_format::account;
@@ -16,6 +16,8 @@ pub struct Ctl {
     facts: Vec<(String, String)>,
     cpus: BTreeMap<u32, Counters>,
     meta: Counters,
+    /// The id of this boot in the file, if the kernel's own id is already the id of another boot there.
+    boot_in_file: Option<String>,
     /// What each CPU had counted before the session; empty if it counts since boot.
     before: BTreeMap<u32, Counters>,
 }
@@ -78,51 +80,46 @@ impl Counters {
 
 impl Ctl {
     /// Parses a text.
-    ///
-    /// # Errors
-    /// As [`Ctl::update`].
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Self {
         let mut ctl = Self::default();
-        ctl.update(text)?;
-        Ok(ctl)
+        ctl.update(text);
+        ctl
     }
 
     /// Parses a newer text into the memory of the older one. The keys are nearly always the same, so nothing is
-    /// allocated.
-    ///
-    /// # Errors
-    /// The number of the first line (from 1) that is not `key value`, or whose counter is not a decimal number. The
-    /// lines before it have been applied; the other values are still the old ones.
-    pub fn update(&mut self, text: &str) -> Result<(), String> {
+    /// allocated. A counter whose value is not a decimal number is ignored.
+    pub fn update(&mut self, text: &str) {
         let mut facts = Slots::new(&mut self.facts);
         let mut rest = text;
-        let mut number = 0;
         // The lines of one CPU are adjacent. `prefix` is its `N.`, and `known` is the index after its last counter.
         let (mut prefix, mut cpu, mut known) = ("", 0, 0);
         let mut meta_known = 0;
         let mut seen = 0_u32;
         while !rest.is_empty() {
-            number += 1;
             let end = rest.bytes().position(|byte| byte == b'\n').unwrap_or(rest.len());
             let line = &rest[..end];
             rest = rest.get(end + 1..).unwrap_or("");
-            let wrong = || format!("line {number}: `{line}` is not `key value` with a decimal counter");
             let space = line.bytes().position(|byte| byte == b' ').unwrap_or(line.len());
             let (key, value) = (&line[..space], line[space..].trim_start());
             if key.is_empty() {
-                return Err(wrong());
+                continue;
             }
             if let Some(name) = key.strip_prefix("meta.") {
-                self.meta.set(&mut meta_known, name, decimal(value).ok_or_else(wrong)?);
+                if let Some(value) = decimal(value) {
+                    self.meta.set(&mut meta_known, name, value);
+                }
             } else if let Some(counter) = key.strip_prefix("cpu.") {
+                let Some(value) = decimal(value) else { continue };
                 if prefix.is_empty() || !counter.starts_with(prefix) {
+                    let dot = counter.bytes().position(|byte| byte == b'.');
+                    let Some((dot, number)) = dot.and_then(|dot| Some((dot, counter[..dot].parse().ok()?))) else {
+                        continue;
+                    };
                     self.cpus.entry(cpu).and_modify(|counters| counters.0.truncate(known));
-                    let dot = counter.bytes().position(|byte| byte == b'.').ok_or_else(wrong)?;
-                    cpu = counter[..dot].parse().map_err(|_| wrong())?;
+                    cpu = number;
                     (prefix, known) = (&counter[..=dot], 0);
                     seen += 1;
                 }
-                let value = decimal(value).ok_or_else(wrong)?;
                 let name = &counter[prefix.len()..];
                 let before = self.before.get(&cpu).and_then(|counters| counters.at(known, name)).unwrap_or(0);
                 self.cpus.entry(cpu).or_default().set(&mut known, name, value.saturating_sub(before));
@@ -138,7 +135,6 @@ impl Ctl {
             let named = |cpu: &u32| text.contains(&format!("cpu.{cpu}."));
             self.cpus.retain(|cpu, _| named(cpu));
         }
-        Ok(())
     }
 
     /// The state as a kernel would have given it, for sources that have no ctl file.
@@ -147,6 +143,7 @@ impl Ctl {
             facts: facts.iter().map(|(fact, value)| (fact.name().into(), (*value).into())).collect(),
             cpus: cpus.into_iter().map(|cpu| (cpu, Counters::default())).collect(),
             meta: Counters::default(),
+            boot_in_file: None,
             before: BTreeMap::new(),
         }
     }
@@ -176,14 +173,44 @@ impl Ctl {
         self.facts(fact).next()
     }
 
+    /// The value of a fact for the header of a file.
+    pub fn header_fact(&self, fact: Fact) -> Option<&str> {
+        let value = self.fact(fact)?;
+        Some(if fact == Fact::Boot { self.boot() } else { value })
+    }
+
     /// All values of a fact that may repeat.
     pub fn facts(&self, fact: Fact) -> impl Iterator<Item = &str> {
         self.facts.iter().filter(move |(known, _)| known == fact.name()).map(|(_, value)| value.as_str())
     }
 
-    /// The id of this boot; empty if the source has none.
+    /// The id of this boot in the file; empty if the source has none.
     pub fn boot(&self) -> &str {
+        self.boot_in_file.as_deref().unwrap_or(self.kernels_boot())
+    }
+
+    /// The id that the kernel has given to this boot.
+    pub fn kernels_boot(&self) -> &str {
         self.fact(Fact::Boot).unwrap_or("")
+    }
+
+    /// Compares this boot with the last one in the file: its id there, and the position up to which each stream was
+    /// read. A kernel whose positions are lower has booted again with the same id. Its id in the file is then `ID~2`,
+    /// `ID~3` and so on. Returns whether it was renamed now.
+    pub fn rename_repeated_boot(&mut self, last: Option<&str>, read_to: &BTreeMap<Stream, u64>) -> bool {
+        let Some(last) = last else { return false };
+        let (id, number) = match last.split_once('~') {
+            Some((id, number)) => (id, number.parse().unwrap_or(1_u32)),
+            None => (last, 1),
+        };
+        if id.is_empty() || id != self.kernels_boot() {
+            return false;
+        }
+        let is_beyond = |(stream, end): (&Stream, &u64)| self.position_in(*stream).is_some_and(|now| *end > now);
+        let is_new = read_to.iter().any(is_beyond);
+        let name = if is_new { format!("{id}~{}", number.saturating_add(1)) } else { last.to_owned() };
+        self.boot_in_file = Some(name);
+        is_new
     }
 
     /// Whether the kernel is sampling now.
@@ -288,7 +315,7 @@ mod tests {
         let text = "protocol 1\nstate running\nanchor a=1\nanchor b=2\ninclude idle user\nerror\ncpu.1.sent 100\n\
                     cpu.1.lost-full 3\ncpu.1.lost-torn 4\ncpu.1.ring-words 100\ncpu.1.position-in 50\n\
                     cpu.1.position-out 25\ncpu.12.sent 7\nmeta.position-in 9\n";
-        let ctl = Ctl::parse(text).unwrap();
+        let ctl = Ctl::parse(text);
         assert!(ctl.is_running());
         assert_eq!(ctl.fact(Fact::Include), Some("idle user"));
         assert_eq!(ctl.facts(Fact::Anchor).collect::<Vec<_>>(), ["a=1", "b=2"]);
@@ -310,19 +337,23 @@ mod tests {
         ];
         for before in texts {
             for after in texts {
-                let mut ctl = Ctl::parse(before).unwrap();
-                ctl.update(after).unwrap();
-                assert_eq!(ctl, Ctl::parse(after).unwrap(), "{before:?} then {after:?}");
+                let mut ctl = Ctl::parse(before);
+                ctl.update(after);
+                assert_eq!(ctl, Ctl::parse(after), "{before:?} then {after:?}");
             }
         }
     }
 
     #[test]
-    fn a_bad_counter_is_named_by_its_line() {
-        let error = Ctl::parse("state running\ncpu.1.sent many\n").unwrap_err();
-        assert!(error.starts_with("line 2: `cpu.1.sent many`"), "{error}");
-        assert!(Ctl::parse("cpu.x.sent 1\n").is_err());
-        assert!(Ctl::parse(" leading\n").is_err());
+    fn a_line_that_is_not_understood_is_ignored_and_the_others_count() {
+        let text = "cpu.1.sent many\ncpu.1.taken 7\ncpu.x.sent 1\n leading\ncpu.2 3\nmeta.lost -1\nmeta.position-in 2\n\
+                    cpu.3.sent 99999999999999999999\nstate running\n";
+        let ctl = Ctl::parse(text);
+        assert_eq!(ctl.cpus().map(|(cpu, _)| cpu).collect::<Vec<_>>(), [1]);
+        let cpu = ctl.cpu(1).unwrap();
+        assert_eq!((cpu.find(Counter::Sent), cpu.find(Counter::Taken)), (None, Some(7)));
+        assert_eq!((ctl.meta(MetaCounter::Lost), ctl.meta(MetaCounter::PositionIn)), (None, Some(2)));
+        assert!(ctl.is_running());
     }
 
     #[test]
@@ -330,8 +361,7 @@ mod tests {
         let mut ctl = Ctl::parse(
             "cpu.1.sent 100\ncpu.1.taken 97\ncpu.1.recorded 60\ncpu.1.lost-full 820\ncpu.1.pending 3\n\
              cpu.1.delivered 50\ncpu.1.in-ring 10\ncpu.1.position-in 600\ncpu.1.newer-counter 7\n",
-        )
-        .unwrap();
+        );
         ctl.count_from_now();
         let all = |ctl: &Ctl| ctl.cpu(1).unwrap().iter().map(|(_, value)| value).collect::<Vec<_>>();
         assert_eq!(all(&ctl), [3, 0, 0, 0, 3, 0, 10, 600, 0]);
@@ -340,8 +370,7 @@ mod tests {
         ctl.update(
             "cpu.1.sent 107\ncpu.1.taken 107\ncpu.1.first 1\ncpu.1.recorded 65\ncpu.1.lost-full 825\ncpu.1.pending 0\n\
              cpu.1.delivered 62\ncpu.1.in-ring 3\ncpu.1.position-in 640\ncpu.1.newer-counter 9\ncpu.2.sent 4\n",
-        )
-        .unwrap();
+        );
         assert_eq!(all(&ctl), [10, 10, 1, 5, 5, 0, 2, 3, 640, 2]);
         assert_eq!(ctl.cpu(2).unwrap().get(Counter::Sent), 4, "a CPU that came later counts from its start");
     }

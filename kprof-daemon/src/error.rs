@@ -81,6 +81,11 @@ pub enum Error {
         /// Length in bytes up to which the file is complete.
         safe_bytes: u64,
     },
+    /// The session was asked to end while a pipe or a terminal accepted nothing.
+    Stalled {
+        /// The file.
+        path: PathBuf,
+    },
     /// The sample file was deleted while the program was running.
     FileGone {
         /// The file.
@@ -98,7 +103,7 @@ impl Error {
             Self::SourceGone { .. } => 5,
             Self::Refused { .. } | Self::NotKprof { .. } => 6,
             Self::Malformed { .. } | Self::Newer { .. } => 7,
-            Self::Write { .. } | Self::FileGone { .. } => 8,
+            Self::Write { .. } | Self::Stalled { .. } | Self::FileGone { .. } => 8,
             Self::Full { .. } => 9,
         }
     }
@@ -142,6 +147,12 @@ impl fmt::Display for Error {
                 f,
                 "{}: the disk is full; the file is whole up to byte {safe_bytes}; make room and start again with the \
                  same file, or use --on-full wait",
+                path.display()
+            ),
+            Self::Stalled { path } => write!(
+                f,
+                "{}: its reader takes nothing, so the session has ended before all was written; what was not \
+                 acknowledged stays in the kernel",
                 path.display()
             ),
             Self::FileGone { path } => write!(

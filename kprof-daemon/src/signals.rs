@@ -51,6 +51,16 @@ impl Signals {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Whether the session has been asked to end, or the command that it records has ended.
+    pub fn end_wanted(&self) -> bool {
+        self.stop_wanted() || self.child_ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file is to be reopened.
+    pub fn reopen_wanted(&self) -> bool {
+        self.reopen.load(Ordering::Relaxed)
+    }
+
     /// Whether the file is to be reopened; clears the flag.
     pub fn take_reopen(&self) -> bool {
         self.reopen.swap(false, Ordering::Relaxed)
@@ -59,6 +69,11 @@ impl Signals {
     /// Requests the end of the session, as SIGTERM does.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that the recorded command has ended, as SIGCHLD does.
+    pub fn child_ended(&self) {
+        self.child_ended.store(true, Ordering::Relaxed);
     }
 
     /// Requests that the file is reopened, as SIGHUP does.

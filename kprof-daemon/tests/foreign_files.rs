@@ -1,9 +1,10 @@
 //! Files that are not `profiled`'s: they keep their content, their mode and their name, whatever option names them. And
-//! a standard error that nobody reads.
+//! a standard error that nobody reads, and a pipe whose reader takes nothing.
 //!
 //! The test runs the real program on the real file system, on the recording in `data/redox/`.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,4 +114,21 @@ fn a_standard_error_that_nobody_reads_ends_nothing() {
 /// The writing end of a pipe without a reader.
 fn closed() -> Stdio {
     Stdio::from(std::io::pipe().unwrap().1)
+}
+
+#[test]
+fn sigterm_ends_a_session_whose_pipe_nobody_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut session = profiled(&pipe, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    // After the first byte the signal handlers are installed; the rest of the file is larger than the pipe.
+    let mut reader = fs::File::open(&pipe).unwrap();
+    reader.read_exact(&mut [0]).unwrap();
+    assert!(Command::new("kill").arg(session.id().to_string()).status().unwrap().success());
+    let ended = session.wait().unwrap();
+    let mut said = String::new();
+    session.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(ended.code(), Some(8), "{said}");
+    assert!(said.contains("its reader takes nothing"), "{said}");
 }

@@ -222,12 +222,12 @@ fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
     let ticks = std::rc::Rc::clone(&clock);
     room.0.borrow_mut().on_sleep = Box::new(move |disk| {
         ticks.set(ticks.get() + 1);
-        if ticks.get() == 5 {
+        if ticks.get() == 35 {
             disk.room = usize::MAX;
         }
     });
     run(&system, &signals);
-    assert_eq!(clock.get(), 5, "it waited for room, once a second");
+    assert_eq!(clock.get(), 40, "it tries again once a second, and checks ten times a second whether it is to end");
 }
 
 #[test]

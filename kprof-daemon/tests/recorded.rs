@@ -45,6 +45,36 @@ fn the_real_dump_comes_out_as_the_text_beside_it() {
 }
 
 #[test]
+fn a_recording_that_has_grown_is_continued() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), data());
+    let output = folder.path().join("profiling.txt");
+    let drain = || {
+        let ended = profiled(&["--source", folder.path().to_str().unwrap(), "-o", output.to_str().unwrap()]);
+        assert!(ended.status.success(), "{ended:?}");
+        let text = std::fs::read(&output).unwrap();
+        text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"#")).count()
+    };
+    let files: Vec<PathBuf> = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let streams = || files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "bin"));
+    let put = |file: &Path, bytes: &[u8]| std::fs::write(folder.path().join(file.file_name().unwrap()), bytes).unwrap();
+    // At first there are 100 records of one CPU, then of each, then all.
+    let beginning = |file: &Path| {
+        let bytes = std::fs::read(file).unwrap();
+        let is_first = |word: &&[u8]| word[1..4] == [0xac, 0xdf, 0xfe] && word[4..] == [0; 4];
+        let mut firsts = bytes.chunks_exact(8).enumerate().filter(|(_, word)| is_first(word)).map(|(at, _)| at * 8);
+        let end = firsts.nth(100).unwrap();
+        bytes[..end].to_vec()
+    };
+    let oldest = streams().min_by_key(|file| u64::from_le_bytes(beginning(file)[16..24].try_into().unwrap())).unwrap();
+    put(oldest, &beginning(oldest));
+    assert_eq!(drain(), 100);
+    streams().for_each(|file| put(file, &beginning(file)));
+    assert_eq!(drain(), 100 * streams().count());
+    streams().for_each(|file| put(file, &std::fs::read(file).unwrap()));
+    assert_eq!(drain(), 5083);
+}
+
+#[test]
 fn a_file_torn_anywhere_is_completed_to_the_same_samples() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profiling.txt");

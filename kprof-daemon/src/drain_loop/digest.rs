@@ -55,7 +55,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 (Item::Sample(sample), Stream::Cpu(cpu)) => {
                     let make_name = || self.source.task_name(self.system, sample.task);
                     self.composer.sample(&mut self.names, cpu, &sample, make_name);
-                    self.totals.samples += 1;
+                    self.unwritten += 1;
                 }
                 (Item::Meta(meta), Stream::Meta) => match meta.kind {
                     Kind::Events => {
@@ -85,7 +85,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         // Another version in the header is either a flipped bit or a newer kernel. Without a single valid sample it is
         // taken for a newer kernel.
         if let Some((position, version)) = newer
-            && self.totals.samples == 0
+            && self.totals.samples + self.unwritten == 0
         {
             return Err(Error::Newer { stream: stream.to_string(), position, version });
         }

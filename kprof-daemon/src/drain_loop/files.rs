@@ -3,17 +3,45 @@
 //! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only closed after everything
 //! in it has been acknowledged. The next one begins with the header and the names known so far.
 
-use super::Session;
+use super::{Options, Session};
 use crate::error::Error;
+use crate::signals::Signals;
 use crate::source::{Source, Stream};
 use crate::system::System;
 use crate::write::compose::Form;
 use crate::write::resume::Resumed;
-use crate::write::sample_file::SampleFile;
+use crate::write::sample_file::{Appended, SampleFile, Waiting};
+use std::time::Duration;
+
+/// What was found when the file was opened by its name again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opened {
+    /// The file that was open before.
+    TheSame,
+    /// Another file, which has the header of this boot.
+    HasBeginning,
+    /// Another file, into which the header and the names have to be written.
+    LacksBeginning,
+}
+
+/// What ends a write that has to wait, in a session that began at `began`.
+fn waiting<'a>(options: &Options, signals: &'a Signals, began: Duration) -> Waiting<'a> {
+    let until = options.duration.and_then(|duration| began.checked_add(duration));
+    Waiting { on_full: options.on_full, signals, until }
+}
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Continues after what the file holds if that is from this boot; otherwise writes a new header first.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
+        if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), &resumed.ends) {
+            self.system.say(format_args!(
+                "{}: the boot id {} is already in the file, and more was read of that boot than this one has recorded; \
+                 this is boot {} there. The kernel should set a different `Config::boot` at each boot",
+                self.options.output.display(),
+                self.ctl.kernels_boot(),
+                self.ctl.boot(),
+            ));
+        }
         if self.ctl.boot().is_empty() || resumed.boot.as_deref() != Some(self.ctl.boot()) {
             self.composer.header(&self.ctl);
             return self.write();
@@ -33,16 +61,31 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         if length == 0 {
             return Ok(());
         }
-        if self.file.is_regular() && self.options.max_bytes.is_some_and(|max| self.file.would_exceed(length, max)) {
-            if self.options.keep_files == 0 {
-                self.totals.reached_max = true;
-                self.composer.clear();
-                return Ok(());
+        loop {
+            if self.file.was_truncated(self.system, self.options.form == Form::Binary)? {
+                self.write_beginning()?;
             }
-            self.rotate()?;
+            let is_due = self.options.max_bytes.is_some_and(|max| self.file.would_exceed(length, max));
+            if self.file.is_regular() && is_due {
+                if self.options.keep_files == 0 {
+                    self.totals.reached_max = true;
+                    self.unwritten = 0;
+                    self.composer.clear();
+                    return Ok(());
+                }
+                if self.rotate()? == Appended::ReopenFirst {
+                    self.reopen()?;
+                    continue;
+                }
+            }
+            let waiting = waiting(&self.options, &self.signals, self.began);
+            match self.file.append(self.system, self.composer.bytes(), waiting)? {
+                Appended::Whole => break,
+                Appended::ReopenFirst => self.reopen()?,
+            }
         }
-        self.file.append(self.system, self.composer.bytes(), self.options.on_full, &self.signals)?;
         self.totals.bytes += length;
+        self.totals.samples += std::mem::take(&mut self.unwritten);
         self.send_live();
         self.composer.clear();
         Ok(())
@@ -83,25 +126,44 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     }
 
     /// Renames the file to an older number and begins a new one. Everything in the old one has been acknowledged.
-    fn rotate(&mut self) -> Result<(), Error> {
+    fn rotate(&mut self) -> Result<Appended, Error> {
         let begins_with = self.beginning();
-        self.file.rotate(self.system, self.options.keep_files, &begins_with, self.options.on_full, &self.signals)
+        let waiting = waiting(&self.options, &self.signals, self.began);
+        self.file.rotate(self.system, self.options.keep_files, &begins_with, waiting)
     }
 
     /// Opens the file by its name again, after another program has renamed it.
     pub(super) fn reopen(&mut self) -> Result<(), Error> {
+        if self.open_by_name()? == Opened::LacksBeginning {
+            self.write_beginning()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the header and the names known so far into a file that lacks them.
+    fn write_beginning(&mut self) -> Result<(), Error> {
+        let begins_with = self.beginning();
+        loop {
+            let waiting = waiting(&self.options, &self.signals, self.began);
+            if self.file.append(self.system, &begins_with, waiting)? == Appended::Whole
+                || self.open_by_name()? == Opened::HasBeginning
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    fn open_by_name(&mut self) -> Result<Opened, Error> {
+        self.signals.take_reopen();
         let is_binary = self.options.form == Form::Binary;
         let (file, resumed) = match SampleFile::open(self.system, &self.options.output, is_binary) {
             // The name still leads to the same file, which this session itself has locked.
-            Err(Error::Busy { .. }) => return Ok(()),
+            Err(Error::Busy { .. }) => return Ok(Opened::TheSame),
             other => other?,
         };
         self.file = file;
-        if resumed.boot.as_deref() != Some(self.ctl.boot()) {
-            let begins_with = self.beginning();
-            self.file.append(self.system, &begins_with, self.options.on_full, &self.signals)?;
-        }
-        Ok(())
+        let has_beginning = resumed.boot.as_deref() == Some(self.ctl.boot());
+        Ok(if has_beginning { Opened::HasBeginning } else { Opened::LacksBeginning })
     }
 
     /// The header and the names known so far, in the form of the file.

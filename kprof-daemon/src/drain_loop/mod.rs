@@ -32,7 +32,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Maximum number of rounds after the stop request, for sources that do not report how far they have got.
+/// Maximum number of rounds after the stop request for a source that does not report how far it has got, and of rounds
+/// that find nothing although more was reported.
 const LAST_ROUNDS: usize = 64;
 /// The pause between two reads of a stopped kernel that cannot wake the reader.
 const REST: Duration = Duration::from_millis(50);
@@ -123,6 +124,8 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
+    /// Samples of this round that are not in the file yet.
+    unwritten: u64,
     pace: Pace,
     rounds: u64,
     began: Duration,
@@ -161,6 +164,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             by_task: ByTask::default(),
             ctl,
             totals: Totals::default(),
+            unwritten: 0,
             pace: Pace::default(),
             rounds: 0,
             began,
@@ -278,7 +282,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     }
 
     fn round(&mut self) -> Result<Round, Error> {
-        if self.signals.take_reopen() {
+        if self.signals.reopen_wanted() {
             self.reopen()?;
         }
         let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
@@ -329,10 +333,19 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 self.intake.places.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
             };
             let all_there = !target.is_empty() && target.iter().all(is_there);
-            if all_there || self.round()?.brought == 0 || (target.is_empty() && rounds == LAST_ROUNDS) {
+            if all_there || rounds == LAST_ROUNDS {
                 break;
             }
-            rounds += 1;
+            let found_nothing = self.round()?.brought == 0;
+            let will_have_more = !target.is_empty() && !self.source.is_finite() && self.source.has_streams();
+            if found_nothing && !will_have_more {
+                break;
+            }
+            if found_nothing {
+                // Another process may be reading at this moment.
+                let _ = self.system.sleep(Pace::SHORTEST);
+            }
+            rounds += usize::from(found_nothing || target.is_empty());
         }
         self.account()?;
         self.pump_live(true);

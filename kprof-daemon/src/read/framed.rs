@@ -9,11 +9,15 @@
 //!
 //! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got. Runs
 //! in: user process. Positions in one stream have no gaps, so every word is either part of a record or counted as
-//! skipped. If two consecutive records agree that records are missing before them (another reader took them), that gap
+//! skipped. If some consecutive records agree that records are missing before them (another reader took them), that gap
 //! is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof_format::record::{BadHeader, Header, Kind, MAGIC, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
+
+/// How many consecutive records must agree that records are missing before them. One damaged word must not void the
+/// records after it, which would all have a lower position than expected.
+const AGREEING_RECORDS: usize = 4;
 
 /// Iterates over the records of one read.
 #[derive(Debug)]
@@ -25,6 +29,15 @@ pub struct Framed<'a> {
     /// Following the lengths from record to record meets every word that looks like the first word of a record. So no
     /// length can reach over another record.
     is_clean: bool,
+}
+
+/// Words that are missing before a record.
+struct Gap {
+    words: u64,
+    /// The number of consecutive records that agree, at most [`AGREEING_RECORDS`].
+    records: usize,
+    /// Whether the last of them is the last that was read.
+    is_the_end: bool,
 }
 
 /// What begins at one word.
@@ -58,9 +71,13 @@ impl<'a> Framed<'a> {
         self.at * 8
     }
 
-    /// Skips all remaining words, because nothing more will be read.
+    /// Skips the remaining words, because nothing more will be read. If they are records that agree that others are
+    /// missing before them, only the missing ones are skipped.
     pub fn give_up_rest(&mut self) -> Option<Skipped> {
-        self.skip_to(self.words.count(), Why::Length)
+        match self.gap() {
+            Some(Gap { words, records, .. }) if records > 1 => Some(self.skip_gap(words)),
+            _ => self.skip_to(self.words.count(), Why::Length),
+        }
     }
 
     /// The position of word `at`.
@@ -68,13 +85,25 @@ impl<'a> Framed<'a> {
         self.position.map(|here| here + (at - self.at) as u64)
     }
 
-    /// How many words are missing before the current word, if its record and the next one agree that some are missing.
-    fn gap(&self) -> Option<u64> {
-        let words = usize::from(Header::decode(self.words.get(self.at)?).ok()?.words);
-        let (here, next) = (self.words.get(self.at + 1)?, self.words.get(self.at + words + 1)?);
-        Header::decode(self.words.get(self.at + words)?).ok()?;
-        let missing = here.checked_sub(self.position?)?;
-        (next == here + words as u64 && missing > 0).then_some(missing)
+    /// What is missing before the current word, by the positions of the records from there on.
+    fn gap(&self) -> Option<Gap> {
+        let here = self.words.get(self.at + 1)?;
+        let words = here.checked_sub(self.position?).filter(|words| *words > 0)?;
+        let (mut at, mut records) = (self.at, 0);
+        while records < AGREEING_RECORDS
+            && let Some(header) = self.words.get(at).and_then(|word| Header::decode(word).ok())
+            && self.words.get(at + 1) == here.checked_add((at - self.at) as u64)
+        {
+            at += usize::from(header.words);
+            records += 1;
+        }
+        Some(Gap { words, records, is_the_end: at >= self.words.count() })
+    }
+
+    fn skip_gap(&mut self, words: u64) -> Skipped {
+        let from = self.position.unwrap_or(0);
+        (self.item_from, self.position) = (from, Some(from + words));
+        Skipped { from, words, why: Why::Gap }
     }
 
     /// Whether a record begins at word `at`, with the position that it has there.
@@ -177,14 +206,12 @@ impl<'a> Iterator for Framed<'a> {
         let (kind, unknown, words) = match self.look(self.at) {
             Found::Whole { kind, unknown, words } => (kind, unknown, words),
             Found::Bad(why) => {
-                if why == Why::Position
-                    && let Some(words) = self.gap()
-                {
-                    let from = self.position.unwrap_or(0);
-                    (self.item_from, self.position) = (from, Some(from + words));
-                    return Some(Item::Skipped(Skipped { from, words, why: Why::Gap }));
-                }
-                return self.damaged(why);
+                return match self.gap() {
+                    Some(Gap { words, records: AGREEING_RECORDS.., .. }) => Some(Item::Skipped(self.skip_gap(words))),
+                    // The next read decides.
+                    Some(Gap { records: 2.., is_the_end: true, .. }) => None,
+                    _ => self.damaged(why),
+                };
             }
             // The length reaches past the end of what was read. If it also reaches over a valid record it is damaged;
             // otherwise the rest of the record has not been read yet.

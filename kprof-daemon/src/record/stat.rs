@@ -92,7 +92,7 @@ mod tests {
         let text = "hz 1000\nclock instructions\ncpu.1.sent 200\ncpu.1.coalesced 6\ncpu.1.pending 4\ncpu.1.user 90\ncpu.1.idle 20\n\
                     cpu.1.irq-on 50\ncpu.1.irq-off 20\ncpu.1.interrupt 8\ncpu.1.lost-full 2\n\
                     cpu.1.context-switches 5\ncpu.1.page-faults 7\ncpu.1.interrupts 9\n";
-        let ctl = Ctl::parse(text).unwrap();
+        let ctl = Ctl::parse(text);
         let mut out = Vec::new();
         let mut by_task = ByTask::default();
         by_task.add(b"cp", b"context-switches=4 page-faults=7 interrupts=2");

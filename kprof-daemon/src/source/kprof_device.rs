@@ -17,6 +17,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The longest state that is read: 1024 CPUs need about a tenth of it.
+const MAX_STATE_BYTES: usize = 16 * 1024 * 1024;
+
 /// An open and claimed set of device files.
 pub struct KprofDevice<S: System> {
     folder: PathBuf,
@@ -108,6 +111,10 @@ impl<S: System> Source<S> for KprofDevice<S> {
         Layout::Framed
     }
 
+    fn has_streams(&self) -> bool {
+        self.has_streams
+    }
+
     fn observe(&mut self, system: &mut S, ctl: &mut Ctl) -> Result<(), Error> {
         again(|| system.seek(&mut self.ctl, 0)).map_err(self.gone("going to the start of the state"))?;
         let mut length = 0;
@@ -119,11 +126,16 @@ impl<S: System> Source<S> for KprofDevice<S> {
             if got == 0 {
                 break;
             }
+            if length > MAX_STATE_BYTES {
+                let what = format!("its state is longer than {MAX_STATE_BYTES} bytes; it is no ctl file of kprof");
+                return Err(Error::Malformed { path: self.ctl_path.clone(), what });
+            }
         }
         let malformed = |what| Error::Malformed { path: self.ctl_path.clone(), what };
         let text = std::str::from_utf8(&self.text[..length])
             .map_err(|error| malformed(format!("byte {} is not UTF-8", error.valid_up_to())))?;
-        ctl.update(text).map_err(malformed)
+        ctl.update(text);
+        Ok(())
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {

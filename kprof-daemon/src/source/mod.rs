@@ -77,6 +77,11 @@ pub trait Source<S: System> {
         None
     }
 
+    /// Whether the records can be read. Beside another reader only the counters can.
+    fn has_streams(&self) -> bool {
+        true
+    }
+
     /// Whether the source has an end: after all its streams have been read, nothing more will come.
     fn is_finite(&self) -> bool {
         false

@@ -19,8 +19,10 @@ use std::time::Duration;
 
 /// The limit of the CPU numbers that are looked for in a folder.
 const MAX_CPUS: u32 = 1024;
-/// Bytes of each file from which the id of the recording is computed.
-const ID_BYTES: usize = 64 * 1024;
+/// Bytes read at once from the file of names.
+const READ_BYTES: usize = 64 * 1024;
+/// Words at the beginning of a record that contain its TSC, in either layout.
+const FIRST_WORDS: usize = 4;
 
 /// Recorded streams.
 pub struct Recorded<S: System> {
@@ -70,20 +72,24 @@ impl<S: System> Recorded<S> {
         Ok(this)
     }
 
-    /// Computes an id from the beginnings of the files, so that the same recording is recognised. Returns the first
-    /// word.
+    /// Computes an id from the oldest record, so that the same recording is recognised, also after it has grown or has
+    /// the file of another CPU. Returns the first word.
     fn identify(&mut self, system: &mut S) -> Result<Option<u64>, Error> {
-        let mut crc = Crc32::default();
-        let mut first_word = None;
-        let mut buffer = vec![0; ID_BYTES];
-        for (cpu, file) in &mut self.files {
+        let (mut first_word, mut oldest) = (None, None);
+        for file in self.files.values_mut() {
             let gone = |cause| Error::SourceGone { path: self.path.clone(), during: "reading it", cause };
+            let mut buffer = [0; FIRST_WORDS * 8];
             let got = system::read(system, file, &mut buffer).map_err(gone)?;
-            first_word = first_word.or(buffer[..got].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
-            crc = crc.with(&cpu.to_le_bytes()).with(&buffer[..got]);
             again(|| system.seek(file, 0)).map_err(gone)?;
+            let word = |at: usize| buffer[..got].as_chunks().0.get(at).map(|bytes| u64::from_le_bytes(*bytes));
+            first_word = first_word.or(word(0));
+            let is_framed = word(0).is_some_and(|word| (word >> 32) as u32 == record::MAGIC);
+            if let Some(tsc) = word(if is_framed { 3 } else { 2 }) {
+                oldest = oldest.into_iter().chain([(tsc, buffer)]).min();
+            }
         }
-        let boot = format!("{:x}", crc.end());
+        let record = oldest.map_or([0; FIRST_WORDS * 8], |(_, record)| record);
+        let boot = format!("{:x}", Crc32::default().with(&record).end());
         let facts = [(Fact::Protocol, "1"), (Fact::State, "stopped"), (Fact::Boot, boot.as_str())];
         self.ctl = Ctl::made_up(&facts, self.files.keys().copied());
         Ok(first_word)
@@ -93,7 +99,7 @@ impl<S: System> Recorded<S> {
     fn read_names(&mut self, system: &mut S, path: &Path) -> Result<(), Error> {
         let Ok(mut file) = again(|| system.open(path, Open::Read)) else { return Ok(()) };
         let mut bytes = Vec::new();
-        let mut buffer = vec![0; ID_BYTES];
+        let mut buffer = vec![0; READ_BYTES];
         loop {
             let gone = |cause| Error::SourceGone { path: path.into(), during: "reading it", cause };
             let got = system::read(system, &mut file, &mut buffer).map_err(gone)?;

@@ -4,7 +4,9 @@
 //! the static binary; if such a kernel lacks a call (`fsync` of a folder, file locks, times), the daemon does without
 //! it.
 
-use super::{Open, Regular, System};
+use super::{FileFacts, Open, System};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -32,7 +34,8 @@ impl System for Host {
         let mut options = OpenOptions::new();
         match how {
             Open::Read => options.read(true),
-            Open::ReadNoLink => options.read(true).custom_flags(libc::O_NOFOLLOW),
+            Open::Probe => options.read(true).custom_flags(libc::O_NONBLOCK),
+            Open::ProbeNoLink => options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW),
             Open::ReadWrite => options.read(true).write(true),
             Open::SampleFile => options.read(true).write(true).create(true).mode(0o600),
             Open::NextFile => options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW),
@@ -78,15 +81,25 @@ impl System for Host {
         }
     }
 
-    fn names_of(&mut self, file: &mut File) -> io::Result<Option<Regular>> {
+    fn facts_of(&mut self, file: &mut File) -> io::Result<Option<FileFacts>> {
         match file.metadata() {
             Ok(facts) => {
                 let kind = facts.file_type();
                 let special = kind.is_fifo() || kind.is_char_device() || kind.is_socket();
-                Ok(Some(Regular { is_regular: !special, names: facts.nlink() }))
+                Ok(Some(FileFacts { is_regular: !special, names: facts.nlink(), bytes: facts.len() }))
             }
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    fn wait_writable(&mut self, file: &mut File, limit: Duration) -> io::Result<bool> {
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&limit)) {
+            Ok(ready) => Ok(ready > 0),
+            // A small kernel without this call: the write may block.
+            Err(Errno::NOSYS) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 

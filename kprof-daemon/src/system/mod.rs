@@ -16,8 +16,10 @@ pub mod host;
 pub enum Open {
     /// Read only.
     Read,
-    /// Read only, and a symbolic link is not followed.
-    ReadNoLink,
+    /// Read only, to see what is there: a pipe without a writer does not block.
+    Probe,
+    /// The same, and a symbolic link is not followed.
+    ProbeNoLink,
     /// Read and write an existing file (the ctl file).
     ReadWrite,
     /// Read and write a sample file; it is created with mode 0600 if it does not exist.
@@ -51,8 +53,10 @@ pub trait System {
     fn sync(&mut self, file: &mut Self::File) -> io::Result<()>;
     /// Returns when the names in the folder of `path` are on the disk.
     fn sync_folder(&mut self, path: &Path) -> io::Result<()>;
-    /// How many names the file has, and whether it is a regular file; `None` if the system cannot tell.
-    fn names_of(&mut self, file: &mut Self::File) -> io::Result<Option<Regular>>;
+    /// What kind of file it is, how many names it has and how long it is; `None` if the system cannot tell.
+    fn facts_of(&mut self, file: &mut Self::File) -> io::Result<Option<FileFacts>>;
+    /// Waits until a pipe or a terminal accepts [`PIPE_BYTES`], at most for `limit`. Returns whether it does.
+    fn wait_writable(&mut self, file: &mut Self::File, limit: Duration) -> io::Result<bool>;
     /// Restricts a file to its owner, because it contains kernel addresses.
     fn make_private(&mut self, file: &mut Self::File) -> io::Result<()>;
     /// Locks the file against other instances; `WouldBlock` if another instance has the lock.
@@ -72,13 +76,19 @@ pub trait System {
     }
 }
 
+/// A write of so many bytes does not block if [`System::wait_writable`] has returned true: `PIPE_BUF` of Linux, see
+/// pipe(7).
+pub const PIPE_BYTES: usize = 4096;
+
 /// What is known about an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Regular {
+pub struct FileFacts {
     /// Whether it is a regular file (not a pipe, not a terminal).
     pub is_regular: bool,
     /// The number of names it has; 0 after it was deleted.
     pub names: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
 }
 
 /// Reads into `buffer`; repeats the call after a signal.

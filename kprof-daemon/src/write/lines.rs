@@ -21,7 +21,7 @@ macro_rules! put {
 /// Writes the header of a boot.
 pub fn header(out: &mut Vec<u8>, ctl: &Ctl) {
     put!(out, "{}\n", line::Profile { version: line::VERSION });
-    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.fact(fact)?)));
+    let facts = Fact::HEADER.into_iter().filter_map(|fact| Some((fact, ctl.header_fact(fact)?)));
     let anchors = ctl.facts(Fact::Anchor).map(|value| (Fact::Anchor, value));
     for (fact, value) in facts.chain(anchors) {
         put!(out, "{}\n", line::Header { fact, value });

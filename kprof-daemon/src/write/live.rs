@@ -68,7 +68,7 @@ impl<S: System> Live<S> {
         }
         let opened = system.open(&self.path, Open::StreamDevice).and_then(|mut device| {
             // A file's content would be overwritten.
-            match system.names_of(&mut device)? {
+            match system.facts_of(&mut device)? {
                 Some(facts) if facts.is_regular => Err(std::io::Error::other("it is a file and no device")),
                 _ => Ok(device),
             }

@@ -4,6 +4,7 @@
 //! then acknowledge to the kernel (by [`crate::drain_loop`]).
 
 pub mod compose;
+pub mod damaged;
 pub mod lines;
 pub mod live;
 pub mod resume;

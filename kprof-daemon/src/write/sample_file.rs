@@ -6,12 +6,14 @@
 //! ```
 //!
 //! In: bytes of whole batches. Out: a file of mode 0600. Runs in: user process. On a full disk nothing is acknowledged
-//! and the half-written piece is truncated away. Then either the session ends, or it tries again once a second.
+//! and the half-written piece is truncated away. Then either the session ends, or it tries again once a second. A pipe
+//! or a terminal that accepts nothing is waited for. Each of these waits ends when the session is to end.
 
+use super::damaged;
 use super::resume::{Resumed, Scan, is_profile};
 use crate::error::Error;
 use crate::signals::Signals;
-use crate::system::{self, Open, System, again};
+use crate::system::{self, FileFacts, Open, PIPE_BYTES, System, again};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,8 +30,39 @@ pub enum OnFull {
 
 /// How long to wait for space on a full disk before the next try.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
+/// How often a wait checks whether the session is to end.
+const CHECK_PAUSE: Duration = Duration::from_millis(100);
+/// How long the reader of a pipe may take nothing after the session was asked to end.
+const READER_GRACE: Duration = Duration::from_secs(1);
 /// Bytes read at once when an existing file is scanned.
 const SCAN_BYTES: usize = 512 * 1024;
+
+/// What ends a write that has to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'a> {
+    /// What to do on a full disk.
+    pub on_full: OnFull,
+    /// The signals that the process gets.
+    pub signals: &'a Signals,
+    /// When the session ends by its duration, on the clock of [`System::now`].
+    pub until: Option<Duration>,
+}
+
+impl Waiting<'_> {
+    fn is_late<S: System>(&self, system: &mut S) -> bool {
+        self.until.is_some_and(|until| system.now() >= until)
+    }
+}
+
+/// Whether an appended piece is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Appended {
+    /// It is on the disk.
+    Whole,
+    /// The disk is full, and a signal asks to reopen the file. The file is as it was before.
+    ReopenFirst,
+}
 
 /// An open sample file.
 pub struct SampleFile<S: System> {
@@ -59,7 +92,7 @@ impl<S: System> SampleFile<S> {
         } else {
             again(|| system.open(path, Open::SampleFile)).map_err(fails("opening it"))?
         };
-        let facts = again(|| system.names_of(&mut file)).map_err(fails("looking at it"))?;
+        let facts = again(|| system.facts_of(&mut file)).map_err(fails("looking at it"))?;
         let is_regular = !to_stdout && facts.is_none_or(|facts| facts.is_regular);
         let counts_names = facts.is_some_and(|facts| facts.names > 0);
         let mut this = Self { path: path.into(), file, safe_bytes: 0, begins_bytes: 0, is_regular, counts_names };
@@ -67,15 +100,63 @@ impl<S: System> SampleFile<S> {
             return Ok((this, Resumed::default()));
         }
         lock(system, &mut this.file, path)?;
-        let resumed = this.scan(system, is_binary)?;
+        let refused = match this.resume(system, is_binary) {
+            Ok(resumed) => {
+                again(|| system.sync_folder(path)).map_err(fails("writing its folder to the disk"))?;
+                return Ok((this, resumed));
+            }
+            Err(refused) => refused,
+        };
+        if matches!(refused, Error::Malformed { .. })
+            && let Some(zeros) =
+                damaged::zeros_at_head(system, &mut this.file).map_err(fails("reading what it holds"))?
+        {
+            let kept = damaged::move_away(system, path)?;
+            system.say(format_args!(
+                "{}: its first {zeros} bytes are zero (cut by another program, or lost at a power failure); it is kept \
+                 as {}, and a new file begins",
+                path.display(),
+                kept.display()
+            ));
+            return Self::open(system, path, is_binary);
+        }
+        Err(refused)
+    }
+
+    /// Scans the file and truncates it to its last finished piece.
+    fn resume(&mut self, system: &mut S, is_binary: bool) -> Result<Resumed, Error> {
+        again(|| system.seek(&mut self.file, 0)).map_err(|cause| self.failed("going to its start", cause))?;
+        let resumed = self.scan(system, is_binary)?;
         // Only now is it known to be a file of this program, which may be changed.
-        this.make_private(system);
-        this.safe_bytes = resumed.finished_bytes;
-        this.cut_back(system).map_err(fails("cutting it back to its last finished batch"))?;
+        self.make_private(system);
+        self.safe_bytes = resumed.finished_bytes;
+        self.cut_back(system).map_err(|cause| self.failed("cutting it back to its last finished batch", cause))?;
         // What was just read may not be on the disk yet. It is synced here, because it is acknowledged next.
-        again(|| system.sync(&mut this.file)).map_err(fails("writing it to the disk"))?;
-        again(|| system.sync_folder(path)).map_err(fails("writing its folder to the disk"))?;
-        Ok((this, resumed))
+        again(|| system.sync(&mut self.file)).map_err(|cause| self.failed("writing it to the disk", cause))?;
+        Ok(resumed)
+    }
+
+    /// Whether another program has truncated the file. Then it is scanned again, and the next piece is appended after
+    /// the last finished piece that is left. The header and names have to be written again.
+    ///
+    /// # Errors
+    /// As [`SampleFile::open`].
+    pub fn was_truncated(&mut self, system: &mut S, is_binary: bool) -> Result<bool, Error> {
+        if !self.is_regular {
+            return Ok(false);
+        }
+        let facts = again(|| system.facts_of(&mut self.file)).map_err(|cause| self.failed("looking at it", cause))?;
+        let Some(FileFacts { bytes, .. }) = facts.filter(|facts| facts.bytes < self.safe_bytes) else {
+            return Ok(false);
+        };
+        system.say(format_args!(
+            "{}: another program has truncated it to {bytes} bytes; it continues there with a new header. To rotate, \
+             rename the file and send SIGHUP",
+            self.path.display()
+        ));
+        self.resume(system, is_binary)?;
+        self.begins_bytes = self.safe_bytes;
+        Ok(true)
     }
 
     /// Renames an existing profile to `NAME.old`, so that the file that is opened next is empty. Another file is left as
@@ -88,7 +169,7 @@ impl<S: System> SampleFile<S> {
         if path == Path::new("-") {
             return Ok(());
         }
-        let mut file = match again(|| system.open(path, Open::Read)) {
+        let mut file = match again(|| system.open(path, Open::Probe)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(fails("looking at the file that is there"))?,
         };
@@ -119,9 +200,13 @@ impl<S: System> SampleFile<S> {
     /// Appends whole pieces and returns when they are on the disk.
     ///
     /// # Errors
-    /// [`Error::Full`] on a full disk with [`OnFull::Stop`] or if `signals` ask for the end; otherwise
-    /// [`Error::Write`]. The file is then as it was before.
-    pub fn append(&mut self, system: &mut S, bytes: &[u8], on_full: OnFull, signals: &Signals) -> Result<(), Error> {
+    /// [`Error::Full`] on a full disk with [`OnFull::Stop`] or if the session is to end; otherwise [`Error::Write`].
+    /// The file is then as it was before. [`Error::Stalled`] if the session is to end and the reader of a pipe takes
+    /// nothing.
+    pub fn append(&mut self, system: &mut S, bytes: &[u8], waiting: Waiting<'_>) -> Result<Appended, Error> {
+        if !self.is_regular {
+            return self.append_to_reader(system, bytes, waiting);
+        }
         let mut has_said = false;
         loop {
             let (during, cause) = match self.try_append(system, bytes) {
@@ -129,15 +214,9 @@ impl<S: System> SampleFile<S> {
                 Err(failed) => failed,
             };
             let is_full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-            let cut = self.is_regular.then(|| self.cut_back(system));
-            if let Some(Err(cause)) = cut {
-                return Err(self.failed("cutting a half-written batch away", cause));
-            }
+            self.cut_back(system).map_err(|cause| self.failed("cutting a half-written batch away", cause))?;
             if !is_full {
                 return Err(self.failed(during, cause));
-            }
-            if on_full == OnFull::Stop || signals.stop_wanted() {
-                return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
             }
             if !has_said {
                 system.say(format_args!(
@@ -147,13 +226,44 @@ impl<S: System> SampleFile<S> {
                 ));
                 has_said = true;
             }
-            let _ = system.sleep(FULL_PAUSE);
+            let mut left = FULL_PAUSE;
+            while !left.is_zero() {
+                if waiting.on_full == OnFull::Stop || waiting.signals.end_wanted() || waiting.is_late(system) {
+                    return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
+                }
+                if waiting.signals.reopen_wanted() {
+                    return Ok(Appended::ReopenFirst);
+                }
+                let _ = system.sleep(CHECK_PAUSE);
+                left = left.saturating_sub(CHECK_PAUSE);
+            }
         }
         if has_said {
             system.say(format_args!("{}: there is room again, going on", self.path.display()));
         }
         self.safe_bytes += bytes.len() as u64;
-        Ok(())
+        Ok(Appended::Whole)
+    }
+
+    /// Writes to a pipe or a terminal as fast as its reader takes it.
+    fn append_to_reader(&mut self, system: &mut S, bytes: &[u8], waiting: Waiting<'_>) -> Result<Appended, Error> {
+        let (mut rest, mut stalled) = (bytes, Duration::ZERO);
+        while !rest.is_empty() {
+            let is_ready = again(|| system.wait_writable(&mut self.file, CHECK_PAUSE));
+            if is_ready.map_err(|cause| self.failed("waiting for its reader", cause))? {
+                let piece = &rest[..rest.len().min(PIPE_BYTES)];
+                let written = again(|| system.write(&mut self.file, piece));
+                rest = &rest[written.map_err(|cause| self.failed("writing", cause))?.min(piece.len())..];
+                stalled = Duration::ZERO;
+            } else if waiting.signals.stop_wanted() || waiting.is_late(system) {
+                stalled += CHECK_PAUSE;
+                if stalled >= READER_GRACE {
+                    return Err(Error::Stalled { path: self.path.clone() });
+                }
+            }
+        }
+        self.safe_bytes += bytes.len() as u64;
+        Ok(Appended::Whole)
     }
 
     /// Begins a new file with these bytes; this one becomes `NAME.1`, the previous `NAME.1` becomes `NAME.2`, and so on
@@ -169,9 +279,8 @@ impl<S: System> SampleFile<S> {
         system: &mut S,
         keep: u32,
         begins_with: &[u8],
-        on_full: OnFull,
-        signals: &Signals,
-    ) -> Result<(), Error> {
+        waiting: Waiting<'_>,
+    ) -> Result<Appended, Error> {
         let new_path = with_suffix(&self.path, "new");
         let open = again(|| system.open(&new_path, Open::NextFile));
         let mut file = open.map_err(|cause| self.failed("opening the next file", cause))?;
@@ -186,13 +295,15 @@ impl<S: System> SampleFile<S> {
         new.make_private(system);
         new.cut_back(system).map_err(|cause| new.failed("emptying it", cause))?;
         let _ = again(|| system.lock(&mut new.file));
-        new.append(system, begins_with, on_full, signals)?;
+        if new.append(system, begins_with, waiting)? == Appended::ReopenFirst {
+            return Ok(Appended::ReopenFirst);
+        }
         let fails = |cause| self.failed("renaming it", cause);
         again(|| system.sync_folder(&self.path)).map_err(fails)?;
         // Renames only up to the first free number. An interrupted rotation leaves a free number, and no file is lost
         // when it is filled.
         let numbered = |number: u32| with_suffix(&self.path, &number.to_string());
-        let mut is_taken = |number: &u32| again(|| system.open(&numbered(*number), Open::Read)).is_ok();
+        let mut is_taken = |number: &u32| again(|| system.open(&numbered(*number), Open::Probe)).is_ok();
         let taken = (1..keep).take_while(&mut is_taken).last().unwrap_or(0);
         for number in (1..=taken).rev() {
             again(|| system.rename(&numbered(number), &numbered(number + 1))).map_err(fails)?;
@@ -207,7 +318,7 @@ impl<S: System> SampleFile<S> {
         new.begins_bytes = new.safe_bytes;
         new.path.clone_from(&self.path);
         *self = new;
-        Ok(())
+        Ok(Appended::Whole)
     }
 
     /// Whether the file still has a name.
@@ -217,7 +328,7 @@ impl<S: System> SampleFile<S> {
     pub fn check_it_is_there(&mut self, system: &mut S) -> Result<(), Error> {
         if self.is_regular
             && self.counts_names
-            && let Ok(Some(facts)) = system.names_of(&mut self.file)
+            && let Ok(Some(facts)) = system.facts_of(&mut self.file)
             && facts.names == 0
         {
             return Err(Error::FileGone { path: self.path.clone() });
@@ -282,7 +393,7 @@ impl<S: System> SampleFile<S> {
 }
 
 /// Returns `NAME.suffix`.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(suffix);
@@ -293,8 +404,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// `NAME.new`. Another file of this name stays where it is.
 fn finish_rotation<S: System>(system: &mut S, path: &Path) {
     let new_path = with_suffix(path, "new");
-    if again(|| system.open(path, Open::Read)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        && let Ok(mut file) = again(|| system.open(&new_path, Open::ReadNoLink))
+    if again(|| system.open(path, Open::Probe)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && let Ok(mut file) = again(|| system.open(&new_path, Open::ProbeNoLink))
         && first_bytes(system, &mut file).is_ok_and(|first| first.is_some_and(|first| is_profile(&first)))
     {
         // If the renaming fails, the session begins a new file.
@@ -312,7 +423,7 @@ fn lock<S: System>(system: &mut S, file: &mut S::File, path: &Path) -> Result<()
 
 /// The first bytes of a regular file, as many as tell whether it is a profile; `None` if it is not a regular file.
 fn first_bytes<S: System>(system: &mut S, file: &mut S::File) -> io::Result<Option<Vec<u8>>> {
-    let is_regular = again(|| system.names_of(file))?.is_none_or(|facts| facts.is_regular);
+    let is_regular = again(|| system.facts_of(file))?.is_none_or(|facts| facts.is_regular);
     let mut first = vec![0; 64];
     let length = if is_regular { system::read(system, file, &mut first)? } else { 0 };
     first.truncate(length);

@@ -11,7 +11,7 @@
 use super::kernel::Kernel;
 use kprof_daemon::source::Stream;
 use kprof_daemon::system::host::Host;
-use kprof_daemon::system::{Open, Regular, System};
+use kprof_daemon::system::{FileFacts, Open, System};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -122,8 +122,12 @@ impl System for Remote {
         self.host.sync_folder(path)
     }
 
-    fn names_of(&mut self, file: &mut File) -> io::Result<Option<Regular>> {
-        self.host.names_of(real(file)?)
+    fn facts_of(&mut self, file: &mut File) -> io::Result<Option<FileFacts>> {
+        self.host.facts_of(real(file)?)
+    }
+
+    fn wait_writable(&mut self, file: &mut File, limit: Duration) -> io::Result<bool> {
+        self.host.wait_writable(real(file)?, limit)
     }
 
     fn lock(&mut self, file: &mut File) -> io::Result<()> {

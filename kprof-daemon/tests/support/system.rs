@@ -8,7 +8,7 @@ use super::Random;
 use super::disk::Disk;
 use super::kernel::Kernel;
 use kprof_daemon::source::Stream;
-use kprof_daemon::system::{Open, Regular, System};
+use kprof_daemon::system::{FileFacts, Open, System};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub type OnPause = Box<dyn FnMut(&mut Kernel, u64)>;
 /// A hook that may change the bytes that a read of a stream gives.
 pub type OnRead = Box<dyn FnMut(Stream, &mut [u8])>;
 
-/// A hook that is called in a sleep of a second or more, in which other programs may change the disk.
+/// A hook that is called in each wait for a full disk or a stalled reader, in which other programs may change the disk.
 pub type OnSleep = Box<dyn FnMut(&mut Disk)>;
 /// A hook that is called in every call, with its number and the error that writes are to return.
 pub type OnCall = Box<dyn FnMut(usize, &mut Option<io::ErrorKind>)>;
@@ -66,6 +66,8 @@ pub struct World {
     /// The lock of each file. It is held as long as a clone of it exists elsewhere.
     locks: std::collections::BTreeMap<usize, Rc<()>>,
     pub receiver: Receiver,
+    /// Whether the reader of the standard output takes nothing.
+    pub reader_stalls: Rc<std::cell::Cell<bool>>,
     /// If set, the kernel behaves as an unmodified Redox kernel, whose streams give these bytes.
     pub redox: Option<std::collections::BTreeMap<u32, Vec<u8>>>,
     /// The task names that this Redox kernel reports.
@@ -74,6 +76,8 @@ pub struct World {
     pub on_call: OnCall,
     /// When the flag is set, another program renames a file: from, to.
     pub rename_when: Option<(Rc<std::cell::Cell<bool>>, PathBuf, PathBuf)>,
+    /// When the flag is set, another program copies a file and truncates it: from, to.
+    pub copy_and_truncate_when: Option<(Rc<std::cell::Cell<bool>>, PathBuf, PathBuf)>,
     /// When the flag is set, all files are deleted from their folders.
     pub delete_when: Option<Rc<std::cell::Cell<bool>>>,
 }
@@ -128,11 +132,13 @@ impl Simulated {
             write_error: None,
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
+            reader_stalls: Rc::default(),
             redox: None,
             redox_names: std::collections::BTreeMap::new(),
             on_sleep: Box::new(|_| {}),
             on_call: Box::new(|_, _| {}),
             rename_when: None,
+            copy_and_truncate_when: None,
             delete_when: None,
         })))
     }
@@ -156,6 +162,14 @@ impl Simulated {
         {
             let file = world.disk.names.remove(from).expect("the file is there");
             world.disk.names.insert(to.clone(), file);
+        }
+        if let Some((when, from, to)) = &world.copy_and_truncate_when
+            && when.take()
+        {
+            let (file, copy) = (world.disk.open(from), world.disk.open(to));
+            let bytes = world.disk.contents[file].now.clone();
+            world.disk.write(copy, 0, &bytes);
+            world.disk.truncate(file, 0);
         }
         if world.delete_when.as_ref().is_some_and(|when| when.get()) {
             world.disk.names.clear();
@@ -341,13 +355,26 @@ impl System for Simulated {
         Ok(())
     }
 
-    fn names_of(&mut self, file: &mut File) -> io::Result<Option<Regular>> {
-        self.call("names")?;
+    fn facts_of(&mut self, file: &mut File) -> io::Result<Option<FileFacts>> {
+        self.call("facts")?;
         let File::Disk { file, .. } = file else { return Ok(None) };
         let world = self.0.borrow();
         let names = world.disk.names.values().filter(|named| *named == file).count() as u64;
         let is_stdout = world.disk.names.get(Path::new("/stdout")) == Some(file);
-        Ok(Some(Regular { is_regular: !is_stdout, names }))
+        let bytes = world.disk.contents[*file].now.len() as u64;
+        Ok(Some(FileFacts { is_regular: !is_stdout, names, bytes }))
+    }
+
+    fn wait_writable(&mut self, file: &mut File, limit: Duration) -> io::Result<bool> {
+        self.call("poll")?;
+        let File::Disk { .. } = file else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let world = &mut *self.0.borrow_mut();
+        if !world.reader_stalls.get() {
+            return Ok(true);
+        }
+        world.clock += limit;
+        (world.on_sleep)(&mut world.disk);
+        Ok(false)
     }
 
     fn lock(&mut self, file: &mut File) -> io::Result<()> {
@@ -372,7 +399,7 @@ impl System for Simulated {
 
     fn sleep(&mut self, time: Duration) -> io::Result<()> {
         self.call("sleep")?;
-        if time >= Duration::from_secs(1) {
+        if time >= Duration::from_millis(100) {
             let world = &mut *self.0.borrow_mut();
             (world.on_sleep)(&mut world.disk);
         }

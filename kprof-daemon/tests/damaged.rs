@@ -1,0 +1,141 @@
+//! Sample files that cannot be continued as they are: truncated by another program, without their beginning, or from
+//! another boot with the same id.
+//!
+//! In: sessions on the simulated system. Out: no sample that was acknowledged is lost to the daemon's doing, and the
+//! daemon goes on; a file of another program is never renamed.
+
+mod support;
+
+use kprof_daemon::drain_loop::Options;
+use kprof_daemon::error::Error;
+use kprof_daemon::signals::Signals;
+use kprof_daemon::write::compose::Form;
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use support::kernel::Kernel;
+use support::scenario::{OUTPUT, exactly_once, options, reading, session};
+use support::system::Simulated;
+
+const BAD: &str = "/root/profiling.txt.bad";
+
+/// A system with a tick in each pause. The session ends after `pauses`.
+fn ticking(kernel: Kernel, pauses: u64, signals: &Signals) -> Simulated {
+    let stopper = signals.clone();
+    let on_pause = move |kernel: &mut Kernel, pause: u64| {
+        if pause > pauses { stopper.stop() } else { kernel.tick() }
+    };
+    Simulated::new(kernel, Box::new(on_pause))
+}
+
+fn kernel() -> Kernel {
+    Kernel::new(&[1, 2], 1 << 13, 8)
+}
+
+fn put(system: &Simulated, path: &str, bytes: &[u8]) {
+    let disk = &mut system.0.borrow_mut().disk;
+    let file = disk.open(Path::new(path));
+    disk.write(file, 0, bytes);
+    disk.sync(file);
+    disk.sync_names();
+}
+
+#[test]
+fn a_file_that_was_copied_and_truncated_goes_on_with_a_header() {
+    for form in [Form::Text, Form::Binary] {
+        let signals = Signals::default();
+        let system = ticking(kernel(), 40, &signals);
+        let mut before = std::mem::replace(&mut system.0.borrow_mut().on_pause, Box::new(|_, _| {}));
+        let due = Rc::new(Cell::new(false));
+        let is_due = Rc::clone(&due);
+        system.0.borrow_mut().on_pause = Box::new(move |kernel, pause| {
+            before(kernel, pause);
+            due.set(pause == 20);
+        });
+        system.0.borrow_mut().copy_and_truncate_when = Some((is_due, OUTPUT.into(), format!("{OUTPUT}.1").into()));
+        session(&system, Options { form, ..options() }, &signals).unwrap();
+        let reading = reading(&system);
+        exactly_once(&system, &reading).unwrap_or_else(|error| panic!("{form:?}: {error}"));
+        assert_eq!(reading.headers, 2, "{form:?}");
+        assert!(system.0.borrow().said.iter().any(|line| line.contains("truncated it to 0 bytes")), "{form:?}");
+    }
+}
+
+#[test]
+fn a_file_whose_beginning_is_zero_is_kept_and_a_new_one_begins() {
+    let first = Signals::default();
+    let system = ticking(kernel(), 40, &first);
+    session(&system, options(), &first).unwrap();
+    let whole = system.file(OUTPUT);
+    // The first sectors are zero; or the file has been truncated and then written at its old length; or nothing of its
+    // content has come to the disk.
+    let mut sectors = whole.clone();
+    sectors[..512].fill(0);
+    let hole = [vec![0; 9000], whole[whole.len() / 2..].to_vec()].concat();
+    for lost in [sectors, hole, vec![0; 4096]] {
+        let signals = Signals::default();
+        let system = ticking(kernel(), 20, &signals);
+        put(&system, OUTPUT, &lost);
+        session(&system, options(), &signals).unwrap();
+        assert_eq!(system.file(BAD), lost);
+        exactly_once(&system, &reading(&system)).unwrap();
+        let said = system.0.borrow().said.join("\n");
+        assert!(said.contains("bytes are zero") && said.contains(BAD), "{said}");
+        // The next one does not replace it.
+        put(&system, OUTPUT, &vec![0; system.file(OUTPUT).len()]);
+        let again = Signals::default();
+        again.stop();
+        session(&system, options(), &again).unwrap();
+        assert_eq!(system.file(BAD), lost);
+        assert!(system.0.borrow().disk.names.contains_key(Path::new(&format!("{BAD}.2"))));
+    }
+}
+
+#[test]
+fn a_file_of_another_program_stays_where_it_is() {
+    let image = [vec![0; 512], b"\x55\xaa a disk image # batch of other things".to_vec()].concat();
+    for foreign in [image, b"root:x:0:0\n".to_vec()] {
+        let signals = Signals::default();
+        let system = ticking(kernel(), 5, &signals);
+        put(&system, OUTPUT, &foreign);
+        let error = session(&system, options(), &signals).unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        assert_eq!(system.file(OUTPUT), foreign);
+        assert_eq!(system.0.borrow().disk.names.len(), 1);
+    }
+}
+
+#[test]
+fn a_boot_id_that_repeats_hides_no_sample() {
+    let signals = Signals::default();
+    let system = ticking(kernel(), 40, &signals);
+    session(&system, options(), &signals).unwrap();
+    let mut ledger = system.0.borrow().kernel.ledger.clone();
+    for (boot, pauses) in [("5f0c~2", 10), ("5f0c~3", 5)] {
+        // The same id again, and fewer records so far than the file has of the boot before.
+        let mut rebooted = kernel();
+        rebooted.tsc = 1_000_000_000 * pauses;
+        rebooted.tick();
+        let id = format!("{:x}", rebooted.boot);
+        let boot = boot.replace("5f0c", &id);
+        system.0.borrow_mut().kernel = rebooted;
+        for restarts in 0..2 {
+            let again = Signals::default();
+            let stopper = again.clone();
+            let mut left = pauses;
+            system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
+                left -= 1;
+                if left == 0 { stopper.stop() } else { kernel.tick() }
+            });
+            system.0.borrow_mut().said.clear();
+            session(&system, options(), &again).unwrap();
+            let said = system.0.borrow().said.join("\n");
+            assert_eq!(said.contains(&format!("this is boot {boot} there")), restarts == 0, "{said}");
+        }
+        ledger.append(&mut system.0.borrow().kernel.ledger.clone());
+    }
+    system.0.borrow_mut().kernel.ledger = ledger;
+    let reading = reading(&system);
+    exactly_once(&system, &reading).unwrap();
+    assert_eq!(reading.headers, 3, "a restart in the same boot goes on");
+}
