@@ -328,6 +328,11 @@ fn a_stop_writes_the_counts_by_task() {
     assert_eq!(events(), 0, "the sampler writes them once a second, and there is none");
     daemon.ctl.write(b"stop").unwrap();
     assert_eq!(events(), 1);
+    // The same if the kernel itself stops it.
+    profiler.start().unwrap();
+    profiler.count(kprof::Event::PageFault);
+    profiler.stop().unwrap();
+    assert_eq!(events(), 1);
 }
 
 #[test]

@@ -103,6 +103,48 @@ fn a_claimed_stream_is_read_by_its_claimant_only() {
 }
 
 #[test]
+fn a_buffer_gets_whole_records_and_one_that_is_too_small_says_so() {
+    let _alone = alone();
+    let machine = machine(running());
+    (0..3).for_each(|_| tick(machine));
+    let read = |bytes: usize| Daemon::claim(machine.0, 1).stream.read(&mut vec![0; bytes]);
+    let one = read(4096).unwrap() / 3;
+    assert_eq!(read(one - 1), Err(ReadError::TooSmall(one)));
+    assert_eq!(read(one), Ok(one));
+    assert_eq!(read(2 * one - 8), Ok(one));
+    assert_eq!(read(2 * one), Ok(2 * one));
+}
+
+#[test]
+fn a_stream_that_does_not_exist_is_not_opened_and_the_meta_stream_has_no_raw_words() {
+    let _alone = alone();
+    let (profiler, slots) = machine(running());
+    assert!(matches!(profiler.open_stream(slots.len(), 1), Err(ReadError::NoStream)));
+    profiler.mark("a record");
+    assert_eq!(profiler.open_meta(1).read(&mut [0; 4096]), Err(ReadError::NotClaimed));
+}
+
+#[test]
+fn a_second_write_through_a_file_waits_for_the_first_one() {
+    let _alone = alone();
+    let machine = machine(running());
+    let ctl = machine.0.open_control(1);
+    machine.1[1].raise_tick();
+    std::thread::scope(|scope| {
+        // `stop` waits for the pending tick.
+        let stop = scope.spawn(|| ctl.write(b"stop").map(drop));
+        while control(machine.0)["state"] == "running" {
+            std::thread::yield_now();
+        }
+        let mark = scope.spawn(|| ctl.write(b"mark meanwhile").map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_ne!(machine.0.on_nmi(&token(), &registers()), Outcome::Foreign);
+        stop.join().unwrap().unwrap();
+        mark.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_back() {
     let _alone = alone();
