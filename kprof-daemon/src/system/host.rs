@@ -124,8 +124,8 @@ impl System for Host {
     }
 
     fn say(&mut self, line: fmt::Arguments<'_>) {
-        // A closed standard error is no reason to end.
-        let _ = writeln!(io::stderr(), "{line}");
+        // One write, so that lines of other processes do not come between. A closed standard error is no reason to end.
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     }
 
     fn sleep(&mut self, time: Duration) -> io::Result<()> {

@@ -17,6 +17,7 @@ mod proof;
 mod readers;
 pub mod scenario;
 mod side_by_side;
+mod system_calls;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -126,7 +127,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin: what is quick and finds most comes first, then what takes longest, so
 /// that two at once end at about the same time.
-const GROUPS: [Group; 21] = [
+const GROUPS: [Group; 22] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -136,6 +137,7 @@ const GROUPS: [Group; 21] = [
     ("packages", Always, packages::run),
     ("redox", Always, cargo::redox),
     ("integration", Always, integration::run),
+    ("system calls", Always, system_calls::run),
     ("ring models", Always, cargo::ring_models),
     ("path", Always, path::run),
     ("proof", Thorough, proof::run),
