@@ -79,7 +79,7 @@ impl Traced {
         command.arg(&self.profiled).arg("--source").arg(recording).args(["-o", "profiling.txt"]).args(more);
         let done = run::caught(&mut command, LIMIT)?;
         let calls = std::fs::read_to_string(self.folder.join("calls")).with_context(|| done.text.clone())?;
-        let is_ours = |line: &&str| !line.contains("profiling-") && !line.contains("/contexts.txt");
+        let is_ours = |line: &&str| line.contains("profiling.txt") || line.contains("/system-calls>) = ");
         let calls = calls.lines().filter(is_ours).map(str::to_owned).collect();
         Ok((Done { calls, said: done.text }, done.status.is_some_and(|status| status.success())))
     }
