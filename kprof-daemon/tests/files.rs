@@ -67,6 +67,7 @@ fn without_rotation_the_session_ends_at_the_greatest_length_and_the_rest_stays_i
     assert!(totals.reached_max);
     assert!(system.file(OUTPUT).len() <= 8192 + 600, "{}", system.file(OUTPUT).len());
     assert_eq!(reading(&system).void_batches, 0);
+    assert_eq!(reading(&system).samples.len() as u64, totals.samples, "what was left out is not counted");
     assert!(system.0.borrow().kernel.rings.values().any(|ring| ring.tail < ring.head));
     // Without a limit the next session gets the remaining samples.
     let again = Signals::default();

@@ -212,6 +212,30 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
 }
 
 #[test]
+fn streams_that_are_busy_at_the_end_are_read_nevertheless() {
+    let signals = Signals::default();
+    let stopper = signals.clone();
+    let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, move |kernel, pause| {
+        kernel.tick();
+        if pause == 10 {
+            // The session ends now, and the next reads find another reader.
+            kernel.nasty.busy_reads = 20;
+            stopper.stop();
+        }
+    });
+    run(&system, &signals);
+}
+
+#[test]
+fn a_state_without_an_end_is_refused() {
+    let system = world(Kernel::new(&[1], 1 << 13, 8), 5, &Signals::default(), |kernel, _| kernel.tick());
+    system.0.borrow_mut().endless_state = true;
+    let error = session(&system, options(), &Signals::default()).unwrap_err();
+    assert_eq!(error.exit_code(), 7);
+    assert!(error.to_string().contains("longer than 16777216 bytes"), "{error}");
+}
+
+#[test]
 fn a_full_disk_holds_the_acknowledgements_until_there_is_room() {
     let signals = Signals::default();
     let system = world(Kernel::new(&[1, 2], 1 << 13, 8), 40, &signals, |kernel, _| kernel.tick());

@@ -66,6 +66,8 @@ pub struct World {
     /// The lock of each file. It is held as long as a clone of it exists elsewhere.
     locks: std::collections::BTreeMap<usize, Rc<()>>,
     pub receiver: Receiver,
+    /// Whether a read of the ctl file never comes to its end.
+    pub endless_state: bool,
     /// Whether the reader of the standard output takes nothing.
     pub reader_stalls: Rc<std::cell::Cell<bool>>,
     /// If set, the kernel behaves as an unmodified Redox kernel, whose streams give these bytes.
@@ -132,6 +134,7 @@ impl Simulated {
             write_error: None,
             locks: std::collections::BTreeMap::new(),
             receiver: Receiver::default(),
+            endless_state: false,
             reader_stalls: Rc::default(),
             redox: None,
             redox_names: std::collections::BTreeMap::new(),
@@ -245,6 +248,10 @@ impl System for Simulated {
                 buffer[..count].copy_from_slice(&bytes[..count]);
                 bytes.drain(..count);
                 Ok(count)
+            }
+            File::Ctl { .. } if world.endless_state => {
+                buffer.fill(b'x');
+                Ok(buffer.len())
             }
             File::Ctl { offset, .. } => {
                 let text = world.kernel.text();
