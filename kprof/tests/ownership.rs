@@ -5,6 +5,7 @@
 mod array_kernel;
 
 use array_kernel::*;
+use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
 use kprof::{CommandError, Config, CpuSlot, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,6 +143,46 @@ fn a_second_write_through_a_file_waits_for_the_first_one() {
         stop.join().unwrap().unwrap();
         mark.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_running_recorder_gives_whole_records_that_are_marked_as_a_snapshot() {
+    let _alone = alone();
+    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    (0..3).for_each(|_| tick(machine));
+    let daemon = Daemon::claim(machine.0, 1);
+    let mut bytes = [0; 4096];
+    let one = match daemon.stream.read(&mut bytes[..8]) {
+        Err(ReadError::TooSmall(one)) => one,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(daemon.stream.read(&mut bytes[..one - 1]), Err(ReadError::TooSmall(one)));
+    assert_eq!(daemon.stream.read(&mut bytes[..2 * one - 8]), Ok(one));
+    assert_eq!(daemon.stream.read(&mut bytes[one..]), Ok(2 * one), "the next ones, and none twice");
+    for (number, record) in words(&bytes[..3 * one]).chunks(one / 8).enumerate() {
+        let header = Header::decode(record[0]).unwrap();
+        assert_eq!((header.kind, usize::from(header.words)), (Kind::SnapshotSample, one / 8));
+        assert_eq!(record[1] as usize, number * one / 8, "its position");
+        assert_eq!(record[SAMPLE_HEADER_WORDS], text(30));
+    }
+    assert_eq!(daemon.stream.read(&mut bytes), Ok(0));
+}
+
+#[test]
+fn raw_words_need_a_buffer_for_a_whole_record() {
+    let _alone = alone();
+    let machine = machine(running());
+    (0..3).for_each(|_| tick(machine));
+    let stream = machine.0.open_stream(1, 1).unwrap();
+    let mut bytes = [0; 4096];
+    let one = match stream.read(&mut bytes[..8]) {
+        Err(ReadError::TooSmall(one)) => one,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(stream.read(&mut bytes[..2 * one - 8]), Ok(one));
+    assert_eq!(stream.read(&mut bytes[one..3 * one]), Ok(2 * one));
+    let firsts: Vec<u64> = words(&bytes[..3 * one]).chunks(one / 8).map(|record| record[0]).collect();
+    assert_eq!(firsts, [0xfedf_ac00 | one as u64 / 8; 3]);
 }
 
 #[test]
