@@ -67,6 +67,22 @@ pub(crate) struct Place {
 /// The sample file, and when it ends.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SampleFile {
+    #[command(flatten)]
+    output: Output,
+    /// Ends after TIME (90, 1.5s, 200ms, 10m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// The greatest length of the file (64K, 10M, 1G); the session ends there
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_size: Option<u64>,
+    /// Sends the same to a character device too: serial lines, or chunks with --binary
+    #[arg(long, value_name = "DEVICE")]
+    stream: Option<PathBuf>,
+}
+
+/// What is written, and where.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Output {
     /// The sample file; `-` writes to standard output
     #[arg(short, long, value_name = "FILE", default_value = "/root/profiling.txt")]
     output: PathBuf,
@@ -76,22 +92,21 @@ pub(crate) struct SampleFile {
     /// Without markers, for Redox's own tools
     #[arg(long, overrides_with = "binary")]
     plain: bool,
-    /// Ends after TIME (90, 1.5s, 200ms, 10m, 2h)
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    duration: Option<Duration>,
     /// On a full disk: `wait` for room, or `stop`
     #[arg(long, value_name = "WHAT", default_value = "wait", value_parser = ["wait", "stop"], hide_possible_values = true)]
     on_full: String,
-    /// The greatest length of the file (64K, 10M, 1G); the session ends there
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    max_size: Option<u64>,
-    /// Sends the same to a character device too: serial lines, or chunks with --binary
-    #[arg(long, value_name = "DEVICE")]
-    stream: Option<PathBuf>,
 }
 
 impl SampleFile {
     /// The options of a session that writes this file.
+    pub fn options(self) -> drain_loop::Options {
+        let (duration, max_bytes, live) = (self.duration, self.max_size, self.stream);
+        drain_loop::Options { duration, max_bytes, live, ..self.output.options() }
+    }
+}
+
+impl Output {
+    /// The options of a session that writes this.
     pub fn options(self) -> drain_loop::Options {
         let form = match (self.binary, self.plain) {
             (true, _) => Form::Binary,
@@ -99,8 +114,7 @@ impl SampleFile {
             _ => Form::Text,
         };
         let on_full = if self.on_full == "stop" { OnFull::Stop } else { OnFull::Wait };
-        let (duration, max_bytes, live) = (self.duration, self.max_size, self.stream);
-        drain_loop::Options { form, on_full, duration, max_bytes, live, ..drain_loop::Options::new(self.output) }
+        drain_loop::Options { form, on_full, ..drain_loop::Options::new(self.output) }
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod control;
+pub mod flight;
 pub mod options;
 pub mod stat;
 
@@ -80,7 +81,9 @@ impl std::fmt::Display for Failed {
 /// counters.
 fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
     match KprofDevice::open(system, &wanted.scheme) {
-        Err(Error::Busy { .. }) if wanted.what != What::Record => KprofDevice::open_counters(system, &wanted.scheme),
+        Err(Error::Busy { .. }) if matches!(wanted.what, What::Stat(_)) => {
+            KprofDevice::open_counters(system, &wanted.scheme)
+        }
         other => other,
     }
 }
@@ -111,6 +114,7 @@ pub fn record<S: System>(
             let _ = account.write_account(talk, &run.totals, &wanted.options.output, run.elapsed, wanted.quiet);
             return Ok(run.code);
         }
+        What::Flight => return Ok(flight::flight(system, wanted, signals, talk).map(|()| 0)?),
         What::Stat(counting) => counting,
     };
     if let Some(length) = counting.interval {

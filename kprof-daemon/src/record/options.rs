@@ -6,7 +6,7 @@
 use super::control::Control;
 use crate::drain_loop::Options;
 use crate::error::Error;
-use crate::options::{Manual, Place, SampleFile, WIDTH, duration, parsed};
+use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 use std::ffi::OsString;
@@ -52,6 +52,9 @@ enum Verb {
     /// Counts and shares of time instead of samples; works while another program reads the samples
     #[command(args_override_self = true, after_help = STAT_NOTES)]
     Stat(Stat),
+    /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
+    #[command(args_override_self = true)]
+    Flight(Flight),
     /// Shows the kernel's state and counters
     Status(Place),
     /// Starts sampling, which goes on until `stop`
@@ -121,6 +124,14 @@ struct Stat {
     sampling: Sampling,
 }
 
+#[derive(Args, Debug)]
+struct Flight {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    place: Place,
+}
+
 /// How counts are printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counting {
@@ -139,6 +150,8 @@ pub enum What {
     Record,
     /// Counts and shares are printed and the samples are discarded.
     Stat(Counting),
+    /// What a flight recorder holds is written to a file.
+    Flight,
 }
 
 /// A parsed command line.
@@ -181,6 +194,11 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
     match cli.verb {
         None => cli.sampling.session(What::Record, &cli.include, cli.file.options()),
         Some(Verb::Stat(stat)) => stat.session(),
+        Some(Verb::Flight(Flight { output, place })) => {
+            let Place { scheme, quiet, verbose } = place;
+            let (options, command) = (output.options(), Vec::new());
+            Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
+        }
         Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
         Some(Verb::Start(place)) => Ok(Wanted::Control(Control::Start, place.scheme)),
         Some(Verb::Stop(place)) => Ok(Wanted::Control(Control::Stop, place.scheme)),
@@ -295,7 +313,13 @@ mod tests {
         let control = wanted(&["status", "--scheme", "/dev/kprof"]);
         let is_folder = |folder: &Path| folder == Path::new("/dev/kprof");
         assert!(matches!(control, Ok(Wanted::Control(Control::Status, folder)) if is_folder(&folder)));
-        for words in [&["start", "now"][..], &["stop", "--hz", "1"], &["status", "-x"]] {
+        for words in [
+            &["start", "now"][..],
+            &["flight", "true"],
+            &["flight", "--hz", "1"],
+            &["stop", "--hz", "1"],
+            &["status", "-x"],
+        ] {
             assert_eq!(wanted(words).unwrap_err().exit_code(), 2, "{words:?}");
         }
         assert_eq!(session(&["--", "status"]).command, ["status"]);
@@ -330,10 +354,18 @@ mod tests {
             Wanted::Text(text) => text,
             other => panic!("{other:?}"),
         };
-        let verbs = ["", "stat", "status", "start", "stop"];
+        let verbs = ["", "stat", "flight", "status", "start", "stop"];
         crate::options::tests::check_texts(text, "kprof-record", "1", &verbs);
         assert!(text(&["man"]).contains("126 when the command"), "the notes are in the page");
         assert!(text(&["stat", "-V"]).ends_with(concat!(" ", env!("CARGO_PKG_VERSION"), "\n")));
+    }
+
+    #[test]
+    fn flight_writes_a_file_and_runs_nothing() {
+        let record = session(&["flight", "-o", "f.bin", "--binary", "--on-full", "stop", "-v"]);
+        assert_eq!((record.what, record.options.form, record.verbose), (What::Flight, Form::Binary, true));
+        assert_eq!((record.options.commands.len(), record.options.is_recording), (0, false));
+        assert_eq!(record.options.output, Path::new("f.bin"));
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct Kernel {
     pub meta: Ring,
     pub running: bool,
     pub claim: Option<u64>,
+    /// Whether it is a flight recorder. The rings are so large that nothing is overwritten in a test.
+    pub overwrites: bool,
+    pub frozen: bool,
     hz: u64,
     /// Who has the lease, and what state and rate were before it.
     lease: Option<(u64, bool, u64)>,
@@ -60,6 +63,8 @@ impl Kernel {
             meta: Ring::new(ring_words),
             running: true,
             claim: None,
+            overwrites: false,
+            frozen: false,
             hz: 1000,
             lease: None,
             nasty: Nasty::default(),
@@ -138,10 +143,15 @@ impl Kernel {
 
     /// The text that a read of ctl gives.
     pub fn text(&self) -> String {
-        let state = if self.running { "running" } else { "stopped" };
+        let state = match (self.frozen, self.running) {
+            (true, _) => "frozen",
+            (_, true) => "running",
+            _ => "stopped",
+        };
+        let mode = if self.overwrites { "overwrite" } else { "drop" };
         let mut text = format!(
             "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
-             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode drop\nbuild-id 1234abcd\n\
+             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\nbuild-id 1234abcd\n\
              load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
             u8::from(self.claim.is_some()),
             self.boot,
@@ -220,6 +230,13 @@ impl Kernel {
                 }
                 ["hz", hz] => self.hz = hz.parse().expect("a rate"),
                 ["mark", _] => {}
+                ["freeze"] if self.frozen || (self.running && self.overwrites) => {
+                    (self.frozen, self.running) = (true, false);
+                }
+                ["freeze"] => {
+                    return refuse(self, io::ErrorKind::InvalidInput, "`freeze` is for a running recorder".into());
+                }
+                ["thaw"] if self.frozen => (self.frozen, self.running) = (false, true),
                 ["wait", ms] if !self.nasty.cannot_wait => wait = ms.parse().ok(),
                 ["ack", stream, position] => {
                     let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
