@@ -53,7 +53,7 @@ pub fn flight<S: System>(
     let frozen = system.now().saturating_sub(began);
     let (totals, ctl) = written?;
     if !wanted.quiet {
-        let _ = say(talk, wanted, &totals, &ctl, (!was_frozen).then(|| frozen.as_secs_f64()));
+        let _ = say(talk, wanted, &totals, &ctl, (!was_frozen).then_some(frozen.as_secs_f64()));
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ struct Cli {
 enum Verb {
     /// Counts and shares of time instead of samples; works while another program reads the samples
     #[command(args_override_self = true, after_help = STAT_NOTES)]
-    Stat(Stat),
+    Stat(Box<Stat>),
     /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
     #[command(args_override_self = true)]
     Flight(Flight),
