@@ -66,6 +66,11 @@ impl Signals {
         self.reopen.swap(false, Ordering::Relaxed)
     }
 
+    /// Clears the flag of an earlier child, before another one is started.
+    pub fn forget_child(&self) {
+        self.child_ended.store(false, Ordering::Relaxed);
+    }
+
     /// Requests the end of the session, as SIGTERM does.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);

@@ -7,7 +7,7 @@ mod support;
 
 use kprof_daemon::record::control::{Control, control};
 use kprof_daemon::record::options::{Record, Wanted, parse};
-use kprof_daemon::record::{Failed, open_source, record};
+use kprof_daemon::record::{Failed, record};
 use kprof_daemon::signals::Signals;
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,9 +43,7 @@ fn run(system: &Simulated, words: &[&str]) -> (Result<u8, Failed>, String) {
 fn run_on(system: &Simulated, words: &[&str], is_terminal: bool) -> (Result<u8, Failed>, String) {
     let (mut system, mut talk) = (system.clone(), Vec::new());
     let wanted = Record { scheme: SCHEME.into(), ..wanted(words) };
-    let ended = open_source(&mut system, &wanted)
-        .map_err(Failed::from)
-        .and_then(|source| record(&mut system, source, &wanted, &Signals::default(), &mut talk, is_terminal));
+    let ended = record(&mut system, &wanted, &Signals::default(), &mut talk, is_terminal);
     (ended, String::from_utf8(talk).unwrap())
 }
 
@@ -271,4 +269,137 @@ fn status_start_and_stop_work_beside_a_reader_and_start_goes_on() {
     assert_eq!(rows[1].split_whitespace().collect::<Vec<_>>(), ["1", "1", "1", "0", "0", "0", "0", "0", "1"]);
     verb(Control::Stop);
     assert!(!system.0.borrow().kernel.running);
+}
+
+#[test]
+fn a_repeated_command_runs_as_often_and_the_means_and_the_last_exit_code_are_given() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("cd {}; echo >> runs; exit $(wc -l < runs)", folder.path().display());
+    let (ended, talk) = run(&system, &["stat", "-r", "3", "--", "sh", "-c", &script]);
+    assert_eq!(ended.unwrap(), 3, "{talk}");
+    assert!(talk.contains("(mean of 3 runs)") && talk.contains("ticks  ( +-"), "{talk}");
+    let world = system.0.borrow();
+    let count = |command: &str| world.kernel.commands.iter().filter(|it| *it == command).count();
+    assert_eq!((count("start"), count("stop")), (3, 3), "{:?}", world.kernel.commands);
+}
+
+#[test]
+fn a_signal_ends_the_repetition_and_the_run_that_it_cut_short_does_not_count() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    let signals = Signals::default();
+    let (mut world, mut talk, stop) = (system.clone(), Vec::new(), signals.clone());
+    system.0.borrow_mut().on_pause = Box::new(move |kernel, _| {
+        std::thread::sleep(Duration::from_millis(1));
+        kernel.tick();
+        if kernel.commands.iter().filter(|command| *command == "start").count() == 3 {
+            stop.stop();
+        }
+    });
+    let wanted = Record { scheme: SCHEME.into(), ..wanted(&["stat", "-r", "9", "sleep", "0.05"]) };
+    assert_eq!(record(&mut world, &wanted, &signals, &mut talk, false).unwrap(), 0);
+    let talk = String::from_utf8(talk).unwrap();
+    assert!(talk.contains("(mean of 2 runs)"), "{talk}");
+}
+
+#[test]
+fn counts_are_printed_in_intervals_with_the_time_and_add_up_to_all_ticks() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    let (ended, talk) = run(&system, &["stat", "-I", "50", "-x", ",", "--", "sh", "-c", "sleep 0.3; exit 4"]);
+    assert_eq!(ended.unwrap(), 4, "{talk}");
+    let rows: Vec<Vec<&str>> = talk.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == 8 && row[5] == "100.00"), "{talk}");
+    let sent: Vec<&Vec<&str>> = rows.iter().filter(|row| row[3] == "sent").collect();
+    // A busy machine makes an interval longer, so there may be fewer.
+    assert!((2..=7).contains(&sent.len()), "{talk}");
+    let times: Vec<f64> = sent.iter().map(|row| row[0].parse().unwrap()).collect();
+    assert!(times[0] >= 0.05 && times.is_sorted_by(|left, right| left < right), "{times:?}");
+    let sum: u64 = sent.iter().map(|row| row[1].parse::<u64>().unwrap()).sum();
+    let all: u64 = system.0.borrow().kernel.rings.values().map(|ring| ring.taken).sum();
+    assert_eq!(sum, all, "{talk}");
+}
+
+#[test]
+fn verbose_says_what_is_set_read_and_restored_and_otherwise_nothing_is_said() {
+    let system = world();
+    run(&system, &["-o", OUTPUT, "--hz", "500", "--", "sleep", "0.05"]).0.unwrap();
+    assert_eq!(system.0.borrow().said, Vec::<String>::new());
+    run(&system, &["-v", "-o", OUTPUT, "--hz", "500", "--", "sleep", "0.05"]).0.unwrap();
+    let said = system.0.borrow().said.clone();
+    let at = |what: &str| {
+        let found = said.iter().position(|line| line.starts_with("kprof-record: ") && line.contains(what));
+        found.unwrap_or_else(|| panic!("{what}: {said:#?}"))
+    };
+    let steps = [
+        "opened /scheme/debug/ctl-profiling",
+        "command `lease`",
+        "command `hz 500` (before: 1000)",
+        "command `start` (before: stopped)",
+        "reads the stream profiling-1",
+        "command `stop` (before: running)",
+        " rounds, ",
+        "state is stopped, as before",
+        "hz is 1000, as before",
+    ];
+    assert!(steps.map(at).is_sorted(), "{said:#?}");
+}
+
+/// A flight recorder that has run for some time.
+fn recorder() -> Simulated {
+    let system = world();
+    system.0.borrow_mut().kernel.overwrites = true;
+    system.0.borrow_mut().kernel.running = true;
+    (0..50).for_each(|_| system.0.borrow_mut().kernel.tick());
+    system
+}
+
+#[test]
+fn flight_writes_what_the_rings_hold_says_how_much_time_that_is_and_the_recorder_goes_on() {
+    let system = recorder();
+    let tsc: Vec<u64> = system.0.borrow().kernel.ledger.keys().map(|(_, tsc)| *tsc).collect();
+    let seconds = (tsc.iter().max().unwrap() - tsc.iter().min().unwrap()) as f64 / 2.2e9;
+    let (ended, talk) = run(&system, &["flight", "-o", OUTPUT]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    exactly_once(&system, &reading(&system)).unwrap();
+    assert!(talk.starts_with(&format!("100 samples over {seconds:.3} s to {OUTPUT}, ")), "{talk}");
+    assert!(talk.contains("the recorder was frozen for "), "{talk}");
+    let commands = system.0.borrow().kernel.commands.clone();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).filter(|it| !it.starts_with("ack")).collect();
+    assert_eq!(commands, ["protocol 1", "freeze", "thaw"]);
+    assert!(system.0.borrow().kernel.running);
+}
+
+#[test]
+fn flight_leaves_a_frozen_recorder_frozen() {
+    let system = recorder();
+    system.0.borrow_mut().kernel.control(u64::MAX, b"freeze").unwrap();
+    let (ended, talk) = run(&system, &["flight", "-o", OUTPUT]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    exactly_once(&system, &reading(&system)).unwrap();
+    assert!(system.0.borrow().kernel.frozen && talk.contains("stays so"), "{talk}");
+}
+
+#[test]
+fn flight_without_a_running_recorder_says_what_to_set_and_touches_no_file() {
+    let system = world();
+    system.0.borrow_mut().kernel.running = true;
+    run(&system, &["-o", OUTPUT, "--", "true"]).0.unwrap();
+    let before = system.file(OUTPUT);
+    let failed = run(&system, &["flight", "-o", OUTPUT]).0.unwrap_err();
+    assert_eq!(failed.exit_code(), 125);
+    assert!(failed.to_string().contains("is for a running recorder; write `stop`, `mode overwrite` and"), "{failed}");
+    assert_eq!(system.file(OUTPUT), before);
+    assert!(!before.is_empty() && system.0.borrow().kernel.running);
+}
+
+#[test]
+fn a_recorder_goes_on_after_a_flight_whose_file_could_not_be_written() {
+    let system = recorder();
+    system.0.borrow_mut().disk.room = 1500;
+    let failed = run(&system, &["flight", "-o", OUTPUT, "--on-full", "stop"]).0.unwrap_err();
+    assert!(failed.to_string().contains("the disk is full"), "{failed}");
+    assert!(system.0.borrow().kernel.running && !system.0.borrow().kernel.frozen);
 }

@@ -95,7 +95,8 @@ pub fn symbols_of(elf: &Path) -> Result<String> {
     run::output(Command::new(nm).args(["-C", "-S"]).arg(elf))
 }
 
-/// Builds the binaries of `package` as static Linux programs and gives the folder that they are in.
+/// Builds the binaries of `package` as static Linux programs and gives the folder that they are in. They have their
+/// symbols but no line tables, because they are in every initrd and the tables are most of a file.
 ///
 /// # Errors
 /// If they do not build, for musl or for glibc.
@@ -104,6 +105,7 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
         let mut command = toolchain::cargo(toolchain, "build", toolchain::MUSL)?;
         command.args(["--quiet", "--release", "--bins", "--package", package]);
         command.env("CARGO_ENCODED_RUSTFLAGS", toolchain::without_paths(toolchain, &run::root())?.join("\x1f"));
+        command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
         cargo_build(command, &format!("{package} (static, musl)"))?;
         return Ok(run::root().join("target").join(toolchain::MUSL.triple).join("release"));
     }
@@ -113,6 +115,7 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
     let mut flags = toolchain::without_paths(Toolchain::Toolchain, &run::root())?;
     flags.extend(["-C".to_owned(), "target-feature=+crt-static".to_owned()]);
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    command.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     cargo_build(command, &format!("{package} (static, glibc)"))?;
     Ok(run::root().join("target").join(target.triple).join("release"))
 }

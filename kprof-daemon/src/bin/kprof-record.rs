@@ -4,22 +4,19 @@
 //! user process.
 
 use kprof_daemon::error::Error;
+use kprof_daemon::options::print;
 use kprof_daemon::record::control::control;
 use kprof_daemon::record::options::{self, Record, Wanted};
-use kprof_daemon::record::{Failed, open_source, record};
+use kprof_daemon::record::{Failed, record};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::system::System;
 use kprof_daemon::system::host::Host;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let ended = match options::parse(std::env::args_os().skip(1)) {
-        Ok(Wanted::Text(text)) => {
-            // A closed pipe, such as that of `head`, is no error.
-            let _ = write!(std::io::stdout(), "{text}");
-            Ok(0)
-        }
+        Ok(Wanted::Text(text)) => print(&text).map(|()| 0).map_err(Failed::from),
         Ok(Wanted::Control(verb, scheme)) => {
             let mut system = Host::default();
             control(&mut system, &scheme, verb, &mut std::io::stdout()).map(|()| 0).map_err(Failed::from)
@@ -41,8 +38,7 @@ fn session(wanted: &Record) -> Result<u8, Failed> {
         .and_then(Signals::watch_children)
         .map_err(|error| Error::Usage(format!("cannot handle signals: {error}")))?;
     let mut system = Host::default();
-    let source = open_source(&mut system, wanted)?;
     let mut talk = std::io::stderr();
     let is_terminal = talk.is_terminal();
-    record(&mut system, source, wanted, &signals, &mut talk, is_terminal)
+    record(&mut system, wanted, &signals, &mut talk, is_terminal)
 }

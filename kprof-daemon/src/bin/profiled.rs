@@ -5,24 +5,20 @@
 
 use kprof_daemon::drain_loop::{Session, Totals};
 use kprof_daemon::error::Error;
-use kprof_daemon::options::{self, Profiled, Wanted};
+use kprof_daemon::options::{self, Profiled, Wanted, print};
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Source;
 use kprof_daemon::source::kprof_device::KprofDevice;
 use kprof_daemon::source::recorded::Recorded;
 use kprof_daemon::source::redox_device::RedoxDevice;
+use kprof_daemon::source::told::{Told, WakeAt};
 use kprof_daemon::system::System;
 use kprof_daemon::system::host::Host;
-use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let ended = options::profiled(std::env::args_os().skip(1)).and_then(|wanted| match wanted {
-        Wanted::Text(text) => {
-            // A closed pipe, such as that of `head`, is no error.
-            let _ = write!(std::io::stdout(), "{text}");
-            Ok(())
-        }
+        Wanted::Text(text) => print(&text),
         Wanted::Session(wanted) => session(&wanted),
     });
     match ended {
@@ -57,12 +53,20 @@ fn session(wanted: &Profiled) -> Result<(), Error> {
 
 fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signals: Signals) -> Result<(), Error> {
     let from = source.path().display().to_string();
+    let source = Told::new(system, source, "profiled", wanted.verbose, WakeAt::default());
     let mut session = Session::open(system, source, wanted.options.clone(), signals)?;
     let mut talk = Host::default();
     if !wanted.quiet {
         talk.say(format_args!("profiled: draining {from} to {}", wanted.options.output.display()));
     }
-    let totals = session.run(|_, _| true)?;
+    let mut rounds = 0_u64;
+    let totals = session.run(|_, _| {
+        rounds += 1;
+        true
+    })?;
+    if wanted.verbose {
+        talk.say(format_args!("profiled: {rounds} rounds"));
+    }
     if !wanted.quiet {
         summary(&mut talk, &totals);
     }

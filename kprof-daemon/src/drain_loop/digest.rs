@@ -56,6 +56,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     let make_name = || self.source.task_name(self.system, sample.task);
                     self.composer.sample(&mut self.names, cpu, &sample, make_name);
                     self.unwritten += 1;
+                    let (first, last) = self.totals.tsc.unwrap_or((sample.tsc, sample.tsc));
+                    self.totals.tsc = Some((first.min(sample.tsc), last.max(sample.tsc)));
                 }
                 (Item::Meta(meta), Stream::Meta) => match meta.kind {
                     Kind::Events => {

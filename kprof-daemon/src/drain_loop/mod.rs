@@ -94,6 +94,8 @@ pub struct Totals {
     pub samples: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// The least and the greatest TSC of these samples.
+    pub tsc: Option<(u64, u64)>,
     /// Ranges of words that were not a record.
     pub corrupt: u64,
     /// Records of a kind that this version does not know.

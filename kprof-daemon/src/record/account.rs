@@ -1,8 +1,8 @@
 //! The account of a session: what became of its ticks, and whether the counters add up.
 //!
-//! In: ctl, which counts since the session began. Out: the counters per CPU and in total, as a table. Runs in: user process; without side
-//! effects except for the writing. A value that the kernel counts is never computed here. A counter that does not add
-//! up is reported.
+//! In: ctl, which counts since the session began. Out: the counters per CPU and in total, as a table. Runs in: user
+//! process; without side effects except for the writing. A value that the kernel counts is never computed here. A
+//! counter that does not add up is reported.
 
 use crate::ctl::Ctl;
 use crate::drain_loop::Totals;

@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod control;
+pub mod flight;
 pub mod options;
 pub mod stat;
 
@@ -12,11 +13,18 @@ use crate::ctl::Ctl;
 use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
 use crate::signals::Signals;
+use crate::source::Source;
 use crate::source::kprof_device::KprofDevice;
+use crate::source::told::{self, Told, WakeAt};
 use crate::system::System;
 use crate::write::sample_file::SampleFile;
 use account::Account;
+use kprof_format::fact::Fact;
+use kprof_format::record::EVENT_NAMES;
 use options::{Record, What};
+use stat::Intervals;
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -71,32 +79,111 @@ impl std::fmt::Display for Failed {
 
 /// Opens the kernel's device files. Beside another reader `stat` does without the streams, because it needs only the
 /// counters.
-///
-/// # Errors
-/// As [`KprofDevice::open`].
-pub fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
+fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
     match KprofDevice::open(system, &wanted.scheme) {
-        Err(Error::Busy { .. }) if wanted.what == What::Stat => KprofDevice::open_counters(system, &wanted.scheme),
+        Err(Error::Busy { .. }) if matches!(wanted.what, What::Stat(_)) => {
+            KprofDevice::open_counters(system, &wanted.scheme)
+        }
         other => other,
     }
 }
 
-/// Samples while the command runs, and prints the account to `talk`. If that `is_terminal`, it also prints the progress
-/// once a second. Returns the exit code of the command, or 0 without a command.
+/// Samples while the command runs, and prints the account or the counts to `talk`. If that `is_terminal`, it also
+/// prints the progress once a second. Returns the exit code of the (last) command, or 0 without a command.
 ///
 /// # Errors
 /// [`Failed`]: the session's error, returned after the command has ended; or the reason why the command could not be
 /// started.
 pub fn record<S: System>(
     system: &mut S,
-    source: KprofDevice<S>,
     wanted: &Record,
     signals: &Signals,
     talk: &mut impl Write,
     is_terminal: bool,
 ) -> Result<u8, Failed> {
-    SampleFile::keep_older(system, &wanted.options.output)?;
+    let mut progress = Progress::new(is_terminal && !wanted.quiet);
+    let counting = match &wanted.what {
+        What::Record => {
+            let run = run(system, wanted, signals, &WakeAt::default(), |totals, ctl, _| {
+                progress.show(talk, totals, ctl);
+            });
+            progress.clear(talk);
+            let run = run?;
+            let account = Account(&run.ctl);
+            // If the terminal is gone, the file is there nevertheless.
+            let _ = account.write_account(talk, &run.totals, &wanted.options.output, run.elapsed, wanted.quiet);
+            return Ok(run.code);
+        }
+        What::Flight => return Ok(flight::flight(system, wanted, signals, talk).map(|()| 0)?),
+        What::Stat(counting) => counting,
+    };
+    if let Some(length) = counting.interval {
+        let mut intervals = Intervals::new(length, counting.separator.clone());
+        let (wake_at, began) = (WakeAt::new(Cell::new(Instant::now().checked_add(length))), Instant::now());
+        let run = run(system, wanted, signals, &wake_at, |_, ctl, elapsed| {
+            if elapsed >= intervals.next {
+                let _ = intervals.write(talk, ctl, elapsed);
+                wake_at.set(began.checked_add(intervals.next));
+            }
+        })?;
+        let _ = intervals.write(talk, &run.ctl, run.elapsed);
+        return Ok(run.code);
+    }
+    let mut runs = Vec::new();
+    for _ in 0..counting.repeat.unwrap_or(1) {
+        let run = run(system, wanted, signals, &WakeAt::default(), |totals, ctl, _| {
+            progress.show(talk, totals, ctl);
+        });
+        progress.clear(talk);
+        let run = run?;
+        // A run that a signal has cut short would make the means wrong.
+        if !signals.stop_wanted() || runs.is_empty() {
+            runs.push(run);
+        }
+        if signals.stop_wanted() {
+            break;
+        }
+    }
+    let _ = stat::write(talk, counting, &wanted.command, &runs);
+    Ok(runs.last().map_or(0, |run| run.code))
+}
+
+/// What one run of the command has given.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Its exit code, or 0 without a command.
+    pub code: u8,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What was written.
+    pub totals: Totals,
+    /// The counters since its beginning.
+    pub ctl: Ctl,
+    /// Events by task.
+    pub tasks: Vec<(String, [u64; EVENT_NAMES.len()])>,
+}
+
+/// Runs the command once, in a session of its own. `each_round` also gets the time since the beginning.
+fn run<S: System>(
+    system: &mut S,
+    wanted: &Record,
+    signals: &Signals,
+    wake_at: &WakeAt,
+    mut each_round: impl FnMut(&Totals, &Ctl, Duration),
+) -> Result<Run, Failed> {
+    let say = |system: &mut S, what: std::fmt::Arguments<'_>| {
+        if wanted.verbose {
+            system.say(format_args!("kprof-record: {what}"));
+        }
+    };
+    let source = open_source(system, wanted)?;
+    let before = if wanted.verbose { settings(system, wanted)? } else { Vec::new() };
+    if wanted.what == What::Record {
+        SampleFile::keep_older(system, &wanted.options.output)?;
+    }
+    let source = Told::new(system, source, "kprof-record", wanted.verbose, wake_at.clone());
     let mut session = Session::open(system, source, wanted.options.clone(), signals.clone())?;
+    signals.forget_child();
     let began = Instant::now();
     let mut child = None;
     if let Some((program, arguments)) = wanted.command.split_first() {
@@ -109,28 +196,39 @@ pub fn record<S: System>(
             }
         }
     }
-    let mut progress = Progress::new(is_terminal && !wanted.quiet);
     // What is read after the end of the command is not part of its time.
     let mut elapsed = None;
+    let mut rounds = 0_u64;
     let ended = session.run(|totals, ctl| {
-        progress.show(talk, totals, ctl);
+        rounds += 1;
+        each_round(totals, ctl, began.elapsed());
         let goes_on = child.as_mut().is_none_or(is_running);
         elapsed = (!goes_on).then(|| began.elapsed());
         goes_on
     });
-    progress.clear(talk);
     // Also after an error of the session: this process does not end before its command.
     let status = child.map(|mut child| child.wait());
     let totals = ended?;
     let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
-    let _ = match wanted.what {
-        What::Record => {
-            let account = Account(session.ctl());
-            account.write_account(talk, &totals, &wanted.options.output, elapsed, wanted.quiet)
-        }
-        What::Stat => stat::write(talk, session.ctl(), session.by_task(), &wanted.command, elapsed),
-    };
-    Ok(status.map_or(0, |status| status.map_or(code::FAILED, exit_code)))
+    let code = status.map_or(0, |status| status.map_or(code::FAILED, exit_code));
+    let (ctl, tasks) = (session.ctl().clone(), session.by_task().table());
+    // Closing the source ends the lease, so the kernel now restores what was set.
+    drop(session);
+    say(system, format_args!("{rounds} rounds, {} samples, {} bytes written", totals.samples, totals.bytes));
+    for ((fact, before), (_, now)) in before.iter().zip(if wanted.verbose { settings(system, wanted)? } else { vec![] })
+    {
+        let is_as_before = if *before == now { "as before" } else { "changed meanwhile" };
+        say(system, format_args!("{fact} is {now}, {is_as_before}"));
+    }
+    Ok(Run { code, elapsed, totals, ctl, tasks })
+}
+
+/// The kernel's values of what the options set.
+fn settings<S: System>(system: &mut S, wanted: &Record) -> Result<Vec<(Fact, String)>, Error> {
+    let mut ctl = Ctl::default();
+    KprofDevice::open_counters(system, &wanted.scheme)?.observe(system, &mut ctl)?;
+    let facts: BTreeSet<Fact> = wanted.options.commands.iter().filter_map(|command| told::setting(command)).collect();
+    Ok(facts.into_iter().map(|fact| (fact, ctl.fact(fact).unwrap_or("-").to_owned())).collect())
 }
 
 fn is_running(child: &mut Child) -> bool {

@@ -1,67 +1,157 @@
 //! The command line of `kprof-record`.
 //!
 //! In: arguments. Out: what to sample and what to run. Runs in: user process. The command is the first word that is not
-//! an option and all words after it, or all words after `--`.
+//! an option and all words after it, or all words after `--`. A verb is one only as the first word.
 
 use super::control::Control;
 use crate::drain_loop::Options;
 use crate::error::Error;
-use crate::options::{bytes, duration};
-use crate::write::compose::Form;
-use crate::write::sample_file::OnFull;
-use lexopt::prelude::*;
+use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// What `kprof-record --help` prints.
-pub const HELP: &str = "\
-kprof-record: samples the kernel while a command runs
-
-Usage: kprof-record [options] [--] COMMAND [ARGS...]
-       kprof-record stat [options] [--] COMMAND [ARGS...]
-       kprof-record status | start | stop [--scheme DIR]
-
-Without a command: until Ctrl-C. `stat` prints counts and shares of time and keeps no samples; it works while another
-program reads the samples. What the options set, and sampling, is undone by the kernel when kprof-record ends, also by a
-kill. Sampling that ran before goes on. `status` shows the kernel's state and counters; what `start` begins goes on
-until `stop`.
-
-  -o, --output FILE    the sample file [/root/profiling.txt]; an older profile there becomes FILE.old; `-` writes to
-                       standard output
-  -F, --hz N           samples a second on each CPU; `N force` above 20000
-      --include WHAT   records `idle` or `user` samples too; may be given twice
-  -C, --cpus LIST      samples only these CPUs: 1,3
-      --depth N        frames at most
-      --interval WHAT  `random` or `fixed` distances
-      --seed N         seed of the random distances
-      --backoff WHAT   `on` or `off`
-      --mark NAME      puts a mark into the data before the command
-      --binary         the binary form
-      --plain          without markers, for Redox's own tools
-      --duration TIME  ends after TIME (90, 1.5s, 200ms, 10m, 2h)
-      --max-size SIZE  the greatest length of the file (64K, 10M, 1G)
-      --stream DEVICE  sends the same to a character device too
-      --on-full WHAT   on a full disk: `wait` for room [wait] or `stop`
-      --scheme DIR     folder with ctl-profiling and profiling-N [/scheme/debug]
-  -a, -g               accepted, as by perf: all tasks are always sampled, with their call stacks
-  -q, --quiet          says only what went wrong
-  -h, --help           prints this
-  -V, --version        prints the version
+const NOTES: &str = "\
+Without a command: until Ctrl-C. What the options set, and sampling, is undone by the kernel when kprof-record ends,
+also by a kill. Sampling that ran before goes on. An older profile at FILE becomes FILE.old.
 
 Exit code: that of the command (128 + n when signal n ended it); 125 when kprof-record failed, 126 when the command
 cannot be executed, 127 when it was not found, 2 for a wrong command line.
 
 Example:
-  kprof-record -o /root/cp.txt --hz 2000 -- cp /bin/sh /tmp/sh
-";
+  kprof-record -o /root/cp.txt --hz 2000 -- cp /bin/sh /tmp/sh";
+
+const STAT_NOTES: &str = "\
+With -x the fields of a line are: the time since the start in seconds (only with -I), value, unit, name, nanoseconds
+that were counted, 100.00, the spread in percent (only with -r), the rate or share, its unit.
+
+Example:
+  kprof-record stat -r 5 -- cp /bin/sh /tmp/sh";
+
+/// Samples the kernel while a command runs
+#[derive(Debug, Parser)]
+#[command(name = "kprof-record", version, propagate_version = true, after_help = NOTES, term_width = WIDTH)]
+#[command(args_override_self = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs (only as the first word)")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    file: SampleFile,
+    /// Records `idle` or `user` samples too; may be given twice
+    #[arg(long, value_name = "WHAT", value_parser = one_line)]
+    include: Vec<String>,
+    #[command(flatten)]
+    sampling: Sampling,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Counts and shares of time instead of samples; works while another program reads the samples
+    #[command(args_override_self = true, after_help = STAT_NOTES)]
+    Stat(Box<Stat>),
+    /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
+    #[command(args_override_self = true)]
+    Flight(Flight),
+    /// Shows the kernel's state and counters
+    Status(Place),
+    /// Starts sampling, which goes on until `stop`
+    Start(Place),
+    /// Stops sampling
+    Stop(Place),
+    #[command(flatten)]
+    Manual(Manual),
+}
+
+/// What to sample, and what to run.
+#[derive(Args, Clone, Debug)]
+struct Sampling {
+    /// Samples a second on each CPU; `N force` above 20000
+    #[arg(short = 'F', long, value_name = "N", value_parser = one_line)]
+    hz: Option<String>,
+    /// Samples only these CPUs: 1,3
+    #[arg(short = 'C', long, value_name = "LIST", value_parser = one_line)]
+    cpus: Option<String>,
+    /// Frames at most
+    #[arg(long, value_name = "N", value_parser = one_line)]
+    depth: Option<String>,
+    /// `random` or `fixed` distances
+    #[arg(long, value_name = "WHAT", value_parser = one_line)]
+    interval: Option<String>,
+    /// Seed of the random distances
+    #[arg(long, value_name = "N", value_parser = one_line)]
+    seed: Option<String>,
+    /// `on` or `off`: a lower rate when sampling costs too much
+    #[arg(long, value_name = "WHAT", value_parser = one_line)]
+    backoff: Option<String>,
+    /// Puts a mark into the data before the command
+    #[arg(long, value_name = "NAME", value_parser = one_line)]
+    mark: Vec<String>,
+    /// Accepted, as by perf: all tasks are always sampled
+    #[arg(short = 'a')]
+    all: bool,
+    /// Accepted, as by perf: samples always have their call stack
+    #[arg(short = 'g')]
+    graph: bool,
+    #[arg(short, hide = true, num_args = 0..=1, default_missing_value = "")]
+    pid: Option<OsString>,
+    #[command(flatten)]
+    place: Place,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+struct Stat {
+    #[arg(long, hide = true)]
+    include: Option<String>,
+    /// Ends after TIME (90, 1.5s, 200ms, 10m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Runs the command N times: means, and their standard error in percent
+    #[arg(short, long, value_name = "N", value_parser = value_parser!(u32).range(1..), requires = "command")]
+    repeat: Option<u32>,
+    /// One line for each counter, with this between its fields
+    #[arg(short = 'x', long, value_name = "SEP", value_parser = NonEmptyStringValueParser::new())]
+    field_separator: Option<String>,
+    /// Prints what was counted every MS milliseconds (10 or more)
+    #[arg(short = 'I', long, value_name = "MS", value_parser = value_parser!(u64).range(10..), conflicts_with = "repeat")]
+    interval_print: Option<u64>,
+    #[command(flatten)]
+    sampling: Sampling,
+}
+
+#[derive(Args, Debug)]
+struct Flight {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// How counts are printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counting {
+    /// Run the command this often, and print means; `None` is once, without a spread.
+    pub repeat: Option<u32>,
+    /// One line for each counter, with this between its fields.
+    pub separator: Option<String>,
+    /// Print in these intervals.
+    pub interval: Option<Duration>,
+}
 
 /// What is printed at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The samples are written to a file and the account is printed.
     Record,
     /// Counts and shares are printed and the samples are discarded.
-    Stat,
+    Stat(Counting),
+    /// What a flight recorder holds is written to a file.
+    Flight,
 }
 
 /// A parsed command line.
@@ -77,6 +167,8 @@ pub struct Record {
     pub command: Vec<OsString>,
     /// Whether only errors are printed.
     pub quiet: bool,
+    /// Whether every step is printed.
+    pub verbose: bool,
 }
 
 /// What the command line asks for.
@@ -95,114 +187,86 @@ pub enum Wanted {
 /// # Errors
 /// [`Error::Usage`] names the option.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Error> {
-    let mut wanted = Record {
-        what: What::Record,
-        options: Options::new("/root/profiling.txt"),
-        scheme: "/scheme/debug".into(),
-        command: Vec::new(),
-        quiet: false,
+    let cli: Cli = match parsed(arguments) {
+        Ok(cli) => cli,
+        Err(other) => return other.map(Wanted::Text),
     };
-    let mut arguments = arguments.into_iter().peekable();
-    let mut control = None;
-    match arguments.peek().and_then(|word| word.to_str()) {
-        Some("stat") => wanted.what = What::Stat,
-        Some("status") => control = Some(Control::Status),
-        Some("start") => control = Some(Control::Start),
-        Some("stop") => control = Some(Control::Stop),
-        _ => {}
-    }
-    if control.is_some() || wanted.what == What::Stat {
-        arguments.next();
-    }
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next().map_err(usage)? {
-        match argument {
-            Value(word) if control.is_some() => {
-                return Err(Error::Usage(format!("{}: nothing comes after this verb", word.display())));
-            }
-            Value(program) => {
-                wanted.command.push(program);
-                wanted.command.extend(parser.raw_args().map_err(usage)?);
-            }
-            Short('h') | Long("help") => return Ok(Wanted::Text(HELP.into())),
-            Short('V') | Long("version") => {
-                return Ok(Wanted::Text(concat!("kprof-record ", env!("CARGO_PKG_VERSION"), "\n").into()));
-            }
-            Short('q') | Long("quiet") => wanted.quiet = true,
-            Short('o') => wanted.options.output = parser.value().map_err(usage)?.into(),
-            Long("scheme") => wanted.scheme = parser.value().map_err(usage)?.into(),
-            other if control.is_some() => return Err(usage(other.unexpected())),
-            Short('a' | 'g') => {}
-            Short('F') => long(&mut wanted.options, "hz", &mut parser)?,
-            Short('C') => long(&mut wanted.options, "cpus", &mut parser)?,
-            Short('p') => {
-                let why = "-p: CPUs are sampled, not processes; `kprof-fold --task NAME` shows the samples of one task";
-                return Err(Error::Usage(why.into()));
-            }
-            Long("binary") => wanted.options.form = Form::Binary,
-            Long("plain") => wanted.options.form = Form::Plain,
-            Long(name) => {
-                let name = name.to_owned();
-                long(&mut wanted.options, &name, &mut parser)?;
-            }
-            other => return Err(usage(other.unexpected())),
+    match cli.verb {
+        None => cli.sampling.session(What::Record, &cli.include, cli.file.options()),
+        Some(Verb::Stat(stat)) => stat.session(),
+        Some(Verb::Flight(Flight { output, place })) => {
+            let Place { scheme, quiet, verbose } = place;
+            let (options, command) = (output.options(), Vec::new());
+            Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
         }
+        Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
+        Some(Verb::Start(place)) => Ok(Wanted::Control(Control::Start, place.scheme)),
+        Some(Verb::Stop(place)) => Ok(Wanted::Control(Control::Stop, place.scheme)),
+        Some(Verb::Manual(manual)) => manual.text::<Cli>("1").map(Wanted::Text),
     }
-    if let Some(control) = control {
-        return Ok(Wanted::Control(control, wanted.scheme));
-    }
-    if wanted.what == What::Stat {
-        if wanted.options.commands.iter().any(|command| command.starts_with("include")) {
+}
+
+impl Stat {
+    fn session(self) -> Result<Wanted, Error> {
+        if self.include.is_some() {
             return Err(Error::Usage("stat counts user and idle time without --include".into()));
         }
-        wanted.options.output = "/dev/null".into();
-    }
-    wanted.options.is_recording = true;
-    // `lease` comes first: the kernel undoes all commands after it when this process ends, also when it is killed.
-    wanted.options.commands.insert(0, "lease".into());
-    wanted.options.commands.push("start".into());
-    Ok(Wanted::Session(Box::new(wanted)))
-}
-
-/// An option with a value.
-fn long(options: &mut Options, name: &str, parser: &mut lexopt::Parser) -> Result<(), Error> {
-    let known = ["hz", "include", "cpus", "depth", "interval", "seed", "backoff", "mark"];
-    let others = ["output", "duration", "max-size", "stream", "on-full"];
-    if !known.contains(&name) && !others.contains(&name) {
-        return Err(Error::Usage(format!("invalid option '--{name}'")));
-    }
-    let value = parser.value().and_then(ValueExt::string).map_err(usage)?;
-    match name {
-        "output" => options.output = value.into(),
-        "duration" => options.duration = Some(duration(&value)?),
-        "max-size" => options.max_bytes = Some(bytes(&value)?),
-        "stream" => options.live = Some(value.into()),
-        "on-full" => options.on_full = on_full(&value)?,
-        _ if value.contains('\n') => return Err(Error::Usage(format!("--{name}: one line"))),
-        // The kernel checks the range, and its reason is shown if the value is wrong.
-        _ => options.commands.push(format!("{name} {value}")),
-    }
-    Ok(())
-}
-
-fn on_full(value: &str) -> Result<OnFull, Error> {
-    match value {
-        "wait" => Ok(OnFull::Wait),
-        "stop" => Ok(OnFull::Stop),
-        other => Err(Error::Usage(format!("--on-full {other}: `wait` or `stop`"))),
+        let counting = Counting {
+            repeat: self.repeat,
+            separator: self.field_separator.map(|text| text.replace("\\t", "\t")),
+            interval: self.interval_print.map(Duration::from_millis),
+        };
+        let options = Options { duration: self.duration, ..Options::new("/dev/null") };
+        self.sampling.session(What::Stat(counting), &[], options)
     }
 }
 
-fn usage(error: lexopt::Error) -> Error {
-    Error::Usage(error.to_string())
+impl Sampling {
+    fn session(self, what: What, include: &[String], options: Options) -> Result<Wanted, Error> {
+        if self.pid.is_some() {
+            let why = "-p: CPUs are sampled, not processes; `kprof-fold --task NAME` shows the samples of one task";
+            return Err(Error::Usage(why.into()));
+        }
+        let of = |name: &'static str, values: &[String]| -> Vec<String> {
+            values.iter().map(|value| format!("{name} {value}")).collect()
+        };
+        // The kernel checks the range, and its reason is shown if the value is wrong. `lease` comes first: the kernel
+        // undoes all commands after it when this process ends, also when it is killed.
+        let commands = [
+            vec!["lease".into()],
+            of("hz", self.hz.as_slice()),
+            of("include", include),
+            of("cpus", self.cpus.as_slice()),
+            of("depth", self.depth.as_slice()),
+            of("interval", self.interval.as_slice()),
+            of("seed", self.seed.as_slice()),
+            of("backoff", self.backoff.as_slice()),
+            of("mark", &self.mark),
+            vec!["start".into()],
+        ];
+        let options = Options { is_recording: true, commands: commands.concat(), ..options };
+        let Place { scheme, quiet, verbose } = self.place;
+        Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet, verbose })))
+    }
+}
+
+/// A value that is part of one command to the kernel.
+fn one_line(value: &str) -> Result<String, String> {
+    if value.contains('\n') { Err("one line is expected".into()) } else { Ok(value.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::write::compose::Form;
+    use std::path::Path;
+
+    fn wanted(words: &[&str]) -> Result<Wanted, Error> {
+        parse(words.iter().map(OsString::from))
+    }
 
     fn session(words: &[&str]) -> Record {
-        match parse(words.iter().map(OsString::from)).unwrap() {
+        match wanted(words).unwrap() {
             Wanted::Session(record) => *record,
             other => panic!("{other:?}"),
         }
@@ -215,36 +279,106 @@ mod tests {
         assert_eq!(record.options.commands, ["lease", "hz 2000 force", "start"]);
         assert_eq!(session(&["--include=user", "--", "-x"]).command, ["-x"]);
         assert_eq!(session(&["stat", "--", "stat"]).command, ["stat"]);
-        assert_eq!(session(&["stat", "stat"]).what, What::Stat);
-        assert_eq!(session(&["stat", "stat"]).command, ["stat"]);
+        assert_eq!(session(&["stat", "stat", "-x", ","]).what, What::Stat(Counting::default()));
+        assert_eq!(session(&["stat", "stat", "-r", "2"]).command, ["stat", "-r", "2"]);
         assert_eq!(session(&["--", "stat"]).what, What::Record);
+        assert_eq!(session(&["ls", "--help"]).command, ["ls", "--help"]);
+        assert_eq!(session(&["help"]).command, ["help"]);
     }
 
     #[test]
     fn options_of_perf_are_understood() {
         let record = session(&["-a", "-g", "-F", "99", "-C", "1,2", "--", "true"]);
         assert_eq!(record.options.commands, ["lease", "hz 99", "cpus 1,2", "start"]);
-        let error = parse(["-p", "7"].map(OsString::from)).unwrap_err().to_string();
-        assert!(error.contains("--task"), "{error}");
+        assert_eq!(session(&["-ag", "-F99", "sleep", "1"]).command, ["sleep", "1"]);
+        for words in [&["-p", "7"][..], &["-p7", "true"], &["-p"], &["stat", "-p", "7"]] {
+            let error = wanted(words).unwrap_err().to_string();
+            assert!(error.contains("`kprof-fold --task NAME` shows"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_setting_is_a_command_for_the_kernel_and_the_last_value_counts() {
+        let words = "--mark a --depth 9 --include idle --seed 4 --interval fixed --backoff off --include user --hz 1 \
+                     --hz 2 --mark b --binary --on-full stop -q -q";
+        let record = session(&words.split_whitespace().collect::<Vec<_>>());
+        let commands =
+            "lease,hz 2,include idle,include user,depth 9,interval fixed,seed 4,backoff off,mark a,mark b,start";
+        assert_eq!(record.options.commands, commands.split(',').collect::<Vec<_>>());
+        assert_eq!((record.options.form, record.quiet, record.options.is_recording), (Form::Binary, true, true));
     }
 
     #[test]
     fn a_verb_is_the_first_word_and_takes_nothing_but_the_folder() {
-        let wanted = |words: &[&str]| parse(words.iter().map(OsString::from));
         let control = wanted(&["status", "--scheme", "/dev/kprof"]);
-        assert!(
-            matches!(control, Ok(Wanted::Control(Control::Status, folder)) if folder.as_path() == std::path::Path::new("/dev/kprof"))
-        );
-        assert!(wanted(&["start", "now"]).is_err() && wanted(&["stop", "--hz", "1"]).is_err());
+        let is_folder = |folder: &Path| folder == Path::new("/dev/kprof");
+        assert!(matches!(control, Ok(Wanted::Control(Control::Status, folder)) if is_folder(&folder)));
+        for words in [
+            &["start", "now"][..],
+            &["flight", "true"],
+            &["flight", "--hz", "1"],
+            &["stop", "--hz", "1"],
+            &["status", "-x"],
+        ] {
+            assert_eq!(wanted(words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
         assert_eq!(session(&["--", "status"]).command, ["status"]);
         assert_eq!(session(&["-q", "stop"]).command, ["stop"], "only the first word is a verb");
     }
 
     #[test]
     fn an_option_that_is_none_is_named() {
-        for words in [&["--frob", "1"][..], &["-x"], &["--hz"], &["--mark", "a\nstop"], &["--on-full", "panic"]] {
-            let error = parse(words.iter().map(OsString::from)).unwrap_err();
+        for (words, said) in [
+            (&["--frob", "1"][..], "'--frob'"),
+            (&["-x"], "'-x'"),
+            (&["--hz"], "'--hz <N>'"),
+            (&["--mark", "a\nstop"], "one line"),
+            (&["--on-full", "panic"], "[possible values: wait, stop]"),
+            (&["stat", "--include", "user"], "stat counts user and idle time without --include"),
+            (&["stat", "-o", "x", "true"], "'-o'"),
+            (&["stat", "-r", "0", "true"], "'0' for '--repeat <N>'"),
+            (&["stat", "-r", "2"], "not provided"),
+            (&["stat", "-I", "9"], "'9' for '--interval-print <MS>'"),
+            (&["stat", "-I", "20", "-r", "3", "true"], "cannot be used with"),
+            (&["stat", "-x", "", "true"], "--field-separator"),
+        ] {
+            let error = wanted(words).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words:?}: {error}");
+            assert!(error.to_string().contains(said) && error.to_string().lines().count() == 1, "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn help_manual_pages_and_completions_have_every_option() {
+        let text = |words: &[&str]| match wanted(words).unwrap() {
+            Wanted::Text(text) => text,
+            other => panic!("{other:?}"),
+        };
+        let verbs = ["", "stat", "flight", "status", "start", "stop"];
+        crate::options::tests::check_texts(text, "kprof-record", "1", &verbs);
+        assert!(text(&["man"]).contains("126 when the command"), "the notes are in the page");
+        assert!(text(&["stat", "-V"]).ends_with(concat!(" ", env!("CARGO_PKG_VERSION"), "\n")));
+    }
+
+    #[test]
+    fn flight_writes_a_file_and_runs_nothing() {
+        let record = session(&["flight", "-o", "f.bin", "--binary", "--on-full", "stop", "-v"]);
+        assert_eq!((record.what, record.options.form, record.verbose), (What::Flight, Form::Binary, true));
+        assert_eq!((record.options.commands.len(), record.options.is_recording), (0, false));
+        assert_eq!(record.options.output, Path::new("f.bin"));
+    }
+
+    #[test]
+    fn stat_repeats_separates_and_prints_in_intervals() {
+        let record = session(&["stat", "-r", "3", "-x", "\\t", "-F", "9", "--duration", "1s", "--", "cp", "a"]);
+        let counting = Counting { repeat: Some(3), separator: Some("\t".into()), interval: None };
+        assert_eq!(record.what, What::Stat(counting));
+        assert_eq!(record.options.commands, ["lease", "hz 9", "start"]);
+        assert_eq!(record.options.duration, Some(Duration::from_secs(1)));
+        assert_eq!(record.options.output, Path::new("/dev/null"));
+        let record = session(&["stat", "-I", "100", "-x,"]);
+        let counting =
+            Counting { repeat: None, separator: Some(",".into()), interval: Some(Duration::from_millis(100)) };
+        assert_eq!(record.what, What::Stat(counting));
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub mod kprof_device;
 pub mod recorded;
 pub mod redox_device;
+pub mod told;
 
 /// The layout of the words in the sample streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,8 +34,12 @@ pub struct Kernel {
     pub meta: Ring,
     pub running: bool,
     pub claim: Option<u64>,
-    /// Who has the lease, and what the state was before it.
-    lease: Option<(u64, bool)>,
+    /// Whether it is a flight recorder. The rings are so large that nothing is overwritten in a test.
+    pub overwrites: bool,
+    pub frozen: bool,
+    hz: u64,
+    /// Who has the lease, and what state and rate were before it.
+    lease: Option<(u64, bool, u64)>,
     pub nasty: Nasty,
     pub random: Random,
     /// Every sample that was recorded: CPU and TSC, and its line without the task name.
@@ -59,6 +63,9 @@ impl Kernel {
             meta: Ring::new(ring_words),
             running: true,
             claim: None,
+            overwrites: false,
+            frozen: false,
+            hz: 1000,
             lease: None,
             nasty: Nasty::default(),
             random: Random(seed | 1),
@@ -136,13 +143,19 @@ impl Kernel {
 
     /// The text that a read of ctl gives.
     pub fn text(&self) -> String {
-        let state = if self.running { "running" } else { "stopped" };
+        let state = match (self.frozen, self.running) {
+            (true, _) => "frozen",
+            (_, true) => "running",
+            _ => "stopped",
+        };
+        let mode = if self.overwrites { "overwrite" } else { "drop" };
         let mut text = format!(
-            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz 1000\n\
-             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode drop\nbuild-id 1234abcd\n\
+            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
+             interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\nbuild-id 1234abcd\n\
              load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
             u8::from(self.claim.is_some()),
-            self.boot
+            self.boot,
+            self.hz
         );
         for (cpu, ring) in &self.rings {
             let counters = [
@@ -203,10 +216,10 @@ impl Kernel {
                     self.claim = Some(handle);
                     self.rings.values_mut().chain([&mut self.meta]).for_each(Ring::rewind);
                 }
-                ["lease"] if self.lease.is_some_and(|(holder, _)| holder != handle) => {
+                ["lease"] if self.lease.is_some_and(|(holder, ..)| holder != handle) => {
                     return refuse(self, io::ErrorKind::ResourceBusy, "leased".into());
                 }
-                ["lease"] => self.lease = Some((handle, self.running)),
+                ["lease"] => self.lease = Some((handle, self.running, self.hz)),
                 ["start"] => self.running = true,
                 ["stop"] => {
                     self.running = false;
@@ -215,7 +228,15 @@ impl Kernel {
                         return refuse(self, io::ErrorKind::InvalidInput, why);
                     }
                 }
-                ["hz" | "mark", _] => {}
+                ["hz", hz] => self.hz = hz.parse().expect("a rate"),
+                ["mark", _] => {}
+                ["freeze"] if self.frozen || (self.running && self.overwrites) => {
+                    (self.frozen, self.running) = (true, false);
+                }
+                ["freeze"] => {
+                    return refuse(self, io::ErrorKind::InvalidInput, "`freeze` is for a running recorder".into());
+                }
+                ["thaw"] if self.frozen => (self.frozen, self.running) = (false, true),
                 ["wait", ms] if !self.nasty.cannot_wait => wait = ms.parse().ok(),
                 ["ack", stream, position] => {
                     let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
@@ -244,8 +265,9 @@ impl Kernel {
         if self.claim == Some(handle) {
             self.claim = None;
         }
-        if let Some((_, running)) = self.lease.take_if(|(holder, _)| *holder == handle) {
+        if let Some((_, running, hz)) = self.lease.take_if(|(holder, ..)| *holder == handle) {
             self.running &= running;
+            self.hz = hz;
         }
     }
 
