@@ -12,7 +12,7 @@ use kprof_daemon::write::compose::Form;
 use support::Random;
 use support::disk::Crash;
 use support::kernel::Kernel;
-use support::scenario::{exactly_once, options, reading, session};
+use support::scenario::{OUTPUT, exactly_once, options, reading, reading_damaged, session};
 use support::system::{KILLED, LastCall, Simulated};
 
 /// The number of pauses of a run. Some ticks come in each pause.
@@ -37,14 +37,25 @@ fn world(signals: &Signals) -> Simulated {
     system
 }
 
-/// Runs until call `stop_at`, crashes, and runs again to the end. The error says what is wrong with the file.
+/// The file of another boot on which a later file is written: its sectors are what a lost write leaves there.
+fn stale(plan: &Options) -> Vec<u8> {
+    let signals = Signals::default();
+    let system = world(&signals);
+    system.0.borrow_mut().kernel.boot = 0xdead;
+    session(&system, Options { max_bytes: None, ..plan.clone() }, &signals).expect("nothing stands in its way");
+    system.file(OUTPUT)
+}
+
+/// Runs until call `stop_at`, crashes, and runs again to the end. Returns how many lines of the file are damaged. The
+/// error says what is wrong with the file.
 fn crash_and_resume(
     plan: &Options,
     stop_at: usize,
     crash: Crash,
     last_call: LastCall,
     acks_before_sync: bool,
-) -> Result<(), String> {
+    stale: &[u8],
+) -> Result<usize, String> {
     let signals = Signals::default();
     let system = world(&signals);
     {
@@ -58,6 +69,7 @@ fn crash_and_resume(
     assert!(chain.contains(KILLED), "call {stop_at}: {chain}");
     {
         let world = &mut *system.0.borrow_mut();
+        world.disk.stale = stale.into();
         world.disk.crash(crash, &mut Random(stop_at as u64 + 1));
         world.stop_at = None;
         world.acks_before_sync = false;
@@ -66,8 +78,10 @@ fn crash_and_resume(
     let stopper = again.clone();
     system.0.borrow_mut().on_pause = Box::new(move |_, _| stopper.stop());
     session(&system, plan.clone(), &again).map_err(|error| format!("call {stop_at}: {error}"))?;
-    exactly_once(&system, &reading(&system))
-        .map_err(|error| format!("stopped at call {stop_at}, {crash:?}, {last_call:?}: {error}"))
+    let reading = reading_damaged(&system);
+    exactly_once(&system, &reading)
+        .map_err(|error| format!("stopped at call {stop_at}, {crash:?}, {last_call:?}: {error}"))?;
+    Ok(reading.damaged)
 }
 
 fn calls_of_a_whole_run(plan: &Options) -> Vec<&'static str> {
@@ -81,26 +95,36 @@ fn calls_of_a_whole_run(plan: &Options) -> Vec<&'static str> {
     std::mem::take(&mut system.0.borrow_mut().calls)
 }
 
-/// Stops a run with these options before every call, with every kind of crash.
+/// Stops a run with these options before every call, with every kind of crash that its form can survive.
 fn stop_everywhere(plan: &Options, kinds: &[&str]) {
     let calls = calls_of_a_whole_run(plan);
     for kind in kinds {
         assert!(calls.contains(kind), "the run makes no `{kind}` call");
     }
-    let mut runs = 0;
+    let stale = stale(plan);
+    let crashes: &[Crash] = match plan.form {
+        Form::Text | Form::Plain => &Crash::ALL,
+        // Holes in the binary form are another matter: a whole chunk may need names from a lost one.
+        Form::Binary => &[Crash::KeepsAll, Crash::ForgetsUnsynced, Crash::KeepsSome],
+    };
+    let (mut runs, mut damaged) = (0, 0);
     for (stop_at, call) in calls.iter().enumerate() {
-        for crash in [Crash::KeepsAll, Crash::ForgetsUnsynced, Crash::KeepsSome] {
+        for crash in crashes {
             for last_call in [LastCall::Nothing, LastCall::HalfWrite] {
                 if last_call == LastCall::HalfWrite && *call != "write" {
                     continue;
                 }
-                crash_and_resume(plan, stop_at, crash, last_call, false).unwrap();
+                let lines = crash_and_resume(plan, stop_at, *crash, last_call, false, &stale).unwrap();
+                let has_holes = matches!(crash, Crash::Zeros | Crash::Stale);
+                assert!(lines == 0 || has_holes, "stopped at call {stop_at}, {crash:?}: {lines} damaged lines");
                 runs += 1;
+                damaged += usize::from(lines > 0);
             }
         }
     }
-    println!("{} system calls, {runs} crashes", calls.len());
-    assert!(calls.len() > 300 && runs > 3 * calls.len());
+    println!("{} system calls, {runs} crashes, {damaged} left a damaged piece between whole ones", calls.len());
+    assert!(calls.len() > 300 && runs > crashes.len() * calls.len());
+    assert_eq!(damaged > 0, crashes.contains(&Crash::Zeros), "holes were tried");
 }
 
 #[test]
@@ -124,7 +148,9 @@ fn a_daemon_that_acknowledges_before_it_has_synced_is_caught() {
     let plan = &options();
     let calls = calls_of_a_whole_run(plan);
     let failures: Vec<String> = (0..calls.len())
-        .filter_map(|stop_at| crash_and_resume(plan, stop_at, Crash::ForgetsUnsynced, LastCall::Nothing, true).err())
+        .filter_map(|stop_at| {
+            crash_and_resume(plan, stop_at, Crash::ForgetsUnsynced, LastCall::Nothing, true, &[]).err()
+        })
         .collect();
     assert!(!failures.is_empty(), "the wrong order must show");
     assert!(failures.iter().any(|failure| failure.contains("samples are missing")), "{failures:?}");

@@ -63,8 +63,13 @@ fn the_plain_form_is_the_text_form_without_markers() {
     let is_marker = |word: &&str| word.len() == 16 && word.starts_with("fffffffffffff");
     assert!(text.split([' ', '\n']).any(|word| is_marker(&word)));
     for (with, without) in text.lines().zip(plain.lines()) {
-        let kept: Vec<&str> = with.split(' ').filter(|word| !is_marker(word)).collect();
-        assert_eq!(kept.join(" "), without);
+        // Other bytes have another checksum.
+        let kept = |line: &str| {
+            let words: Vec<&str> =
+                line.split(' ').filter(|word| !is_marker(word) && !word.starts_with("crc=")).collect();
+            words.join(" ")
+        };
+        assert_eq!(kept(with), kept(without));
         // Redox's old tool takes a line for a sample if its second word is a hex number.
         if let Some(second) = without.strip_prefix("# ").and_then(|rest| rest.split(' ').next()) {
             assert!(u64::from_str_radix(second, 16).is_err(), "{without}");

@@ -19,13 +19,15 @@ pub enum Kind {
     LongLine,
     /// A `#` line whose key is known but whose value cannot be read.
     Metadata,
-    /// A batch without its end.
+    /// A batch that does not match its checksum, or has no end.
     VoidBatch,
+    /// Lines outside any batch, in a file that has batches.
+    Stray,
     /// A batch whose positions partly overlap those of an earlier one.
     Overlap,
     /// A batch with fewer readable samples than its last line says.
     BatchCount,
-    /// A batch whose first or last line is damaged but whose samples are used.
+    /// A batch whose first or last line is missing but whose samples are used.
     BatchLine,
     /// Positions that are in no batch of the file.
     Hole,
@@ -40,11 +42,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Sample,
         Self::LongLine,
         Self::Metadata,
         Self::VoidBatch,
+        Self::Stray,
         Self::Overlap,
         Self::BatchCount,
         Self::BatchLine,
@@ -65,10 +68,11 @@ impl Kind {
             Self::Sample => "sample lines skipped",
             Self::LongLine => "lines longer than 4 MiB skipped",
             Self::Metadata => "metadata lines skipped",
-            Self::VoidBatch => "batches without an end left out",
+            Self::VoidBatch => "damaged batches left out",
+            Self::Stray => "pieces outside any batch left out",
             Self::Overlap => "batches that overlap earlier ones left out",
             Self::BatchCount => "batches with fewer samples than they name",
-            Self::BatchLine => "batches with a damaged first or last line",
+            Self::BatchLine => "batches without a first or last line",
             Self::Hole => "holes between batches",
             Self::Serial => "serial lines damaged or missing",
             Self::Chunk => "binary chunks skipped",
@@ -92,6 +96,8 @@ pub struct Problem {
 pub struct Problems {
     kept: Vec<Problem>,
     counts: [u64; Kind::ALL.len()],
+    /// Lines in the pieces of each kind, where they are counted.
+    lines: [u64; Kind::ALL.len()],
 }
 
 impl Problems {
@@ -102,6 +108,12 @@ impl Problems {
         if *count <= KEPT_PER_KIND {
             self.kept.push(Problem { kind, text: text() });
         }
+    }
+
+    /// The same for a piece of this many lines.
+    pub fn add_lines(&mut self, kind: Kind, lines: u64, text: impl FnOnce() -> String) {
+        self.lines[kind as usize] += lines;
+        self.add(kind, text);
     }
 
     /// How many problems of this kind were found.
@@ -124,6 +136,9 @@ impl Problems {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
             *mine += theirs;
         }
+        for (mine, theirs) in self.lines.iter_mut().zip(other.lines) {
+            *mine += theirs;
+        }
         self.kept.extend(other.kept);
     }
 }
@@ -136,7 +151,9 @@ impl fmt::Display for Problems {
         for kind in Kind::ALL {
             let count = self.count(kind);
             if count > KEPT_PER_KIND {
-                writeln!(f, "... {count} {} in all", kind.what())?;
+                let lines = self.lines[kind as usize];
+                let with = if lines > 0 { format!(", with {lines} lines") } else { String::new() };
+                writeln!(f, "... {count} {} in all{with}", kind.what())?;
             }
         }
         Ok(())

@@ -1,6 +1,9 @@
 //! Control characters in names of functions, tasks and marks: no output has one, and none breaks a record or a line.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::{batch, sealed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -29,7 +32,7 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
         "# batch cpu=meta from=0 to=9\n# mark tsc=5 name={task}\n# events tsc=f cpu=0 faults=1 task={task}\n# end cpu=meta to=9\n"
     );
     let broken = format!("# batch cpu={ODD} from=1 to=x\n# image load={ODD}\n");
-    let profile = file("profile", &format!("{head}{names}{samples}{broken}"));
+    let profile = file("profile", &sealed(&format!("{head}{names}{}{broken}", batch(0, &samples))));
     let commands: [&[&str]; 14] = [
         &["folded", "--by", "task", &profile, &syms],
         &["flamegraph", "--by", "task", "--title", ODD, &profile, &syms],

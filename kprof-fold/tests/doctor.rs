@@ -1,6 +1,9 @@
 //! `doctor` names the cause of a problem. For each cause a profile is made here, and the message is checked.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::sealed;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,7 +36,7 @@ fn stacks(each: &[&str]) -> Vec<String> {
 fn said(name: &str, verb: &str, profile: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("profile.txt"), profile).unwrap();
+    std::fs::write(folder.join("profile.txt"), sealed(profile)).unwrap();
     std::fs::write(folder.join("syms.txt"), SYMBOLS).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
     let output = command.current_dir(&folder).args([verb, "profile.txt", "syms.txt"]).output().unwrap();

@@ -1,10 +1,13 @@
 //! ELF and DWARF: the image is this test program itself.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Boot;
 use kprof_fold::symbols::elf::Inlined;
 use kprof_fold::symbols::{Symbols, check};
+use sealed::{batch, names, sealed};
 use std::collections::BTreeSet;
 use std::process::Command;
 
@@ -104,9 +107,9 @@ fn another_build_id_is_refused() {
     let profile = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("build-id.profile");
     let run = |id: &str, more: &[&str]| {
         let load = 0xffff_ffff_8000_0000 + elf.base;
-        let text =
-            format!("# kprof-profile 1\n# build-id {id}\n# load {load:x}\na 0 1 {:x}\n", 0xffff_ffff_8000_0000 + start);
-        std::fs::write(&profile, text).expect("the test folder is writable");
+        let sample = batch(0, &format!("a 0 1 {:x}\n", 0xffff_ffff_8000_0000 + start));
+        let text = format!("# kprof-profile 1\n# build-id {id}\n# load {load:x}\n{sample}");
+        std::fs::write(&profile, sealed(&text)).expect("the test folder is writable");
         let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
         let done = fold.arg(&profile).arg(&file).args(more).output().expect("kprof-fold runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -140,10 +143,8 @@ fn annotate(header: &str) -> (Option<i32>, String, String) {
     });
     let inner = inner.expect("the inlined line has code") + slide;
     let load = symbols.elf.expect("is an ELF file").base + slide;
-    let text = format!(
-        "# kprof-profile 1\n# load {load:x}\n{header}a 0 1 {inner:x}\na 0 2 {inner:x}\na 0 3 {:x}\n",
-        own + slide
-    );
+    let samples = batch(0, &format!("a 0 1 {inner:x}\na 0 2 {inner:x}\na 0 3 {:x}\n", own + slide));
+    let text = sealed(&format!("# kprof-profile 1\n# load {load:x}\n{header}{samples}"));
     let profile =
         std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("annotate-{}.profile", header.len()));
     std::fs::write(&profile, text).expect("the test folder is writable");
@@ -199,7 +200,8 @@ fn images_beside_the_kernel_have_their_own_build_and_place() {
         let load = 0x7000_0000_0000 + elf.base;
         let at = 0x7000_0000_0000 + own;
         let image = format!("# image tsc=1 load={load:x} text={load:x}-700100000000 build-id={id} name=init%201\n");
-        let text = format!("# kprof-profile 1\n{image}a 0 1 {at:x}\na 0 2 ffffffff80001000\n");
+        let samples = batch(0, &format!("a 0 1 {at:x}\na 0 2 ffffffff80001000\n"));
+        let text = sealed(&format!("# kprof-profile 1\n{}{samples}", names(&image)));
         std::fs::write(&profile, text).expect("the test folder is writable");
         let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
         let image = format!("init 1={file}");

@@ -2,11 +2,14 @@
 //! stacks.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
 use kprof_fold::output::export::pprof::proto::Profile;
 use kprof_format::chunk::{Chunk, ChunkKind};
 use kprof_format::samples::{Delta, Times, put_varint};
 use kprof_format::serial;
 use prost::Message;
+use sealed::sealed;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -52,7 +55,7 @@ fn text() -> String {
         }
         text += &format!("# end cpu=1 to={to} samples={}\n", batch.len());
     }
-    text
+    sealed(&text)
 }
 
 fn binary() -> Vec<Vec<u8>> {

@@ -1,6 +1,9 @@
 //! `--strict` and `--max-loss` mean the same in every subcommand.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::sealed;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -10,7 +13,8 @@ fn profile(start: u64, account: &str) -> String {
     let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot 1\n# hz 1000\n";
     let line = |tsc| format!("a 1 {tsc} {:x}\n", 0xffff_ffff_8000_0000 + start + 1);
     let batch = "# batch cpu=1 from=0 to=10 lost-full=1\n";
-    format!("{head}# load ffffffff80000000\n{batch}{}{}# end cpu=1 to=10 samples=2\n{account}", line(1), line(2))
+    let end = "# end cpu=1 to=10 samples=2\n";
+    sealed(&format!("{head}# load ffffffff80000000\n{batch}{}{}{end}{account}", line(1), line(2)))
 }
 
 const BALANCED: &str = "# account cpu=1 sent=3 taken=3 coalesced=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";

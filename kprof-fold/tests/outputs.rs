@@ -1,6 +1,9 @@
 //! Where output goes: a full disk is an error in every subcommand, and no file that was read is overwritten.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::sealed;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -53,7 +56,7 @@ impl Inputs {
         let account =
             "# account cpu=1 sent=20 taken=20 coalesced=0 user=0 idle=0 lost-full=0 recorded=20 delivered=20\n";
         let text = format!("{head}# batch cpu=1 from=0 to=120\n{samples}# end cpu=1 to=120 samples=20\n{account}");
-        fs::write(inputs.path("FILE"), text).expect("the test folder is writable");
+        fs::write(inputs.path("FILE"), sealed(&text)).expect("the test folder is writable");
         fs::write(inputs.path("SYMS"), format!("{start:x} T sampled\n")).expect("the test folder is writable");
         inputs
     }

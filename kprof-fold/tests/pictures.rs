@@ -1,6 +1,9 @@
 //! The effects of options on tables and pictures: tasks, interrupts, generic instances, directions, lines.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::{batch, sealed};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -103,7 +106,7 @@ fn reversed_the_leaves_are_roots() {
 
 #[test]
 fn rough_places_stand_under_the_title() {
-    let text = format!("# kprof-profile 1\n# accel tcg\n{}", profile());
+    let text = sealed(&format!("# kprof-profile 1\n# accel tcg\n{}", batch(0, &profile())));
     let (profile, syms) = (file("tcg.profile", &text), file("tcg.syms", SYMS));
     let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
     let done = fold.args(["flamegraph", "-q", &profile, &syms]).output().expect("kprof-fold runs");

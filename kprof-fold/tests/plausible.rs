@@ -2,8 +2,11 @@
 //! alarm.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use kprof_fold::symbols::Symbols;
+use sealed::{batch, sealed};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,8 +37,8 @@ impl Image {
     fn new(name: &str, elf: &str) -> Self {
         let symbols = Symbols::open(elf, &mut Default::default()).expect("is an ELF file");
         let image = symbols.elf.as_ref().expect("is an ELF file");
-        let mut text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n# load {LOAD:x}\n");
-        let mut caller = 0;
+        let head = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# hz 1000\n# load {LOAD:x}\n");
+        let (mut text, mut caller) = (String::new(), 0);
         for number in (0..symbols.table.len()).step_by(symbols.table.len() / 900) {
             let symbol = symbols.table.get(number);
             let Some(code) = image.code(symbol.start).filter(|_| symbol.size > 32) else { continue };
@@ -52,6 +55,7 @@ impl Image {
             }
         }
         assert!(text.lines().count() > 300, "{}", text.lines().count());
+        let text = sealed(&(head + &batch(0, &text)));
         Self { elf: elf.to_owned(), profile: file(&format!("{name}.profile"), &text), symbols }
     }
 

@@ -4,6 +4,9 @@
 //! failure.
 #![forbid(unsafe_code)]
 
+mod sealed;
+
+use sealed::{batch, sealed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,8 +134,8 @@ fn go_tool_pprof_has_inlined_frames_files_lines_and_the_build() {
     let samples: String =
         (start..start + size).map(|at| format!("a 1 {at:x} {:x}\n", at - image.base + load)).collect();
     let profile = folder.join("profile").display().to_string();
-    fs::write(&profile, format!("# kprof-profile 1\n# tsc-hz 1000000000\n# load {load:x}\n# hz 1000\n{samples}"))
-        .expect("the test folder is writable");
+    let header = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# load {load:x}\n# hz 1000\n");
+    fs::write(&profile, sealed(&(header + &batch(1, &samples)))).expect("the test folder is writable");
     let out = folder.join("elf.pb.gz").display().to_string();
     fold(&["export", "-q", "--to", "pprof", &profile, &elf, "-o", &out]);
     let expected = expected(&fold(&["-q", &profile, &elf]));

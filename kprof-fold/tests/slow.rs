@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod model;
+mod sealed;
 
 use kprof_fold::fold::Folder;
 use kprof_fold::problems::Problems;
@@ -13,6 +14,7 @@ use kprof_fold::select::Select;
 use kprof_fold::symbols::Symbols;
 use kprof_fold::tally::{By, Tally};
 use proptest::prelude::*;
+use sealed::sealed;
 use std::io::Read;
 
 /// A reader that gives its bytes in pieces of a chosen size.
@@ -56,6 +58,13 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
+/// The lines of a batch, with a sample for each of these offsets.
+fn whole_batch(cpu: u32, from: u64, to: u64, samples: &[u64]) -> String {
+    let line = |at: &u64| format!("a {cpu} 1 {:x}\n", 0xffff_ffff_8000_0f00 + at);
+    let samples: String = samples.iter().map(line).collect();
+    format!("# batch cpu={cpu} from={from} to={to} lost-full=1\n{samples}# end cpu={cpu} to={to}")
+}
+
 fn line() -> impl Strategy<Value = String> {
     let good = (
         prop::sample::select(vec!["a", "kmain", "%00", "w-fd", "x%20y"]),
@@ -72,7 +81,11 @@ fn line() -> impl Strategy<Value = String> {
             .prop_map(|(task, cpu, tsc, stack)| format!("{task} {cpu} {tsc} {}", stack.join(" "))),
         1 => (0..3u32, 0..6u64, 0..6u64, 0..5u64)
             .prop_map(|(cpu, from, len, lost)| format!("# batch cpu={cpu} from={from} to={} lost-full={lost}", from + len)),
-        2 => (0..3u32, 0..10u64).prop_map(|(cpu, to)| format!("# end cpu={cpu} to={to}")),
+        2 => (0..3u32, 0..10u64, any::<bool>()).prop_map(|(cpu, to, wrong)| {
+            format!("# end cpu={cpu} to={to}{}", if wrong { " crc=01234567" } else { "" })
+        }),
+        4 => (0..3u32, 0..9u64, 0..6u64, proptest::collection::vec(0..0x600u64, 0..4))
+            .prop_map(|(cpu, from, len, samples)| whole_batch(cpu, from, from + len, &samples)),
         1 => (0..3u32, 0..9u64).prop_map(|(cpu, lost)| format!("# account cpu={cpu} lost-torn={lost} lost-full=2")),
         1 => prop::sample::select(vec!["# batch cpu=x", "# boot 1", "# boot 2", "# kprof-profile 1", "#", "# end", ""])
             .prop_map(str::to_owned),
@@ -107,9 +120,13 @@ proptest! {
         piece in 1..300usize,
     ) {
         let mut text = if header { "# kprof-profile 1\n# boot 1\n".to_owned() } else { String::new() };
-        text.push_str(&lines.join(if crlf { "\r\n" } else { "\n" }));
+        text.push_str(&lines.join("\n"));
         if ends {
             text.push('\n');
+        }
+        text = sealed(&text);
+        if crlf {
+            text = text.replace('\n', "\r\n");
         }
         let expected = model::fold(&text, &syms);
         prop_assert_eq!(fast(text.as_bytes(), syms.as_bytes(), piece), expected, "{}", text);

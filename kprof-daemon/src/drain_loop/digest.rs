@@ -95,7 +95,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         place.carry.extend_from_slice(&bytes[records.used_bytes()..]);
         place.position = end.or(place.position);
         if !is_first && let Some(end) = end {
-            self.composer.end(stream, end, counters);
+            self.composer.end(stream, self.ctl.boot(), end, counters);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
 use crate::source::Stream;
+use kprof_format::checksum::Crc32;
 use kprof_format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
 use kprof_format::line::Name;
 use kprof_format::samples::{self, Delta, Times};
@@ -74,7 +75,7 @@ impl Composer {
         for (id, _, name) in names.all() {
             lines::task(&mut composer.body, id, Name::Escaped(name));
         }
-        composer.end(Stream::Meta, position, None);
+        composer.end(Stream::Meta, ctl.boot(), position, None);
         composer.out
     }
 
@@ -142,8 +143,9 @@ impl Composer {
         lines::corrupt(if in_chunk { &mut self.notes } else { &mut self.body }, stream, skipped);
     }
 
-    /// Ends the open batch at this position. An empty batch is not written.
-    pub fn end(&mut self, stream: Stream, to: u64, counters: Option<&Counters>) {
+    /// Ends the open batch at this position. An empty batch is not written. In the text forms its last line has its
+    /// checksum, which begins with the id of the boot; in the binary form the chunk has one.
+    pub fn end(&mut self, stream: Stream, boot: &str, to: u64, counters: Option<&Counters>) {
         if self.body.is_empty() && self.notes.is_empty() {
             return;
         }
@@ -154,11 +156,14 @@ impl Composer {
             return;
         }
         let body = std::mem::take(&mut self.body);
+        let is_checked = self.form != Form::Binary;
         self.lines(|out| {
+            let start = out.len();
             lines::batch(out, stream, &open, counters);
             out.push(b'\n');
             out.extend_from_slice(&body);
-            lines::end(out, stream, &open);
+            let sum = is_checked.then(|| Crc32::of_batch(boot).with(&out[start..]).end());
+            lines::end(out, stream, &open, sum);
         });
         self.body = body;
     }

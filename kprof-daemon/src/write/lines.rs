@@ -63,10 +63,10 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
     put!(out, "{line}");
 }
 
-/// Writes the line that ends a batch.
-pub fn end(out: &mut Vec<u8>, stream: Stream, batch: &Batch) {
+/// Writes the line that ends a batch, with the checksum of the batch if it has one.
+pub fn end(out: &mut Vec<u8>, stream: Stream, batch: &Batch, sum: Option<u32>) {
     let samples = (stream != Stream::Meta).then_some(batch.samples);
-    put!(out, "{}\n", line::End { cpu: stream.into(), to: batch.to, samples });
+    put!(out, "{}\n", line::End { cpu: stream.into(), to: batch.to, samples, crc: sum.map(line::Checksum) });
 }
 
 /// Writes the account of one CPU: all its counters by the kernel's names.

@@ -8,12 +8,14 @@
 //!
 //! In: the bytes of the file. Out: where to truncate it. For the last boot in it also the position up to which each
 //! stream is on disk, and the names of its tasks, because the kernel has already freed its copy of them. Runs in: user
-//! process. Never truncates a file that is not a kprof profile, and never removes a finished batch or account.
+//! process. A batch that does not match its checksum is not finished: its records are written again, after the last
+//! finished piece. Never truncates a file that is not a kprof profile, and never removes a finished batch or account.
 
 use crate::source::Stream;
+use kprof_format::checksum::Crc32;
 use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, MAGIC, VERSION};
 use kprof_format::fact::Fact;
-use kprof_format::line::{Account, Batch, End, FIRST_LINE, Name, Profile, Task, Torn};
+use kprof_format::line::{Account, Batch, Checksum, End, FIRST_LINE, Name, Profile, Task};
 use kprof_format::samples;
 use std::collections::BTreeMap;
 
@@ -47,6 +49,8 @@ pub struct Scan {
     finished: Resumed,
     /// The boot of the last header, if no batch or account after it is finished yet.
     new_boot: Option<String>,
+    /// The id in the last header, finished or not; empty if it has none.
+    header_boot: String,
     offset: u64,
     open: Option<OpenBatch>,
     is_binary: bool,
@@ -56,7 +60,8 @@ pub struct Scan {
 struct OpenBatch {
     stream: Stream,
     to: u64,
-    samples: u64,
+    /// The checksum of its lines so far.
+    sum: Crc32,
     names: Vec<(u64, Box<[u8]>)>,
 }
 
@@ -116,19 +121,19 @@ impl Scan {
             if is_whole {
                 self.line(&line[..line.len() - 1]);
             }
+            // An end has taken its batch, so this line is a part of the batch that is still open.
+            if let Some(open) = &mut self.open {
+                open.sum.add(line);
+            }
         }
         used
     }
 
     fn line(&mut self, line: &[u8]) {
-        match (line.strip_prefix(b"# "), &mut self.open) {
-            (Some(line), _) => {
-                if let Ok(line) = std::str::from_utf8(line) {
-                    self.meta(line);
-                }
-            }
-            (None, Some(open)) => open.samples += 1,
-            (None, None) => {}
+        if let Some(line) = line.strip_prefix(b"# ")
+            && let Ok(line) = std::str::from_utf8(line)
+        {
+            self.meta(line);
         }
     }
 
@@ -163,7 +168,7 @@ impl Scan {
             samples::take_varint(&mut payload).ok().and_then(|length| payload.get(..usize::try_from(length).ok()?));
         let first = head.and_then(|head| std::str::from_utf8(head.split(|byte| *byte == b'\n').next()?).ok());
         if let Some((Batch::WORD, rest)) = first.and_then(|line| line.strip_prefix("# ")?.split_once(' '))
-            && let Some(open) = OpenBatch::from_line(rest)
+            && let Some(open) = self.begin(rest)
         {
             self.finish(open);
         }
@@ -172,9 +177,9 @@ impl Scan {
     fn meta(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            Profile::WORD => self.open = None,
-            BOOT => self.new_boot = Some(rest.into()),
-            Batch::WORD => self.open = OpenBatch::from_line(rest),
+            Profile::WORD => (self.open, self.header_boot) = (None, String::new()),
+            BOOT => (self.new_boot, self.header_boot) = (Some(rest.into()), rest.into()),
+            Batch::WORD => self.open = self.begin(rest),
             Task::WORD => {
                 if let (Some(open), Ok(Task { id, name: Name::Escaped(name) })) = (&mut self.open, Task::read(rest)) {
                     open.names.push((id.0, name.into()));
@@ -186,13 +191,19 @@ impl Scan {
         }
     }
 
+    /// The batch that begins with this line; its checksum begins here.
+    fn begin(&self, rest: &str) -> Option<OpenBatch> {
+        let batch = Batch::read(rest).ok()?;
+        let sum = Crc32::of_batch(&self.header_boot);
+        Some(OpenBatch { stream: batch.cpu.into(), to: batch.to, sum, names: Vec::new() })
+    }
+
+    /// A batch is finished if its last line belongs to it, and in the text form if its bytes match its checksum. The
+    /// binary form has only names in such batches, in chunks with checksums of their own.
     fn batch_end(&mut self, rest: &str) {
-        let Some(open) = self.open.take() else { return };
-        let end = Torn::read(rest);
-        let is_whole = end.cpu.map(Stream::from) == Some(open.stream)
-            && end.to == Some(open.to)
-            && end.samples.unwrap_or(open.samples) == open.samples;
-        if is_whole {
+        let (Some(open), Ok(end)) = (self.open.take(), End::read(rest)) else { return };
+        let is_sound = self.is_binary || end.crc == Some(Checksum(open.sum.end()));
+        if is_sound && Stream::from(end.cpu) == open.stream && end.to == open.to {
             self.finish(open);
         }
     }
@@ -212,13 +223,5 @@ impl Scan {
             self.finished = Resumed { boot: Some(boot), ..Resumed::default() };
         }
         self.finished.finished_bytes = self.offset;
-    }
-}
-
-impl OpenBatch {
-    /// Only the stream and the end are needed: a batch whose other fields are damaged is finished too.
-    fn from_line(rest: &str) -> Option<Self> {
-        let Torn { cpu, to, .. } = Torn::read(rest);
-        Some(Self { stream: cpu?.into(), to: to?, samples: 0, names: Vec::new() })
     }
 }

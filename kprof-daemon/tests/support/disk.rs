@@ -23,6 +23,14 @@ pub enum Crash {
     ForgetsUnsynced,
     /// Of data that was appended, some part of its beginning stays.
     KeepsSome,
+    /// The file has its new length, but some sectors of what was appended are zeros.
+    Zeros,
+    /// The same, but some sectors hold what was in this place of the disk before: a part of another boot's file.
+    Stale,
+}
+
+impl Crash {
+    pub const ALL: [Self; 5] = [Self::KeepsAll, Self::ForgetsUnsynced, Self::KeepsSome, Self::Zeros, Self::Stale];
 }
 
 #[derive(Clone, Debug)]
@@ -32,11 +40,22 @@ pub struct Disk {
     synced_names: BTreeMap<PathBuf, usize>,
     /// Free space in bytes.
     pub room: usize,
+    /// What was on the disk before.
+    pub stale: Vec<u8>,
 }
+
+/// What a disk writes as a whole or not at all.
+const SECTOR_BYTES: usize = 512;
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { contents: Vec::new(), names: BTreeMap::new(), synced_names: BTreeMap::new(), room: usize::MAX }
+        Self {
+            contents: Vec::new(),
+            names: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+            room: usize::MAX,
+            stale: Vec::new(),
+        }
     }
 }
 
@@ -87,7 +106,19 @@ impl Disk {
         for content in &mut self.contents {
             let common = content.now.iter().zip(&content.synced).take_while(|(now, synced)| now == synced).count();
             let is_addition = common == content.synced.len();
-            if how == Crash::KeepsSome && is_addition {
+            // A file has its first bytes only after they were synced: a new file is a new name.
+            if matches!(how, Crash::Zeros | Crash::Stale) && is_addition && common > 0 {
+                let mut is_lost = false;
+                for at in common..content.now.len() {
+                    if at == common || at % SECTOR_BYTES == 0 {
+                        is_lost = random.once_in(2);
+                    }
+                    if is_lost {
+                        let stale = self.stale.get(at).filter(|_| how == Crash::Stale);
+                        content.now[at] = stale.copied().unwrap_or(0);
+                    }
+                }
+            } else if how == Crash::KeepsSome && is_addition {
                 let added = content.now.len() - common;
                 content.now.truncate(common + random.below(added as u64 + 1) as usize);
             } else {

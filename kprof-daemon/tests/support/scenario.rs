@@ -3,7 +3,7 @@
 //! In: a simulated system. Out: how the daemon ended, and whether the file has every sample of the ledger once.
 
 use super::kernel::Kernel;
-use super::reader::{Reading, read, text_of_binary};
+use super::reader::{Reading, read, read_damaged, text_of_binary};
 use super::system::{SCHEME, Simulated};
 use kprof_daemon::drain_loop::{Options, Session, Totals};
 use kprof_daemon::error::Error;
@@ -29,6 +29,16 @@ pub fn session(system: &Simulated, options: Options, signals: &Signals) -> Resul
 
 /// The contents of the sample file and of the rotated older files, in either form.
 pub fn reading(system: &Simulated) -> Reading {
+    read(&files(system))
+}
+
+/// The same for files that a crash may have damaged.
+pub fn reading_damaged(system: &Simulated) -> Reading {
+    read_damaged(&files(system))
+}
+
+/// The rotated files, oldest first, and the sample file, in the text form.
+fn files(system: &Simulated) -> Vec<Vec<u8>> {
     let number = |path: &Path| path.to_str()?.strip_prefix(OUTPUT)?.strip_prefix('.')?.parse().ok();
     let mut numbers: Vec<u32> = system.0.borrow().disk.names.keys().filter_map(|path| number(path)).collect();
     numbers.sort_unstable_by(|left, right| right.cmp(left));
@@ -39,7 +49,7 @@ pub fn reading(system: &Simulated) -> Reading {
             *file = text_of_binary(file);
         }
     }
-    read(&files)
+    files
 }
 
 /// Checks that every sample that was in a ring counts once, with the right words and the right name.

@@ -1,24 +1,21 @@
 //! Batches: which samples of a file count. Stage: read.
 //!
 //! In: parsed `# batch` and `# end` lines. Out: the decision to keep, skip or drop the samples between them, the losses
-//! that each batch reports, and the number of missing samples. A batch whose first or last line is damaged counts as
-//! far as it can be read. A batch that is interrupted by the end of the file or by a new header is void. A batch whose
-//! positions were seen before for that boot and CPU is skipped. Counters are cumulative, so a void batch loses none of
-//! them.
+//! that each batch reports, and the number of missing samples. A batch that does not match its checksum, or that is
+//! interrupted by the end of the file or by a new header, is void. A batch whose positions were seen before for that
+//! boot and CPU is skipped. Counters are cumulative, so a void batch loses none of them.
 
+use super::seal::Seal;
 use crate::profile::{self, Boot, Counters, Gap, Hole, Seen, counted};
 use kprof_format::counter::Counter;
 use kprof_format::line::{FIRST_TICK, LAST_TICK};
-
-/// Words of a record before its addresses (docs/format.md, device stream).
-pub const RECORD_HEADER_WORDS: u64 = kprof_format::record::SAMPLE_HEADER_WORDS as u64;
 
 /// A batch whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     /// The line or chunk where it began.
     pub place: u64,
-    /// Its CPU; `None` for the meta stream, and as long as it is unknown because the batch line is damaged.
+    /// Its CPU; `None` for the meta stream.
     pub cpu: Option<u32>,
     /// Its positions in words since boot: the first one, and one past the last.
     pub positions: (u64, u64),
@@ -28,15 +25,10 @@ pub struct Open {
     pub seen: Seen,
     /// Sample lines so far, malformed ones included.
     pub lines: u64,
-    /// Samples so far that name another CPU than the batch does. For a nameless batch: another CPU than its first
-    /// sample names.
-    pub of_other_cpus: u64,
-    /// The CPU that the first sample of a nameless batch names.
-    pub named_cpu: Option<u32>,
-    /// Whether its batch line cannot be read. CPU and positions are then taken from its end line.
-    pub is_nameless: bool,
-    /// The words of its records so far; only counted if the positions are not known.
-    pub words: u64,
+    /// In the text form, its checksum so far.
+    pub seal: Seal,
+    /// In the text form, its `#` lines so far and their numbers. They are applied when the batch is known to be whole.
+    pub held: Vec<(u64, Vec<u8>)>,
 }
 
 /// How the positions of a batch relate to those of earlier batches.
@@ -86,6 +78,7 @@ pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
 pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
     let number = open.cpu?;
     let cpu = boot.cpus.entry(number).or_default();
+    cpu.begins_at = Some(cpu.begins_at.map_or(open.positions.0, |before| before.min(open.positions.0)));
     let hole = hole(cpu, open, missing);
     cpu.holes.extend(hole);
     let tick = |name: &str| open.counters.get(name).copied();

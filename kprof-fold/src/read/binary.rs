@@ -54,7 +54,7 @@ pub fn read<C: Consumer>(
             Err(bad) => {
                 let file = &ingest.file;
                 ingest.problems.add(Kind::Chunk, || format!("{file}:{place}: {}; skipped", why(bad)));
-                ingest.drop_open("a damaged chunk follows");
+                ingest.drop_open("a damaged chunk follows before its end");
                 // The last bytes may be the beginning of a magic, so they are kept.
                 let kept = (buffer.len() - at).min(MAGIC.len() - 1);
                 at = chunk::find(&buffer, at + 1).unwrap_or(if ended {
@@ -104,11 +104,13 @@ fn lines<C: Consumer>(ingest: &mut Ingest<C>, text: &[u8], place: u64) {
 }
 
 fn samples<C: Consumer>(ingest: &mut Ingest<C>, mut body: &[u8], expected: u32, place: u64) {
-    let Region::Batch(open) = &ingest.region else {
+    let cpu = match &ingest.region {
+        Region::Batch(open) => open.cpu,
+        Region::Free => return damaged(ingest, place, "its first line cannot be read"),
         // The batch was seen before, so its samples are skipped.
-        return ingest.end_of_chunk();
+        Region::Repeated | Region::Damaged => return ingest.end_of_chunk(),
     };
-    let Some(cpu) = open.cpu else { return damaged(ingest, place, "samples of the meta stream") };
+    let Some(cpu) = cpu else { return damaged(ingest, place, "samples of the meta stream") };
     let mut delta = Delta::default();
     let mut count = 0;
     // The same task often repeats, so its unpacked name is kept.

@@ -1,12 +1,13 @@
 //! Applies each metadata line to the state. Stage: read.
 //!
 //! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
-//! that cannot be parsed is reported and skipped. [`super::damage`] decides what becomes of the batch of a damaged
-//! line.
+//! that cannot be parsed is reported and skipped. In the text form the lines of a batch are applied when its checksum
+//! matches. [`super::damage`] decides what becomes of batches of the serial form that lack lines.
 
 use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
 use super::metadata;
+use super::seal::Seal;
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
 use kprof_format::fact::Fact;
@@ -22,42 +23,114 @@ impl<C: Consumer> Ingest<C> {
             Ok(Line::Batch(batch)) => {
                 self.begin(batch.cpu.0, (batch.from, batch.to), metadata::batch_counters(&batch));
             }
-            Ok(Line::End(End { cpu, to, samples })) => self.end(cpu.0, to, samples),
-            Ok(Line::Account(account)) => self.account(account.cpu.0, metadata::counters(account.counters)),
-            Ok(Line::Header(Header { fact, value })) => self.header(fact.name(), value),
+            Ok(Line::End(end)) if self.is_text => self.end_checked(&end),
+            Ok(Line::End(End { cpu, to, samples, .. })) => self.end(cpu.0, to, samples),
+            Ok(Line::Account(account)) => {
+                if self.is_text {
+                    self.drop_open("an account follows before its end");
+                }
+                self.account(account.cpu.0, metadata::counters(account.counters));
+            }
+            Ok(parsed) => match &mut self.region {
+                Region::Batch(open) if self.is_text => open.held.push((self.line, line.to_vec())),
+                _ => self.apply(parsed),
+            },
+            Err(why) => {
+                let (file, number) = (&self.file, self.line);
+                self.problems
+                    .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
+                match text.split_ascii_whitespace().next() {
+                    Some(Batch::WORD) => {
+                        self.unended(None, None);
+                        self.end_free();
+                        self.is_in_header = false;
+                        self.region = Region::Free;
+                    }
+                    Some(End::WORD) => {
+                        self.drop_open("its last line is damaged");
+                        self.end_free();
+                        self.is_in_header = false;
+                        self.region = Region::Free;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Applies a line that neither begins nor ends anything.
+    fn apply(&mut self, line: Line<'_>) {
+        let is_fact = matches!(line, Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_));
+        match line {
+            // In the text form facts are in headers only; elsewhere such a line is what is left of another one.
+            _ if is_fact && self.only_batches && !self.is_in_header => self.stray_line(),
+            Line::Header(Header { fact, value }) => self.header(fact.name(), value),
             // A newer kernel may write facts that this version does not know.
-            Ok(Line::Unknown { word, rest }) => self.header(word, rest),
-            Ok(Line::Anchor(anchor)) => self.present_boot().anchors.push((anchor.name.to_owned(), anchor.address)),
-            Ok(Line::Task(task)) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
-            Ok(_) if matches!(self.region, Region::Repeated | Region::Damaged) => {}
-            Ok(Line::Corrupt(Corrupt { words, .. })) => {
+            Line::Unknown { word, rest } => self.header(word, rest),
+            Line::Anchor(anchor) => self.present_boot().anchors.push((anchor.name.to_owned(), anchor.address)),
+            _ if matches!(self.region, Region::Repeated | Region::Damaged) => {}
+            _ if matches!(self.region, Region::Free) && self.only_batches => self.stray_line(),
+            other => self.apply_of_batch(other),
+        }
+    }
+
+    /// Applies a line of a batch.
+    fn apply_of_batch(&mut self, line: Line<'_>) {
+        match line {
+            Line::Task(task) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
+            Line::Corrupt(Corrupt { words, .. }) => {
                 let (file, number) = (&self.file, self.line);
                 self.problems.add(Kind::Note, || format!("{file}:{number}: {words} words of the ring were no record"));
             }
-            Ok(Line::Mark(mark)) => self.present_boot().marks.push(mark.into()),
-            Ok(Line::Setting(setting)) => self.present_boot().settings.push(setting.into()),
-            Ok(Line::Events(events)) => {
+            Line::Mark(mark) => self.present_boot().marks.push(mark.into()),
+            Line::Setting(setting) => self.present_boot().settings.push(setting.into()),
+            Line::Events(events) => {
                 let counts = metadata::counters(events.counters);
                 self.present_boot().add_events(metadata::bytes(events.task), &counts);
             }
-            Ok(Line::Image(image)) => {
+            Line::Image(image) => {
                 // The kernel reports its images again to each new reader, so repeated ones are ignored.
                 let (images, image) = (&mut self.present_boot().images, image.into());
                 if !images.contains(&image) {
                     images.push(image);
                 }
             }
-            Err(why) => {
-                let (file, number) = (&self.file, self.line);
-                self.problems
-                    .add(Kind::Metadata, || format!("{file}:{number}: {why} in {}; line skipped", shown(line)));
-                match text.split_ascii_whitespace().next() {
-                    Some(Batch::WORD) => self.begin_torn(&text),
-                    Some(End::WORD) => self.end_torn(&text),
-                    _ => {}
-                }
-            }
+            // The caller takes these.
+            Line::Profile(_) | Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_) => {}
+            Line::Batch(_) | Line::End(_) | Line::Account(_) => {}
         }
+    }
+
+    /// Closes the open batch of the text form if it is as it was written, and drops it otherwise.
+    fn end_checked(&mut self, end: &End) {
+        let Region::Batch(open) = &mut self.region else {
+            if matches!(std::mem::replace(&mut self.region, Region::Free), Region::Free) {
+                self.stray_line();
+                self.end_free();
+            }
+            return;
+        };
+        let because = match end.crc {
+            _ if open.cpu != end.cpu.0 || open.positions.1 != end.to => "the next end belongs to another batch",
+            None => "its last line has no checksum",
+            Some(written) if !open.seal.is(written) => "it does not match its checksum",
+            Some(_) => {
+                for (number, line) in std::mem::take(&mut open.held) {
+                    self.apply_held(number, &line);
+                }
+                return self.end(end.cpu.0, end.to, end.samples);
+            }
+        };
+        self.drop_open(because);
+    }
+
+    /// Applies a line of a batch that is whole.
+    fn apply_held(&mut self, number: u64, line: &[u8]) {
+        let at = std::mem::replace(&mut self.line, number);
+        if let Ok(line) = Line::parse(&String::from_utf8_lossy(line.get(1..).unwrap_or_default())) {
+            self.apply_of_batch(line);
+        }
+        self.line = at;
     }
 
     /// Closes the open batch: its chunk was complete, so the batch is.
@@ -71,8 +144,10 @@ impl<C: Consumer> Ingest<C> {
 
     /// Called at the end of the stream.
     pub fn finish(&mut self) {
-        self.drop_open("the file ends");
+        self.drop_open("the file ends before its end");
+        self.tell_stray();
         self.flush_free();
+        self.note_beginnings();
         // Only the account contains the losses after the last batch.
         for (index, boot) in self.profile.boots.iter().enumerate() {
             let late = boot.cpus.iter().filter_map(|(number, cpu)| {
@@ -85,8 +160,9 @@ impl<C: Consumer> Ingest<C> {
     }
 
     fn new_header(&mut self, version: u32) {
-        self.drop_open("a new header begins");
-        self.flush_free();
+        self.drop_open("a new header begins before its end");
+        self.end_free();
+        self.is_in_header = true;
         self.boot = self.profile.boots.len();
         self.profile.boots.push(Boot { version: Some(version), ..Boot::default() });
         if version > line::VERSION {
@@ -107,7 +183,7 @@ impl<C: Consumer> Ingest<C> {
         let _ = self.present_boot();
         let is_boot = key == Fact::Boot.name();
         if is_boot && !matches!(self.region, Region::Batch(_)) {
-            self.flush_free();
+            self.end_free();
         }
         if is_boot && !self.profile.boots[present].cpus.is_empty() {
             // The present counts belong to the boot that was named before.
@@ -128,11 +204,14 @@ impl<C: Consumer> Ingest<C> {
 
     pub(super) fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
         self.unended(cpu, Some(positions.0));
-        self.flush_free();
+        self.end_free();
+        self.is_in_header = false;
+        let has_cr = self.has_cr;
         let boot = self.present_boot();
         // Names and marks of the meta stream may be repeated without harm, so its positions are not kept.
         boot.is_from_its_start |= cpu.is_none() && positions.0 == 0 && positions.1 > 0;
-        let known = cpu.map(|cpu| boot.cpus.entry(cpu).or_default());
+        let seal = Seal::of(boot.id(), has_cr);
+        let known = cpu.and_then(|cpu| boot.cpus.get_mut(&cpu));
         let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
         match (position, known) {
             (Position::Repeated, Some(cpu)) => {
@@ -152,16 +231,19 @@ impl<C: Consumer> Ingest<C> {
             }
             _ => {
                 let place = self.line;
-                self.region = Region::Batch(Box::new(Open { place, cpu, positions, counters, ..Open::default() }));
+                self.region =
+                    Region::Batch(Box::new(Open { place, cpu, positions, counters, seal, ..Open::default() }));
             }
         }
     }
 
     fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
-            Region::Batch(open) if open.is_nameless => self.end_nameless(*open, cpu, to, samples),
             Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => self.close(&open, samples),
-            Region::Batch(open) => self.end_of_another(*open, cpu, to, samples),
+            Region::Batch(open) => {
+                self.region = Region::Batch(open);
+                self.drop_open("the next end belongs to another batch");
+            }
             Region::Free => self.end_of_none(cpu, to),
             Region::Repeated | Region::Damaged => {}
         }
@@ -177,17 +259,18 @@ impl<C: Consumer> Ingest<C> {
                 format!("{file}:{line}: the batch says {samples} samples and {used} can be read")
             });
         }
-        self.began(open);
         let boot = self.boot;
         self.profile.intervals.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
         self.consumer.commit();
     }
 
-    /// Notes where the first batch of a CPU begins, whether that batch is complete or not.
-    fn began(&mut self, open: &Open) {
-        if let Some(cpu) = open.cpu {
-            let begins_at = &mut self.present_boot().cpus.entry(cpu).or_default().begins_at;
-            *begins_at = Some(begins_at.map_or(open.positions.0, |before| before.min(open.positions.0)));
+    /// Notes where the first batch of each CPU begins, also if that batch was left out. A CPU that only a damaged line
+    /// names is none.
+    fn note_beginnings(&mut self) {
+        for (boot, cpu, from) in std::mem::take(&mut self.begins) {
+            if let Some(cpu) = self.profile.boots[boot].cpus.get_mut(&cpu) {
+                cpu.begins_at = Some(cpu.begins_at.map_or(from, |before| before.min(from)));
+            }
         }
     }
 
@@ -198,11 +281,12 @@ impl<C: Consumer> Ingest<C> {
     /// Drops the open batch, if there is one, as void.
     pub(super) fn drop_open(&mut self, because: &str) {
         if let Region::Batch(open) = std::mem::replace(&mut self.region, Region::Free) {
-            self.began(&open);
+            let _ = self.present_boot();
+            self.begins.extend(open.cpu.map(|cpu| (self.boot, cpu, open.positions.0)));
             self.consumer.discard();
             let file = &self.file;
-            self.problems.add(Kind::VoidBatch, || {
-                format!("{file}:{}: batch of {} lines has no end ({because}); left out", open.place, open.lines)
+            self.problems.add_lines(Kind::VoidBatch, open.lines, || {
+                format!("{file}:{}: batch of {} samples left out: {because}", open.place, open.lines)
             });
         }
     }

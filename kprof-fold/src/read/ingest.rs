@@ -4,8 +4,9 @@
 //! [`Profile`]. Of a malformed line only that line is lost. For each line the loop finds three spaces, parses two
 //! numbers and looks up one stack. Addresses are only parsed for a stack that was never seen before.
 
-use super::batch::{Open, RECORD_HEADER_WORDS};
+use super::batch::Open;
 use super::blocks::MAX_LINE_BYTES;
+use super::form::Form;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
 use super::lines::Lines;
 use super::split::{BadField, Filled, Group, Parts, split};
@@ -48,7 +49,7 @@ pub trait Consumer {
 
 /// Which fields a sample line has, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fields {
+enum Fields {
     /// `<task> <cpu> <tsc> <rip> <caller>...`: kprof, and Redox since 0.2.
     TaskFirst,
     /// `<cpu> <rip> <tsc> <caller>...`: Redox 0.1.0.
@@ -80,10 +81,22 @@ pub struct Ingest<C> {
     relocation: usize,
     pub(super) region: Region,
     pub(super) line: u64,
+    /// Whether the current line ends in CR LF.
+    pub(super) has_cr: bool,
     /// Samples outside any batch, by CPU, that are not in the profile yet.
     free: Vec<Seen>,
     /// Whether there are samples outside any batch from CPUs that `free` has no entry for.
     free_beyond: bool,
+    /// Whether batches have checksums: in the text form. In the others, lines or chunks have their own.
+    pub(super) is_text: bool,
+    /// Whether a header or a batch has come in the text form: from then on a line outside any batch is damage.
+    pub(super) only_batches: bool,
+    /// Whether no batch has come since the last header began.
+    pub(super) is_in_header: bool,
+    /// The first of the lines outside any batch that have not been reported yet, and how many they are.
+    stray: Option<(u64, u64)>,
+    /// Boot, CPU and first position of each batch that was left out.
+    pub(super) begins: Vec<(usize, u32, u64)>,
     fields: Fields,
     words: Vec<u64>,
     joined: Vec<u8>,
@@ -91,7 +104,9 @@ pub struct Ingest<C> {
 
 impl<C: Consumer> Ingest<C> {
     /// A new state at the beginning of the file named `file`.
-    pub fn new(file: &str, fields: Fields, encoding: Encoding, consumer: C) -> Self {
+    pub fn new(file: &str, form: Form, consumer: C) -> Self {
+        let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::TaskFirst };
+        let encoding = if form == Form::Binary { Encoding::Words } else { Encoding::Hex };
         Self {
             file: file.to_owned(),
             consumer,
@@ -102,8 +117,14 @@ impl<C: Consumer> Ingest<C> {
             relocation: 0,
             region: Region::Free,
             line: 0,
+            has_cr: false,
             free: Vec::new(),
             free_beyond: false,
+            is_text: !matches!(form, Form::Binary | Form::Serial),
+            only_batches: false,
+            is_in_header: true,
+            stray: None,
+            begins: Vec::new(),
             fields,
             words: Vec::new(),
             joined: Vec::new(),
@@ -116,13 +137,17 @@ impl<C: Consumer> Ingest<C> {
             return self.too_long(line.len() as u64);
         }
         self.line += 1;
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let stripped = line.strip_suffix(b"\r");
+        self.has_cr = stripped.is_some();
+        let line = stripped.unwrap_or(line);
         if line.first() == Some(&b'#') && self.is_metadata(line) {
             self.metadata(line);
             return;
         }
-        if matches!(self.region, Region::Repeated | Region::Damaged) {
-            return;
+        match self.region {
+            Region::Repeated | Region::Damaged => return,
+            Region::Free if self.only_batches => return self.stray_line(),
+            Region::Free | Region::Batch(_) => {}
         }
         let result = match self.fields {
             Fields::TaskFirst => self.sample(line),
@@ -179,22 +204,48 @@ impl<C: Consumer> Ingest<C> {
     pub fn lines(&mut self, block: &[u8]) {
         let mut group = Group::default();
         let mut lines = Lines::of(block);
+        let mut summed = 0;
         loop {
-            let samples_count = matches!(self.region, Region::Free | Region::Batch(_));
-            if self.fields == Fields::TaskFirst && samples_count {
+            let line = if self.fields == Fields::TaskFirst && self.takes_samples() {
                 let filled = group.fill(&mut lines);
                 self.group(&group);
                 match filled {
-                    Filled::Full => {}
-                    Filled::End => return,
-                    Filled::Odd(line) => self.line(line),
+                    Filled::Full => continue,
+                    Filled::End => break,
+                    Filled::Odd(line) => line,
                 }
             } else {
                 match lines.next() {
-                    Some(line) => self.line(line),
-                    None => return,
+                    Some(line) => line,
+                    None => break,
                 }
+            };
+            if line.first() == Some(&b'#') {
+                // A batch begins and ends where such a line begins.
+                let start = lines.taken() - line.len() - 1;
+                self.sum(&block[summed..start]);
+                summed = start;
             }
+            self.line(line);
+        }
+        self.sum(&block[summed..lines.taken()]);
+    }
+
+    /// Whether a sample line counts here.
+    fn takes_samples(&self) -> bool {
+        match self.region {
+            Region::Batch(_) => true,
+            Region::Free => !self.only_batches,
+            Region::Repeated | Region::Damaged => false,
+        }
+    }
+
+    /// Adds bytes to the checksum of the open batch.
+    fn sum(&mut self, bytes: &[u8]) {
+        if self.is_text
+            && let Region::Batch(open) = &mut self.region
+        {
+            open.seal.add(bytes);
         }
     }
 
@@ -289,12 +340,12 @@ impl<C: Consumer> Ingest<C> {
         match &mut self.region {
             Region::Batch(open) => {
                 open.lines += 1;
-                if open.cpu.is_none() && !open.is_nameless {
+                if open.cpu.is_none() {
                     return self.sample_among_names();
                 }
                 open.seen.add(tsc, traits);
                 if open.cpu != Some(cpu) {
-                    self.odd_cpu(cpu, stack);
+                    self.odd_cpu(cpu);
                 }
             }
             _ => match self.free.get_mut(cpu as usize) {
@@ -313,18 +364,8 @@ impl<C: Consumer> Ingest<C> {
     }
 
     #[cold]
-    fn odd_cpu(&mut self, cpu: u32, stack: StackId) {
+    fn odd_cpu(&mut self, cpu: u32) {
         let (file, line) = (&self.file, self.line);
-        if let Region::Batch(open) = &mut self.region {
-            if open.is_nameless {
-                self.stacks.words(stack, &mut self.words);
-                open.words += RECORD_HEADER_WORDS + self.words.len() as u64;
-                let first = *open.named_cpu.get_or_insert(cpu);
-                open.of_other_cpus += u64::from(first != cpu);
-                return;
-            }
-            open.of_other_cpus += 1;
-        }
         self.problems
             .add(Kind::Note, || format!("{file}:{line}: sample of CPU {cpu} in the batch of another CPU; counted"));
     }
@@ -370,6 +411,54 @@ impl<C: Consumer> Ingest<C> {
             if seen.samples() > 0 {
                 self.present_boot().cpus.entry(cpu as u32).or_default().seen.merge(&seen);
             }
+        }
+    }
+
+    /// Called at the first lines of headers and of batches. In the text form samples outside any batch do not count
+    /// then, not even earlier ones.
+    pub(super) fn end_free(&mut self) {
+        if !self.is_text {
+            return self.flush_free();
+        }
+        if !self.only_batches {
+            self.only_batches = true;
+            if self.has_free_samples() {
+                self.discard_free();
+            }
+        }
+        self.tell_stray();
+    }
+
+    #[cold]
+    fn discard_free(&mut self) {
+        self.consumer.discard();
+        self.free_beyond = false;
+        let mut samples: u64 = std::mem::take(&mut self.free).iter().map(Seen::samples).sum();
+        for cpu in self.present_boot().cpus.values_mut() {
+            samples += std::mem::take(&mut cpu.seen).samples();
+        }
+        self.present_boot().cpus.retain(|_, cpu| cpu.account.is_some());
+        let (file, line) = (&self.file, self.line);
+        self.problems.add_lines(Kind::Stray, samples, || {
+            format!("{file}:{line}: {samples} samples before the first header or batch; left out")
+        });
+    }
+
+    /// Counts a line that is in no batch although it should be.
+    #[cold]
+    pub(super) fn stray_line(&mut self) {
+        let place = self.line;
+        self.is_in_header = false;
+        self.stray.get_or_insert((place, 0)).1 += 1;
+    }
+
+    /// Reports the lines outside any batch since the last batch.
+    pub(super) fn tell_stray(&mut self) {
+        if let Some((place, lines)) = self.stray.take() {
+            let file = &self.file;
+            self.problems.add_lines(Kind::Stray, lines, || {
+                format!("{file}:{place}: {lines} lines outside any batch; left out (their batch is damaged)")
+            });
         }
     }
 }

@@ -24,6 +24,11 @@ impl<'a> Lines<'a> {
     pub fn of(block: &'a [u8]) -> Self {
         Self { block, from: 0, ends: 0, base: 0, next: 0 }
     }
+
+    /// Bytes of the block up to the end of the last line that was returned.
+    pub fn taken(&self) -> usize {
+        self.from
+    }
 }
 
 impl<'a> Iterator for Lines<'a> {

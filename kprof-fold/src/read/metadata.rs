@@ -4,7 +4,7 @@
 //! not checked here, because parsing has done it.
 
 use crate::profile::{Counters, Image, Mark};
-use kprof_format::line::{self, Batch, FIRST_TICK, Hex, LAST_TICK, Name, Torn};
+use kprof_format::line::{self, Batch, FIRST_TICK, Hex, LAST_TICK, Name};
 
 /// The counters of a line.
 pub fn counters(counters: line::Counters<'_>) -> Counters {
@@ -16,11 +16,6 @@ pub fn batch_counters(batch: &Batch<'_>) -> Counters {
     let ticks = [(FIRST_TICK, batch.first_tick), (LAST_TICK, batch.last_tick)];
     let ticks = ticks.into_iter().filter_map(|(name, tick)| Some((name.to_owned(), tick?)));
     counters(batch.counters).into_iter().chain(ticks).collect()
-}
-
-/// The CPU, the positions and the counters of a damaged batch line. The CPU of the meta stream is not known.
-pub fn torn_batch(torn: &Torn<'_>) -> (Option<u32>, (Option<u64>, Option<u64>), Counters) {
-    (torn.cpu.and_then(|stream| stream.0), (torn.from, torn.to), counters(torn.counters))
 }
 
 /// The bytes of a name.
@@ -56,7 +51,5 @@ mod tests {
         let text = "cpu=1 from=10 to=20 first-tick=7 lost-full=3 snapshot=1";
         let expected = Counters::from([("first-tick".to_owned(), 7), ("lost-full".to_owned(), 3)]);
         assert_eq!(Batch::read(text).map(|batch| batch_counters(&batch)), Ok(expected));
-        let torn = torn_batch(&Torn::read("cpu=1 from=x to=20 lost-full=3 taken=y"));
-        assert_eq!(torn, (Some(1), (None, Some(20)), Counters::from([("lost-full".to_owned(), 3)])));
     }
 }

@@ -15,16 +15,17 @@ pub mod hex;
 pub mod ingest;
 pub mod lines;
 pub mod metadata;
+pub mod seal;
 pub mod serial;
 pub mod split;
 
 use crate::error::Error;
 use crate::problems::{Kind, Problems};
 use crate::profile::Profile;
-use crate::stacks::{Encoding, Stacks};
+use crate::stacks::Stacks;
 use blocks::{Block, Blocks};
 use form::Form;
-use ingest::{Consumer, Fields, Ingest};
+use ingest::{Consumer, Ingest};
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -86,9 +87,7 @@ pub fn read_from<C: Consumer>(mut reader: impl Read, source: Source<'_>, consume
     if head.is_empty() {
         return Err(Error::unusable(source.file, "is empty: no header, no samples. Did the recording run?"));
     }
-    let fields = if form == Form::RedoxCpuFirst { Fields::CpuFirst } else { Fields::TaskFirst };
-    let encoding = if form == Form::Binary { Encoding::Words } else { Encoding::Hex };
-    let mut ingest = Ingest::new(source.file, fields, encoding, consumer);
+    let mut ingest = Ingest::new(source.file, form, consumer);
     let bytes = match form {
         Form::Binary => binary::read(&mut ingest, head, reader, source.progress).map_err(failed)?,
         _ => {

@@ -120,10 +120,28 @@ fn sample(line: &str) -> Option<Vec<u64>> {
 enum Open {
     /// The batch is skipped, because its positions were already read.
     Skipped,
-    /// The first line of the batch cannot be read. The fields are its samples and the CPUs that they name.
-    Nameless(Vec<Vec<u64>>, Vec<u64>),
-    /// A batch whose first line was read: CPU, from, to, samples, lost-full.
-    Read(u64, u64, u64, Vec<Vec<u64>>, u64),
+    /// CPU, from, to, samples, lost-full, and the bytes that the checksum is of.
+    Read(u64, u64, u64, Vec<Vec<u64>>, u64, String),
+}
+
+/// Adds a line to the bytes of the open batch.
+fn push(open: &mut Option<Open>, line: &str) {
+    if let Some(Open::Read(.., bytes)) = open {
+        bytes.push_str(line);
+        bytes.push('\n');
+    }
+}
+
+/// CRC-32/ISO-HDLC, one bit at a time.
+fn crc(bytes: &[u8]) -> u32 {
+    let mut rest = u32::MAX;
+    for byte in bytes {
+        rest ^= u32::from(*byte);
+        for _ in 0..8 {
+            rest = (rest >> 1) ^ ((rest & 1) * 0xedb8_8320);
+        }
+    }
+    !rest
 }
 
 /// The folded text, or `None` if the input is not a profile.
@@ -133,103 +151,78 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
         return None;
     }
     let mut counted: Vec<Vec<u64>> = Vec::new();
-    let (mut is_kprof, mut any_header) = (false, false);
-    let mut boot = String::new();
+    // In a text without any header and batch, samples count anywhere.
+    let (mut any_header, mut has_batches, mut headers) = (false, false, 0);
+    let mut in_header = true;
+    let (mut boot, mut id) = (String::new(), String::new());
     let mut seen: HashMap<(String, u64), BTreeSet<u64>> = HashMap::new();
     let mut lost: BTreeMap<(String, u64, &str), u64> = BTreeMap::new();
     let mut account: HashMap<(String, u64), Vec<(&'static str, u64)>> = HashMap::new();
     let mut open: Option<Open> = None;
-    // Whether there were samples outside of all batches since the last batch.
-    let mut any_free = false;
-    let mut headers = 0;
-    let mut with_samples: BTreeSet<String> = BTreeSet::new();
     for line in profile.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        if line.starts_with('#') && (is_kprof || sample(line).is_none()) {
+        if line.starts_with('#') && (any_header || sample(line).is_none()) {
             let key = line[1..].split_whitespace().next().unwrap_or("");
-            if key == "boot" && !matches!(open, Some(Open::Read(..) | Open::Nameless(..))) {
-                any_free = false;
+            let is_in_batch = matches!(open, Some(Open::Read(..)));
+            let begins =
+                ["kprof-profile", "batch", "end"].contains(&key) || (key == "boot" && !is_in_batch && in_header);
+            if begins && !has_batches {
+                has_batches = true;
+                counted.clear();
+            }
+            if begins {
+                in_header = key == "kprof-profile" || key == "boot";
             }
             match key {
                 "kprof-profile" => {
-                    is_kprof = true;
                     any_header = true;
                     open = None;
-                    any_free = false;
                     headers += 1;
-                    boot = format!("header {headers}");
+                    (boot, id) = (format!("header {headers}"), String::new());
                 }
-                "boot" if is_kprof => {
+                "boot" if !is_in_batch && in_header => {
                     // The id identifies a header: a header with the same id belongs to the same boot. This line only
                     // counts before any data of its boot.
-                    let id = line.split_whitespace().nth(2).unwrap_or("").to_owned();
-                    let used = seen.keys().any(|(known, _)| *known == boot)
-                        || account.keys().any(|(known, _)| *known == boot)
-                        || with_samples.contains(&boot);
+                    let named = line.split_whitespace().nth(2).unwrap_or("").to_owned();
+                    let used =
+                        seen.keys().any(|(known, _)| *known == boot) || account.keys().any(|(known, _)| *known == boot);
                     if !used {
-                        boot = format!("boot {id}");
+                        id.clone_from(&named);
+                        if any_header {
+                            boot = format!("boot {named}");
+                        }
                     }
                 }
                 "batch" => {
-                    let (cpu, from, to) = (field(line, "cpu"), field(line, "from"), field(line, "to"));
-                    // A batch without its end counts, unless the next batch repeats it.
-                    if let Some(Open::Read(cpu_before, from_before, to_before, samples, lost_full)) = open.take()
-                        && !(cpu == Some(cpu_before) && from.is_some_and(|from| from <= from_before))
+                    open = None;
+                    if let (Some(cpu), Some(from), Some(to)) =
+                        (field(line, "cpu"), field(line, "from"), field(line, "to"))
                     {
-                        counted.extend(samples);
-                        seen.entry((boot.clone(), cpu_before)).or_default().extend(from_before..to_before);
-                        let before = lost.entry((boot.clone(), cpu_before, "lost-full")).or_default();
-                        *before = lost_full.max(*before);
+                        let known = seen.get(&(boot.clone(), cpu));
+                        let is_known = |position: u64| known.is_some_and(|known| known.contains(&position));
+                        let lost_full = field(line, "lost-full").unwrap_or(0);
+                        open = Some(match (from..to).any(is_known) {
+                            true => Open::Skipped,
+                            false => Open::Read(cpu, from, to, Vec::new(), lost_full, format!("{id}\n")),
+                        });
                     }
-                    any_free = false;
-                    open = Some(match (cpu, from, to) {
-                        (Some(cpu), Some(from), Some(to)) => {
-                            let known = seen.entry((boot.clone(), cpu)).or_default();
-                            if (from..to).any(|position| known.contains(&position)) {
-                                Open::Skipped
-                            } else {
-                                Open::Read(cpu, from, to, Vec::new(), field(line, "lost-full").unwrap_or(0))
-                            }
-                        }
-                        _ => Open::Nameless(Vec::new(), Vec::new()),
-                    });
                 }
                 "end" => {
-                    let (cpu, to) = (field(line, "cpu"), field(line, "to"));
-                    let is_readable = cpu.is_some() && to.is_some();
-                    match open.take() {
-                        Some(Open::Read(cpu_of, from, to_of, samples, lost_full))
-                            if !is_readable || (cpu == Some(cpu_of) && to == Some(to_of)) =>
-                        {
-                            counted.extend(samples);
-                            seen.entry((boot.clone(), cpu_of)).or_default().extend(from..to_of);
-                            let before = lost.entry((boot.clone(), cpu_of, "lost-full")).or_default();
-                            *before = lost_full.max(*before);
-                        }
-                        Some(Open::Nameless(samples, cpus)) if is_readable => {
-                            let (cpu, to) = (cpu.unwrap(), to.unwrap());
-                            let known = seen.entry((boot.clone(), cpu)).or_default();
-                            let words: u64 = samples.iter().map(|words| 5 + words.len() as u64).sum();
-                            let end =
-                                (0..to).rev().find(|position| known.contains(position)).map_or(0, |last| last + 1);
-                            let from = end.max(to.saturating_sub(words));
-                            let is_new = from < to && !(from..to).any(|position| known.contains(&position));
-                            if is_new && cpus.iter().all(|named| *named == cpu) {
-                                counted.extend(samples);
-                                known.extend(from..to);
-                            }
-                        }
-                        None if is_readable && any_free => {
-                            let (cpu, to) = (cpu.unwrap(), to.unwrap());
-                            let known = seen.entry((boot.clone(), cpu)).or_default();
-                            let from =
-                                (0..to).rev().find(|position| known.contains(position)).map_or(0, |last| last + 1);
-                            known.extend(from..to);
-                        }
-                        _ => {}
+                    let written = line.split(' ').find_map(|word| hex(word.strip_prefix("crc=")?, 32));
+                    if let Some(Open::Read(cpu, from, to, samples, lost_full, bytes)) = open.take()
+                        && (field(line, "cpu"), field(line, "to")) == (Some(cpu), Some(to))
+                        && written == Some(u64::from(crc(bytes.as_bytes())))
+                    {
+                        counted.extend(samples);
+                        seen.entry((boot.clone(), cpu)).or_default().extend(from..to);
+                        let before = lost.entry((boot.clone(), cpu, "lost-full")).or_default();
+                        *before = lost_full.max(*before);
                     }
                 }
                 "account" => {
+                    if is_in_batch {
+                        open = None;
+                    }
                     if let Some(cpu) = field(line, "cpu") {
                         let counters = ["lost-full", "lost-torn"].map(|name| (name, field(line, name).unwrap_or(0)));
                         account.insert((boot.clone(), cpu), counters.to_vec());
@@ -237,22 +230,20 @@ pub fn fold(profile: &str, syms: &str) -> Option<String> {
                 }
                 _ => {}
             }
-            continue;
-        }
-        let Some(words) = sample(line) else { continue };
-        match &mut open {
-            Some(Open::Read(_, _, _, samples, _)) => samples.push(words),
-            Some(Open::Nameless(samples, cpus)) => {
-                samples.push(words);
-                cpus.push(hex(line.split(' ').nth(1).unwrap(), 32).unwrap());
-            }
-            Some(Open::Skipped) => {}
-            None => {
-                any_free = true;
-                counted.push(words);
-                with_samples.insert(boot.clone());
+        } else {
+            // In the text of a file with batches, a line outside of them ends a header.
+            in_header &= !(has_batches && open.is_none());
+            let Some(words) = sample(line) else {
+                push(&mut open, line);
+                continue;
+            };
+            match &mut open {
+                Some(Open::Read(_, _, _, samples, ..)) => samples.push(words),
+                None if !has_batches => counted.push(words),
+                Some(Open::Skipped) | None => {}
             }
         }
+        push(&mut open, line);
     }
     if counted.is_empty() && !any_header {
         return None;

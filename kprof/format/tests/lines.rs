@@ -6,8 +6,8 @@
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::{
-    Account, Anchor, BadLine, Batch, Corrupt, Counters, Cpu, End, Events, FIRST_LINE, Header, Hex, Image, LINES, Line,
-    List, Mark, Name, Profile, Range, Setting, Stream, Task, Torn, VERSION,
+    Account, Anchor, BadLine, Batch, Checksum, Corrupt, Counters, Cpu, End, Events, FIRST_LINE, Header, Hex, Image,
+    LINES, Line, List, Mark, Name, Profile, Range, Setting, Stream, Task, VERSION,
 };
 use proptest::prelude::*;
 use std::fmt;
@@ -82,18 +82,13 @@ proptest! {
     ) {
         listed(&list, |counters| {
             let batch = Batch { cpu, from, to, first_tick, last_tick, counters, snapshot };
-            comes_back(Line::Batch(batch))?;
-            // The reader of damaged lines finds the same in a line that is not damaged.
-            let text = batch.to_string();
-            let torn = Torn::read(&text);
-            prop_assert_eq!((torn.cpu, torn.from, torn.to), (Some(cpu), Some(from), Some(to)));
-            Ok(())
+            comes_back(Line::Batch(batch))
         })?;
     }
 
     #[test]
-    fn an_end_comes_back(cpu in stream(), to: u64, samples: Option<u64>) {
-        comes_back(Line::End(End { cpu, to, samples }))?;
+    fn an_end_comes_back(cpu in stream(), to: u64, samples: Option<u64>, crc: Option<u32>) {
+        comes_back(Line::End(End { cpu, to, samples, crc: crc.map(Checksum) }))?;
     }
 
     #[test]
@@ -153,7 +148,6 @@ proptest! {
     ) {
         let fields: String = fields.iter().map(|(key, sign, text)| format!(" {key}{sign}{text}")).collect();
         let text = format!("{word}{fields}");
-        let _ = Torn::read(&text);
         if let Ok(line) = Line::parse(&text) {
             let printed = line.to_string();
             let again = parsed(&printed).map(|again| format!("{again:?}"));
@@ -165,7 +159,7 @@ proptest! {
 /// A line of each word, and the fields that it must have.
 const WHOLE: [(&str, &str, &[&str]); LINES.len()] = [
     ("batch", "cpu=3 from=10 to=90 first-tick=1 last-tick=7 taken=7 lost-full=1 snapshot=1", &["cpu", "from", "to"]),
-    ("end", "cpu=meta to=90 samples=7", &["cpu", "to"]),
+    ("end", "cpu=meta to=90 samples=7 crc=0123abcd", &["cpu", "to"]),
     ("account", "cpu=1 sent=9 taken=9", &["cpu"]),
     ("corrupt", "cpu=1 from=8 words=2 reason=no-record", &["cpu", "from", "words", "reason"]),
     ("task", "id=ff name=a%20b", &["id", "name"]),

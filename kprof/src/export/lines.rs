@@ -93,7 +93,7 @@ impl Lines<'_> {
             }
             at += words;
         }
-        self.put(format_args!("{}", line::End { cpu: Stream(None), to, samples: None }))
+        self.put(format_args!("{}", line::End { cpu: Stream(None), to, samples: None, crc: None }))
     }
 }
 
@@ -102,7 +102,7 @@ struct Sum(Crc32);
 
 impl Write for Sum {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.clone().with(text.as_bytes());
+        self.0.add(text.as_bytes());
         Ok(())
     }
 }

@@ -133,7 +133,7 @@ fn export_ring(
         samples += u64::from(lines.sample(cpu, ring, at)?);
         Ok(())
     })?;
-    lines.put(format_args!("{}", line::End { cpu: stream(cpu), to, samples: Some(samples) }))?;
+    lines.put(format_args!("{}", line::End { cpu: stream(cpu), to, samples: Some(samples), crc: None }))?;
     Ok(samples)
 }
 

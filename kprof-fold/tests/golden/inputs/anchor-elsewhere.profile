@@ -5,4 +5,4 @@
 # anchor kmain=ffffffff80001010
 # batch cpu=0 from=0 to=6
 a 0 1 ffffffff80001000
-# end cpu=0 to=6 samples=1
+# end cpu=0 to=6 samples=1 crc=9b434ca7

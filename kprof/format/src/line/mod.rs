@@ -18,14 +18,12 @@ mod define;
 mod field;
 mod header;
 mod name;
-mod torn;
 mod value;
 
 pub use field::{Counters, Field, Fields, List};
 pub use header::{Anchor, FIRST_LINE, Header, Profile, VERSION};
 pub use name::Name;
-pub use torn::Torn;
-pub use value::{BadLine, Cpu, Hex, Range, Stream, Value};
+pub use value::{BadLine, Checksum, Cpu, Hex, Range, Stream, Value};
 
 use crate::fact::Fact;
 use core::fmt::{self, Display, Formatter};
@@ -62,6 +60,9 @@ lines! {
         to: u64 = "to",
         /// How many samples it has; none in the meta stream.
         samples: Option<u64> = "samples",
+        /// The checksum of the batch ([`Crc32::of_batch`](crate::checksum::Crc32::of_batch)), over its bytes from the
+        /// beginning of its first line to the beginning of this one. None where chunks or lines have their own.
+        crc: Option<Checksum> = "crc",
     }
     /// All counters of a CPU.
     Account<'a> = "account" {

@@ -134,6 +134,25 @@ impl Value<'_> for Hex {
     }
 }
 
+/// A CRC-32, always eight hex digits, so that a part of it is not taken for the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum(pub u32);
+
+impl Value<'_> for Checksum {
+    const EXPECTED: &'static str = "a checksum of eight hexadecimal digits";
+
+    fn print(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        if text.len() != 8 {
+            return None;
+        }
+        parse_hex(text.as_bytes()).and_then(|sum| u32::try_from(sum).ok()).map(Self)
+    }
+}
+
 /// From an address to one past the end, `HEX-HEX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range(pub u64, pub u64);

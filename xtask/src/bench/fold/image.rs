@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use kprof_format::checksum::Crc32;
 
 use super::input::Random;
 use crate::run;
@@ -29,7 +30,7 @@ const MODULES: usize = 30;
 /// # Errors
 /// If rustc fails, or the image is smaller than it must be.
 pub fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
-    let (image, profile) = (folder.join("image"), folder.join("image-profile.txt"));
+    let (image, profile) = (folder.join("image"), folder.join("image-batches.txt"));
     if !profile.exists() {
         let sources = folder.join("image-sources");
         std::fs::create_dir_all(&sources)?;
@@ -92,8 +93,10 @@ fn samples(image: &Path) -> Result<String> {
     ensure!(functions.len() > FUNCTIONS / 2, "only {} functions are in the image", functions.len());
     let mut random = Random(3);
     let mut text = format!("# kprof-profile 1\n# tsc-hz 2200000000\n# load {LOAD:x}\n");
+    let start = text.len();
+    writeln!(text, "# batch cpu=0 from=0 to={SAMPLES}")?;
     for sample in 0..SAMPLES {
-        write!(text, "work {} {:x}", random.below(4), 1_000_000 * (sample + 1))?;
+        write!(text, "work 0 {:x}", 1_000_000 * (sample + 1))?;
         for level in 0..6 + random.below(3) {
             let (start, size) = functions[random.skewed(functions.len() as u64) as usize];
             let offset = if level == 0 { random.below(size) } else { 1 + random.below(4) * (size - 1) / 4 };
@@ -101,5 +104,7 @@ fn samples(image: &Path) -> Result<String> {
         }
         text.push('\n');
     }
+    let crc = Crc32::of_batch("").with(&text.as_bytes()[start..]).end();
+    writeln!(text, "# end cpu=0 to={SAMPLES} samples={SAMPLES} crc={crc:08x}")?;
     Ok(text)
 }

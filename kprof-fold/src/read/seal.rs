@@ -1,0 +1,64 @@
+//! The checksum of a batch of the text form, while the batch is being read. Stage: read.
+//!
+//! In: the id of the boot and the bytes of the batch, in pieces. Out: whether they are what was written. Lines that end
+//! in CR LF, because the file went through a tool that changes line ends, are summed as they were written, without CR.
+
+use kprof_format::checksum::Crc32;
+use kprof_format::line::Checksum;
+
+/// The checksum of the bytes so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seal {
+    sum: Crc32,
+    has_cr: bool,
+}
+
+impl Seal {
+    /// The checksum of a batch of this boot, before its first line. `has_cr`: its lines end in CR LF.
+    pub fn of(boot: &str, has_cr: bool) -> Self {
+        Self { sum: Crc32::of_batch(boot), has_cr }
+    }
+
+    /// Adds bytes. A CR LF is not divided between two calls.
+    pub fn add(&mut self, bytes: &[u8]) {
+        if !self.has_cr {
+            return self.sum.add(bytes);
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            match line.strip_suffix(b"\r\n") {
+                Some(text) => {
+                    self.sum.add(text);
+                    self.sum.add(b"\n");
+                }
+                None => self.sum.add(line),
+            }
+        }
+    }
+
+    /// Whether this is the checksum of all bytes so far.
+    pub fn is(&self, written: Checksum) -> bool {
+        written.0 == self.sum.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_and_line_ends_make_no_difference_and_everything_else_does() {
+        let sum = |boot: &str, has_cr, pieces: &[&[u8]]| {
+            let mut seal = Seal::of(boot, has_cr);
+            pieces.iter().for_each(|piece| seal.add(piece));
+            seal
+        };
+        let written = Checksum(Crc32::of_batch("7").with(b"# batch\na 1\n").end());
+        assert!(sum("7", false, &[b"# batch\na 1\n"]).is(written));
+        assert!(sum("7", false, &[b"# bat", b"ch\na", b" 1\n"]).is(written));
+        assert!(sum("7", true, &[b"# batch\r\n", b"a 1\r\n"]).is(written));
+        assert!(!sum("8", false, &[b"# batch\na 1\n"]).is(written));
+        assert!(!sum("7", false, &[b"# batch\r\na 1\r\n"]).is(written));
+        assert!(!sum("7", true, &[b"# batch\r\na\r 1\r\n"]).is(written));
+        assert!(!sum("7", false, &[b"# batch\na \0\n"]).is(written));
+    }
+}
