@@ -3,13 +3,17 @@
 # `profiled_start`, sampling and work, `profiled_stop`. Nothing is sampled before `echo start > $scheme/ctl-profiling`.
 
 scheme=${scheme:-/scheme/debug}
+pid_file=${pid_file:-/root/profiled.pid}
 
 # Starts the daemon in the background and returns when it has the streams. Arguments go to profiled.
 profiled_start() {
-    profiled --quiet --scheme "$scheme" "$@" &
+    rm -f "$pid_file"
+    profiled --quiet --scheme "$scheme" --pid-file "$pid_file" "$@" &
     profiled=$!
-    until grep -q '^protocol 1' "$scheme/ctl-profiling"; do
-        kill -0 "$profiled" || return 1
+    until [ "$(cat "$pid_file" 2> /dev/null)" = "$profiled" ]; do
+        # `jobs` collects a process that has ended; before that, `kill` still finds it.
+        jobs > /dev/null
+        kill -0 "$profiled" 2> /dev/null || return 1
         usleep 1000
     done
 }

@@ -43,6 +43,9 @@ struct Cli {
     /// Starts sampling, and stops it at the end
     #[arg(long)]
     start: bool,
+    /// Writes the process id there when the session is ready; removed at the end
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
     /// With --max-size: the file becomes FILE.1, that one FILE.2, up to N, and a new file begins
     #[arg(long, value_name = "N", default_value_t, hide_default_value = true)]
     rotate: u32,
@@ -167,6 +170,8 @@ pub struct Profiled {
     pub scheme: PathBuf,
     /// A recording to read instead of the device files.
     pub recording: Option<PathBuf>,
+    /// A file for the process id, which says that the session is ready.
+    pub pid_file: Option<PathBuf>,
     /// Whether only errors are printed.
     pub quiet: bool,
     /// Whether every step is printed.
@@ -203,7 +208,8 @@ pub fn profiled(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted,
         return Err(Error::Usage("--rotate says how many files, --max-size when: give both".into()));
     }
     let Place { scheme, quiet, verbose } = cli.place;
-    Ok(Wanted::Session(Box::new(Profiled { options, scheme, recording: cli.source, quiet, verbose })))
+    let (recording, pid_file) = (cli.source, cli.pid_file);
+    Ok(Wanted::Session(Box::new(Profiled { options, scheme, recording, pid_file, quiet, verbose })))
 }
 
 /// Parses arguments without the program's own name. If there is nothing to run, gives the text for standard output

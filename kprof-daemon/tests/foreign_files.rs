@@ -132,3 +132,24 @@ fn sigterm_ends_a_session_whose_pipe_nobody_reads() {
     assert_eq!(ended.code(), Some(8), "{said}");
     assert!(said.contains("its reader takes nothing"), "{said}");
 }
+
+#[test]
+fn the_process_id_is_in_its_file_while_the_session_runs_and_no_other_file_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, pid_file) = (folder.path().join("pipe"), folder.path().join("pid"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // What an earlier process has left there is replaced.
+    fs::write(&pid_file, "4711\n").unwrap();
+    let mut session = profiled(&pipe, &["--pid-file", pid_file.to_str().unwrap()]).spawn().unwrap();
+    // More than the pipe holds: after that the session is running and waits for the reader.
+    let mut reader = fs::File::open(&pipe).unwrap();
+    reader.read_exact(&mut [0; 70_000]).unwrap();
+    assert_eq!(fs::read_to_string(&pid_file).unwrap(), format!("{}\n", session.id()));
+    std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    assert!(session.wait().unwrap().success() && !pid_file.exists());
+
+    let (_folder, foreign) = folder_with("letter.txt", LETTER);
+    let (success, said) = run(&folder.path().join("profiling.txt"), &["--pid-file", foreign.to_str().unwrap()]);
+    assert!(!success && said.contains("not a file with a process id"), "{said}");
+    assert_untouched(&foreign, LETTER);
+}

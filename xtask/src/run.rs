@@ -28,8 +28,8 @@ pub fn lock(path: &Path) -> Result<File> {
     make().with_context(|| format!("lock {}", path.display()))
 }
 
-/// Copies a file in such a way that `to` is complete at any moment, also for a process that is using it. One caller at a
-/// time for each `to`.
+/// Copies a file in such a way that `to` is complete at any moment, also for a process that is using it. One caller at
+/// a time for each `to`.
 ///
 /// # Errors
 /// If a file cannot be read, written or renamed.

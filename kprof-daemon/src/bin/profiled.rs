@@ -14,6 +14,10 @@ use kprof_daemon::source::redox_device::RedoxDevice;
 use kprof_daemon::source::told::{Told, WakeAt};
 use kprof_daemon::system::System;
 use kprof_daemon::system::host::Host;
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -59,6 +63,7 @@ fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signal
     if !wanted.quiet {
         talk.say(format_args!("profiled: draining {from} to {}", wanted.options.output.display()));
     }
+    let _pid_file = wanted.pid_file.as_deref().map(PidFile::write).transpose()?;
     let mut rounds = 0_u64;
     let totals = session.run(|_, _| {
         rounds += 1;
@@ -71,6 +76,35 @@ fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signal
         summary(&mut talk, &totals);
     }
     Ok(())
+}
+
+/// A file with the process id, from when the session is ready until it ends.
+struct PidFile<'a>(&'a Path);
+
+impl<'a> PidFile<'a> {
+    /// Writes the file. One that is there must be empty or hold a number, as an earlier process has left it.
+    fn write(path: &'a Path) -> Result<Self, Error> {
+        let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o644).custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(path).map_err(fails("opening it"))?;
+        let mut first = Vec::new();
+        (&file).take(32).read_to_end(&mut first).map_err(fails("reading it"))?;
+        if first.len() == 32 || !first.trim_ascii_end().iter().all(u8::is_ascii_digit) {
+            let what = "not a file with a process id; use another --pid-file".into();
+            return Err(Error::Malformed { path: path.into(), what });
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(fails("emptying it"))?;
+        writeln!(file, "{}", std::process::id()).map_err(fails("writing"))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        // If it stays, the next process replaces it.
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 fn summary(system: &mut Host, totals: &Totals) {

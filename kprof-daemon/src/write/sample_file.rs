@@ -159,8 +159,8 @@ impl<S: System> SampleFile<S> {
         Ok(true)
     }
 
-    /// Renames an existing profile to `NAME.old`, so that the file that is opened next is empty. Another file is left as
-    /// it is; [`SampleFile::open`] refuses it.
+    /// Renames an existing profile to `NAME.old`, so that the file that is opened next is empty. Another file is left
+    /// as it is; [`SampleFile::open`] refuses it.
     ///
     /// # Errors
     /// [`Error::Busy`] if another instance is writing it, [`Error::Write`] if the system refuses.

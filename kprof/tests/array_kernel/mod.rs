@@ -103,8 +103,8 @@ pub fn control<K: Kernel>(profiler: &Profiler<K>) -> HashMap<String, String> {
         .collect()
 }
 
-/// Stops sampling. `stop` waits for a bounded time, and on a busy host the sampler's thread may be paused for longer, so
-/// it is tried again.
+/// Stops sampling. `stop` waits for a bounded time, and on a busy host the sampler's thread may be paused for longer,
+/// so it is tried again.
 pub fn stop<K: Kernel>(profiler: &Profiler<K>) {
     while let Err(error) = profiler.stop() {
         assert!(matches!(error, StateError::Sampler | StateError::Pending { .. }), "{error}");
