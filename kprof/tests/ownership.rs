@@ -182,7 +182,7 @@ fn raw_words_need_a_buffer_for_a_whole_record() {
     assert_eq!(stream.read(&mut bytes[..2 * one - 8]), Ok(one));
     assert_eq!(stream.read(&mut bytes[one..3 * one]), Ok(2 * one));
     let firsts: Vec<u64> = words(&bytes[..3 * one]).chunks(one / 8).map(|record| record[0]).collect();
-    assert_eq!(firsts, [0xfedf_ac00 | one as u64 / 8; 3]);
+    assert_eq!(firsts, [0xfedf_ac00 + one as u64 / 8; 3]);
 }
 
 #[test]

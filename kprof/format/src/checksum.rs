@@ -1,7 +1,8 @@
 //! CRC-32/ISO-HDLC, the checksum of batches, of chunks and of the serial form.
 //!
 //! In: bytes, in any number of pieces. Out: 32 bits. Runs in: any, a panic hook too. A kernel computes it with a table
-//! of 1 KiB, a byte at a time. With the feature `fast`, for daemon and host, it is computed with the CPU's instructions.
+//! of 1 KiB, a byte at a time. With the feature `fast`, for daemon and host, it is computed with instructions of the
+//! CPU.
 
 /// A checksum that is being computed.
 #[derive(Clone)]
