@@ -85,6 +85,11 @@ impl Ring {
         self.tail = self.tail.max(position);
     }
 
+    /// The TSCs of the samples that are not acknowledged.
+    pub fn tscs(&self) -> impl Iterator<Item = u64> {
+        self.records.iter().map(|(_, words)| words[3])
+    }
+
     pub fn in_ring(&self) -> usize {
         self.records.len()
     }
