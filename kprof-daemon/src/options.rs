@@ -5,8 +5,8 @@
 
 use crate::drain_loop;
 use crate::error::Error;
+use crate::write::append::OnFull;
 use crate::write::compose::Form;
-use crate::write::sample_file::OnFull;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};

@@ -10,7 +10,7 @@ use kprof_daemon::drain_loop::Totals;
 use kprof_daemon::error::Error;
 use kprof_daemon::signals::Signals;
 use kprof_daemon::source::Stream;
-use kprof_daemon::write::sample_file::OnFull;
+use kprof_daemon::write::append::OnFull;
 use std::io;
 use support::kernel::Kernel;
 use support::reader::Reading;

@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::signals::Signals;
 use crate::source::{Source, Stream};
 use crate::system::System;
+use crate::write::append::{Appended, Waiting};
 use crate::write::compose::Form;
 use crate::write::resume::Resumed;
-use crate::write::sample_file::{Appended, SampleFile, Waiting};
+use crate::write::sample_file::SampleFile;
 use std::time::Duration;
 
 /// What was found when the file was opened by its name again.

@@ -3,10 +3,12 @@
 //! In: samples, meta records, counters. Out: bytes on a disk. Runs in: user process. The order is always: write, sync,
 //! then acknowledge to the kernel (by [`crate::drain_loop`]).
 
+pub mod append;
 pub mod compose;
 pub mod damaged;
 pub mod lines;
 pub mod live;
 pub mod resume;
+pub mod rotate;
 pub mod sample_file;
 pub mod sample_line;
