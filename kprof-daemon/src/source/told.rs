@@ -95,6 +95,10 @@ impl<S: System, Src: Source<S>> Source<S> for Told<Src> {
         self.source.task_name(system, context)
     }
 
+    fn has_streams(&self) -> bool {
+        self.source.has_streams()
+    }
+
     fn is_finite(&self) -> bool {
         self.source.is_finite()
     }
