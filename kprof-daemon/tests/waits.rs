@@ -78,6 +78,20 @@ fn a_wait_for_room_ends_with_the_session() {
 }
 
 #[test]
+fn room_that_comes_with_the_end_of_the_session_is_used() {
+    let signals = Signals::default();
+    let system = full_disk(&signals);
+    let ending = signals.clone();
+    let waits = in_wait(&system, 25, move |disk| {
+        disk.room = usize::MAX;
+        ending.stop();
+    });
+    session(&system, options(), &signals).unwrap();
+    assert_eq!(waits.get(), 25);
+    exactly_once(&system, &reading(&system)).unwrap();
+}
+
+#[test]
 fn a_file_that_is_moved_away_from_a_full_disk_is_left_at_once() {
     let signals = Signals::default();
     let system = full_disk(&signals);

@@ -71,7 +71,7 @@ impl<S: System> SampleFile<S> {
         if !self.is_regular {
             return self.append_to_reader(system, bytes, waiting);
         }
-        let mut has_said = false;
+        let (mut has_said, mut is_last_try) = (false, false);
         loop {
             let (during, cause) = match self.try_append(system, bytes) {
                 Ok(()) => break,
@@ -81,6 +81,9 @@ impl<S: System> SampleFile<S> {
             self.cut_back(system).map_err(|cause| self.failed("cutting a half-written batch away", cause))?;
             if !is_full {
                 return Err(self.failed(during, cause));
+            }
+            if is_last_try || waiting.on_full == OnFull::Stop {
+                return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
             }
             if !has_said {
                 system.say(format_args!(
@@ -92,8 +95,10 @@ impl<S: System> SampleFile<S> {
             }
             let mut left = FULL_PAUSE;
             while !left.is_zero() {
-                if waiting.on_full == OnFull::Stop || waiting.signals.end_wanted() || waiting.is_late(system) {
-                    return Err(Error::Full { path: self.path.clone(), safe_bytes: self.safe_bytes });
+                // There may be room since the last try.
+                is_last_try = waiting.signals.end_wanted() || waiting.is_late(system);
+                if is_last_try {
+                    break;
                 }
                 if waiting.signals.reopen_wanted() {
                     return Ok(Appended::ReopenFirst);
