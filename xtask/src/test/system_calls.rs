@@ -38,6 +38,11 @@ struct Done {
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let strace = tools::program("strace", "strace", context.install)?;
+    let probe = run::caught(Command::new(&strace).args(["-o", "/dev/null", "true"]), LIMIT)?;
+    if !probe.status.is_some_and(|status| status.success()) {
+        outcome.skipped.push(format!("strace may not trace a process here: {}", probe.text.trim()));
+        return Ok(outcome);
+    }
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.args(["build", "--quiet", "-p", "kprof-daemon", "--bins"]).current_dir(run::root());
     ensure!(build.status()?.success(), "profiled does not build");
