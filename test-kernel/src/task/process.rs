@@ -17,6 +17,7 @@ use crate::memory::paging;
 use crate::memory::space::AddressSpace;
 use crate::profiling;
 use crate::wait::{WaitQueue, Wakeup};
+use kprof::format::marker::Marker;
 
 /// A process.
 pub struct Process {
@@ -142,7 +143,8 @@ pub fn spawn_init(path: &str, arguments: Vec<String>, environment: Vec<String>) 
         "init",
         Some(process.clone()),
         Box::new(move || {
-            let mut frame = TrapFrame::default();
+            // What `execve` leaves to the stub of a system call.
+            let mut frame = TrapFrame { marker: Marker::Syscall.encode(), ..TrapFrame::default() };
             match exec::replace(&path, arguments, environment, &mut frame) {
                 Ok(()) => Next::User(frame),
                 Err(error) => panic!("init {path} cannot be started: {error:?}"),
