@@ -402,8 +402,8 @@ pub fn init_syscall(cpu: usize) {
 /// `frame` must describe user code (user selectors), its address space must be loaded, and interrupts must be off.
 pub unsafe fn enter_user(frame: &TrapFrame) -> ! {
     debug_assert!(frame.is_user());
-    // As in a stub, rbp points to the saved rbp while registers are restored. The old rbp would point below the new RSP,
-    // and a sample would be truncated there.
+    // As in a stub, rbp points to the saved rbp while registers are restored. The old rbp would point below the new
+    // RSP, and a sample would be truncated there.
     // SAFETY: the caller's duty; `trap_return` pops exactly one TrapFrame.
     unsafe {
         asm!(
