@@ -3,7 +3,7 @@
 # `profiled_start`, sampling and work, `profiled_stop`. Nothing is sampled before `echo start > $scheme/ctl-profiling`.
 
 scheme=${scheme:-/scheme/debug}
-pid_file=${pid_file:-/root/profiled.pid}
+pid_file=${pid_file:-/profiled.pid}
 
 # Starts the daemon in the background and returns when it has the streams. Arguments go to profiled.
 profiled_start() {
