@@ -64,7 +64,8 @@ fn shown<'a>(text: &'a str, program: &str) -> Vec<Vec<&'a str>> {
 #[test]
 fn every_option_that_the_pages_and_the_scenarios_show_is_one() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let pages = fs::read_dir(format!("{root}/docs")).unwrap().map(|entry| entry.unwrap().path());
+    let documents = fs::read_dir(format!("{root}/docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = documents.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let scenarios = fs::read_dir(format!("{root}/test-kernel/scenarios")).unwrap().map(|entry| entry.unwrap().path());
     let others =
         ["README.md", "kprof-daemon/README.md", "kprof-daemon/init/00_profiled"].map(|file| format!("{root}/{file}"));

@@ -6,46 +6,14 @@
 mod support;
 
 use kprof_daemon::record::control::{Control, control};
-use kprof_daemon::record::options::{Record, Wanted, parse};
-use kprof_daemon::record::{Failed, record};
+use kprof_daemon::record::options::Record;
+use kprof_daemon::record::record;
 use kprof_daemon::signals::Signals;
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use support::kernel::Kernel;
+use support::recording::{run, run_on, wanted, world};
 use support::scenario::{OUTPUT, exactly_once, reading};
 use support::system::{SCHEME, Simulated};
-
-fn wanted(words: &[&str]) -> Record {
-    match parse(words.iter().map(OsString::from)).unwrap() {
-        Wanted::Session(record) => *record,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A kernel that is stopped at first and ticks while it is running. Each round takes a millisecond of real time.
-fn world() -> Simulated {
-    let on_pause = |kernel: &mut Kernel, _| {
-        std::thread::sleep(Duration::from_millis(1));
-        if kernel.running {
-            kernel.tick();
-        }
-    };
-    let system = Simulated::new(Kernel::new(&[1, 2], 1 << 14, 21), Box::new(on_pause));
-    system.0.borrow_mut().kernel.running = false;
-    system
-}
-
-fn run(system: &Simulated, words: &[&str]) -> (Result<u8, Failed>, String) {
-    run_on(system, words, false)
-}
-
-fn run_on(system: &Simulated, words: &[&str], is_terminal: bool) -> (Result<u8, Failed>, String) {
-    let (mut system, mut talk) = (system.clone(), Vec::new());
-    let wanted = Record { scheme: SCHEME.into(), ..wanted(words) };
-    let ended = record(&mut system, &wanted, &Signals::default(), &mut talk, is_terminal);
-    (ended, String::from_utf8(talk).unwrap())
-}
 
 #[test]
 fn it_ends_as_the_command_ended() {
@@ -221,16 +189,12 @@ fn stat_works_beside_another_reader_and_leaves_its_samples_and_its_sampling_alon
     let (ended, talk) = run(&system, &["stat", "--", "sleep", "0.05"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     assert!(talk.contains("ticks"), "{talk}");
-    let mut world = system.0.borrow_mut();
+    let world = system.0.borrow_mut();
     assert!(world.kernel.running, "the other reader's sampling was stopped");
     assert!(!world.kernel.ledger.is_empty());
     let after: Vec<u64> = world.kernel.rings.values().map(|ring| ring.tail).collect();
     assert!(before[0] > 0 && after == before, "its records were taken: {after:?}");
     assert!(world.kernel.commands.iter().all(|command| !command.starts_with("ack")));
-    world.kernel.running = false;
-    drop(world);
-    let failed = run(&system, &["-o", OUTPUT, "--", "true"]).0.unwrap_err();
-    assert!(failed.to_string().contains("in use by another"), "{failed}");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! (not claimed). Runs in: ordinary code; each read owns its stream. Framed: nothing is freed before `ack`; after a new
 //! claim, everything that was not acknowledged is read again. Raw: records are freed when they are read. Empty: 0
 //! bytes, at once. A record is never split; a buffer that cannot hold the next one is an error. A claimed stream can be
-//! read only by the process whose control file holds the claim.
+//! read only by the process whose control file holds the claim; the process that has said `copy 1` gets copies.
+
+mod copies;
 
 use crate::errors::{ReadError, StreamName};
 use crate::format::marker::{MARKER_PAGE, Marker};
@@ -52,8 +54,13 @@ impl OpenStream {
         let shared = self.shared;
         let stream = shared.stream(self.name).ok_or(ReadError::NoStream)?;
         let claim = stream.reader.owner().claim();
-        // If the claim changes after this check, the stream cannot be taken under the old claim.
-        if claim != 0 && shared.claim_process.load(Ordering::Acquire) != self.process {
+        let has_claim = claim != 0 && shared.claim_process.load(Ordering::Acquire) == self.process;
+        // If a claim changes after these checks, the stream cannot be taken under the old claim.
+        let copies = shared.copy_claim();
+        if !has_claim && copies != 0 && shared.copy_process.load(Ordering::Acquire) == self.process {
+            return copies::read(shared, self.name, copies, buffer);
+        }
+        if claim != 0 && !has_claim {
             return Err(ReadError::Claimed);
         }
         let owned = shared.take(self.name, claim, Activity::Read).ok_or(ReadError::NoStream)?;
@@ -176,7 +183,7 @@ mod tests {
         ring.publish(Kind::Sample, sink.words());
         let mut bytes = [0; 8 * MAX_WORDS];
         let length = raw(&ring, &Stream { ring: &ring, reader: &reader }.taken(false), &mut bytes).unwrap();
-        assert_eq!(reader.delivered_and_removed(&ring), (1, 1));
+        assert_eq!(reader.between_frees(&ring), ((1, 1, ring.tail()), true));
         assert_eq!(ring.tail(), ring.head());
         bytes[..length].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
     }

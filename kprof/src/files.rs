@@ -32,7 +32,8 @@ impl ControlFile {
     }
 
     /// Writes the text that a read of ctl returns: state, settings, counters, and why the last write through this file
-    /// was refused. Runs in: ordinary code.
+    /// was refused. If this file's process reads copies (`copy 1`), the counters are the account of these copies. Runs
+    /// in: ordinary code.
     ///
     /// # Errors
     /// Those of the sink.
@@ -51,8 +52,8 @@ pub struct StreamFile {
 
 impl StreamFile {
     /// Reads records into `buffer`. Returns the number of bytes, 0 if there are no records now. The process that has
-    /// claimed the streams gets framed records; while they are not claimed, a read returns raw words. Runs in: ordinary
-    /// code; it may wait 1 s for other readers.
+    /// claimed the streams gets framed records, and the one that reads copies gets copies of them; otherwise, while the
+    /// streams are not claimed, a read returns raw words. Runs in: ordinary code; it may wait 1 s for other readers.
     ///
     /// # Errors
     /// [`ReadError`]; no record is consumed then.

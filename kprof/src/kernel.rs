@@ -300,9 +300,10 @@ pub struct ControlDone {
     /// The write contained `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`], or for this long, at
     /// most a minute. A signal ends the sleep, and the write still succeeds.
     pub wait_ms: Option<u64>,
-    /// The streams were claimed by a reader that may not have got the names that earlier readers got. Call
-    /// [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each module.
-    pub is_claim: bool,
+    /// A reader has claimed the streams, or begun to read copies, and may not have got the names that earlier readers
+    /// got. Call [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each
+    /// module.
+    pub wants_names: bool,
 }
 
 /// What [`crate::Profiler::on_timer`] did.

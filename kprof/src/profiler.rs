@@ -218,12 +218,14 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Whether a process has claimed the streams (`protocol 1`). If so, its reads return framed records, which are
-    /// freed when they are acknowledged. Otherwise reads return raw words, which are freed when they are read. Runs in:
-    /// any.
+    /// Whether a process has claimed the streams (`protocol 1`), or reads copies of them (`copy 1`). If so, its reads
+    /// return framed records. Otherwise reads return raw words, which are freed when they are read. Runs in: any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn is_claimed(&self) -> bool {
-        feature!(self.instance.shared.claim() != 0; else false)
+        feature!({
+            let shared = &self.instance.shared;
+            shared.claim() != 0 || shared.copy_claim() != 0
+        }; else false)
     }
 
     /// Whether a waiting reader should read now, because a ring or the meta stream is a quarter full. Runs in: any.
@@ -238,7 +240,7 @@ impl<K: Kernel> Profiler<K> {
     /// Those of the sink.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn write_status(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        feature!(control::write_status(&self.instance.shared, out); else Ok(()))
+        feature!(control::write_status(&self.instance.shared, 0, out); else Ok(()))
     }
 
     /// Writes all samples and names that have not been written yet, and frees them; they count as delivered. `out` is a

@@ -33,8 +33,8 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
             intervals = Intervals::new(shared.live.seed().wrapping_add(cpu as u64));
         } else {
             outcome = instance.timer_tick(slot, at, Direct);
-            // This is the sampler CPU before its sampler runs: it also sends ticks to the other CPUs, as soon as they
-            // register.
+            // The sampler loop has not started yet, so nothing else sends ticks: with each of its own ticks this CPU
+            // sends one to every other CPU that has registered.
             if config.sampler_cpu == Some(cpu) && config.trigger == Trigger::Nmi {
                 sampler::send_tick(instance, cpu);
             }

@@ -1,11 +1,14 @@
 //! Compares the account with a model: two CPUs make random steps. After every step the three identities hold, each
 //! record was delivered at most once, a reader knows the name of every living task, and no refused command has changed
-//! anything.
+//! anything. The same identities hold for a second process that reads copies: it gets each record once, or is told of
+//! it as lost.
 //!
 //! `KPROF_CASES=25000 cargo test --release -p kprof --features profiling --test account` runs ten million steps.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
+#[path = "account/recorder.rs"]
+mod recorder;
 
 use array_kernel::{IDLE, memory, registers, set, stack, text, token, words};
 use core::ops::Range;
@@ -15,6 +18,7 @@ use kprof::{
     Config, ControlFile, CpuSet, CpuSlot, Kernel, Outcome, Profiler, Registers, Setup, StateError, StreamFile, Task,
 };
 use proptest::prelude::*;
+use recorder::Recorder;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -76,6 +80,7 @@ struct Life {
     ctl: Option<ControlFile>,
     streams: Vec<StreamFile>,
     other: ControlFile,
+    recorder: Option<Recorder>,
     living: BTreeSet<u64>,
     known: BTreeSet<u64>,
     next_task: u64,
@@ -100,7 +105,8 @@ impl Life {
         *PROFILER.lock().unwrap() = Some(profiler);
         let config = Config { tsc_hz: 1_000_000, text: (text(0), text(256)), running: true, ..Config::new() };
         profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
-        [1, 2].into_iter().for_each(|cpu| profiler.register(cpu, || memory(1024)).unwrap());
+        // Only the larger ring keeps records for the reader of copies after they were freed.
+        [1, 2].into_iter().for_each(|cpu| profiler.register(cpu, || memory(1024 * cpu)).unwrap());
         let mut life = Self {
             profiler,
             slots,
@@ -108,6 +114,7 @@ impl Life {
             ctl: None,
             streams: Vec::new(),
             other: profiler.open_control(30),
+            recorder: None,
             living: BTreeSet::new(),
             known: BTreeSet::new(),
             next_task: 0,
@@ -167,7 +174,7 @@ impl Life {
             assert!(done.unwrap_err().is_busy());
             return;
         }
-        assert!(done.unwrap().is_claim);
+        assert!(done.unwrap().wants_names);
         self.living.iter().for_each(|id| self.profiler.task_name(*id, "told again"));
         self.streams = [1, 2].map(|cpu| self.profiler.open_stream(cpu, 10).unwrap()).into();
         self.cpus.iter_mut().for_each(|cpu| cpu.read.clear());
@@ -227,6 +234,22 @@ impl Life {
             positions.push((record[1], record[1] + u64::from(header.words)));
             at += header.words as usize;
         }
+        Ok(())
+    }
+
+    /// Begins, ends, or continues to read copies.
+    fn copies(&mut self, variant: u8) -> Result<(), TestCaseError> {
+        let before = self.status();
+        match (variant % 16, &mut self.recorder) {
+            (0, recorder) => *recorder = None,
+            (_, recorder @ None) => {
+                *recorder = Some(Recorder::begin(self.profiler));
+                return Ok(());
+            }
+            (1, Some(_)) => prop_assert!(self.profiler.open_control(50).write(b"copy 1").unwrap_err().is_busy()),
+            (_, Some(recorder)) => recorder.read(variant >> 4)?,
+        }
+        prop_assert_eq!(self.status(), before, "nobody else notices");
         Ok(())
     }
 
@@ -318,8 +341,9 @@ impl Life {
     fn step(&mut self, (what, variant): Step) -> Result<(), TestCaseError> {
         match what {
             0..=120 => self.tick(variant)?,
-            121..=140 => self.new_task(),
-            141..=175 => self.read(variant)?,
+            121..=130 => self.new_task(),
+            131..=150 => self.copies(variant)?,
+            151..=175 => self.read(variant)?,
             176..=195 => self.acknowledge(variant),
             196..=205 => self.claim(),
             206..=212 => self.ctl = None,
@@ -366,7 +390,7 @@ impl Life {
             prop_assert!(count("spurious") <= count("coalesced"));
             prop_assert!(count("position-in") - count("position-out") <= count("ring-words"));
         }
-        Ok(())
+        self.recorder.as_ref().map_or(Ok(()), |recorder| recorder.check(&self.last))
     }
 }
 

@@ -1,6 +1,6 @@
-//! The account with real threads: a sampler, two CPUs that take NMIs, a daemon, raw readers, exports, and an
-//! administrator who changes every setting and takes CPUs offline. When all have ended, the account balances, and each
-//! record was delivered once.
+//! The account with real threads: a sampler, two CPUs that take NMIs, a daemon, a recorder that reads copies, raw
+//! readers, exports, and an administrator who changes every setting and takes CPUs offline. When all have ended, the
+//! account balances, each record was delivered once, and copied once or counted as lost for the recorder.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -60,8 +60,8 @@ static END: AtomicBool = AtomicBool::new(false);
 static ONLINE: [AtomicBool; 3] = [const { AtomicBool::new(true) }; 3];
 /// Records delivered, counted by the threads that received them.
 static DELIVERED: AtomicU64 = AtomicU64::new(0);
-/// Held while a thread delivers records and computes from the account how many. This is done for acknowledgements and
-/// for exports.
+/// Held during an acknowledgement or an export. The thread reads the counter `delivered` before and after it; the
+/// difference is its own only if no other thread delivers records in between.
 static ACCOUNTING: Mutex<()> = Mutex::new(());
 
 /// Random numbers from a seed; each thread has its own.
@@ -175,6 +175,52 @@ fn unclaimed(mut dice: Dice) {
     }
 }
 
+/// Reads copies, and ends and begins anew now and then. Returns how many records it has copied.
+fn recorder(mut dice: Dice) -> u64 {
+    let _ends = EndsOthers(&END);
+    let (mut buffer, mut all) = (vec![0; 32 * 1024], 0);
+    while !END.load(Ordering::SeqCst) {
+        let ctl = PROFILER.open_control(40);
+        // It is refused if the handlers run at every attempt.
+        if ctl.write(b"copy 1").is_err() {
+            continue;
+        }
+        let account = |cpu, name| {
+            let mut text = String::new();
+            ctl.read(&mut text).unwrap();
+            counter(&text, cpu, name)
+        };
+        let streams = [1, 2].map(|cpu| PROFILER.open_stream(cpu, 40).unwrap());
+        let before = [1, 2].map(|cpu| account(cpu, "delivered"));
+        let (mut copied, mut ends) = ([0; 2], [1, 2].map(|cpu| account(cpu, "position-out")));
+        for _ in 0..dice.below(2000) {
+            let cpu = dice.below(2) as usize;
+            // A read that is overtaken at every attempt gives nothing.
+            let Ok(bytes) = streams[cpu].read(&mut buffer) else { continue };
+            let (read, mut at) = (words(&buffer[..bytes]), 0);
+            assert!(read.is_empty() || read[1] >= ends[cpu], "copied again: {}", read[1]);
+            while at < read.len() {
+                let header = Header::decode(read[at]).expect("whole records");
+                assert_eq!((header.kind, read[at + 1]), (Kind::Sample, read[1] + at as u64), "no gap within a read");
+                at += header.words as usize;
+                copied[cpu] += 1;
+            }
+            ends[cpu] = ends[cpu].max(read.get(1).map_or(0, |first| first + at as u64));
+            if dice.below(50) == 0 {
+                std::thread::sleep(Duration::from_micros(dice.below(20_000)));
+            }
+        }
+        for cpu in [1, 2] {
+            let delivered = account(cpu, "delivered");
+            assert_eq!(delivered - before[cpu - 1], copied[cpu - 1], "cpu {cpu}");
+            // Sampling goes on, so this is of a later moment: what was overtaken counts once.
+            assert!(delivered + account(cpu, "in-ring") <= account(cpu, "recorded"), "cpu {cpu}");
+        }
+        all += copied.iter().sum::<u64>();
+    }
+    all
+}
+
 fn has_enough_happened() -> bool {
     let status = status();
     [1, 2].iter().all(|cpu| counter(&status, *cpu, "recorded") > 100 && counter(&status, *cpu, "delivered") > 0)
@@ -223,7 +269,7 @@ fn administrator(mut dice: Dice, rounds: u32) {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "seven threads in real time; the ownership tests run under Miri")]
+#[cfg_attr(miri, ignore = "eight threads in real time; the ownership tests run under Miri")]
 fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes_once() {
     let rounds = std::env::var("KPROF_ROUNDS").map_or(3000, |rounds| rounds.parse().unwrap());
     let config = Config { tsc_hz: 2_000_000_000, hz: 20_000, text: (text(0), text(256)), ..Config::new() };
@@ -235,6 +281,7 @@ fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes
     std::thread::scope(|scope| {
         let cpus = [1, 2].map(|number| scope.spawn(move || cpu(number)));
         let others = [scope.spawn(|| daemon(Dice(1))), scope.spawn(|| unclaimed(Dice(2)))];
+        let recorder = scope.spawn(|| recorder(Dice(4)));
         let ends = EndsOthers(&END);
         PROFILER.start().unwrap();
         administrator(Dice(3), rounds);
@@ -245,6 +292,7 @@ fn whatever_happens_beside_each_other_the_account_balances_and_each_record_comes
         assert!(stopped, "{:?}\n{}", stop(), status());
         drop(ends);
         others.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(recorder.join().unwrap() > 0, "something was copied");
         cpus.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert!(has_enough_happened(), "{}", status());

@@ -49,7 +49,7 @@ fn a_daemon_that_starts_late_gets_the_living_names_and_the_settings() {
     ctl.write(b"hz 250\ninclude user").unwrap();
     (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
     let daemon = Daemon::claim(profiler, 2);
-    // A kernel does this when the result of a control write has `is_claim` set.
+    // A kernel does this when the result of a control write has `wants_names` set.
     (5000..5005).for_each(|id| profiler.task_name(id, "alive"));
     let records = meta(&daemon);
     let living: Vec<u64> =
@@ -348,4 +348,24 @@ fn a_frozen_recorder_goes_on_by_thaw_only() {
     assert_eq!(control(profiler)["state"], "frozen");
     ctl.write(b"thaw").unwrap();
     assert_eq!(control(profiler)["state"], "running");
+}
+
+#[test]
+fn a_command_that_cannot_be_carried_out_says_why() {
+    let (profiler, _) = fresh(Config { can_wait: false, ..Config::new() });
+    let (other, claimed) = (profiler.open_control(1), profiler.open_control(2));
+    claimed.write(b"protocol 1").unwrap();
+    let freeze = "`freeze` is for a running recorder (mode overwrite)";
+    for (file, commands, line, reason) in [
+        (&other, "wait 5", 1, "this kernel cannot wait: poll"),
+        (&other, "start\nfreeze", 2, freeze),
+        (&other, "mode overwrite\nfreeze", 2, freeze),
+        (&other, "ack 0 0", 1, "`protocol 1` comes before `ack`"),
+        (&claimed, "ack 7 0", 1, "a cpu that has registered"),
+    ] {
+        let error = file.write(commands.as_bytes()).unwrap_err();
+        let why = format!("{:?}", error.reason);
+        assert!(error.line == line && why.contains(reason), "{commands:?}: line {}: {why}", error.line);
+    }
+    assert_eq!(control(profiler)["state"], "stopped");
 }

@@ -1,6 +1,6 @@
 //! The ring under loom: producer and reader are two threads, and loom tries every interleaving and every reordering
-//! that the memory model allows (with up to three preemptions). Tested are both modes, the acknowledgement, and the
-//! cell in which a core publishes its state.
+//! that the memory model allows (with up to three preemptions). Tested are both modes, the acknowledgement, a reader of
+//! copies beside the owner, and the cell in which a core publishes its state.
 //!
 //! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom`. The feature is off, because the files of
 //! ring and cell are compiled into this test with loom's atomics.
@@ -10,8 +10,8 @@
 //! are never seen by a reader that should still read the old ones. That order is guaranteed by the Release of `tail`
 //! (in `release`) and the Acquire of `tail` (in `look_ahead` and `room`): the reader's loads happen before its store of
 //! `tail`, this store happens before the producer's load of it, and this load happens before the new words are written.
-//! All other orderings were weakened one after the other (the Release of `head`, both fences of overwrite mode, each
-//! ordering of the cell), and each time a test here failed.
+//! All other orderings were weakened one after the other (the Release of `head`, the fences of both paths of the
+//! producer and of both readers, each ordering of the cell), and each time a test here failed.
 #![cfg(kprof_loom)]
 #![allow(dead_code, unused_imports, reason = "the files are whole")]
 
@@ -28,7 +28,7 @@ use cell::PublishedCell;
 use format::record::Kind;
 use loom::sync::Arc;
 use loom::thread;
-use ring::{Ring, TailMover, Words};
+use ring::{NoCopy, Ring, TailMover, Words};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 // The producer is the model's first thread. Loom only compares with the last access to an atomic. The producer loads
@@ -93,6 +93,17 @@ fn read(ring: &Ring, at: u64) -> Option<u64> {
 fn read_kept(ring: &Ring, at: u64) -> Option<u64> {
     ring.record_at(at).expect("no record is torn in drop mode")?;
     Some(read(ring, at).expect("a record that was there stays there"))
+}
+
+/// Copies one record as the reader of copies does: its tag, after checking that it is whole.
+fn copy(ring: &Ring, at: u64) -> Result<Option<u64>, NoCopy> {
+    let mut bytes = [0; 8 * LENGTH as usize];
+    if ring.copy_records(at, &mut bytes)?.records == 0 {
+        return Ok(None);
+    }
+    let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    assert!(words[1..].iter().all(|word| *word == words[1]), "a torn copy: {words:x?}");
+    Ok(Some(words[1]))
 }
 
 /// Fails if the two threads interacted in only a few executions, because the model would then test nothing.
@@ -176,6 +187,101 @@ fn in_overwrite_mode_a_copy_is_whole_or_thrown_away() {
         assert_eq!(4, overwritten + ring.count(ring.tail(), ring.head()).unwrap());
     });
     met(&MET);
+}
+
+#[test]
+fn in_drop_mode_a_copy_beside_the_owner_is_whole_or_thrown_away_and_the_owner_loses_nothing() {
+    static COPIED: AtomicUsize = AtomicUsize::new(0);
+    static OVERTAKEN: AtomicUsize = AtomicUsize::new(0);
+    static KEPT: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let ring = ring();
+        assert!(put(&ring, 1));
+        let owner = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                assert_eq!(read_kept(&ring, 0), Some(1));
+                TailMover::of(&ring).release(LENGTH, 1);
+            })
+        };
+        let copier = {
+            let ring = ring.clone();
+            thread::spawn(move || match copy(&ring, 0) {
+                Ok(tag) => {
+                    assert_eq!(tag, Some(1), "a copy of another record");
+                    COPIED.fetch_add(1, Ordering::Relaxed);
+                    KEPT.fetch_add((ring.tail() > 0) as usize, Ordering::Relaxed);
+                }
+                Err(reason) => {
+                    assert_eq!(reason, NoCopy::Overwritten);
+                    OVERTAKEN.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        // The third record is written over the first one, if that is freed.
+        let recorded = 1 + (2..=3).filter(|tag| put(&ring, *tag)).count() as u64;
+        owner.join().unwrap();
+        copier.join().unwrap();
+        assert_eq!(recorded, 1 + ring.count(ring.tail(), ring.head()).unwrap());
+    });
+    met(&COPIED);
+    met(&OVERTAKEN);
+    met(&KEPT);
+}
+
+#[test]
+fn a_freed_record_is_copied_whole_or_not_at_all_while_the_fast_path_writes_over_it() {
+    static COPIED: AtomicUsize = AtomicUsize::new(0);
+    static OVERTAKEN: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let ring = ring();
+        assert!(put(&ring, 1) && put(&ring, 2));
+        TailMover::of(&ring).release(2 * LENGTH, 2);
+        let copier = {
+            let ring = ring.clone();
+            thread::spawn(move || match copy(&ring, LENGTH) {
+                Ok(tag) => {
+                    assert_eq!(tag, Some(2), "a copy of another record");
+                    COPIED.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => drop(OVERTAKEN.fetch_add(1, Ordering::Relaxed)),
+            })
+        };
+        // The fourth record is written directly over the end of the second one.
+        assert!(put(&ring, 3) && put(&ring, 4));
+        copier.join().unwrap();
+    });
+    met(&COPIED);
+    met(&OVERTAKEN);
+}
+
+#[test]
+fn in_overwrite_mode_a_copy_beside_the_owner_is_whole_or_thrown_away() {
+    static COPIED: AtomicUsize = AtomicUsize::new(0);
+    static OVERTAKEN: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let ring = ring();
+        assert_eq!(put_by_force(&ring, 1) + put_by_force(&ring, 2), 0);
+        let copier = {
+            let ring = ring.clone();
+            thread::spawn(move || {
+                for at in [0, LENGTH] {
+                    match copy(&ring, at) {
+                        Ok(tag) => {
+                            assert_eq!(tag, Some(1 + at / LENGTH), "a copy of another record");
+                            COPIED.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) => drop(OVERTAKEN.fetch_add(1, Ordering::Relaxed)),
+                    }
+                }
+            })
+        };
+        let overwritten = put_by_force(&ring, 3) + put_by_force(&ring, 4);
+        copier.join().unwrap();
+        assert_eq!(4, overwritten + ring.count(ring.tail(), ring.head()).unwrap());
+    });
+    met(&COPIED);
+    met(&OVERTAKEN);
 }
 
 #[test]

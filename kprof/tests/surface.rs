@@ -105,7 +105,7 @@ fn every_call_may_stay_with_the_feature_off() {
     let file: ControlFile = PROFILER.open_control(1);
     let written: Result<ControlDone, ControlError> = file.write(b"hz 5");
     match written {
-        Ok(ControlDone { wait_ms, is_claim }) => assert!(ENABLED && wait_ms.is_none() && !is_claim),
+        Ok(ControlDone { wait_ms, wants_names }) => assert!(ENABLED && wait_ms.is_none() && !wants_names),
         Err(error) => assert!(!ENABLED && error.line == 1 && error.reason == CommandError::Off && !error.is_busy()),
     }
     let mut text = String::new();

@@ -12,7 +12,7 @@ macro_rules! nothing {
 
 nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
-    name_boot(id: u64); name_task(id: u64, name: &str); forget_task(id: u64); tell_of_module();
+    name_boot(id: u64); mark_phase(name: &str); name_task(id: u64, name: &str); forget_task(id: u64); tell_of_module();
     count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);

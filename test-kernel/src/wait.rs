@@ -4,7 +4,8 @@
 //! The condition is checked under the scheduler's lock, so no wake-up is lost; it may only read atomics. This is one of
 //! the lowest modules, because files and devices wait too. The scheduler sets its functions with [`install`].
 
-/// The functions of the scheduler for waiting threads.
+/// Pointers to the scheduler's functions that block and wake threads: the scheduler is a higher module, on which
+/// this one must not depend.
 pub struct Scheduler {
     /// Blocks the running thread in the queue with this key until the condition holds, the deadline is reached, or, if
     /// requested, a signal is pending.

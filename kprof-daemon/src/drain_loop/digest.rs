@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::read::framed::Framed;
 use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
-use crate::source::{Layout, Source, Stream};
+use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
 use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
@@ -26,7 +26,11 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         };
         let place = self.intake.places.entry(stream).or_default();
         let mut position = place.position.or_else(|| self.ctl.position_out(stream));
-        if self.ctl.overwrites() && stream != Stream::Meta && piece.carried == 0 {
+        let may_skip = match self.source.access() {
+            Access::Copies => true,
+            _ => self.ctl.overwrites() && stream != Stream::Meta,
+        };
+        if may_skip && piece.carried == 0 {
             // The records at the expected position may have been overwritten, so the first record's own position is
             // used.
             position = None;

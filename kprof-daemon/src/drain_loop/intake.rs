@@ -1,17 +1,20 @@
 //! The reading half of a round: one buffer, and a `Place` in each stream.
 //!
 //! ```text
-//! buffer  │ carry │ cpu 1 │ cpu 2 │ carry │ cpu 3 │ meta │      carry: the beginning of a record whose end came
-//!         └──── piece ────┘ piece   └──── piece ──┘ piece        with this read
+//! buffer  │ carry │ cpu 1 │ cpu 2 │ carry │ cpu 3 │ meta │
+//!         └──── piece ────┘ piece   └──── piece ──┘ piece
 //! ```
+//!
+//! carry: the first bytes of a record that the read before cut; this read delivers the rest.
 //!
 //! In: a source. Out: pieces of the buffer, one for each stream. Runs in: user process. Bounded: a round ends after
 //! [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.
 
 use crate::ctl::Ctl;
 use crate::error::Error;
-use crate::source::{Source, Stream};
+use crate::source::{Access, Source, Stream};
 use crate::system::System;
+use kprof_format::counter::Counter;
 use kprof_format::record::MAX_WORDS;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -56,6 +59,8 @@ pub(super) struct Taken {
     pub brought: usize,
     /// Whether a read filled the buffer, so that more may be available.
     pub is_more: bool,
+    /// The greatest part of a CPU's ring that came, from 0 to 1.
+    pub fill: f64,
     /// The first error of this round. The pieces are valid nevertheless.
     pub failed: Option<Error>,
 }
@@ -94,14 +99,14 @@ impl Intake {
     pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
         let (mut pieces, mut failed) = (Vec::new(), None);
         let mut used = 0;
-        // Rings of a flight recorder are only read after it has been frozen or stopped. The state is read again here,
-        // because the recorder may have been started since.
+        // Rings of a flight recorder are only read after it has been frozen or stopped, except for copies. The state is
+        // read again here, because the recorder may have been started since.
         if ctl.overwrites()
             && let Err(error) = source.observe(system, ctl)
         {
             failed = Some(error);
         }
-        let is_recorder = ctl.overwrites() && ctl.is_running();
+        let is_recorder = ctl.overwrites() && ctl.is_running() && source.access() != Access::Copies;
         let mut cpus: Vec<u32> = ctl.cpus().map(|(cpu, _)| cpu).filter(|_| !is_recorder).collect();
         // Each round begins with another CPU: under a high rate a round may end before it reaches the last CPU.
         self.first_cpu += 1;
@@ -132,8 +137,13 @@ impl Intake {
         let most = pieces.iter().map(new).max().unwrap_or(0);
         let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
         self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);
+        let part = |piece: &Piece| match piece.stream {
+            Stream::Cpu(cpu) => Some((new(piece) / 8) as f64 / ctl.cpu(cpu)?.get(Counter::RingWords).max(1) as f64),
+            Stream::Meta => None,
+        };
+        let fill = pieces.iter().filter_map(part).fold(0.0, f64::max).min(1.0);
         pieces.sort_by_key(|piece| piece.stream);
-        Taken { pieces, brought, is_more, failed }
+        Taken { pieces, brought, is_more, fill, failed }
     }
 
     /// Reads the stream into the buffer from `start` on: first the bytes that an earlier read had left over, then the

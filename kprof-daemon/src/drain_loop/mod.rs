@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::names::Names;
 use crate::pace::Pace;
 use crate::signals::Signals;
-use crate::source::{Source, Stream, Waited};
+use crate::source::{Access, Source, Stream, Waited};
 use crate::system::System;
 use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
@@ -130,6 +130,8 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     /// Samples of this round that are not in the file yet.
     unwritten: u64,
     pace: Pace,
+    /// How much of a ring came in the last round, from 0 to 1.
+    fill: f64,
     rounds: u64,
     began: Duration,
     ran_before: bool,
@@ -169,6 +171,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             totals: Totals::default(),
             unwritten: 0,
             pace: Pace::default(),
+            fill: 0.0,
             rounds: 0,
             began,
             ran_before,
@@ -243,6 +246,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if self.source.is_finite() {
             return Ok(());
         }
+        if self.source.access() == Access::Copies {
+            return self.wait_for_copies();
+        }
         if self.ctl.overwrites() && self.ctl.is_running() {
             // A flight recorder's rings are normally full, so the fill level says nothing. There is nothing to do until
             // it is frozen.
@@ -262,6 +268,19 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         if waited == Waited::CannotWait || in_vain {
             let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
             self.pause(pause);
+        }
+        Ok(())
+    }
+
+    /// The kernel wakes a waiting process when the other reader should read, which says nothing of how many records
+    /// wait to be copied. So the wait is as long as the last rounds needed for a quarter of a ring.
+    fn wait_for_copies(&mut self) -> Result<(), Error> {
+        let limit = self.pace.next(self.fill).min(COMMAND_WAIT).min(self.time_left());
+        let before = self.system.now();
+        let waited = self.source.wait(self.system, limit)?;
+        let passed = self.system.now().saturating_sub(before);
+        if (waited == Waited::CannotWait || passed < Pace::SHORTEST) && !self.signals.any() {
+            self.pause(limit.saturating_sub(passed));
         }
         Ok(())
     }
@@ -289,6 +308,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             self.reopen()?;
         }
         let taken = self.intake.take(self.system, &mut self.source, &mut self.ctl);
+        self.fill = taken.fill;
         for piece in &taken.pieces {
             self.digest(piece)?;
         }
@@ -333,14 +353,16 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let mut rounds = 0;
         while !self.totals.reached_max {
             let is_there = |(stream, target): (&Stream, &u64)| {
-                self.intake.places.get(stream).and_then(|place| place.position).unwrap_or(0) >= *target
+                let position = self.intake.places.get(stream).and_then(|place| place.position);
+                position.or(self.ctl.position_out(*stream)).unwrap_or(0) >= *target
             };
             let all_there = !target.is_empty() && target.iter().all(is_there);
             if all_there || rounds == LAST_ROUNDS {
                 break;
             }
             let found_nothing = self.round()?.brought == 0;
-            let will_have_more = !target.is_empty() && !self.source.is_finite() && self.source.has_streams();
+            let will_have_more =
+                !target.is_empty() && !self.source.is_finite() && self.source.access() != Access::Counters;
             if found_nothing && !will_have_more {
                 break;
             }

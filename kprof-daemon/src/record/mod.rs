@@ -19,6 +19,7 @@ use crate::source::told::{self, Told, WakeAt};
 use crate::system::System;
 use crate::write::sample_file::SampleFile;
 use account::Account;
+use kprof_format::command::Command;
 use kprof_format::fact::Fact;
 use kprof_format::record::EVENT_NAMES;
 use options::{Record, What};
@@ -28,7 +29,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Exit codes of `kprof-record` itself. They are those of `env` and `timeout`, because commands do not use them.
@@ -77,14 +78,31 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Opens the kernel's device files. Beside another reader `stat` does without the streams, because it needs only the
-/// counters.
+/// Opens the kernel's device files. Beside another reader a recording gets copies of the samples, and `stat` does
+/// without the streams, because it needs only the counters.
 fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
-    match KprofDevice::open(system, &wanted.scheme) {
-        Err(Error::Busy { .. }) if matches!(wanted.what, What::Stat(_)) => {
-            KprofDevice::open_counters(system, &wanted.scheme)
+    let busy = match KprofDevice::open(system, &wanted.scheme) {
+        Err(busy @ Error::Busy { .. }) => busy,
+        other => return other,
+    };
+    match wanted.what {
+        What::Stat(_) => KprofDevice::open_counters(system, &wanted.scheme),
+        What::Flight => Err(busy),
+        What::Record => {
+            let mut device = KprofDevice::open_copies(system, &wanted.scheme)?;
+            // If the other reader is a recording too, it has the lease, and this one ends before it touches a file.
+            device.command(system, &Command::Lease.to_string())?;
+            if !wanted.quiet {
+                let mut ctl = Ctl::default();
+                device.observe(system, &mut ctl)?;
+                system.say(format_args!(
+                    "kprof-record: process {} reads the samples too (profiled, for example), and its file gets the \
+                     same ones",
+                    ctl.fact(Fact::Reader).unwrap_or("?")
+                ));
+            }
+            Ok(device)
         }
-        other => other,
     }
 }
 
@@ -187,7 +205,7 @@ fn run<S: System>(
     let began = Instant::now();
     let mut child = None;
     if let Some((program, arguments)) = wanted.command.split_first() {
-        match Command::new(program).args(arguments).spawn() {
+        match std::process::Command::new(program).args(arguments).spawn() {
             Ok(started) => child = Some(started),
             Err(error) => {
                 signals.stop();

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 const NOTES: &str = "\
 Without a command: until Ctrl-C. What the options set, and sampling, is undone by the kernel when kprof-record ends,
-also by a kill. Sampling that ran before goes on. An older profile at FILE becomes FILE.old.
+also by a kill. Sampling that ran before goes on. An older profile at FILE becomes FILE.old. While profiled runs, the
+samples are copies of those that profiled gets, which loses nothing by it.
 
 Exit code: that of the command (128 + n when signal n ended it); 125 when kprof-record failed, 126 when the command
 cannot be executed, 127 when it was not found, 2 for a wrong command line.

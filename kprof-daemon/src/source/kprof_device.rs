@@ -1,10 +1,10 @@
 //! kprof's device files: `ctl-profiling`, `profiling-N`, `profiling-meta` in one folder.
 //!
 //! In: the folder (`/scheme/debug`). Out: framed records. Until they are acknowledged, the next reader gets them again.
-//! Runs in: user process. Opening claims the streams, and a second claim is refused; closing releases the claim. While
-//! sampling is stopped the streams are empty.
+//! Runs in: user process. Opening claims the streams, and a second claim is refused; closing releases the claim. A
+//! second process can read copies beside the claim. While sampling is stopped the streams are empty.
 
-use super::{Layout, Source, Stream, Waited};
+use super::{Access, Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::system::{self, Open, System, again};
@@ -26,7 +26,7 @@ pub struct KprofDevice<S: System> {
     ctl_path: PathBuf,
     ctl: S::File,
     streams: BTreeMap<Stream, S::File>,
-    has_streams: bool,
+    access: Access,
     can_wait: bool,
     text: Vec<u8>,
 }
@@ -63,8 +63,21 @@ impl<S: System> KprofDevice<S> {
     /// As [`KprofDevice::open`].
     pub fn open_counters(system: &mut S, folder: &Path) -> Result<Self, Error> {
         let mut device = Self::open_ctl(system, folder)?;
-        device.has_streams = false;
+        device.access = Access::Counters;
         Ok(device)
+    }
+
+    /// Opens `ctl-profiling` in `folder` to read copies of the streams, beside the process that has claimed them.
+    ///
+    /// # Errors
+    /// As [`KprofDevice::open`]; [`Error::Busy`] also if the kernel gives no copies, or another process reads them.
+    pub fn open_copies(system: &mut S, folder: &Path) -> Result<Self, Error> {
+        let mut device = Self::open_ctl(system, folder)?;
+        device.access = Access::Copies;
+        match device.command(system, &Command::Copy(true).to_string()) {
+            Err(Error::Refused { path, .. }) => Err(Error::Busy { path }),
+            other => other.map(|()| device),
+        }
     }
 
     fn open_ctl(system: &mut S, folder: &Path) -> Result<Self, Error> {
@@ -77,7 +90,7 @@ impl<S: System> KprofDevice<S> {
             }
         })?;
         let (folder, streams) = (folder.into(), BTreeMap::new());
-        Ok(Self { folder, ctl_path, ctl, streams, has_streams: true, can_wait: true, text: Vec::new() })
+        Ok(Self { folder, ctl_path, ctl, streams, access: Access::Reader, can_wait: true, text: Vec::new() })
     }
 
     fn gone(&self, during: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -111,8 +124,8 @@ impl<S: System> Source<S> for KprofDevice<S> {
         Layout::Framed
     }
 
-    fn has_streams(&self) -> bool {
-        self.has_streams
+    fn access(&self) -> Access {
+        self.access
     }
 
     fn observe(&mut self, system: &mut S, ctl: &mut Ctl) -> Result<(), Error> {
@@ -139,7 +152,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
     }
 
     fn read(&mut self, system: &mut S, stream: Stream, buffer: &mut [u8]) -> Result<usize, Error> {
-        if !self.has_streams {
+        if self.access == Access::Counters {
             return Ok(0);
         }
         let path = || self.folder.join(format!("profiling-{stream}"));
@@ -161,7 +174,7 @@ impl<S: System> Source<S> for KprofDevice<S> {
     }
 
     fn acknowledge(&mut self, system: &mut S, ends: &[(Stream, u64)]) -> Result<(), Error> {
-        if !self.has_streams {
+        if self.access != Access::Reader {
             return Ok(());
         }
         let mut command = String::new();

@@ -25,6 +25,18 @@ pub enum Layout {
     RedoxRaw,
 }
 
+/// How a source may use the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads them, and what it acknowledges is freed.
+    Reader,
+    /// It gets copies of what another reader gets. Nothing is acknowledged. What is overwritten before it was copied is
+    /// missing, and the kernel counts it.
+    Copies,
+    /// It sees only the counters, because another reader has the streams.
+    Counters,
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
@@ -78,9 +90,9 @@ pub trait Source<S: System> {
         None
     }
 
-    /// Whether the records can be read. Beside another reader only the counters can.
-    fn has_streams(&self) -> bool {
-        true
+    /// How the streams can be read.
+    fn access(&self) -> Access {
+        Access::Reader
     }
 
     /// Whether the source has an end: after all its streams have been read, nothing more will come.

@@ -1,9 +1,10 @@
 //! A source that says on standard error what is done with it: `--verbose`.
 //!
 //! In: a source. Out: the same source, and a line for each command, with the earlier value, and for each stream that
-//! begins to be read. Runs in: user process. Without `--verbose` it passes every call on. It can also end a wait early.
+//! begins to be read. Runs in: user process. It forwards every call; without `--verbose` it prints nothing. It also
+//! shortens a wait that would last beyond `wake_at`.
 
-use super::{Layout, Source, Stream, Waited};
+use super::{Access, Layout, Source, Stream, Waited};
 use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::pace::Pace;
@@ -95,8 +96,8 @@ impl<S: System, Src: Source<S>> Source<S> for Told<Src> {
         self.source.task_name(system, context)
     }
 
-    fn has_streams(&self) -> bool {
-        self.source.has_streams()
+    fn access(&self) -> Access {
+        self.source.access()
     }
 
     fn is_finite(&self) -> bool {

@@ -198,8 +198,9 @@ impl Scan {
         Some(OpenBatch { stream: batch.cpu.into(), to: batch.to, sum, names: Vec::new() })
     }
 
-    /// A batch is finished if its last line belongs to it, and in the text form if its bytes match its checksum. The
-    /// binary form has only names in such batches, in chunks with checksums of their own.
+    /// Ends the open batch. It is finished if its `# end` line has its stream and position and, in the text form, if
+    /// its bytes match the checksum in that line. The binary form needs no such check: there only names are in batches
+    /// made of lines, and each chunk has a checksum of its own.
     fn batch_end(&mut self, rest: &str) {
         let (Some(open), Ok(end)) = (self.open.take(), End::read(rest)) else { return };
         let is_sound = self.is_binary || end.crc == Some(Checksum(open.sum.end()));

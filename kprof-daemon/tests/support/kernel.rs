@@ -34,6 +34,8 @@ pub struct Kernel {
     pub meta: Ring,
     pub running: bool,
     pub claim: Option<u64>,
+    /// Who reads copies.
+    pub copier: Option<u64>,
     /// Whether it is a flight recorder. The rings are so large that nothing is overwritten in a test.
     pub overwrites: bool,
     pub frozen: bool,
@@ -53,6 +55,8 @@ pub struct Kernel {
     /// If set, every record has this version, as from a newer kernel.
     pub version: Option<u8>,
     pub is_gone: bool,
+    /// Whether it knows the command `copy`.
+    pub gives_copies: bool,
 }
 
 impl Kernel {
@@ -63,6 +67,7 @@ impl Kernel {
             meta: Ring::new(ring_words),
             running: true,
             claim: None,
+            copier: None,
             overwrites: false,
             frozen: false,
             hz: 1000,
@@ -77,6 +82,7 @@ impl Kernel {
             commands: Vec::new(),
             version: None,
             is_gone: false,
+            gives_copies: true,
         }
     }
 
@@ -141,8 +147,15 @@ impl Kernel {
         }
     }
 
-    /// The text that a read of ctl gives.
-    pub fn text(&self) -> String {
+    /// Whoever has claimed the streams (and is not the program under test) reads and acknowledges everything.
+    pub fn take_all(&mut self) -> BTreeMap<u32, u64> {
+        assert!(self.claim.is_some());
+        self.rings.values_mut().chain([&mut self.meta]).for_each(|ring| ring.acknowledge(ring.head));
+        self.rings.iter().map(|(cpu, ring)| (*cpu, ring.delivered)).collect()
+    }
+
+    /// The text that a read of ctl gives through `handle`.
+    pub fn text(&self, handle: u64) -> String {
         let state = match (self.frozen, self.running) {
             (true, _) => "frozen",
             (_, true) => "running",
@@ -150,14 +163,17 @@ impl Kernel {
         };
         let mode = if self.overwrites { "overwrite" } else { "drop" };
         let mut text = format!(
-            "protocol {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
+            "protocol {}\nreader {}\nstate {state}\nboot {:x}\ntsc-hz 2200000000\nclock tsc\ncpus 4\nsampler 0\ntrigger nmi\nhz {}\n\
              interval random 25\nseed 42\ninclude -\nbackoff off\ndepth 64\nmode {mode}\nbuild-id 1234abcd\n\
              load ffffffff80200000\ntext ffffffff80201000-ffffffff80280000\nanchor kmain=ffffffff80201000\n",
             u8::from(self.claim.is_some()),
+            self.claim.map_or("-".into(), |_| "77".to_owned()),
             self.boot,
             self.hz
         );
+        let is_copier = self.copier == Some(handle);
         for (cpu, ring) in &self.rings {
+            let copies = ring.copies.as_ref().filter(|_| is_copier);
             let counters = [
                 ("sent", ring.taken + self.nasty.pending),
                 ("taken", ring.taken),
@@ -165,22 +181,24 @@ impl Kernel {
                 ("user", 0),
                 ("idle", 0),
                 ("lost-full", ring.lost_full),
-                ("recorded", ring.recorded),
+                ("recorded", ring.recorded - copies.map_or(0, |copies| copies.overtaken)),
                 ("overwritten", 0),
-                ("delivered", ring.delivered),
-                ("in-ring", ring.in_ring() as u64),
+                ("delivered", copies.map_or(ring.delivered, |copies| copies.copied)),
+                ("in-ring", copies.map_or(ring.in_ring(), |copies| copies.in_ring()) as u64),
                 ("ring-words", ring.capacity),
                 ("position-in", ring.head),
-                ("position-out", ring.tail),
+                ("position-out", copies.map_or(ring.tail, |copies| copies.position)),
             ];
             // The stored files in tests/data were made without these counters.
             let newer = [("spurious", 0), ("foreign", 0), ("pending", self.nasty.pending)];
             let newer = newer.into_iter().filter(|_| self.nasty.pending > 0);
-            for (name, value) in counters.into_iter().chain(newer) {
+            let overtaken = copies.map(|copies| ("lost-overtaken", copies.overtaken));
+            for (name, value) in counters.into_iter().chain(overtaken).chain(newer) {
                 let _ = writeln!(text, "cpu.{cpu}.{name} {value}");
             }
         }
-        let (head, tail) = (self.meta.head, self.meta.tail);
+        let copies = self.meta.copies.as_ref().filter(|_| is_copier);
+        let (head, tail) = (self.meta.head, copies.map_or(self.meta.tail, |copies| copies.position));
         let _ = writeln!(text, "meta.position-in {head}\nmeta.position-out {tail}\nmeta.lost 0\nmeta.overwritten 0");
         if !self.error.is_empty() {
             let _ = writeln!(text, "error {}", self.error);
@@ -215,6 +233,19 @@ impl Kernel {
                 ["protocol", "1"] => {
                     self.claim = Some(handle);
                     self.rings.values_mut().chain([&mut self.meta]).for_each(Ring::rewind);
+                }
+                ["copy", "1"] if !self.gives_copies => {
+                    return refuse(self, io::ErrorKind::InvalidInput, "no such command".into());
+                }
+                ["copy", "1"] if self.copier.is_some_and(|holder| holder != handle) => {
+                    return refuse(self, io::ErrorKind::ResourceBusy, "copied".into());
+                }
+                ["copy", "1"] => {
+                    self.copier = Some(handle);
+                    self.rings.values_mut().for_each(|ring| ring.begin_copies(false));
+                    self.meta.begin_copies(true);
+                    // The kernel names the living tasks again.
+                    self.names.clone().into_iter().for_each(|(id, name)| self.name(id, name));
                 }
                 ["lease"] if self.lease.is_some_and(|(holder, ..)| holder != handle) => {
                     return refuse(self, io::ErrorKind::ResourceBusy, "leased".into());
@@ -265,6 +296,10 @@ impl Kernel {
         if self.claim == Some(handle) {
             self.claim = None;
         }
+        if self.copier == Some(handle) {
+            self.copier = None;
+            self.rings.values_mut().chain([&mut self.meta]).for_each(|ring| ring.copies = None);
+        }
         if let Some((_, running, hz)) = self.lease.take_if(|(holder, ..)| *holder == handle) {
             self.running &= running;
             self.hz = hz;
@@ -275,11 +310,17 @@ impl Kernel {
         if self.is_gone {
             return Err(io::Error::other("the device is gone"));
         }
-        assert!(self.claim.is_some(), "framed records only while claimed");
+        assert!(self.claim.is_some() || self.copier.is_some(), "framed records only for the claim or copies");
         if self.nasty.busy_reads > 0 {
             self.nasty.busy_reads -= 1;
             let kind = if self.random.once_in(2) { io::ErrorKind::WouldBlock } else { io::ErrorKind::ResourceBusy };
             return Err(kind.into());
+        }
+        if self.copier.is_some() {
+            let ring = self.ring(stream).expect("an open stream exists");
+            let bytes = ring.copies.as_mut().expect("begun").read(buffer.len());
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
         }
         let splits = self.nasty.splits;
         let max_records = if self.nasty.max_records == 0 { usize::MAX } else { self.nasty.max_records };

@@ -8,6 +8,7 @@
 pub mod disk;
 pub mod kernel;
 pub mod reader;
+pub mod recording;
 pub mod remote;
 pub mod ring;
 pub mod scenario;

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! In: requests `op, handle, number, length, bytes`. Out: `status, length, bytes`. Only the device files go through the
-//! socket; everything else is the real system. When the socket is closed, as by a kill, the kernel closes all handles
-//! that were opened through it.
+//! socket; everything else is the real system. If the daemon process ends, also by SIGKILL, its socket closes. Then the
+//! simulated kernel closes all handles that were opened through it, as a real kernel would.
 
 use super::kernel::Kernel;
 use kprof_daemon::source::Stream;
@@ -218,7 +218,7 @@ fn answer(
 fn read(kernel: &mut Kernel, name: &str, number: u64) -> io::Result<Vec<u8>> {
     let (offset, most) = ((number >> 32) as usize, number as u32 as usize);
     if name == "ctl-profiling" {
-        let text = kernel.text();
+        let text = kernel.text(0);
         let rest = text.as_bytes().get(offset..).unwrap_or(&[]);
         return Ok(rest[..rest.len().min(most)].to_vec());
     }

@@ -1,7 +1,8 @@
 //! One ring of the simulated kernel: whole records, positions in words, nothing freed before it is acknowledged.
 //!
 //! In: records. Out: bytes for a reader. It behaves as kprof's own ring: a record that does not fit is lost and
-//! counted, and after a new claim everything that was not acknowledged is read again.
+//! counted, and after a new claim everything that was not acknowledged is read again. A reader of copies gets the
+//! records until they are overwritten, whether they were acknowledged or not.
 
 use std::collections::VecDeque;
 
@@ -19,6 +20,38 @@ pub struct Ring {
     pub recorded: u64,
     pub delivered: u64,
     pub lost_full: u64,
+    pub copies: Option<Copies>,
+}
+
+/// What the reader of copies still has to get.
+#[derive(Clone, Debug, Default)]
+pub struct Copies {
+    records: VecDeque<(u64, Vec<u64>)>,
+    pub position: u64,
+    pub copied: u64,
+    pub overtaken: u64,
+}
+
+impl Copies {
+    /// Bytes for the reader, without a gap between two records.
+    pub fn read(&mut self, max_bytes: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.position = self.records.front().map_or(self.position, |(position, _)| *position);
+        while let Some((position, words)) = self.records.front()
+            && *position == self.position
+            && out.len() + 8 * words.len() <= max_bytes
+        {
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            self.position += words.len() as u64;
+            self.copied += 1;
+            self.records.pop_front();
+        }
+        out
+    }
+
+    pub fn in_ring(&self) -> usize {
+        self.records.len()
+    }
 }
 
 impl Ring {
@@ -35,10 +68,25 @@ impl Ring {
         }
         let record = make(self.head);
         assert_eq!(record.len(), words);
-        self.records.push_back((self.head, record));
+        self.records.push_back((self.head, record.clone()));
+        if let Some(copies) = &mut self.copies {
+            copies.records.push_back((self.head, record));
+            let kept_from = (self.head + words as u64).saturating_sub(self.capacity);
+            let before = copies.records.len();
+            copies.records.retain(|(position, _)| *position >= kept_from);
+            copies.overtaken += (before - copies.records.len()) as u64;
+        }
         self.head += words as u64;
         self.recorded += 1;
         true
+    }
+
+    /// What `copy 1` does: the copies begin with the next record, or with the oldest one that was not acknowledged.
+    pub fn begin_copies(&mut self, with_oldest: bool) {
+        let records = if with_oldest { self.records.clone() } else { VecDeque::new() };
+        let position = if with_oldest { self.tail } else { self.head };
+        let copied = self.recorded - records.len() as u64;
+        self.copies = Some(Copies { records, position, copied, overtaken: 0 });
     }
 
     /// What a new claim does: everything that is not acknowledged will be read again.

@@ -253,8 +253,8 @@ impl System for Simulated {
                 buffer.fill(b'x');
                 Ok(buffer.len())
             }
-            File::Ctl { offset, .. } => {
-                let text = world.kernel.text();
+            File::Ctl { offset, handle, .. } => {
+                let text = world.kernel.text(*handle);
                 let rest = &text.as_bytes()[*offset..];
                 let count = rest.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest[..count]);

@@ -22,6 +22,8 @@ table! {
     pub enum Verb {
         /// Claims the streams, or gives the claim up.
         Protocol = "protocol",
+        /// Begins or ends reading copies of the streams, beside the reader that has claimed them.
+        Copy = "copy",
         /// What this file sets from here on is undone when it is closed.
         Lease = "lease",
         /// Starts sampling.
@@ -113,6 +115,8 @@ pub enum Who {
 pub enum Command<'a> {
     /// `protocol 1` claims the streams, `protocol 0` gives them up.
     Protocol(bool),
+    /// `copy 1` begins to read copies, `copy 0` ends it.
+    Copy(bool),
     /// `lease`
     Lease,
     /// `start`, or `1`
@@ -178,7 +182,7 @@ impl fmt::Display for Command<'_> {
         let word = |f: &mut fmt::Formatter<'_>, value: &str| write!(f, "{verb} {value}");
         match *self {
             Self::Lease | Self::Start | Self::Stop | Self::Freeze | Self::Thaw => write!(f, "{verb}"),
-            Self::Protocol(claim) => word(f, if claim { "1" } else { "0" }),
+            Self::Protocol(yes) | Self::Copy(yes) => word(f, if yes { "1" } else { "0" }),
             Self::Hz(hz) => write!(f, "{verb} {hz}{}", if hz > MAX_HZ { " force" } else { "" }),
             Self::RandomInterval(random) => word(f, if random { "random" } else { "fixed" }),
             Self::Seed(seed) => write!(f, "{verb} {seed}"),
@@ -201,6 +205,7 @@ impl<'a> Command<'a> {
     pub const fn verb(&self) -> Verb {
         match self {
             Self::Protocol(_) => Verb::Protocol,
+            Self::Copy(_) => Verb::Copy,
             Self::Lease => Verb::Lease,
             Self::Start => Verb::Start,
             Self::Stop => Verb::Stop,
@@ -256,6 +261,7 @@ impl<'a> Command<'a> {
             Verb::Freeze => alone(Self::Freeze),
             Verb::Thaw => alone(Self::Thaw),
             Verb::Protocol => one_of("1", "0", "protocol 0 or 1").map(Self::Protocol),
+            Verb::Copy => one_of("1", "0", "copy 0 or 1").map(Self::Copy),
             Verb::Hz => hz(rest),
             Verb::Interval => one_of("random", "fixed", "interval random or fixed").map(Self::RandomInterval),
             Verb::Seed => rest.parse().map(Self::Seed).map_err(|_| BadCommand::Value("seed 0 to 2^64-1")),
@@ -316,6 +322,8 @@ mod tests {
         let cases = [
             ("start", Command::Start),
             ("1", Command::Start),
+            ("copy 1", Command::Copy(true)),
+            ("copy 0", Command::Copy(false)),
             ("0", Command::Stop),
             ("hz 20000", Command::Hz(20_000)),
             ("hz 100000 force", Command::Hz(100_000)),

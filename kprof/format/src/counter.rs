@@ -32,6 +32,8 @@ table! {
         LostNested = "lost-nested",
         /// Lost: published registers changed while they were read.
         LostTorn = "lost-torn",
+        /// Lost for a reader of copies: its records were overwritten before it had read them. No other reader has it.
+        LostOvertaken = "lost-overtaken",
         /// Samples published in the ring.
         Recorded = "recorded",
         /// Recorded samples that were overwritten by newer ones.
@@ -87,13 +89,17 @@ table! {
 
 impl Counter {
     /// The losses: ticks that were taken and should have become a sample, but did not.
-    pub const LOSSES: [Self; 3] = [Self::LostFull, Self::LostNested, Self::LostTorn];
+    pub const LOSSES: [Self; 4] = [Self::LostFull, Self::LostNested, Self::LostTorn, Self::LostOvertaken];
+
+    /// Parts of the recorded samples, by what the CPU was doing.
+    pub const RECORDED_KINDS: [Self; 5] =
+        [Self::IrqOn, Self::IrqOff, Self::Interrupt, Self::RecordedUser, Self::RecordedIdle];
 
     /// Events of a CPU, which a record of [`Kind::Events`](crate::record::Kind::Events) counts by task too.
     pub const EVENTS: [Self; 3] = [Self::ContextSwitches, Self::PageFaults, Self::Interrupts];
 
     /// The counters in every batch line of a CPU, in the order of the line.
-    pub const BATCH: [Self; 9] = [
+    pub const BATCH: [Self; 10] = [
         Self::Taken,
         Self::Coalesced,
         Self::User,
@@ -101,6 +107,7 @@ impl Counter {
         Self::LostFull,
         Self::LostNested,
         Self::LostTorn,
+        Self::LostOvertaken,
         Self::Recorded,
         Self::Overwritten,
     ];

@@ -9,6 +9,8 @@ table! {
     pub enum Fact {
         /// 1 while the streams are claimed, else 0.
         Protocol = "protocol",
+        /// The process that has claimed the streams; `-` if none has.
+        Reader = "reader",
         /// `stopped`, `running` or `frozen`.
         State = "state",
         /// Id of the boot.

@@ -66,7 +66,7 @@ impl OpenControl {
 
     /// Writes the text that a read of the file returns.
     pub(crate) fn read(&self, out: &mut dyn Write) -> fmt::Result {
-        write_status(self.shared, out)?;
+        write_status(self.shared, self.id, out)?;
         match interrupts::without(|| self.error.lock().clone()) {
             error if error.is_empty() => Ok(()),
             error => writeln!(out, "{} {error}", Fact::Error),

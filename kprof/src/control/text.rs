@@ -9,18 +9,27 @@ use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
 use crate::format::text::Decimal;
 use crate::names::Hex;
-use crate::ring::Ring;
+use crate::patience::Patience;
 use crate::state::Shared;
-use crate::state::account::HANDLER_COUNTERS;
+use crate::state::copier::{Copier, Copies};
+use crate::state::moment::Moment;
+use crate::state::owner::{Activity, ClaimId};
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
-use crate::state::stream::{MAX_TRIES, Stream};
+use crate::state::stream::{OWNER_WAIT_US, Stream, take_within};
 use core::fmt::{Arguments, Result, Write};
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
-/// Writes state, settings and counters. Runs in: ordinary code.
-pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
-    writeln!(out, "{} {}", Fact::Protocol, u8::from(shared.claim() != 0))?;
+/// Writes state, settings and counters. If `file` reads copies, the account is that of its reader. Runs in: ordinary
+/// code.
+pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) -> Result {
+    match shared.claim() {
+        0 => writeln!(out, "{} 0\n{} -", Fact::Protocol, Fact::Reader)?,
+        _ => {
+            let process = shared.claim_process.load(Ordering::Acquire);
+            writeln!(out, "{} 1\n{} {process}", Fact::Protocol, Fact::Reader)?;
+        }
+    }
     let state = match shared.state() {
         State::Stopped => "stopped",
         // `Paused` lasts only for a change of mode.
@@ -31,7 +40,8 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
     each_setting(shared, &mut |key, value| writeln!(out, "{key} {value}"))?;
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(_, slot)| slot.ring.get().is_some()) {
         let cpu = Decimal::new(cpu as u64);
-        for_each_counter(shared, slot, &mut |counter, value| {
+        let copies = copies(shared, file, &slot.copier);
+        for_each_counter(shared, slot, copies, &mut |counter, value| {
             // Composed by hand, because every reader reads this several times a second and `writeln!` takes four times
             // as long.
             let value = Decimal::new(value);
@@ -41,11 +51,12 @@ pub(crate) fn write_status(shared: &Shared, out: &mut dyn Write) -> Result {
         })?;
     }
     if let Some(Stream { ring, .. }) = shared.meta.stream() {
+        let copies = copies(shared, file, &shared.meta.copier);
         for counter in MetaCounter::ALL {
             let value = match counter {
                 MetaCounter::PositionIn => ring.head(),
-                MetaCounter::PositionOut => ring.tail(),
-                MetaCounter::Lost => shared.meta.lost(),
+                MetaCounter::PositionOut => copies.map_or(ring.tail(), |copies| copies.at.position),
+                MetaCounter::Lost => shared.meta.lost() + copies.map_or(0, |copies| copies.overtaken),
                 MetaCounter::Overwritten => shared.meta.overwritten(),
             };
             writeln!(out, "meta.{counter} {value}")?;
@@ -92,10 +103,27 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     anchors.try_for_each(|anchor| each(Fact::Anchor, format_args!("{anchor}")))
 }
 
-/// All counters of one CPU, by their ctl names.
+/// How far the reader of copies has come, if `file` is its control file.
+fn copies(shared: &Shared, file: ClaimId, copier: &Copier) -> Option<Copies> {
+    if file == 0 || copier.owner().claim() != file {
+        return None;
+    }
+    // Another thread of this process may be reading, which ends soon.
+    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+    let taken = take_within(&mut patience, || copier.owner().take(file, Activity::Read));
+    let copies = copier.copies();
+    if taken.is_ok() {
+        copier.owner().leave();
+    }
+    Some(copies)
+}
+
+/// All counters of one CPU, by their ctl names. With `copies` it is the account of the reader of copies, for which
+/// samples are delivered when they are copied, and lost when they are overwritten before that.
 pub(crate) fn for_each_counter(
     shared: &Shared,
     slot: &CpuSlot,
+    copies: Option<Copies>,
     each: &mut dyn FnMut(Counter, u64) -> Result,
 ) -> Result {
     let Some(ring) = slot.ring.get() else { return Ok(()) };
@@ -103,59 +131,32 @@ pub(crate) fn for_each_counter(
     let halted = slot.sampler.halted.get();
     let moment = Moment::of(slot, ring);
     each(Counter::Sent, moment.sent + halted)?;
-    moment.counters.into_iter().try_for_each(|(counter, value)| {
-        each(counter, if matches!(counter, Counter::Taken | Counter::Idle) { value + halted } else { value })
+    let overtaken = copies.map(|copies| copies.overtaken);
+    // The kinds count every recorded sample. Of which kind those were that are overtaken is not known.
+    let is_known = |counter: &Counter| overtaken.unwrap_or(0) == 0 || !Counter::RECORDED_KINDS.contains(counter);
+    moment.counters.into_iter().filter(|(counter, _)| is_known(counter)).try_for_each(|(counter, value)| {
+        let value = match counter {
+            Counter::Taken | Counter::Idle => value + halted,
+            Counter::Recorded => value.wrapping_sub(overtaken.unwrap_or(0)),
+            // What was overwritten before it was copied is overtaken, and what was copied before is not lost.
+            Counter::Overwritten if copies.is_some() => 0,
+            _ => value,
+        };
+        each(counter, value)
     })?;
+    overtaken.map_or(Ok(()), |overtaken| each(Counter::LostOvertaken, overtaken))?;
     each(Counter::Pending, moment.sent.saturating_sub(moment.seen))?;
-    each(Counter::Delivered, moment.delivered)?;
-    // All records since boot, less those that have left the ring.
-    each(Counter::InRing, moment.counter(Counter::Recorded).wrapping_sub(moment.removed))?;
+    each(Counter::Delivered, copies.map_or(moment.delivered, |copies| copies.copied))?;
+    // All records since boot, less those that have left the ring, or that the reader of copies has passed.
+    let passed = copies.map_or(moment.removed, |copies| copies.at.index);
+    each(Counter::InRing, moment.counter(Counter::Recorded).wrapping_sub(passed))?;
     // Counters of the sampler, the same for every CPU.
     each(Counter::SleepAsked, shared.sleeps.asked.get())?;
     each(Counter::SleepLate, shared.sleeps.late.get())?;
     each(Counter::RingWords, ring.capacity())?;
     each(Counter::PositionIn, moment.head)?;
-    each(Counter::PositionOut, ring.tail())?;
+    each(Counter::PositionOut, copies.map_or(moment.tail, |copies| copies.at.position))?;
     slot.events.totals().try_for_each(|(counter, total)| each(counter, total))
-}
-
-/// The counters of a CPU at one moment between two ticks. If its handler runs at every attempt, they are only
-/// approximately consistent.
-struct Moment {
-    sent: u64,
-    seen: u64,
-    counters: [(Counter, u64); HANDLER_COUNTERS],
-    delivered: u64,
-    removed: u64,
-    head: u64,
-}
-
-impl Moment {
-    fn of(slot: &CpuSlot, ring: &Ring) -> Self {
-        let mut tries = MAX_TRIES;
-        loop {
-            let before = slot.handler.progress.moment();
-            let counters = slot.handler.counters.read();
-            let seen = slot.handler.progress.seen();
-            let (delivered, removed) = slot.reader.delivered_and_removed(ring);
-            // A reader takes what lies before this position for what these counters have counted.
-            let head = ring.head();
-            // Pairs with the handler's Release: if a counter read above is newer than `before`, the second `moment`
-            // below differs.
-            fence(Ordering::Acquire);
-            tries -= 1;
-            if before.is_some() && before == slot.handler.progress.moment() || tries == 0 {
-                // Read last, because a tick that was taken was sent before.
-                let sent = slot.sampler.tick.load(Ordering::Acquire);
-                return Self { sent, seen, counters, delivered, removed, head };
-            }
-            core::hint::spin_loop();
-        }
-    }
-
-    fn counter(&self, wanted: Counter) -> u64 {
-        self.counters.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, value)| *value)
-    }
 }
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
     /// A value of the status, if it is there.
     fn value(shared: &Shared, key: &str) -> Option<String> {
         let mut text = String::new();
-        write_status(shared, &mut text).unwrap();
+        write_status(shared, 0, &mut text).unwrap();
         text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(' ')?.to_owned()))
     }
 

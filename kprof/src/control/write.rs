@@ -5,6 +5,8 @@
 //! writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a change that waits does not
 //! block a reader.
 
+mod copy;
+
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::errors::{CommandError, ControlError, StreamName};
 use crate::format::command::{Command, Mode, Who};
@@ -37,6 +39,9 @@ struct Plan {
     /// The claim changes, is renewed, or ends.
     claims: bool,
     has_lease: bool,
+    has_copies: bool,
+    /// The reading of copies begins anew, or ends.
+    copies: bool,
     acknowledges: bool,
     done: ControlDone,
 }
@@ -105,14 +110,18 @@ fn carry_out(
     if plan.acknowledges {
         reserve(file, bytes, owns_all)?;
     }
+    let copying = if plan.copies { Some(copy::reserve(shared, plan.has_copies).map_err(at(1))?) } else { None };
     // Nothing is refused from here on. In drop mode, acknowledged records are freed before a recorder can start.
     if plan.acknowledges && !plan.before.overwrites() {
         acknowledge(shared, bytes);
     }
+    plan.done.wants_names = plan.claims && plan.has_claim || plan.copies && plan.has_copies;
     let mut committed = Ok(());
     if let Some(change) = change {
+        if let Some(copying) = copying {
+            copying.set_claim(if plan.has_copies { file.id } else { 0 }, file.process);
+        }
         if plan.claims {
-            plan.done.is_claim = plan.has_claim;
             change.set_claim(if plan.has_claim { file.id } else { 0 }, file.process);
         }
         note_lease(file, &plan);
@@ -146,9 +155,11 @@ impl Plan {
             names_state: false,
             has_claim: shared.claim() == file.id,
             claims: false,
+            has_copies: shared.copy_claim() == file.id,
+            copies: false,
             has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
             acknowledges: false,
-            done: ControlDone { wait_ms: None, is_claim: false },
+            done: ControlDone { wait_ms: None, wants_names: false },
         }
     }
 
@@ -190,9 +201,24 @@ impl Plan {
                 if claim && claimed != 0 && claimed != file.id {
                     return Err(CommandError::Claimed);
                 }
+                if claim && self.has_copies {
+                    return Err(CommandError::State("`copy 0` comes before `protocol 1`"));
+                }
                 // `protocol 0` through a file without the claim changes nothing.
                 self.claims |= claim || self.has_claim;
                 self.has_claim = claim;
+            }
+            Command::Copy(copies) => {
+                let claimed = shared.copy_claim();
+                if copies && claimed != 0 && claimed != file.id {
+                    return Err(CommandError::Claimed);
+                }
+                if copies && self.has_claim {
+                    return Err(CommandError::State("`protocol 0` comes before `copy 1`"));
+                }
+                // `copy 0` through a file that reads no copies changes nothing.
+                self.copies |= copies || self.has_copies;
+                self.has_copies = copies;
             }
             Command::Lease => {
                 if shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder != file.id)) {
@@ -325,8 +351,10 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     if plan.keys.contains(Key::CPUS) {
         shared.note_cpus();
     }
-    if plan.done.is_claim {
+    if plan.claims && plan.has_claim {
         shared.meta.make_room_for_claim();
+    }
+    if plan.done.wants_names {
         shared.note_all();
     }
 }
@@ -348,9 +376,8 @@ fn key(command: &Command<'_>) -> Key {
         Command::Depth(_) => Key::DEPTH,
         Command::Mode(_) => Key::MODE,
         Command::Cpus(_) => Key::CPUS,
-        Command::Protocol(_) | Command::Lease | Command::Start | Command::Stop | Command::Freeze | Command::Thaw => {
-            Key::empty()
-        }
+        Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
+        Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
         Command::Mark(_) | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }
 }

@@ -155,7 +155,7 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
 
 fn export_account(shared: &Shared, lines: &mut Lines<'_>, cpu: usize, slot: &CpuSlot) -> fmt::Result {
     let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
-        for_each_counter(shared, slot, &mut |name, value| each(name.name(), value))
+        for_each_counter(shared, slot, None, &mut |name, value| each(name.name(), value))
     };
     let (cpu, counters) = (line::Cpu(number(cpu)), line::Counters::List(&list));
     lines.put_once(format_args!("{}", line::Account { cpu, counters }))

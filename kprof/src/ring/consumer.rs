@@ -1,17 +1,76 @@
 //! The reading end: copies whole records, and frees them only when told to.
 //!
 //! In: a position at which a record begins. Out: copies, lengths, counts. Runs in: ordinary code, one reader at a time
-//! (the owner word ensures this). In overwrite mode, and after a panic, the producer runs at the same time. Empty: no
-//! record. A record that was overwritten while it was copied is [`Torn`], and no word of the copy may be used.
+//! (the owner word ensures this), and beside it a reader of copies, which moves nothing here. In overwrite mode, after
+//! a panic, and for the reader of copies, the producer runs at the same time. Empty: no record. A record that was
+//! overwritten while it was copied is [`Torn`], and no word of the copy may be used.
 
-use super::{Ring, position};
+use super::{LONGEST, Ring, position};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The producer overwrote the record while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Torn;
 
+/// What [`Ring::copy_records`] has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copy {
+    pub(crate) words: u64,
+    pub(crate) records: u64,
+}
+
+/// Why [`Ring::copy_records`] has copied nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoCopy {
+    /// The first record may have been overwritten.
+    Overwritten,
+    /// The first record has this many words.
+    TooSmall(u64),
+}
+
 impl Ring {
+    /// Copies whole records from `at` on, which is where a record began when it was published. Unlike [`Ring::copy`],
+    /// it can also read what the owner has freed, as long as the producer has not written there again.
+    pub(crate) fn copy_records(&self, at: u64, to: &mut [u8]) -> Result<Copy, NoCopy> {
+        let head = self.head();
+        let places = (to.len() / 8) as u64;
+        let (mut end, mut records, mut next) = (at, 0_u64, None);
+        while end < head {
+            let Some(length) = position::record_words(self.word(end), head.wrapping_sub(end)) else {
+                // The ring holds whole records, so the word is newer. The check makes the new tail visible.
+                return self.is_intact(at).and(Err(NoCopy::Overwritten));
+            };
+            if end.wrapping_add(length).wrapping_sub(at) > places {
+                next = Some(length);
+                break;
+            }
+            end = end.wrapping_add(length);
+            records = records.wrapping_add(1);
+        }
+        let words = end.wrapping_sub(at);
+        if let Some(place) = to.get_mut(..(words as usize).wrapping_mul(8)) {
+            self.copy_unchecked(at, place);
+        }
+        // The lengths are checked together with the words.
+        self.is_intact(at)?;
+        match next {
+            Some(length) if records == 0 => Err(NoCopy::TooSmall(length)),
+            _ => Ok(Copy { words, records }),
+        }
+    }
+
+    /// Checks that no word at or after `at` was overwritten until now: either the record there has not been freed, or
+    /// the record that is being written cannot reach so far.
+    fn is_intact(&self, at: u64) -> Result<(), NoCopy> {
+        // Pairs with the fence before the first word of each record: if one of the words read above was newer, the head
+        // and the tail that its producer had seen before it wrote that word are visible now.
+        fence(Ordering::Acquire);
+        let tail = self.tail.position.load(Ordering::Relaxed);
+        let head = self.producer.head.load(Ordering::Relaxed);
+        let overwritten = head.saturating_add(LONGEST).saturating_sub(self.capacity());
+        if at < tail.min(overwritten) { Err(NoCopy::Overwritten) } else { Ok(()) }
+    }
+
     /// The length in words of the record at `at`; `None` at the head.
     pub(crate) fn record_at(&self, at: u64) -> Result<Option<u64>, Torn> {
         let head = self.head();
@@ -25,12 +84,16 @@ impl Ring {
 
     /// Copies the words from `at` on as bytes, little endian.
     pub(crate) fn copy(&self, at: u64, to: &mut [u8]) -> Result<(), Torn> {
+        self.copy_unchecked(at, to);
+        self.still_there(at)
+    }
+
+    fn copy_unchecked(&self, at: u64, to: &mut [u8]) {
         let straight = self.words.from(at);
         let to = to.as_chunks_mut().0;
         let (before_the_end, after_it) = to.split_at_mut(to.len().min(straight.len()));
         copy_words(straight, before_the_end);
         copy_words(self.words.all(), after_it);
-        self.still_there(at)
     }
 
     /// One word. While a recorder runs it may already belong to another record, and nothing here checks that.
@@ -53,7 +116,7 @@ impl Ring {
     /// Checks that the producer has not overwritten anything at or after `at` until now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
-        // Pairs with the fence in `reserve_overwriting`: if one of the words read above was new, the tail, which was
+        // Pairs with the fence in `sink`: if one of the words read above was new, the tail, which was
         // moved before that word was written, is visible now.
         fence(Ordering::Acquire);
         if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }

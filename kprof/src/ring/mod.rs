@@ -35,9 +35,12 @@ pub(crate) mod tests;
 use crate::sync::{AtomicU64, Ordering};
 use core::sync::atomic::AtomicPtr;
 
-pub(crate) use consumer::{TailMover, Torn};
+pub(crate) use consumer::{NoCopy, TailMover, Torn};
 pub(crate) use producer::{Sink, WORD_SHIFT};
 pub(crate) use storage::Words;
+
+/// The producer writes at most this many words from the head on before it publishes them.
+const LONGEST: u64 = if cfg!(kprof_loom) { 6 } else { crate::format::record::MAX_WORDS as u64 };
 
 /// One record ring. All positions are in words.
 ///

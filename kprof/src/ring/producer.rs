@@ -60,6 +60,7 @@ impl Ring {
         // words after it. They are reached from this origin, because `look_ahead`, which sets both, was called in the
         // same lap. So the pointer is not null. Saying so saves the caller a check.
         unsafe { hint::assert_unchecked(!first.is_null()) };
+        before_words();
         Some((
             head,
             Reservation {
@@ -116,13 +117,12 @@ impl Ring {
             overwritten = overwritten.wrapping_add(1);
         }
         self.remove(overwritten);
-        // Whoever sees one of the words written after this must also see the new tail.
         self.tail.position.store(tail, Ordering::Relaxed);
-        fence(Ordering::Release);
         (self.sink(head, tail), overwritten)
     }
 
     fn sink(&self, head: u64, tail: u64) -> Sink<'_> {
+        before_words();
         let room = position::room(self.capacity(), head, tail) as usize;
         let piece = self.words.from(head);
         match piece.get(..room) {
@@ -147,6 +147,13 @@ impl Ring {
             .head
             .store(self.producer.head.load(Ordering::Relaxed).wrapping_add(words as u64), Ordering::Release);
     }
+}
+
+/// Must come before the words of a record are written. Whoever sees one of them then also sees the head and the tail
+/// that were stored or loaded before, so it notices that older words are overwritten. On x86_64 it is no instruction.
+#[inline(always)]
+fn before_words() {
+    fence(Ordering::Release);
 }
 
 impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {

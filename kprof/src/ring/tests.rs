@@ -3,8 +3,12 @@
 use super::*;
 use crate::errors::BadMemory;
 use crate::format::record::{Header, Kind, MAX_WORDS};
+use consumer::Copy;
 use core::mem::MaybeUninit;
-use std::sync::{Mutex, atomic::AtomicPtr};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicPtr},
+};
 
 /// Ring memory that lives as long as the test process. Leak checkers know of it.
 pub(crate) fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
@@ -91,6 +95,104 @@ fn overwriting_gives_up_whole_old_records_and_counts_them() {
         recorded += 1;
         assert_eq!(recorded, ring.removed() + count_all(&ring));
     }
-    assert!(overwritten > if cfg!(miri) { 40 } else { 4000 });
+    assert!(overwritten > if cfg!(miri) { 16 } else { 4000 });
     assert_eq!(ring.record_at(0), Err(Torn));
+}
+
+/// Writes a record whose words follow from its position; in overwrite mode over the oldest ones.
+fn put_numbered(ring: &Ring, words: u64, overwrites: bool) -> bool {
+    let at = ring.head();
+    let mut sink = if overwrites { ring.reserve_overwriting(words).0 } else { ring.room() };
+    (0..words).for_each(|word| sink.push((at + word) << 8));
+    let fits = !sink.is_full();
+    if fits {
+        ring.publish(Kind::Sample, sink.words());
+    }
+    fits
+}
+
+/// Checks copies that begin at `at`; returns the number of records.
+fn check_numbered(at: u64, bytes: &[u8]) -> u64 {
+    let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let (mut from, mut records) = (0, 0);
+    while from < words.len() {
+        let length = usize::from(Header::decode(words[from]).expect("a record's first word").words);
+        let rest = (from + 1..from + length).map(|word| (at + word as u64) << 8);
+        assert_eq!(words[from + 1..from + length], rest.collect::<Vec<_>>(), "a copy of other words");
+        (from, records) = (from + length, records + 1);
+    }
+    records
+}
+
+/// A producer, an owner and a reader of copies on three threads; the ring goes round many times.
+fn beside_each_other(overwrites: bool) {
+    const WORDS: u64 = 300;
+    let records: u64 = if cfg!(miri) { 16 } else { 4000 };
+    let (ring, done) = (ring_of(2 * MAX_WORDS), AtomicBool::new(false));
+    let (ring, done) = (&ring, &done);
+    let (owned, copied, overtaken) = std::thread::scope(|scope| {
+        let owner = scope.spawn(move || {
+            if overwrites {
+                return 0;
+            }
+            let (mut at, mut records, mut copy) = (0, 0, vec![0; 8 * WORDS as usize]);
+            loop {
+                let is_last = done.load(Ordering::SeqCst);
+                match ring.record_at(at).expect("the owner's records stay") {
+                    Some(words) => {
+                        ring.copy(at, &mut copy).expect("the owner's records stay");
+                        records += check_numbered(at, &copy);
+                        at += words;
+                        TailMover::of(ring).release(at, 1);
+                    }
+                    None if is_last => return records,
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+        let copier = scope.spawn(move || {
+            let (mut at, mut copied, mut overtaken, mut buffer) = (0, 0, 0, vec![0; 3 * 8 * WORDS as usize]);
+            loop {
+                let is_last = done.load(Ordering::SeqCst);
+                match ring.copy_records(at, &mut buffer) {
+                    Ok(Copy { records: 0, .. }) if is_last => return (copied, overtaken),
+                    Ok(Copy { words, records }) => {
+                        assert_eq!(check_numbered(at, &buffer[..words as usize * 8]), records);
+                        (at, copied) = (at + words, copied + records);
+                    }
+                    Err(reason) => {
+                        assert_eq!(reason, NoCopy::Overwritten);
+                        let oldest = ring.tail();
+                        assert!(oldest > at, "nothing was overwritten at {at}");
+                        (at, overtaken) = (oldest, overtaken + (oldest - at) / WORDS);
+                    }
+                }
+                std::thread::yield_now();
+            }
+        });
+        let mut made = 0;
+        while made < records {
+            let fits = put_numbered(ring, WORDS, overwrites);
+            made += u64::from(fits);
+            if !fits || made.is_multiple_of(8) {
+                std::thread::yield_now();
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+        let (copied, overtaken) = copier.join().unwrap();
+        (owner.join().unwrap(), copied, overtaken)
+    });
+    assert_eq!(owned, if overwrites { 0 } else { records }, "the owner gets every record");
+    assert_eq!(copied + overtaken, records, "each record is copied once or known to be lost");
+    assert!(copied > 0);
+}
+
+#[test]
+fn copies_beside_an_owner_are_whole_or_known_to_be_lost_in_drop_mode() {
+    beside_each_other(false);
+}
+
+#[test]
+fn copies_are_whole_or_known_to_be_lost_in_overwrite_mode() {
+    beside_each_other(true);
 }

@@ -116,7 +116,8 @@ handler_counters! {
     taken Taken,
     /// Ticks that came while an earlier one was not taken yet.
     coalesced Coalesced,
-    /// NMIs of the profiler that found no tick: it was coalesced with an earlier one, or signalled twice.
+    /// NMIs of the profiler that found no pending tick, because the tick was coalesced with an earlier one or was
+    /// signalled twice.
     spurious Spurious,
     /// NMIs that were not the profiler's.
     foreign Foreign,

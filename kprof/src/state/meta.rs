@@ -9,6 +9,7 @@
 //! the first read, a record that does not fit is lost and counted. Names leave an eighth of the ring free for settings,
 //! marks and images.
 
+use super::copier::{Border, Copier};
 use super::owner::Activity;
 use super::stream::{Reader, Stream};
 use crate::format::record::{Kind, META_HEADER_WORDS};
@@ -33,6 +34,7 @@ pub(crate) struct Meta {
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
     pub(crate) reader: Reader,
+    pub(crate) copier: Copier,
 }
 
 impl Meta {
@@ -44,6 +46,7 @@ impl Meta {
             overwritten: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             reader: Reader::new(),
+            copier: Copier::new(),
         }
     }
 
@@ -54,6 +57,18 @@ impl Meta {
     /// The ring with its reader, once there is memory.
     pub(crate) fn stream(&self) -> Option<Stream<'_>> {
         Some(Stream { ring: self.ring.get()?, reader: &self.reader })
+    }
+
+    /// Where the oldest record that was not freed begins. `None` without memory, or if records are freed at every
+    /// attempt.
+    pub(crate) fn oldest(&self) -> Option<Border> {
+        let ring = self.ring.get()?;
+        // The producer may replace records too, so the lock keeps it out.
+        let ((_, index, position), is_exact) = interrupts::without(|| {
+            let _only_producer = self.lock.lock();
+            self.reader.between_frees(ring)
+        });
+        is_exact.then_some(Border { position, index })
     }
 
     /// The number of records that were lost because the ring was full.

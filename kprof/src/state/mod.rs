@@ -6,9 +6,11 @@
 
 pub(crate) mod account;
 pub(crate) mod choices;
+pub(crate) mod copier;
 pub(crate) mod event_counts;
 pub(crate) mod lease;
 pub(crate) mod meta;
+pub(crate) mod moment;
 pub(crate) mod owner;
 pub(crate) mod progress;
 pub(crate) mod ready;
@@ -22,12 +24,15 @@ use crate::errors::StreamName;
 use crate::parts;
 use crate::patience::Patience;
 use crate::publisher::Publisher;
+use crate::ring::Ring;
 use crate::x86_64::interrupts;
 use account::Sleeps;
 use choices::{Choices, Live};
+use copier::{Border, Copier};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use lease::Lease;
 use meta::Meta;
+use moment::Moment;
 use owner::{Activity, ClaimId, Conflict};
 use ready::Ready;
 use settings::{Settings, State};
@@ -68,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) next_file: AtomicU64,
     /// The process whose control file holds the claim.
     pub(crate) claim_process: AtomicU64,
+    /// The process whose control file reads copies.
+    pub(crate) copy_process: AtomicU64,
     /// The TSC time until which a reader waits for records.
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
@@ -94,6 +101,7 @@ impl Shared {
             lease: spin::Mutex::new(None),
             next_file: AtomicU64::new(1),
             claim_process: AtomicU64::new(0),
+            copy_process: AtomicU64::new(0),
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
             events_taker: spin::Mutex::new(()),
@@ -206,6 +214,40 @@ impl Shared {
     /// The control file that has claimed the streams; 0 if none has.
     pub(crate) fn claim(&self) -> ClaimId {
         self.meta.reader.owner().claim()
+    }
+
+    /// The control file that reads copies of the streams; 0 if none does.
+    pub(crate) fn copy_claim(&self) -> ClaimId {
+        self.meta.copier.owner().claim()
+    }
+
+    /// A stream's ring, if it has memory, and the place of the reader of copies in it.
+    pub(crate) fn copied_stream(&self, name: StreamName) -> Option<(&Ring, &Copier)> {
+        let copier = match name {
+            StreamName::Meta => &self.meta.copier,
+            StreamName::Cpu(cpu) => &self.slots().get(cpu)?.copier,
+        };
+        Some((self.stream(name)?.ring, copier))
+    }
+
+    /// The place of the reader of copies in every stream, also of CPUs that have not registered.
+    pub(crate) fn copiers(&self) -> impl Iterator<Item = (StreamName, &Copier)> {
+        let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), &slot.copier));
+        cpus.chain([(StreamName::Meta, &self.meta.copier)])
+    }
+
+    /// Where the oldest record of a stream begins that was not freed. `None` if it moves at every attempt.
+    pub(crate) fn oldest(&self, name: StreamName) -> Option<Border> {
+        match name {
+            StreamName::Meta => self.meta.oldest(),
+            StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.oldest()),
+        }
+    }
+
+    /// The counters and positions of a CPU that has memory. `None` if they change at every attempt.
+    pub(crate) fn moment(&self, cpu: usize) -> Option<Moment> {
+        let slot = self.slots().get(cpu)?;
+        Moment::exact(slot, slot.ring.get()?)
     }
 
     /// Reads or changes the lease.

@@ -4,6 +4,7 @@
 //! that sampler, handler and reader, on different CPUs, do not share cache lines.
 
 use super::account::{Counter, HandlerCounters};
+use super::copier::Copier;
 use super::event_counts::Events;
 use super::progress::Progress;
 use super::stream::{Reader, Stream};
@@ -24,6 +25,7 @@ pub struct CpuSlot {
     pub(crate) ring: Ring,
     pub(crate) events: Events,
     pub(crate) published: Publisher,
+    pub(crate) copier: Copier,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -97,6 +99,7 @@ impl CpuSlot {
             ring: Ring::none(),
             events: Events::new(),
             published: Publisher::new(),
+            copier: Copier::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }

@@ -61,21 +61,23 @@ impl Reader {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// `delivered`, and how many records have left the ring, both read at one moment.
-    pub(crate) fn delivered_and_removed(&self, ring: &Ring) -> (u64, u64) {
-        let mut both = (0, 0);
+    /// `delivered`, how many records have left the ring, and where the oldest one begins, all read while the owner
+    /// frees nothing. `false` if it freed something at every attempt. Where the producer moves the tail too, the caller
+    /// sees to it that this does not happen meanwhile.
+    pub(crate) fn between_frees(&self, ring: &Ring) -> ((u64, u64, u64), bool) {
+        let mut all = (0, 0, 0);
         for _ in 0..MAX_TRIES {
             let before = self.moving.load(Ordering::Acquire);
-            both = (self.delivered.get(), ring.removed());
+            all = (self.delivered.get(), ring.removed(), ring.tail());
             // Pairs with the fence in `free`: if a value read above is newer than `before`, the load below sees a newer
             // number.
             fence(Ordering::Acquire);
             if before & 1 == 0 && self.moving.load(Ordering::Relaxed) == before {
-                break;
+                return (all, true);
             }
             core::hint::spin_loop();
         }
-        both
+        (all, false)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Interprets words that are found where a return address was expected but are not one: entry markers, the root, and
 //! everything else.
 //!
-//! In: a word of a stack. Out: what it means for the walk. Runs in: NMI. Pure: reads no memory.
+//! In: such a word. Out: why the walk stops there: at an entry, at the root, or truncated. Runs in: NMI. Pure: reads no
+//! memory.
 
 use super::Stop;
 use crate::format::marker::{MARKER_PAGE, Marker, TruncationReason};

@@ -29,15 +29,23 @@ extern "C" fn kmain(start_info: u64) -> ! {
     if early {
         early::start(info);
     }
+    let phase = |name| {
+        if early {
+            profiling::mark_phase(name);
+        }
+    };
+    phase("memory");
     memory::init(info);
     random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
     symbols::init(info.initrd);
 
+    phase("tables");
     let platform = acpi::read(info.rsdp);
     let boot_id = start_boot_cpu(&platform);
     if !early {
         mask_pic();
     }
+    phase("clock");
     match platform.pm_timer_port {
         Some(port) => clock::calibrate(port),
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
@@ -52,6 +60,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
         early::go_on();
     }
     CPUS[0].online.store(true, Ordering::Release);
+    phase("CPUs");
     let others: Vec<u32> = platform.apic_ids.iter().copied().filter(|id| *id != boot_id).collect();
     smp::start_all(&others[..others.len().min(cpu::MAX_CPUS - 1)]);
     paging::drop_identity_map();
@@ -123,9 +132,15 @@ pub fn on_device_interrupt() {
 /// The rest of the start. Runs in: a kernel thread.
 fn start(pci_config: Option<u64>) {
     let info = info::info();
+    let phase = |name| {
+        if early::wanted(info) {
+            profiling::mark_phase(name);
+        }
+    };
     if info.option("panic") == Some("boot") {
         panic!("a panic was asked for on the command line");
     }
+    phase("files");
     ram::set_limit(info.number("ram-fs-mib", 128) as usize * 256);
     fs::mount("/", ram::from_cpio(info.initrd));
     fs::mount("/dev", device::dev_folder());
@@ -134,6 +149,7 @@ fn start(pci_config: Option<u64>) {
     PCI_CONFIG.call_once(|| pci_config);
     // A device does not answer after the same time in every run. A run that must be repeatable mounts it later.
     if info.option("share") != Some("late") {
+        phase("devices");
         mount_share();
     }
     log!("boot: {} us, starting init", clock::now_ns() / 1000);
@@ -143,6 +159,7 @@ fn start(pci_config: Option<u64>) {
         .map(String::from)
         .collect();
     let init = info.option("init").unwrap_or("/init");
+    phase("init");
     if let Err(error) = process::spawn_init(init, alloc::vec![String::from(init)], environment) {
         panic!("init {init} cannot be started: {error:?}");
     }

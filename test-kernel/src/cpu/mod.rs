@@ -35,7 +35,7 @@ pub const NMI_STACK: usize = 2;
 pub const DOUBLE_FAULT_STACK: usize = 3;
 /// See [`NMI_STACK`].
 pub const MACHINE_CHECK_STACK: usize = 4;
-/// Index of the first stack that a workload may add.
+/// The first index in [`Cpu::stacks`] that no stack of the CPU uses: a workload may set the entries from here on.
 #[cfg(feature = "profiling")]
 pub const ADDED_STACKS: usize = 5;
 

@@ -100,6 +100,11 @@ pub fn name_boot(id: u64) {
     PROFILER.task_name(id, "boot");
 }
 
+/// Called where a phase of the boot begins, if the boot is sampled.
+pub fn mark_phase(name: &str) {
+    PROFILER.mark(name);
+}
+
 /// Called when a task is created.
 pub fn name_task(id: u64, name: &str) {
     if ENABLED {
@@ -115,7 +120,8 @@ pub fn forget_task(id: u64) {
     }
 }
 
-/// Called when a reader claims the streams: sends all names again, because it may not have the earlier ones.
+/// Called when a reader claims the streams, or begins to read copies: sends all names again, because it may not have
+/// the earlier ones.
 pub fn tell_again() {
     TASKS.lock().iter().for_each(|(id, name)| PROFILER.task_name(*id, name));
     tell_of_module();

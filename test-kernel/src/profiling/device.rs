@@ -95,7 +95,7 @@ impl Node for ControlHandle {
             log!("profiling: {} is refused: {text}", String::from_utf8_lossy(&command).trim());
             if refusal.is_busy() { Errno::EBUSY } else { Errno::EINVAL }
         })?;
-        if done.is_claim {
+        if done.wants_names {
             super::tell_again();
         }
         if let Some(ms) = done.wait_ms {

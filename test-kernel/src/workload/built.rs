@@ -45,7 +45,7 @@ pub fn build(depth: usize, end: usize, top: usize, armed: impl FnOnce()) {
     let other = lowest(NMI_STACK);
     let top = lowest(STACKS - 1) - 64 + stacks::STACK_BYTES;
     let (syscall, interrupt, fault) = (MARKER_PAGE | 0x300, MARKER_PAGE | 0x121, MARKER_PAGE | 0x20e);
-    // The address of the frame above a hardware frame.
+    // The address of the interrupted code's frame, which follows the hardware frame at the next higher addresses.
     let above = place(at + 8);
     let frame: &[u64] = match end {
         0 => &[0, address],

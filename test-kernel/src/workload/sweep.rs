@@ -140,7 +140,8 @@ fn handler() {
     }
 }
 
-/// An NMI on stacks of each kind.
+/// Sends an NMI while code spins on a call chain from `built`: of each length, each way its walk can end, and each
+/// lowest word of the stack.
 fn stacks() {
     let lengths = (0..=LONGEST).flat_map(|depth| (0..built::PLAIN_ENDS).map(move |end| (depth, end, 0)));
     let ends = (built::PLAIN_ENDS..built::ENDS).map(|end| (2, end, 0));

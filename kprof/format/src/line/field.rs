@@ -101,7 +101,8 @@ impl<'a> Counters<'a> {
 }
 
 impl<'a> Field<'a> for Counters<'a> {
-    /// A text is printed as it is, so that a value which is not a number reaches the reader and is reported there.
+    /// A text is printed unchanged: its values are not parsed as numbers. So a value that is not a number is not lost;
+    /// whoever parses the printed line gets an error for it.
     fn print(&self, _: &str, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => Ok(()),

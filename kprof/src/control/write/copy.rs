@@ -1,0 +1,56 @@
+//! `copy 1` and `copy 0`: the reading of copies begins and ends.
+//!
+//! In: the file that says so. Out: the place of the reader of copies in each stream. Runs in: ordinary code, under the
+//! writer's lock. No stream is taken: the reader that has claimed them and the handlers go on. Each CPU's copies begin
+//! with its next sample, and those of the meta stream with the oldest record there.
+
+use crate::errors::{CommandError, StateError, StreamName};
+use crate::patience::Patience;
+use crate::state::Shared;
+use crate::state::owner::{Activity, ClaimId};
+use crate::state::stream::{OWNER_WAIT_US, take_within};
+use core::sync::atomic::Ordering;
+
+/// The places in all streams, taken.
+pub(super) struct Copying<'a>(&'a Shared);
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        let words = self.0.copiers().map(|(_, copier)| copier.owner());
+        words.filter(|word| word.is_taken_for(Activity::Transition)).for_each(|word| word.leave());
+    }
+}
+
+/// Takes the places in all streams. If the reading `begins`, sets where.
+pub(super) fn reserve(shared: &Shared, begins: bool) -> Result<Copying<'_>, CommandError> {
+    let copying = Copying(shared);
+    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+    for (name, copier) in shared.copiers() {
+        let busy = CommandError::Change(StateError::StreamBusy(name));
+        take_within(&mut patience, || copier.owner().take_any(Activity::Transition)).map_err(|_| busy)?;
+        if !begins || shared.stream(name).is_none() {
+            continue;
+        }
+        let begin = || match name {
+            StreamName::Cpu(cpu) => shared.moment(cpu).map(|moment| moment.newest()),
+            StreamName::Meta => shared.oldest(name),
+        };
+        let begin = loop {
+            match begin() {
+                Some(begin) => break begin,
+                None if patience.go_on() => {}
+                None => return Err(busy),
+            }
+        };
+        copier.begin(begin);
+    }
+    Ok(copying)
+}
+
+impl Copying<'_> {
+    /// Sets the file whose process reads copies; 0: none does.
+    pub(super) fn set_claim(&self, claim: ClaimId, process: u64) {
+        self.0.copy_process.store(process, Ordering::Release);
+        self.0.copiers().for_each(|(_, copier)| copier.owner().set_claim(claim));
+    }
+}

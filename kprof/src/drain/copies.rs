@@ -1,0 +1,70 @@
+//! Copies records for a second reader, beside the one that has claimed the streams.
+//!
+//! In: a stream, the second reader's place in it, a buffer. Out: whole framed records without a gap between them; the
+//! place after them. Runs in: ordinary code, in the process whose control file has said `copy 1`. Nothing is freed, and
+//! no other reader and no handler waits. The producer may overwrite a record while it is copied: every piece of the
+//! copy is checked afterwards. Records that were overwritten first are counted, and the next read begins after them.
+
+use super::MAX_OVERTAKEN;
+use crate::errors::{ReadError, StreamName};
+use crate::format::record::MAX_WORDS;
+use crate::patience::Patience;
+use crate::ring::{NoCopy, Ring};
+use crate::state::Shared;
+use crate::state::copier::Copier;
+use crate::state::owner::{Activity, ClaimId, Conflict};
+use crate::state::stream::{OWNER_WAIT_US, take_within};
+
+/// Bytes that are copied before they are checked. Less is then copied in vain; a record of the greatest length fits.
+const PIECE_BYTES: usize = 4 * 8 * MAX_WORDS;
+
+/// The right to read copies of one stream.
+struct Reading<'a>(&'a Copier);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.owner().leave();
+    }
+}
+
+/// Copies records into `buffer` for the reader that the control file `claim` has begun; returns the number of bytes.
+pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &mut [u8]) -> Result<usize, ReadError> {
+    let (ring, copier) = shared.copied_stream(name).ok_or(ReadError::NoStream)?;
+    let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
+    take_within(&mut patience, || copier.owner().take(claim, Activity::Read)).map_err(|conflict| match conflict {
+        Conflict::Claimed => ReadError::Claimed,
+        Conflict::Busy(_) => ReadError::Busy,
+    })?;
+    let reading = Reading(copier);
+    for _ in 0..MAX_OVERTAKEN {
+        match pieces(ring, reading.0, buffer) {
+            Err(NoCopy::TooSmall(words)) => return Err(ReadError::TooSmall(words as usize * 8)),
+            Ok(bytes) => return Ok(bytes),
+            Err(NoCopy::Overwritten) => {
+                let oldest = shared.oldest(name).ok_or(ReadError::Busy)?;
+                reading.0.was_overtaken(oldest);
+            }
+        }
+    }
+    Err(ReadError::Busy)
+}
+
+/// Copies piece by piece. An error only if nothing was copied.
+fn pieces(ring: &Ring, copier: &Copier, buffer: &mut [u8]) -> Result<usize, NoCopy> {
+    let mut bytes = 0;
+    loop {
+        let piece = (bytes + PIECE_BYTES).min(buffer.len());
+        let at = copier.position();
+        match ring.copy_records(at, &mut buffer[bytes..piece]) {
+            Ok(copy) => {
+                if copy.records == 0 {
+                    return Ok(bytes);
+                }
+                copier.has_copied(at + copy.words, copy.records);
+                bytes += copy.words as usize * 8;
+            }
+            Err(_) if bytes > 0 => return Ok(bytes),
+            Err(reason) => return Err(reason),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How far the reader of copies has come in one stream.
+//!
+//! In: `copy 1`, and what was copied. Out: where its next read begins, and how many records were overwritten before it
+//! had read them. Runs in: ordinary code. A second reader beside the one that has claimed the streams: it frees nothing
+//! and delays nobody, so neither the producer nor the stream's owner knows of it.
+//!
+//! ```text
+//! records before `position`, since boot = copied + overtaken        (those before `copy 1` count as copied)
+//! ```
+
+use super::owner::OwnerWord;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The border between two records: a position, and the number of records before it since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Border {
+    pub(crate) position: u64,
+    pub(crate) index: u64,
+}
+
+/// The place in one stream of the process that reads copies. Written only by who has taken the owner word.
+#[repr(align(128))]
+pub(crate) struct Copier {
+    /// Its claim is the control file that has said `copy 1`. Not the owner of the stream: it moves only what is here.
+    owner: OwnerWord,
+    position: AtomicU64,
+    index: AtomicU64,
+    copied: AtomicU64,
+    overtaken: AtomicU64,
+}
+
+/// The values of a [`Copier`] at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copies {
+    /// Where the next read begins.
+    pub(crate) at: Border,
+    /// Records that were copied, and those from before `copy 1`.
+    pub(crate) copied: u64,
+    /// Records that were overwritten before they were copied.
+    pub(crate) overtaken: u64,
+}
+
+impl Copier {
+    pub(crate) const fn new() -> Self {
+        Self {
+            owner: OwnerWord::new(),
+            position: AtomicU64::new(0),
+            index: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
+            overtaken: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn owner(&self) -> &OwnerWord {
+        &self.owner
+    }
+
+    pub(crate) fn copies(&self) -> Copies {
+        let at = Border { position: self.position(), index: self.index.load(Ordering::Relaxed) };
+        let (copied, overtaken) = (self.copied.load(Ordering::Relaxed), self.overtaken.load(Ordering::Relaxed));
+        Copies { at, copied, overtaken }
+    }
+
+    /// Where the next read begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// Begins here. What came before was not meant for this reader.
+    pub(crate) fn begin(&self, at: Border) {
+        self.go_to(at);
+        self.copied.store(at.index, Ordering::Relaxed);
+        self.overtaken.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that `records` more records were copied, up to `position`.
+    pub(crate) fn has_copied(&self, position: u64, records: u64) {
+        let Copies { at, copied, .. } = self.copies();
+        self.go_to(Border { position, index: at.index + records });
+        self.copied.store(copied + records, Ordering::Relaxed);
+    }
+
+    /// Goes on at `at`, because what lies before it is overwritten. `false` if that is no later place.
+    pub(crate) fn was_overtaken(&self, at: Border) -> bool {
+        let before = self.copies();
+        if at.position <= before.at.position {
+            return false;
+        }
+        self.overtaken.store(before.overtaken + at.index.saturating_sub(before.at.index), Ordering::Relaxed);
+        self.go_to(at);
+        true
+    }
+
+    fn go_to(&self, at: Border) {
+        self.position.store(at.position, Ordering::Relaxed);
+        self.index.store(at.index, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,88 @@
+//! The process of the account's model that reads copies: it gets each record once, or is told of it as lost.
+
+use super::array_kernel::{text, words};
+use super::{Model, counter};
+use kprof::format::account::IDENTITIES;
+use kprof::format::counter::Counter;
+use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
+use kprof::{ControlFile, Profiler, StreamFile};
+use proptest::prelude::*;
+
+/// The process, and what the test knows of it.
+pub struct Recorder {
+    ctl: ControlFile,
+    streams: [StreamFile; 2],
+    /// Of each CPU: `delivered` at the beginning, and records copied since; where the last one of them ends.
+    copied: [(u64, u64); 2],
+    ends: [u64; 2],
+}
+
+impl Recorder {
+    pub fn begin(profiler: &'static Profiler<Model>) -> Self {
+        let ctl = profiler.open_control(40);
+        assert!(ctl.write(b"copy 1").unwrap().wants_names);
+        let streams = [1, 2].map(|cpu| profiler.open_stream(cpu, 40).unwrap());
+        let mut recorder = Self { ctl, streams, copied: [(0, 0); 2], ends: [0; 2] };
+        let status = recorder.status();
+        recorder.copied = [1, 2].map(|cpu| (counter(&status, cpu, "delivered"), 0));
+        recorder.ends = [1, 2].map(|cpu| counter(&status, cpu, "position-in"));
+        recorder
+    }
+
+    fn status(&self) -> String {
+        let mut text = String::new();
+        self.ctl.read(&mut text).unwrap();
+        text
+    }
+
+    /// One read, of the CPU and with the size of the buffer that `variant` chooses.
+    pub fn read(&mut self, variant: u8) -> Result<(), TestCaseError> {
+        let cpu = usize::from(variant & 1);
+        let mut buffer = vec![0; 128 * (1 + usize::from(variant >> 1))];
+        let bytes = self.streams[cpu].read(&mut buffer).expect("a record fits");
+        let (read, mut at) = (words(&buffer[..bytes]), 0);
+        while at < read.len() {
+            let header = Header::decode(read[at]).map_err(|bad| TestCaseError::fail(format!("{bad:?}")))?;
+            prop_assert_eq!(header.kind, Kind::Sample);
+            prop_assert_eq!(read[at + 1], read[1] + at as u64, "no gap within a read");
+            prop_assert!([text(30), 0x40_0000].contains(&read[at + SAMPLE_HEADER_WORDS]), "a torn copy");
+            at += header.words as usize;
+            self.copied[cpu].1 += 1;
+        }
+        if at > 0 {
+            prop_assert!(read[1] >= self.ends[cpu], "copied again: position {}", read[1]);
+            self.ends[cpu] = read[1] + at as u64;
+        }
+        Ok(())
+    }
+
+    /// Checks the account that it is given. `kernel` is the status that everybody else is given at the same time.
+    pub fn check(&self, kernel: &str) -> Result<(), TestCaseError> {
+        let status = self.status();
+        let kinds = Counter::RECORDED_KINDS.map(Counter::name);
+        for cpu in [1, 2] {
+            let prefix = format!("cpu.{cpu}.");
+            let counters = || {
+                let lines = status.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once(' '));
+                lines.map(|(key, value)| (key, value.parse().expect("a number")))
+            };
+            let fault = IDENTITIES.iter().find_map(|identity| identity.fault(counters()));
+            prop_assert!(fault.is_none(), "{}", fault.expect("there is one"));
+            let count = |name| counter(&status, cpu, name);
+            let (before, since) = self.copied[cpu - 1];
+            prop_assert_eq!(count("delivered"), before + since);
+            prop_assert_eq!(count("recorded") + count("lost-overtaken"), counter(kernel, cpu, "recorded"));
+            // Of which kind the samples were that are overtaken is not known.
+            let kinds = counters().filter(|(name, _)| kinds.contains(name));
+            let kinds: Vec<u64> = kinds.map(|(_, value)| value).collect();
+            match count("lost-overtaken") {
+                0 => prop_assert_eq!(kinds.iter().sum::<u64>(), count("recorded")),
+                _ => prop_assert!(kinds.is_empty()),
+            }
+            prop_assert!(count("position-out") >= self.ends[cpu - 1]);
+            // The next record has at most 1024 words.
+            prop_assert!(count("lost-overtaken") == 0 || count("position-in") + 1024 > count("ring-words"));
+        }
+        Ok(())
+    }
+}

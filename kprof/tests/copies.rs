@@ -1,0 +1,363 @@
+//! A reader of copies beside the reader that has claimed the streams: what it gets, what it is told of what it missed,
+//! and that nobody else notices it.
+#![cfg(feature = "profiling")]
+
+mod array_kernel;
+
+use array_kernel::*;
+use kprof::format::account::IDENTITIES;
+use kprof::format::record::{Header, Kind};
+use kprof::{CommandError, Config, ControlFile, CpuSlot, Mode, Outcome, Profiler, ReadError, Setup, StreamFile};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// More than the longest record, so that what the owner has freed can still be copied for a while.
+const RING_WORDS: usize = if cfg!(miri) { 2048 } else { 4096 };
+/// Records of these tests that the ring holds.
+const LAP: usize = RING_WORDS / 8;
+/// Rounds of 100 ticks, which are several laps.
+const ROUNDS: usize = 60;
+
+type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
+
+/// Runs one test at a time, because the tests share the stack and the number of the running CPU.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running machine. With this clock, time limits of a second last half a minute or more.
+fn machine(config: Config) -> Machine {
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    let config = Config { running: true, tsc_hz: 100_000_000_000, text: (text(0), text(256)), ..config };
+    profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
+    profiler.register(1, || memory(RING_WORDS)).unwrap();
+    (profiler, slots)
+}
+
+fn ticks((profiler, slots): Machine, count: usize) {
+    for _ in 0..count {
+        slots[1].raise_tick();
+        assert_ne!(profiler.on_nmi(&token(), &registers()), Outcome::Foreign);
+    }
+}
+
+/// A process that reads copies.
+struct Recorder {
+    ctl: ControlFile,
+    stream: StreamFile,
+    meta: StreamFile,
+}
+
+impl Recorder {
+    fn new(profiler: &'static Profiler<ArrayKernel>, process: u64) -> Self {
+        let ctl = profiler.open_control(process);
+        assert!(ctl.write(b"copy 1").unwrap().wants_names, "the kernel names the living tasks again");
+        Self { ctl, stream: profiler.open_stream(1, process).unwrap(), meta: profiler.open_meta(process) }
+    }
+
+    /// One read: each record by its position.
+    fn read(&self) -> Result<BTreeMap<u64, Vec<u64>>, ReadError> {
+        let mut buffer = vec![0; 8 * RING_WORDS];
+        let bytes = self.stream.read(&mut buffer)?;
+        let records = records(&buffer[..bytes]);
+        let ends = records.iter().map(|(position, record)| position + record.len() as u64);
+        assert!(ends.zip(records.keys().skip(1)).all(|(end, next)| end == *next), "no gap within a read");
+        Ok(records)
+    }
+
+    /// The account that it is given.
+    fn account(&self) -> HashMap<String, String> {
+        let mut text = String::new();
+        self.ctl.read(&mut text).unwrap();
+        text.lines().filter_map(|line| line.split_once(' ')).map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.account()[&format!("cpu.1.{name}")].parse().unwrap()
+    }
+}
+
+/// The records of one read by their positions.
+fn records(bytes: &[u8]) -> BTreeMap<u64, Vec<u64>> {
+    let (words, mut at, mut all) = (words(bytes), 0, BTreeMap::new());
+    while at < words.len() {
+        let header = Header::decode(words[at]).expect("whole records");
+        let record = &words[at..at + usize::from(header.words)];
+        all.insert(record[1], record.to_vec());
+        at += record.len();
+    }
+    all
+}
+
+#[track_caller]
+fn assert_balanced(account: &HashMap<String, String>) {
+    let counters = || {
+        let cpu = account.iter().filter_map(|(key, value)| Some((key.strip_prefix("cpu.1.")?, value.parse().ok()?)));
+        cpu.collect::<Vec<(&str, u64)>>().into_iter()
+    };
+    let faults: Vec<String> =
+        IDENTITIES.iter().filter_map(|identity| identity.fault(counters())).map(|fault| fault.to_string()).collect();
+    assert_eq!(faults, Vec::<String>::new(), "{account:?}");
+}
+
+#[test]
+fn copies_are_what_the_claimant_gets_and_it_notices_nothing() {
+    let _alone = alone();
+    let machine = machine(Config::new());
+    let daemon = Daemon::claim(machine.0, 10);
+    ticks(machine, 3);
+    let recorder = Recorder::new(machine.0, 20);
+    assert!(recorder.read().unwrap().is_empty(), "the copies begin with the next sample");
+    ticks(machine, 5);
+    let copied = recorder.read().unwrap();
+    assert_eq!(copied.len(), 5);
+    assert!(recorder.read().unwrap().is_empty(), "each record is copied once");
+    let mut buffer = vec![0; 8192];
+    let bytes = daemon.stream.read(&mut buffer).unwrap();
+    let owned = records(&buffer[..bytes]);
+    assert_eq!(owned.len(), 8);
+    assert!(copied.iter().all(|(position, words)| owned[position] == *words), "bit by bit");
+    assert_eq!((counter(machine.0, "delivered"), counter(machine.0, "in-ring")), (0, 8));
+    daemon.acknowledge(bytes as u64 / 8).unwrap();
+    assert_eq!((counter(machine.0, "delivered"), counter(machine.0, "in-ring")), (8, 0));
+    // The three from before count as delivered, as they do for any reader that comes later.
+    assert_eq!(["delivered", "in-ring", "lost-overtaken"].map(|name| recorder.counter(name)), [8, 0, 0]);
+    assert_balanced(&recorder.account());
+    assert_eq!(recorder.account()["reader"], "10");
+    assert!(!control(machine.0).contains_key("cpu.1.lost-overtaken"), "only the reader of copies can be overtaken");
+}
+
+#[test]
+fn what_the_claimant_has_freed_is_copied_until_it_is_overwritten() {
+    let _alone = alone();
+    let machine = machine(Config::new());
+    let daemon = Daemon::claim(machine.0, 10);
+    let recorder = Recorder::new(machine.0, 20);
+    let mut buffer = vec![0; 8 * RING_WORDS];
+    let mut end = 0;
+    // A copy counts as overwritten if the record that is being written, of up to 1024 words (128 of the records here),
+    // could reach it. So 140 fewer records than one lap are made, in rounds of 30.
+    let rounds = (LAP - 140) / 30;
+    for _ in 0..rounds {
+        ticks(machine, 30);
+        end += daemon.stream.read(&mut buffer).unwrap() as u64 / 8;
+        daemon.acknowledge(end).unwrap();
+    }
+    assert_eq!(recorder.read().unwrap().len(), 30 * rounds);
+    assert_eq!(recorder.counter("lost-overtaken"), 0);
+    assert_balanced(&recorder.account());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "its ring goes round many times; the tests of the ring do that with fewer words")]
+fn what_is_overwritten_before_it_is_copied_is_counted_and_the_account_balances() {
+    let _alone = alone();
+    let machine = machine(Config::new());
+    let daemon = Daemon::claim(machine.0, 10);
+    let recorder = Recorder::new(machine.0, 20);
+    let (mut buffer, mut end, mut owned, mut copied) = (vec![0; 8 * RING_WORDS], 0, BTreeMap::new(), BTreeMap::new());
+    for round in 0..ROUNDS {
+        ticks(machine, 100);
+        let bytes = daemon.stream.read(&mut buffer).unwrap();
+        owned.append(&mut records(&buffer[..bytes]));
+        end += bytes as u64 / 8;
+        daemon.acknowledge(end).unwrap();
+        // It is suspended for a while, during which the ring goes round several times.
+        if !(ROUNDS / 4..3 * ROUNDS / 4).contains(&round) {
+            copied.append(&mut recorder.read().unwrap());
+        }
+        assert_balanced(&recorder.account());
+        assert_balanced(&control(machine.0));
+    }
+    let all = 100 * ROUNDS as u64;
+    assert_eq!((owned.len() as u64, counter(machine.0, "lost-full")), (all, 0), "the claimant has every record");
+    assert!(copied.iter().all(|(position, words)| owned[position] == *words), "bit by bit");
+    let lost = recorder.counter("lost-overtaken");
+    assert!((all / 2 - LAP as u64..=all / 2 + 100).contains(&lost), "{lost}");
+    assert_eq!(copied.len() as u64 + lost, all, "copied or counted as lost");
+    assert_eq!((recorder.counter("delivered"), recorder.counter("recorded")), (all - lost, all - lost));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "its ring goes round many times; the tests of the ring do that with fewer words")]
+fn a_flight_recorder_can_be_copied_while_it_runs() {
+    let _alone = alone();
+    let machine = machine(Config { mode: Mode::Overwrite, ..Config::new() });
+    let recorder = Recorder::new(machine.0, 20);
+    let mut copied = 0;
+    for round in 0..ROUNDS {
+        ticks(machine, 100);
+        if !(ROUNDS / 3..2 * ROUNDS / 3).contains(&round) {
+            let records = recorder.read().unwrap();
+            assert!(records.values().all(|record| Header::decode(record[0]).unwrap().kind == Kind::Sample));
+            copied += records.len() as u64;
+        }
+        assert_balanced(&recorder.account());
+    }
+    let lost = recorder.counter("lost-overtaken");
+    assert!(lost + LAP as u64 >= 100 * ROUNDS as u64 / 3, "{lost}");
+    assert_eq!((copied + lost, recorder.counter("delivered")), (100 * ROUNDS as u64, copied));
+    assert_eq!(counter(machine.0, "delivered"), 0);
+    assert_balanced(&control(machine.0));
+}
+
+#[test]
+fn only_the_process_that_asked_gets_copies_and_until_its_file_is_closed() {
+    let _alone = alone();
+    let machine = machine(Config::new());
+    let (profiler, mut buffer) = (machine.0, vec![0; 8192]);
+    let daemon = Daemon::claim(profiler, 10);
+    let recorder = Recorder::new(profiler, 20);
+    ticks(machine, 2);
+    let third = profiler.open_stream(1, 30).unwrap();
+    assert_eq!(third.read(&mut buffer), Err(ReadError::Claimed));
+    let refused = profiler.open_control(30).write(b"copy 1").unwrap_err();
+    assert!(refused.is_busy());
+    assert_eq!(profiler.open_control(30).write(b"copy 0"), Ok(profiler.open_control(30).write(b"").unwrap()));
+    for (ctl, command) in [(&daemon.ctl, "copy 1"), (&recorder.ctl, "protocol 1"), (&recorder.ctl, "ack 1 8")] {
+        let refused = ctl.write(command.as_bytes()).unwrap_err();
+        assert!(refused.is_busy() || matches!(refused.reason, CommandError::State(_)), "{command}: {refused}");
+    }
+    let one = recorder.stream.read(&mut buffer[..100]).unwrap();
+    assert_eq!((one, recorder.stream.read(&mut buffer[..one - 1])), (64, Err(ReadError::TooSmall(one))));
+    assert_eq!(recorder.read().unwrap().len(), 1, "a buffer that is too small takes nothing");
+    drop(recorder.ctl);
+    assert_eq!(recorder.stream.read(&mut buffer), Err(ReadError::Claimed));
+    // The next one begins anew, and goes on if the claimant ends; then there is nobody to free records.
+    let recorder = Recorder::new(profiler, 30);
+    ticks(machine, 1);
+    drop(daemon);
+    assert!(profiler.is_claimed(), "framed records are read");
+    assert_eq!(recorder.account()["reader"], "-");
+    assert_eq!(recorder.read().unwrap().len(), 1);
+    assert!(!recorder.ctl.write(b"copy 0").unwrap().wants_names);
+    assert!(!profiler.is_claimed());
+    assert_eq!(recorder.stream.read(&mut buffer), Ok(3 * 48), "raw words, as for every process");
+}
+
+#[test]
+fn names_and_settings_are_repeated_and_marks_are_not() {
+    let _alone = alone();
+    let machine = machine(Config::new());
+    let daemon = Daemon::claim(machine.0, 10);
+    let meta = |file: &StreamFile| {
+        let mut buffer = vec![0; 8192];
+        let bytes = file.read(&mut buffer).unwrap();
+        let text = |record: &Vec<u64>| {
+            let bytes: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let text = String::from_utf8(bytes[..record[7] as usize].to_vec()).unwrap();
+            (Header::decode(record[0]).unwrap().kind, text)
+        };
+        (bytes as u64 / 8, records(&buffer[..bytes]).values().map(text).collect::<Vec<_>>())
+    };
+    machine.0.mark("early");
+    let (end, first) = meta(&daemon.meta);
+    daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    assert!(first.contains(&(Kind::Mark, "early".into())));
+    let recorder = Recorder::new(machine.0, 20);
+    machine.0.task_name(7, "alive");
+    machine.0.mark("late");
+    let (_, copied) = meta(&recorder.meta);
+    assert_eq!(meta(&recorder.meta).1, []);
+    assert_eq!(meta(&daemon.meta).1, copied, "the claimant gets the same");
+    for (kind, text) in [(Kind::TaskName, "alive"), (Kind::Setting, "hz 1000"), (Kind::Mark, "late")] {
+        assert_eq!(copied.iter().filter(|record| **record == (kind, text.into())).count(), 1, "{text}");
+    }
+    assert!(!copied.contains(&(Kind::Mark, "early".into())));
+}
+
+/// Producer, owner and reader of copies at the same time.
+fn beside_each_other(mode: Mode) {
+    let machine = machine(Config { mode, ..Config::new() });
+    let (daemon, recorder) = (Daemon::claim(machine.0, 10), Recorder::new(machine.0, 20));
+    let done = AtomicBool::new(false);
+    let (owned, (copied, busy)) = std::thread::scope(|scope| {
+        let ends = EndsOthers(&done);
+        let owner = scope.spawn(|| {
+            let (mut buffer, mut end, mut all) = (vec![0; 8 * RING_WORDS], 0, BTreeMap::new());
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let bytes = daemon.stream.read(&mut buffer).unwrap();
+                for (position, words) in records(&buffer[..bytes]) {
+                    assert_eq!(all.insert(position, words), None, "each record comes once");
+                }
+                if bytes > 0 && mode == Mode::Drop {
+                    end += bytes as u64 / 8;
+                    daemon.acknowledge(end).unwrap();
+                }
+                if last && bytes == 0 {
+                    return all;
+                }
+                std::thread::yield_now();
+            }
+        });
+        let copier = scope.spawn(|| {
+            let (mut all, mut rounds, mut busy) = (BTreeMap::<u64, Vec<u64>>::new(), 0_u64, 0);
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let records = match recorder.read() {
+                    Ok(records) => records,
+                    Err(ReadError::Busy) => {
+                        busy += 1;
+                        continue;
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+                let is_the_end = last && records.is_empty();
+                for (position, words) in records {
+                    assert_eq!(all.insert(position, words), None, "each record is copied once");
+                }
+                if is_the_end {
+                    return (all, busy);
+                }
+                rounds += 1;
+                // Sometimes it is slow enough to be overtaken.
+                if rounds.is_multiple_of(8) {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+        });
+        for _ in 0..40_000 {
+            ticks(machine, 1);
+            if mode == Mode::Drop && counter(machine.0, "in-ring") > 300 {
+                std::thread::yield_now();
+            }
+        }
+        drop(ends);
+        (owner.join().unwrap(), copier.join().unwrap())
+    });
+    let account = recorder.account();
+    assert_balanced(&account);
+    assert_balanced(&control(machine.0));
+    let lost = recorder.counter("lost-overtaken");
+    assert_eq!(copied.len() as u64 + lost, counter(machine.0, "recorded"), "refused {busy} times: {account:?}");
+    assert_eq!(recorder.counter("delivered"), copied.len() as u64);
+    for (position, words) in &copied {
+        assert_eq!(words[1], *position);
+        if mode == Mode::Drop {
+            assert_eq!(owned[position], *words, "bit by bit");
+        }
+    }
+    let numbers: Vec<u64> = copied.values().map(|words| words[2]).collect();
+    assert!(numbers.is_sorted_by(|left, right| left < right));
+    if mode == Mode::Drop {
+        assert_eq!(owned.len() as u64, counter(machine.0, "recorded"), "the owner has every record");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "three threads that read 16 KiB again and again; the tests of the ring read less")]
+fn producer_owner_and_copies_beside_each_other_in_drop_mode() {
+    let _alone = alone();
+    beside_each_other(Mode::Drop);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "three threads that read 16 KiB again and again; the tests of the ring read less")]
+fn producer_owner_and_copies_beside_each_other_in_overwrite_mode() {
+    let _alone = alone();
+    beside_each_other(Mode::Overwrite);
+}

@@ -1,0 +1,1 @@
+# nothing: the machine boots and is powered off (cargo xtask profile --boot)
