@@ -38,12 +38,12 @@ pub struct CpuAccount {
 }
 
 impl CpuAccount {
-    /// A counter, if the kernel has sent it.
+    /// The value of a counter, if the profile contains it.
     pub fn find(&self, counter: Counter) -> Option<u64> {
         counted(&self.counters, counter)
     }
 
-    /// A counter; 0 if the kernel has not sent it.
+    /// The value of a counter, or 0 if the profile does not contain it.
     pub fn get(&self, counter: Counter) -> u64 {
         self.find(counter).unwrap_or(0)
     }
@@ -141,6 +141,15 @@ impl fmt::Display for Account {
         }
         let (sum, lost) = (|counter| self.sum(counter), self.lost());
         let in_file: u64 = self.cpus.iter().map(|cpu| cpu.in_file).sum();
+        if self.cpus.iter().all(|cpu| !cpu.is_final) {
+            return write!(
+                f,
+                "account: the file has no final counters, so what was sent cannot be compared with what came. Up to the last \
+                 batch: taken {}, coalesced {}, lost {lost}; in the file {in_file}. Stop the recording before the file is copied",
+                sum(Counter::Taken),
+                sum(Counter::Coalesced),
+            );
+        }
         // There are pending ticks only if a CPU did not answer.
         let pending = match sum(Counter::Pending) {
             0 => String::new(),
@@ -232,6 +241,26 @@ mod tests {
         ends(of(10, 40, &[(40, 60), (70, 90)]), "NOT BALANCED: CPU 1: positions 60 to 70 are not in the file");
         ends(of(10, 40, &[(50, 90)]), "NOT BALANCED: CPU 1: positions 40 to 50 are not in the file");
         ends(of(3, 40, &[(40, 90)]), "NOT BALANCED: CPU 1: delivered 3 is not at least the samples in the file, 4");
+    }
+
+    #[test]
+    fn a_recording_of_copies_may_have_holes_if_what_is_missing_there_counts_as_overtaken() {
+        let of = |overtaken, delivered| {
+            let mut profile = profile(Some(("lost-overtaken", overtaken)));
+            let cpu = profile.boots[0].cpus.get_mut(&1).unwrap();
+            let account = cpu.account.as_mut().unwrap();
+            account.extend([("delivered".to_owned(), delivered), ("recorded".to_owned(), delivered + 1)]);
+            let taken = 2 + 1 + 1 + overtaken + delivered + 1;
+            account.extend([("taken".to_owned(), taken), ("sent".to_owned(), taken + 1)]);
+            account.insert("position-out".to_owned(), 90);
+            (cpu.positions, cpu.begins_at) = (vec![(40, 60), (70, 90)], Some(40));
+            Account::of(&profile).to_string()
+        };
+        let text = of(3, 4);
+        assert!(text.contains(" + lost 4 + ") && text.ends_with("in the file 4: balanced"), "{text}");
+        let text = of(3, 6);
+        assert!(text.ends_with("NOT BALANCED: CPU 1: delivered 6 is not the samples in the file, 4"), "{text}");
+        assert!(of(0, 4).ends_with("positions 60 to 70 are not in the file"), "{}", of(0, 4));
     }
 
     #[test]

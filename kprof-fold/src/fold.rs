@@ -7,7 +7,7 @@
 pub mod frames;
 pub mod walk;
 
-use crate::select::Select;
+use crate::select::{Pattern, Select};
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tally::{By, Count};
@@ -86,23 +86,19 @@ impl Folder<'_> {
         folded.frames.reserve(self.stacks.len());
         folded.stacks.reserve(counts.len());
         let (mut words, mut ids) = (Vec::new(), Vec::new());
+        let chosen = self.chosen(counts, &mut folded.frames);
         for count in counts {
-            let traits = self.stacks.traits(count.stack);
-            if !self.select.admits_traits(traits) {
+            if !self.select.admits_traits(self.stacks.traits(count.stack)) {
                 continue;
             }
-            self.stacks.words(count.stack, &mut words);
-            if !self.symbols.users.is_empty() {
-                let task = self.groups.get(count.group as usize).map_or("", String::as_str);
-                self.symbols.users.settle(task, &mut words);
-            }
-            ids.clear();
-            folded.frames.resolve(&words, traits, self.select.user, self.symbols, &mut ids);
-            if !self.cut(&folded.frames, &mut ids) {
+            self.resolve(count, &mut folded.frames, &mut words, &mut ids);
+            if !chosen.cut(self.select, &mut ids) {
                 continue;
             }
-            if self.by != By::None {
-                ids.push(folded.frames.named(&self.groups[count.group as usize]));
+            match self.by {
+                By::None | By::Line => {}
+                By::Task | By::Cpu => ids.push(folded.frames.named(&self.groups[count.group as usize])),
+                By::Entry => ids.push(folded.frames.named(&walk::entry_name(&words))),
             }
             folded.push(ids.iter().rev().copied(), count.samples);
         }
@@ -111,17 +107,54 @@ impl Folder<'_> {
         folded
     }
 
-    /// Applies `--under` and `--not`; returns false if the stack does not count. `ids` are innermost first.
-    fn cut(&self, frames: &Frames, ids: &mut Vec<FrameId>) -> bool {
-        let fits = |patterns: &[crate::select::Pattern], id: &FrameId| {
-            let name = frames.function(*id);
-            patterns.iter().any(|pattern| pattern.fits(name))
+    /// Which frames `--under` and `--not` mean, by their numbers. All names are needed for that, so it takes a first
+    /// pass over the stacks; without these options there is none.
+    fn chosen(&self, counts: &[Count], frames: &mut Frames) -> Chosen {
+        if self.select.under.is_empty() && self.select.not.is_empty() {
+            return Chosen::default();
+        }
+        let (mut words, mut ids) = (Vec::new(), Vec::new());
+        for count in counts.iter().filter(|count| self.select.admits_traits(self.stacks.traits(count.stack))) {
+            self.resolve(count, frames, &mut words, &mut ids);
+        }
+        let symbols: Vec<String> = (0..self.symbols.len()).map(|number| self.symbols.function(number).into()).collect();
+        let names: Vec<&str> = (0..frames.len()).map(|id| frames.function(id as FrameId)).collect();
+        let meant = |patterns: &[Pattern]| {
+            let all = || names.iter().copied().chain(symbols.iter().map(String::as_str));
+            let meant: Vec<_> = patterns.iter().map(|pattern| pattern.among(all())).collect();
+            names.iter().map(|name| meant.iter().any(|meant| meant.is(name))).collect()
         };
-        if !self.select.not.is_empty() && ids.iter().any(|id| fits(&self.select.not, id)) {
+        Chosen { under: meant(&self.select.under), not: meant(&self.select.not) }
+    }
+
+    /// The frames of a stack, innermost first.
+    fn resolve(&self, count: &Count, frames: &mut Frames, words: &mut Vec<u64>, ids: &mut Vec<FrameId>) {
+        self.stacks.words(count.stack, words);
+        if !self.symbols.users.is_empty() {
+            let task = self.groups.get(count.group as usize).map_or("", String::as_str);
+            self.symbols.users.settle(task, words);
+        }
+        ids.clear();
+        frames.resolve(words, self.stacks.traits(count.stack), self.select.user, self.symbols, ids);
+    }
+}
+
+/// For each frame whether `--under` or `--not` means it; empty if there is no such option.
+#[derive(Debug, Default)]
+struct Chosen {
+    under: Vec<bool>,
+    not: Vec<bool>,
+}
+
+impl Chosen {
+    /// Removes what is outside of `--under`; returns false if the stack does not count. `ids` are innermost first.
+    fn cut(&self, select: &Select, ids: &mut Vec<FrameId>) -> bool {
+        if ids.iter().any(|id| self.not.get(*id as usize) == Some(&true)) {
             return false;
         }
-        if !self.select.under.is_empty() {
-            let Some(outermost) = ids.iter().rposition(|id| fits(&self.select.under, id)) else { return false };
+        if !select.under.is_empty() {
+            let is_meant = |id: &FrameId| self.under.get(*id as usize) == Some(&true);
+            let Some(outermost) = ids.iter().rposition(is_meant) else { return false };
             ids.truncate(outermost + 1);
         }
         true

@@ -14,11 +14,16 @@ pub mod profile;
 pub mod read;
 pub mod relocations;
 pub mod stacks;
+pub mod state;
 pub mod symbols;
 
+pub mod gaps;
+pub mod overview;
+pub mod packed;
 pub mod select;
 pub mod tally;
 pub mod timeline;
+pub mod tracks;
 
 pub mod account;
 pub mod aliasing;

@@ -97,6 +97,13 @@ pub struct Gap {
     pub coalesced: u64,
 }
 
+impl Gap {
+    /// Samples that are not in the file: lost or missing.
+    pub fn samples(&self) -> u64 {
+        self.lost.saturating_add(self.missing)
+    }
+}
+
 /// Fewer ticks than this give no rate, because intervals are random and a few of them say little about the average.
 const FEW_TICKS: u64 = 20;
 
@@ -158,7 +165,8 @@ pub struct Cpu {
     pub account: Option<Counters>,
     /// Tick numbers and times, for the rate.
     pub ticks: Ticks,
-    /// Positions that were missing when the batch after them was read. Later batches may have filled some of them.
+    /// Ranges of ring positions, in words, between the end of the newest batch and the beginning of the next one
+    /// read. A batch further on in the file may have filled some of them.
     pub holes: Vec<Hole>,
     /// Samples of damaged batches that cannot be read.
     pub missing: u64,
@@ -240,8 +248,26 @@ impl Boot {
         }
     }
 
+    /// Adds what a later header of the same boot and the lines after it say. `newer` has no CPUs yet.
+    pub fn extend(&mut self, newer: Self) {
+        self.header.extend(newer.header);
+        self.anchors.extend(newer.anchors);
+        self.tasks.extend(newer.tasks);
+        self.is_from_its_start |= newer.is_from_its_start;
+        self.marks.extend(newer.marks);
+        self.settings.extend(newer.settings);
+        self.images.extend(newer.images.into_iter().filter(|image| !self.images.contains(image)).collect::<Vec<_>>());
+        newer.events.into_iter().for_each(|(task, counts)| self.add_events(task, &counts));
+    }
+
     /// Whether samples of this CPU were delivered to an earlier file.
     pub fn begins_later(&self, cpu: &Cpu) -> bool {
+        // A recording of copies counts from its own beginning on. What was overwritten before it was copied leaves
+        // holes between its positions, but is counted.
+        let lost = |counters: &Counters| counted(counters, Counter::LostOvertaken).unwrap_or(0);
+        if cpu.account.as_ref().is_some_and(|account| lost(account) > 0) {
+            return false;
+        }
         // A file that only has a dump begins at the reader's position, so all samples before it were delivered.
         let is_dump = cpu.dumped() > 0 && cpu.dumped() == cpu.seen.samples();
         (is_dump || !self.is_from_its_start) && cpu.begins_at.is_some_and(|position| position > 0)
@@ -305,7 +331,7 @@ impl Profile {
 
     /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
-        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.lost).saturating_add(gap.missing))
+        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))
     }
 
     /// Samples that were delivered but cannot be read, all CPUs and boots.

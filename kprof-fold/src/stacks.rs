@@ -272,7 +272,7 @@ impl Stacks {
         self.record(self.places[id as usize]).2
     }
 
-    /// The bytes of all stacks together, including their headers.
+    /// The size of all stored stacks in bytes, with the header and the padding of each.
     pub fn all_bytes(&self) -> usize {
         self.bytes.len()
     }

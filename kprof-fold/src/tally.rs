@@ -21,6 +21,17 @@ pub enum By {
     Task,
     /// The CPU.
     Cpu,
+    /// The innermost entry into the kernel: a system call, an interrupt, an exception.
+    Entry,
+    /// The source line of the innermost frame (only with `report`; needs an ELF file with DWARF).
+    Line,
+}
+
+impl By {
+    /// Whether samples are counted by something that the stack itself does not tell.
+    pub fn is_beside_the_stack(self) -> bool {
+        matches!(self, Self::Task | Self::Cpu)
+    }
 }
 
 /// Which batches count: one bit for each batch that has ended. `present` is the number of the current batch.
@@ -98,7 +109,7 @@ impl Tally {
     /// A tally of the samples that `select` asks for.
     pub fn new(select: Select, by: By) -> Self {
         Self {
-            takes_all: select.takes_every_sample() && by == By::None,
+            takes_all: select.takes_every_sample() && !by.is_beside_the_stack(),
             select,
             by,
             outcomes: Outcomes::default(),
@@ -157,7 +168,7 @@ impl Tally {
             return;
         }
         let group = match self.by {
-            By::None => return self.count(sample.stack),
+            By::None | By::Entry | By::Line => return self.count(sample.stack),
             By::Cpu => self.group(format!("CPU {}", sample.cpu).into_bytes(), Vec::clone),
             By::Task => self.group(sample.task.to_vec(), |name| unescape(name).into_owned()),
         };

@@ -3,6 +3,7 @@
 //! In: samples, which are provisional until their batch ends. Out: all samples that count, in file order or by time.
 //! Each sample takes 24 bytes of memory, so this is used only for outputs that need single samples.
 
+use crate::read::batch::Filtered;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
@@ -31,6 +32,8 @@ pub struct Timeline {
     select: Select,
     /// The samples that count.
     pub events: Vec<Event>,
+    /// Ticks without a sample, in file order.
+    pub filtered: Vec<Filtered>,
     /// The names of the tasks, unescaped.
     pub tasks: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
@@ -42,6 +45,11 @@ impl Timeline {
     /// A timeline of the samples that `select` asks for. Its conditions on the names in a stack are left to the output.
     pub fn new(select: Select) -> Self {
         Self { select, ..Self::default() }
+    }
+
+    /// The conditions on its samples.
+    pub fn select(&self) -> &Select {
+        &self.select
     }
 
     /// The samples by boot and time.
@@ -58,6 +66,28 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// The clock of boots with these first and last time stamps, for a TSC of this frequency.
+    pub fn new(spans: &BTreeMap<u32, (u64, u64)>, tsc_hz: f64) -> Self {
+        let mut before = 0.0;
+        let zero = |(boot, (first, last)): (&u32, &(u64, u64))| {
+            let zero = (*boot, (*first, before));
+            before += (last - first) as f64 / tsc_hz;
+            zero
+        };
+        Self { tsc_hz, zeros: spans.iter().map(zero).collect() }
+    }
+
+    /// How many boots there are.
+    pub fn boots(&self) -> usize {
+        self.zeros.len()
+    }
+
+    /// Nanoseconds since the first time stamp of the first boot.
+    pub fn nanos(&self, boot: u32, tsc: u64) -> u64 {
+        let (first, before) = self.zeros.get(&boot).copied().unwrap_or_default();
+        ((before + tsc.saturating_sub(first) as f64 / self.tsc_hz) * 1e9) as u64
+    }
+
     /// Seconds since the first sample.
     pub fn seconds(&self, event: &Event) -> f64 {
         let (first, before) = self.zeros.get(&event.boot).copied().unwrap_or_default();
@@ -73,13 +103,7 @@ impl Timeline {
             let span = spans.entry(event.boot).or_insert((event.tsc, event.tsc));
             *span = (span.0.min(event.tsc), span.1.max(event.tsc));
         }
-        let mut before = 0.0;
-        let zero = |(boot, (first, last)): (u32, (u64, u64))| {
-            let zero = (boot, (first, before));
-            before += (last - first) as f64 / tsc_hz;
-            zero
-        };
-        Clock { tsc_hz, zeros: spans.into_iter().map(zero).collect() }
+        Clock::new(&spans, tsc_hz)
     }
 }
 
@@ -108,5 +132,11 @@ impl Consumer for Timeline {
 
     fn discard(&mut self) {
         self.events.truncate(self.certain);
+    }
+
+    fn filtered(&mut self, filtered: Filtered) {
+        if self.select.admits_cpu(filtered.cpu) {
+            self.filtered.push(filtered);
+        }
     }
 }

@@ -76,6 +76,37 @@ fn the_profile_without_damage_is_whole_and_balanced() {
     assert!(Account::of(&profile).is_balanced());
 }
 
+/// A serial log of these lines.
+fn serial(lines: &str) -> String {
+    let mut log = String::new();
+    for (number, line) in lines.lines().enumerate() {
+        kprof_format::serial::write(&mut log, number as u64, line).expect("a string takes everything");
+    }
+    log
+}
+
+#[test]
+fn what_precedes_the_boot_line_of_a_known_boot_belongs_to_that_boot() {
+    let head = "# kprof-profile 1\n# boot 7\n";
+    let batch = |cpu: u32, from: u64| {
+        let to = from + 7;
+        format!("# batch cpu={cpu} from={from} to={to}\na {cpu} {to:x} ffffffff80002010 ffffffff80001020\n")
+    };
+    let end = |cpu: u32, to: u64| format!("# end cpu={cpu} to={to} samples=1\n");
+    // The second header lacks its first lines, or comes late; a batch of CPU 1 is damaged, and one has no end.
+    let late = |between: &str| {
+        let text = [head, &batch(0, 0), &end(0, 7), &batch(1, 7), &end(1, 14), "# kprof-profile 1\n", between];
+        parse(&serial(&(text.concat() + "# boot 7\n" + &batch(0, 7) + &end(0, 14)))).0
+    };
+    let mark = "# batch cpu=meta from=0 to=9\n# mark tsc=5 name=a\n# end cpu=meta to=9\n";
+    let damaged = late(&(mark.to_owned() + &batch(1, 0) + &end(1, 9)));
+    assert_eq!((damaged.boots.len(), damaged.samples(), damaged.boots[0].marks.len()), (1, 3, 1));
+    assert_eq!(damaged.boots[0].cpus[&1].begins_at, Some(0), "the damaged batch is of this boot");
+    // Samples that were read before the boot was named stay with the header that they follow.
+    let unended = late(&batch(1, 0));
+    assert_eq!((unended.boots.len(), unended.samples()), (2, 4));
+}
+
 #[test]
 fn one_damaged_byte_costs_its_batch_and_is_counted_and_told() {
     let pieces = pieces();

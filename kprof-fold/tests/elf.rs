@@ -6,7 +6,7 @@ mod sealed;
 use kprof_fold::problems::Problems;
 use kprof_fold::profile::Boot;
 use kprof_fold::symbols::elf::Inlined;
-use kprof_fold::symbols::{Symbols, check};
+use kprof_fold::symbols::{Inlines, Symbols, check};
 use sealed::{batch, names, sealed};
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -75,7 +75,7 @@ fn inlined_frames_stand_inside_their_function_with_file_and_line() {
     assert!(lines.contains(&line_of("rotate_left(7) ^")), "{lines:?}");
     assert!(lines.contains(&line_of("the_inlined_one(value) + ")), "{lines:?}");
 
-    symbols.without_inlined = true;
+    symbols.inlines = Inlines::None;
     for address in start..start + size {
         assert_eq!(symbols.inlined(address).len(), 1);
     }

@@ -175,63 +175,6 @@ fn the_script_form_is_read_by_the_flame_graph_tools_parser() {
 }
 
 #[test]
-fn speedscope_profiles_are_consistent_and_complete() {
-    let done = fold("speedscope", text().as_bytes(), &["export", "-q", "--to", "speedscope"], &[]);
-    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
-    let frames = document["shared"]["frames"].as_array().expect("has frames");
-    assert!(frames.iter().all(|frame| frame["name"].is_string()));
-    let profile = &document["profiles"][0];
-    let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
-    assert_eq!((samples.len(), weights.len(), profile["endValue"].as_u64()), (70, 70, Some(70)));
-    let name = |id: &serde_json::Value| frames[id.as_u64().unwrap() as usize]["name"].as_str().unwrap();
-    let first: Vec<&str> = samples[0].as_array().unwrap().iter().map(name).collect();
-    assert_eq!(first, ["kmain", "mm::map"]);
-}
-
-#[test]
-fn firefox_profiles_hold_every_sample() {
-    let done = fold("firefox", text().as_bytes(), &["export", "-q", "--to", "firefox"], &[]);
-    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
-    let thread = &document["threads"][0];
-    assert_eq!(thread["name"], "CPU 1");
-    assert_eq!(thread["samples"]["length"], 70);
-}
-
-#[test]
-fn perfetto_tracks_nest_and_never_go_back_in_time() {
-    let done = fold("perfetto", text().as_bytes(), &["export", "-q", "--to", "perfetto"], &[]);
-    let document: serde_json::Value = serde_json::from_slice(&done.stdout).expect("is JSON");
-    let (mut open, mut now, mut samples, mut leaves) = (Vec::new(), 0.0, 0, std::collections::BTreeMap::new());
-    for event in document["traceEvents"].as_array().expect("has events") {
-        let phase = event["ph"].as_str().expect("has a phase");
-        if phase == "M" {
-            assert!(
-                ["boot 1 of", "CPU 1"].iter().any(|name| event["args"]["name"].as_str().unwrap().starts_with(name))
-            );
-            continue;
-        }
-        assert_eq!((event["pid"].as_u64(), event["tid"].as_u64()), (Some(1), Some(2)));
-        let at = event["ts"].as_f64().expect("has a time");
-        assert!(at >= now, "{at} after {now}");
-        now = at;
-        match phase {
-            "B" => open.push(event["name"].as_str().expect("has a name").to_owned()),
-            "E" => {
-                samples += u32::from(open.first().is_some_and(|_| open.len() == 1));
-                let frame = open.pop().expect("an end has its beginning");
-                *leaves.entry(frame).or_insert(0) += 1;
-            }
-            other => panic!("{other}"),
-        }
-    }
-    assert!(open.is_empty());
-    let count = |name: &str| leaves[name];
-    assert_eq!((samples, count("kmain"), count("mm::map"), count("[interrupt 33]")), (70, 70, 70, 20));
-    // Time begins with the first sample. The last sample is shown for one period of 1 ms.
-    assert_eq!((now * 1000.0).round(), (919 - 100 + 1_000_000) as f64);
-}
-
-#[test]
 fn pprof_samples_add_up_and_name_known_locations() {
     let done = fold("pprof", text().as_bytes(), &["export", "-q", "--to", "pprof"], &[]);
     let mut bytes = Vec::new();
@@ -241,11 +184,9 @@ fn pprof_samples_add_up_and_name_known_locations() {
     let ids: Vec<u64> = profile.location.iter().map(|location| location.id).collect();
     assert!(profile.sample.iter().flat_map(|sample| &sample.location_id).all(|id| ids.contains(id)));
     let all: i64 = profile.sample.iter().map(|sample| sample.value[0]).sum();
-    // The three addresses of `mm::map` are three locations.
-    assert_eq!((profile.sample.len(), all, profile.function.len()), (3 + 1, 70, 3));
-    let comment = &profile.string_table[profile.comment[0] as usize];
-    assert_eq!(comment, "1 more samples were lost");
-    for name in ["kmain", "mm::map", "[interrupt 33]", "samples", "count", "task", "a b"] {
+    // The three samples of `mm::map` have three addresses, so they are three samples here. One more was lost.
+    assert_eq!((profile.sample.len(), all, profile.function.len()), (3 + 1 + 1, 70 + 1, 3 + 1));
+    for name in ["[lost]", "kmain", "mm::map", "[interrupt 33]", "samples", "count", "task", "a b"] {
         assert!(profile.string_table.iter().any(|text| text == name), "{name}: {:?}", profile.string_table);
     }
 }

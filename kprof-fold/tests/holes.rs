@@ -114,11 +114,12 @@ proptest! {
                 Lost::Gone => damaged.truncate(from),
             }
         }
-        // A batch is whole if all its bytes are there and it begins at the beginning of a line. The file may end before
-        // its last line feed.
+        // A batch is whole if all its bytes are there and it begins at the beginning of a line. Its checksum ends with
+        // a space as well as with a line feed, and the file may end before either.
         let is_whole = |of: &[u8], batch: &Batch| {
             let range = batch.start - 1..batch.end - 1;
-            damaged.get(range.clone()) == of.get(range) && damaged.get(batch.end - 1).is_none_or(|end| *end == b'\n')
+            damaged.get(range.clone()) == of.get(range)
+                && damaged.get(batch.end - 1).is_none_or(|end| [b'\n', b' '].contains(end))
         };
         let expected: Vec<u64> =
             batches.iter().filter(|batch| is_whole(&written, batch)).flat_map(|batch| batch.tscs.clone()).collect();
@@ -132,14 +133,17 @@ proptest! {
         } else {
             damaged.clone()
         };
-        let (tscs, _, problems) = counted(&text);
+        let (tscs, profile, problems) = counted(&text);
         if same_boot && from_older {
             let known = |tsc: &u64| batches.iter().chain(&older).any(|batch| batch.tscs.contains(tsc));
             prop_assert!(tscs.iter().all(known), "{}", problems);
         } else {
             prop_assert_eq!(&tscs, &expected, "{}", problems);
             let is_there = |batch: &&Batch| batch.end <= damaged.len();
-            let is_told = problems.skipped() > 0;
+            // What is left of an older file may look like a batch that was read already. It is passed over and counted
+            // as such; that another batch was in its place is not known from the batches alone.
+            let cpus = profile.boots.iter().flat_map(|boot| boot.cpus.values());
+            let is_told = problems.skipped() > 0 || cpus.map(|cpu| cpu.repeated_batches).sum::<u64>() > 0;
             let all_whole = batches.iter().filter(is_there).all(|batch| is_whole(&written, batch));
             prop_assert!(is_told || all_whole, "{}", problems);
         }

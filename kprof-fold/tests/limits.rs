@@ -63,7 +63,7 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
         &["heatmap", "FILE", "SYMS"],
         &["annotate", "*sampled_function", "FILE", "ELF"],
         &["top", "--once", "FILE", "SYMS"],
-        &["diff", "FILE", "FILE", "--syms", "SYMS"],
+        &["diff", "FILE", "FILE", "SYMS"],
     ];
     for command in commands {
         let code = |profile: &str, limits: &[&str]| {
@@ -110,7 +110,7 @@ fn a_claim_speaks_of_functions_that_exist_whether_they_were_sampled_or_not() {
     fs::write(&syms, "ffffffff80001000 t mm::map\nffffffff80002000 t mm::unmap\n")
         .expect("the test folder is writable");
     let (file, syms) = (file.display().to_string(), syms.display().to_string());
-    let diff = |claim: &str| run(&["diff", "-q", &file, &file, "--syms", &syms, "--fail-if", claim]);
+    let diff = |claim: &str| run(&["diff", "-q", &file, &file, &syms, "--fail-if", claim]);
     for (claim, code) in [
         ("mm::map > +2%", Some(0)),
         ("self  mm::map > +2%", Some(0)),

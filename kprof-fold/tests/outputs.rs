@@ -19,7 +19,7 @@ struct Inputs {
     folder: PathBuf,
 }
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["FILE", "SYMS"],
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
@@ -35,7 +35,8 @@ const COMMANDS: [&[&str]; 16] = [
     &["annotate", "*sampled_function", "FILE", "ELF"],
     &["top", "--once", "FILE", "SYMS"],
     &["doctor", "FILE", "SYMS"],
-    &["diff", "FILE", "FILE", "--syms", "SYMS"],
+    &["diff", "FILE", "FILE", "SYMS"],
+    &["html", "FILE", "SYMS"],
 ];
 
 impl Inputs {
@@ -87,11 +88,48 @@ fn a_full_disk_is_an_error_in_every_subcommand() {
         assert_eq!(done.status.code(), Some(2), "{command:?}: {}", said(&done));
         assert!(said(&done).contains("cannot write standard output: No space left"), "{command:?}: {}", said(&done));
     }
-    for command in COMMANDS.iter().filter(|command| command[0] != "info") {
+    for command in COMMANDS {
         let done = inputs.run(&[command, &["-o", "/dev/full"][..]].concat(), Stdio::null());
         assert_eq!(done.status.code(), Some(2), "{command:?}: {}", said(&done));
         assert!(said(&done).contains("cannot write /dev/full"), "{command:?}: {}", said(&done));
     }
+}
+
+#[test]
+fn an_output_whose_name_says_another_form_is_refused() {
+    let inputs = Inputs::new("named");
+    let out = inputs.path("out.xyz");
+    // An export is told its form.
+    for command in COMMANDS.iter().filter(|command| command[0] != "export") {
+        let done = inputs.run(&[command, &["-o", &out][..]].concat(), Stdio::null());
+        assert_eq!(done.status.code(), Some(2), "{command:?}: {}", said(&done));
+        assert!(said(&done).contains(".xyz is none of the forms"), "{command:?}: {}", said(&done));
+        assert!(!PathBuf::from(&out).exists(), "{command:?}");
+    }
+}
+
+#[test]
+fn info_writes_every_fact_in_each_of_its_forms() {
+    let inputs = Inputs::new("info");
+    let out = |name: &str| {
+        let file = inputs.path(name);
+        let done = inputs.run(&["info", "FILE", "-o", &file], Stdio::null());
+        assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+        fs::read_to_string(file).expect("was written")
+    };
+    let json: serde_json::Value = serde_json::from_str(&out("out.json")).expect("is JSON");
+    let csv = out("out.csv");
+    for (path, row) in [
+        ("/samples", "samples,20"),
+        ("/boots/0/cpus/0/samples", "boots.0.cpus.0.samples,20"),
+        ("/boots/0/header/hz", "boots.0.header.hz,1000"),
+        ("/tasks/0/name", "tasks.0.name,a"),
+    ] {
+        let value = json.pointer(path).unwrap_or_else(|| panic!("{path} in {json}"));
+        assert!(row.ends_with(value.to_string().trim_matches('"')), "{path}: {value}");
+        assert!(csv.lines().any(|line| line == row), "{row} in {csv}");
+    }
+    assert!(out("out.txt").contains("1000"));
 }
 
 #[test]
@@ -100,7 +138,7 @@ fn no_subcommand_writes_over_a_file_that_it_reads() {
     let (link, hard) = (inputs.path("link"), inputs.path("hard"));
     symlink(inputs.path("FILE"), &link).expect("links can be made");
     fs::hard_link(inputs.path("FILE"), &hard).expect("links can be made");
-    for command in COMMANDS.iter().filter(|command| command[0] != "info") {
+    for command in COMMANDS {
         let read = ["FILE", "SYMS", "ELF"].into_iter().filter(|name| command.contains(name));
         let names: Vec<String> = read.map(|name| inputs.path(name)).chain([link.clone(), hard.clone()]).collect();
         for name in names {

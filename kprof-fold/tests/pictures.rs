@@ -113,3 +113,26 @@ fn rough_places_stand_under_the_title() {
     assert!(String::from_utf8_lossy(&done.stdout).contains("places are rough (multi-threaded TCG)"));
     assert!(!out("not-tcg", &["flamegraph"]).contains("places are rough"));
 }
+
+/// The color of a frame of an SVG: red, green, blue.
+fn color(svg: &str, name: &str) -> [u8; 3] {
+    let frame = svg.split("<title>").find(|frame| frame.starts_with(name)).unwrap_or_else(|| panic!("{name}: {svg}"));
+    let numbers = frame.split("fill=\"rgb(").nth(1).and_then(|rest| rest.split(')').next()).expect("has a color");
+    let numbers: Vec<u8> = numbers.split(',').map(|number| number.parse().expect("is a number")).collect();
+    numbers.try_into().expect("has three parts")
+}
+
+#[test]
+fn user_code_has_its_own_color_unless_the_kernel_has_a_function_of_that_name() {
+    let lines = format!("init 0 1 {:x} {:x} 401010\ninit 0 2 {:x} 402010\n", K + 0x2010, K + 0x1020, K + 0x2010);
+    let (profile, syms) = (file("user.profile", &lines), file("user.syms", SYMS));
+    let user = file("user.user", "401000 0000000000000100 T main\n402000 0000000000000100 T kmain\n");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    fold.args(["flamegraph", "-q", "--user", "--user-syms", &format!("init={user}"), &profile, &syms]);
+    let svg = String::from_utf8(fold.output().expect("kprof-fold runs").stdout).expect("is text");
+    let is_green = |[red, green, blue]: [u8; 3]| green > red && green > blue;
+    assert!(is_green(color(&svg, "main (1 samples")), "{svg}");
+    for kernel in ["kmain (1 samples", "list::push::&lt;u8&gt; (1 samples"] {
+        assert!(!is_green(color(&svg, kernel)), "{kernel}: {svg}");
+    }
+}

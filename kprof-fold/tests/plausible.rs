@@ -159,7 +159,7 @@ fn every_subcommand_that_names_functions_warns() {
         &["export", "--to", "speedscope", &profile, &syms, "2.2"],
         &["heatmap", &profile, &syms, "2.2"],
         &["top", "--once", &profile, &syms],
-        &["diff", &profile, &profile, "--syms", &syms],
+        &["diff", &profile, &profile, &syms],
         &["doctor", &profile, &syms, "2.2"],
     ];
     for command in commands {

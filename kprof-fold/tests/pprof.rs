@@ -113,6 +113,11 @@ fn go_tool_pprof_has_the_functions_and_numbers_of_a_real_profile() {
     let found = rows(&pprof(&folder, &TOP, &out));
     assert!(expected.keys().filter(|name| name.contains('<')).count() > 20);
     assert_eq!(found, expected);
+    let plain = folder.join("redox.pb").display().to_string();
+    fold(&["export", "-q", "--to", "pprof", &profile, &syms, "2.2", "-o", &plain]);
+    let gzipped = |file: &str| fs::read(file).expect("was written").starts_with(&[0x1f, 0x8b]);
+    assert_eq!((gzipped(&out), gzipped(&plain)), (true, false));
+    assert_eq!(rows(&pprof(&folder, &TOP, &plain)), expected);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! total time are compared, in 600 rows or more. The seed is fixed, so that a failure can be reproduced.
 #![forbid(unsafe_code)]
 
-use kprof_fold::diff::{Counts, Diff, Kind, compare_counts, compare_work};
+use kprof_fold::diff::claim::Claim;
+use kprof_fold::diff::{Counts, Diff, Kind, Method, Run, compare};
 
 const FUNCTIONS: usize = 300;
 const SAMPLES: u64 = 5_000;
@@ -46,6 +47,22 @@ fn draw(random: &mut Random, weights: &[f64], samples: u64) -> Counts {
         *counts.entry((Kind::Total, format!("caller{}", function % 10))).or_default() += 1;
     }
     counts
+}
+
+fn run(counts: &Counts, samples: u64) -> Run {
+    Run { counts: counts.clone(), samples }
+}
+
+/// Compares one run with one run.
+fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
+    let method = Method { confidence, is_same_work: false };
+    compare(&[run(old, old_samples)], &[run(new, new_samples)], method)
+}
+
+/// Compares one run with one run of the same work.
+fn compare_work(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
+    let method = Method { confidence, is_same_work: true };
+    compare(&[run(old, old_samples)], &[run(new, new_samples)], method)
 }
 
 fn alarms(diff: &Diff) -> bool {
@@ -130,4 +147,118 @@ fn of_the_same_work_only_the_slower_function_changes() {
     }
     assert!(found * 100 >= runs * 95, "found in {found} of {runs} runs");
     assert!(others * 100 <= runs, "another function blamed in {others} of {runs} runs");
+}
+
+/// A change that the table of hundreds of rows nearly always misses is found by a claim, which is tested for itself.
+#[test]
+fn a_claim_finds_three_percent_points_that_the_table_misses() {
+    let (mut random, before) = (Random(5), weights());
+    let mut after = before.clone();
+    after[0] = (before[0] + 0.03) / (1.0 - 0.03 - before[0]) * (1.0 - before[0]);
+    let (runs, samples) = (100, 2_900);
+    let claim: Claim = "self f0 > +0%".parse().expect("is a claim");
+    let (mut by_table, mut by_claim, mut false_alarms) = (0, 0, 0);
+    let is_held = |diff: &Diff| {
+        let rows = claim.rows(diff, &[]).expect("is there");
+        claim.test(&rows, 0.99).iter().any(|tested| tested.holds)
+    };
+    for _ in 0..runs {
+        let (old, new) = (draw(&mut random, &before, samples), draw(&mut random, &after, samples));
+        let diff = compare_counts(&old, samples, &new, samples, 0.99);
+        by_table += usize::from(diff.rows.iter().any(|row| row.name == "f0" && row.change.low > 0.0));
+        by_claim += usize::from(is_held(&diff));
+        let same = draw(&mut random, &before, samples);
+        false_alarms += usize::from(is_held(&compare_counts(&old, samples, &same, samples, 0.99)));
+    }
+    println!("planted +3 %: the table found {by_table}, the claim {by_claim} of {runs}; {false_alarms} false alarms");
+    assert!(by_claim >= 65 && by_table <= 30, "claim {by_claim}, table {by_table} of {runs}");
+    assert!(false_alarms <= 4, "{false_alarms} of {runs}");
+}
+
+/// The standard normal distribution (Box and Muller).
+fn normal(random: &mut Random) -> f64 {
+    let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
+    radius * angle.cos()
+}
+
+/// Runs whose shares differ from each other by more than chance: each weight by some percent.
+fn differing_runs(random: &mut Random, weights: &[f64], count: usize, spread: f64) -> Vec<Run> {
+    let one = |_| {
+        let weights: Vec<f64> = weights.iter().map(|weight| weight * (spread * normal(random)).exp()).collect();
+        run(&draw(random, &weights, SAMPLES), SAMPLES)
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn runs_that_differ_by_more_than_chance_raise_no_more_alarms_than_promised() {
+    let (mut random, weights) = (Random(6), weights());
+    let pairs = if cfg!(debug_assertions) { 20 } else { 1000 };
+    let method = Method { confidence: 0.99, is_same_work: false };
+    for (runs, spread) in [(3, 0.0), (3, 0.15), (5, 0.3)] {
+        let (mut alarms_with, mut alarms_without) = (0, 0);
+        for _ in 0..pairs {
+            let [old, new] = [(); 2].map(|()| differing_runs(&mut random, &weights, runs, spread));
+            alarms_with += usize::from(alarms(&compare(&old, &new, method)));
+            alarms_without += usize::from(alarms(&compare(&old[..1], &new[..1], method)));
+        }
+        println!("{runs} runs, spread {spread}: {alarms_with} alarms in {pairs} pairs, {alarms_without} with one run");
+        assert!(
+            alarms_with * 1000 <= 19 * pairs || (cfg!(debug_assertions) && alarms_with <= 2),
+            "{runs} runs, spread {spread}: {alarms_with} of {pairs}"
+        );
+        // The test can fail: a single run, which knows of no spread, takes it for a change.
+        assert!(spread == 0.0 || alarms_without * 10 > pairs, "{alarms_without} of {pairs}");
+    }
+}
+
+#[test]
+fn a_change_is_found_although_the_runs_differ() {
+    let (mut random, before) = (Random(7), weights());
+    let mut after = before.clone();
+    after[2] *= 2.0;
+    let pairs = if cfg!(debug_assertions) { 20 } else { 300 };
+    let method = Method { confidence: 0.99, is_same_work: false };
+    let found = (0..pairs).filter(|_| {
+        let [old, new] = [&before, &after].map(|weights| differing_runs(&mut random, weights, 4, 0.1));
+        let diff = compare(&old, &new, method);
+        diff.rows.iter().any(|row| row.name == "f2" && row.kind == Kind::Own && row.change.low > 0.0)
+    });
+    let found = found.count();
+    println!("{found} of {pairs} found");
+    assert!(found * 100 >= pairs * 90, "{found} of {pairs}");
+}
+
+/// Bootstrap of a real profile: both sides are drawn, with replacement, from the samples of one recording.
+#[test]
+fn bootstrap_pairs_of_a_real_profile_raise_alarms_in_at_most_one_percent() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/redox");
+    let file = |name: &str| data.join(name).display().to_string();
+    let mut fold = std::process::Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["-q", &file("profiling.txt"), &file("syms.txt")]).output().expect("kprof-fold runs");
+    let text = String::from_utf8(done.stdout).expect("is text");
+    let mut samples: Vec<Vec<&str>> = Vec::new();
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').expect("is a folded line");
+        let count: usize = count.parse().expect("is a number");
+        samples.extend(std::iter::repeat_n(stack.split(';').collect::<Vec<_>>(), count));
+    }
+    assert!(samples.len() > 1000, "{}", samples.len());
+    let mut random = Random(8);
+    let mut drawn = || {
+        let mut counts = Counts::new();
+        for _ in 0..samples.len() {
+            let stack = &samples[(random.unit() * samples.len() as f64) as usize];
+            let last = stack.last().expect("has a frame");
+            *counts.entry((Kind::Own, (*last).to_owned())).or_default() += 1;
+            let names: std::collections::BTreeSet<&&str> = stack.iter().collect();
+            names.into_iter().for_each(|name| *counts.entry((Kind::Total, (*name).to_owned())).or_default() += 1);
+        }
+        run(&counts, samples.len() as u64)
+    };
+    let pairs = if cfg!(debug_assertions) { 20 } else { 1000 };
+    let method = Method { confidence: 0.99, is_same_work: false };
+    let found = (0..pairs).filter(|_| alarms(&compare(&[drawn()], &[drawn()], method))).count();
+    println!("{found} alarms in {pairs} bootstrap pairs");
+    assert!(found * 1000 <= 19 * pairs || (cfg!(debug_assertions) && found <= 2), "{found} of {pairs}");
 }

@@ -5,6 +5,7 @@
 
 mod choice;
 mod diff;
+mod examples;
 mod input;
 mod verbs;
 
@@ -12,73 +13,77 @@ pub use super::values::ImageFile;
 pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
-pub use verbs::{Annotate, Export, Flamegraph, Folded, Heatmap, Info, Report, Script, Top, Viewer};
+pub use verbs::{
+    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Report, Script, TableFormat, Top, Viewer,
+};
 
+use crate::error::Error;
 use clap::{Parser, Subcommand, ValueEnum};
-
-const EXAMPLES: &str = "\
-Examples:
-  kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > graph.svg
-  kprof-fold flamegraph profiling.txt kernel.elf -o graph.svg
-  kprof-fold report profiling.txt kernel.elf --top 20
-  nm -CS kernel.elf > syms.txt; ssh host cat profiling.txt | kprof-fold - syms.txt
-
-Folded stacks go to standard output, everything else to standard error.
-Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
-3 more lost than --max-loss; 4 a claim of diff --fail-if holds; 5 the account does not balance (report; with --strict everywhere).";
 
 /// Makes folded stacks, flame graphs and tables from a kernel profile.
 #[derive(Debug, Parser)]
-#[command(name = "kprof-fold", version, after_help = EXAMPLES)]
+#[command(name = "kprof-fold", version, after_help = examples::ALL)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, max_term_width = 120)]
 pub struct Cli {
     /// What to make; without a subcommand: folded stacks.
     #[command(subcommand)]
     pub command: Option<Command>,
+    /// The form of the output; without it the extension of -o FILE decides (.folded, .txt, .svg, .html,
+    /// .perf, .speedscope.json, .pftrace, .json for Firefox, .pb.gz), otherwise folded stacks
+    #[arg(long, value_enum, value_name = "FORM", hide_possible_values = true)]
+    pub format: Option<Format>,
     /// The default: folded stacks.
     #[command(flatten)]
     pub fold: Option<Input>,
     /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
-    /// The form of the output; without it the extension of -o FILE decides (.svg, .perf, .speedscope.json,
-    /// .perfetto.json, .json, .pb.gz), otherwise folded stacks
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
 }
 
 /// Forms of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Folded stacks
+    #[default]
     Folded,
     /// As `perf script` and redox-kprofiling print it
     PerfScript,
     /// An SVG
     Flamegraph,
+    /// An interactive page
+    Html,
     /// The Firefox Profiler's JSON
     Firefox,
     /// speedscope's JSON
     Speedscope,
     /// pprof's protocol buffers, gzipped
     Pprof,
-    /// Chrome's JSON trace, for Perfetto
+    /// Perfetto's trace
     Perfetto,
 }
 
 impl Format {
-    /// The form for the extension of a file's name.
-    pub fn of_file(name: &str) -> Self {
-        let ends = |end: &str| name.ends_with(end);
-        match () {
-            () if ends(".svg") => Self::Flamegraph,
-            () if ends(".perf") || ends(".script") => Self::PerfScript,
-            () if ends(".speedscope.json") => Self::Speedscope,
-            () if ends(".perfetto.json") || ends(".trace.json") => Self::Perfetto,
-            () if ends(".json") => Self::Firefox,
-            () if ends(".pb") || ends(".pb.gz") || ends(".pprof") => Self::Pprof,
-            () => Self::Folded,
-        }
+    /// The form for the extension of the output.
+    ///
+    /// # Errors
+    /// If the extension is that of no form.
+    pub fn of_file(output: Option<&str>) -> Result<Self, Error> {
+        let known = [
+            ("folded", Self::Folded),
+            ("txt", Self::Folded),
+            ("svg", Self::Flamegraph),
+            ("html", Self::Html),
+            ("perf", Self::PerfScript),
+            ("script", Self::PerfScript),
+            ("speedscope.json", Self::Speedscope),
+            ("pftrace", Self::Perfetto),
+            ("perfetto-trace", Self::Perfetto),
+            ("json", Self::Firefox),
+            ("pb", Self::Pprof),
+            ("pb.gz", Self::Pprof),
+            ("pprof", Self::Pprof),
+        ];
+        super::values::form_of_file(output, &known)
     }
 }
 
@@ -86,23 +91,35 @@ impl Format {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Folded stacks, as without a subcommand
+    #[command(after_help = examples::FOLDED)]
     Folded(Folded),
     /// A flame graph (SVG)
+    #[command(after_help = examples::FLAMEGRAPH)]
     Flamegraph(Flamegraph),
+    /// An interactive page: timeline, flame graph, table, in one file that needs no network
+    #[command(after_help = examples::HTML)]
+    Html(Html),
     /// Every sample with its time and stack, as `perf script` prints them
+    #[command(after_help = examples::SCRIPT)]
     Script(Script),
     /// Header, account, rate, intervals, tasks
+    #[command(after_help = examples::INFO)]
     Info(Info),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
+    #[command(after_help = examples::EXPORT)]
     Export(Export),
     /// What changed from one profile to another, and whether that is more than chance
+    #[command(after_help = examples::DIFF)]
     Diff(Diff),
-    /// A function's source lines with their share (needs an ELF file with DWARF)
+    /// A function's source lines and instructions with their share (needs an ELF file)
+    #[command(after_help = examples::ANNOTATE)]
     Annotate(Annotate),
     /// A growing file, or a stream on standard input, as a live table
+    #[command(after_help = examples::TOP)]
     Top(Top),
     /// What is wrong with this kernel and this profile?
-    Doctor(Folded),
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(Doctor),
     /// Completions for a shell
     Completions {
         /// The shell
@@ -114,7 +131,9 @@ pub enum Command {
         subcommand: Option<String>,
     },
     /// When within each second did samples fall: a heat map (SVG)
+    #[command(after_help = examples::HEATMAP)]
     Heatmap(Heatmap),
     /// Tables: functions by self and total time, where the time went, the account of each CPU
+    #[command(after_help = examples::REPORT)]
     Report(Report),
 }

@@ -55,13 +55,13 @@ fn time(profile: &Profile, text: &str, tsc_hz: Option<f64>) -> Result<u64, Error
         return Ok(tsc);
     }
     if let Some(seconds) = text.strip_prefix('@').and_then(seconds) {
-        return Ok((seconds * hz()?) as u64);
+        return Ok((seconds * hz()?).round() as u64);
     }
     if let Some(mark) = mark(boot, text) {
         return Ok(mark);
     }
     if let Some(seconds) = seconds(text) {
-        return Ok(first.saturating_add((seconds * hz()?) as u64));
+        return Ok(first.saturating_add((seconds * hz()?).round() as u64));
     }
     let names: Vec<String> = boot.marks.iter().map(|mark| String::from_utf8_lossy(&mark.name).into_owned()).collect();
     let known =

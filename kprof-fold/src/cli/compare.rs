@@ -4,9 +4,11 @@
 
 use super::args::{Diff, DiffFormat, ImageFile, Input};
 use super::out;
-use super::{load, nearest, talk};
+use super::{load, mistakes, nearest, talk};
 use crate::account::Account;
-use crate::diff::{self, claim::Claim, output};
+use crate::diff::claim::{Claim, Tested};
+use crate::diff::significance::Interval;
+use crate::diff::{self, Method, Run, output};
 use crate::error::Error;
 use crate::fold::Folded;
 use crate::output::folded;
@@ -18,86 +20,152 @@ use std::io::Read;
 /// Exit code: a claim of `--fail-if` holds.
 pub const CLAIM_HOLDS: u8 = 4;
 
+/// Rows of a table, unless `--top` is given.
+const TOP: usize = 20;
+
 /// `diff`.
 pub fn run(args: &Diff) -> Result<u8, Error> {
-    let side = |file: &str, syms: &Option<String>, images: &[ImageFile]| {
-        let images = [&args.image, images].concat();
-        let input = input(args, file, syms.as_deref().or(args.syms.as_deref()).unwrap_or_default(), images);
-        if input.syms.is_empty() {
-            if !input.image.is_empty() {
-                return Err(Error::Usage("--image belongs to profiles; give --syms with them".to_owned()));
-            }
-            let (folded, lost) = folded_file(file)?;
-            let kept = (folded.samples(), lost);
-            let code = load::exit_code(args.limits, &Problems::default(), &Account::default(), kept);
-            return Ok(Side { folded, symbols: None, code });
-        }
-        let loaded = load::load(&input, &args.choice)?;
-        let code = loaded.exit_code(args.limits);
-        Ok(Side { folded: loaded.folded, symbols: Some(loaded.symbols), code })
-    };
-    let (old, new) =
-        (side(&args.old, &args.old_syms, &args.old_image)?, side(&args.new, &args.new_syms, &args.new_image)?);
-    let compared = diff::compare(&old.folded, &new.folded, args.confidence, args.subtrees, args.same_work);
-    if args.subtrees && [&old, &new].iter().any(|side| diff::has_longer_paths(&side.folded)) {
-        let talk = talk::Talk { quiet: args.quiet };
+    let format = DiffFormat::of(args.format, args.output.as_deref())?;
+    let [old_files, new_files] = sides(args)?;
+    let (old, new) = (side(args, &old_files, &args.old_image)?, side(args, &new_files, &args.new_image)?);
+    let runs = |side: &Side| side.runs.iter().map(|run| Run::of(run, args.subtrees)).collect::<Vec<_>>();
+    let method = Method { confidence: args.confidence, is_same_work: args.same_work };
+    let compared = diff::compare(&runs(&old), &runs(&new), method);
+    let talk = talk::Talk { quiet: args.quiet };
+    if args.subtrees && old.runs.iter().chain(&new.runs).any(diff::has_longer_paths) {
         talk.say(format_args!("of paths of more than {} frames the outermost {0} are compared", diff::MAX_PATH));
     }
-    let style = output::Style { old_name: args.old.clone(), new_name: args.new.clone(), top: args.top };
-    let symbols = [&args.syms, &args.old_syms, &args.new_syms].into_iter().flatten();
+    let top = args.top.unwrap_or(if format == DiffFormat::Json { 0 } else { TOP });
+    let [old_name, new_name] = [&old_files, &new_files].map(|files| files.runs.join(", "));
+    let style = output::Style { old_name, new_name, top };
     let images = args.image.iter().chain(&args.old_image).chain(&args.new_image).map(|image| &image.file);
-    let inputs: Vec<&str> =
-        [&args.old, &args.new].into_iter().chain(symbols).chain(images).map(String::as_str).collect();
+    let files = [&old_files, &new_files].into_iter().flat_map(|files| files.runs.iter().chain(&files.syms));
+    let inputs: Vec<&str> = files.chain(images).map(String::as_str).collect();
     let output = args.output.as_deref();
     out::put(output, args.quiet, &inputs, |out| {
-        let bytes = match args.format {
+        let bytes = match format {
             DiffFormat::Text => output::text(&compared, &style).into_bytes(),
             DiffFormat::Markdown => output::markdown(&compared, &style).into_bytes(),
             DiffFormat::Json => format!("{:#}\n", output::json(&compared, &style)).into_bytes(),
-            DiffFormat::Flamegraph => flamegraph(args, &old.folded, &new.folded)?,
+            DiffFormat::Flamegraph => flamegraph(&style, &old.runs, &new.runs)?,
         };
         out.write_all(&bytes).map_err(|error| out::not_written(output, error))
     })?;
-    for claim in &args.fail_if {
-        refuse_unknown(claim, &compared, [&old, &new])?;
-    }
+    let functions = if args.fail_if.is_empty() { Vec::new() } else { functions([&old, &new]) };
     // The user asked about the claim, so its exit code takes precedence.
     let mut code = old.code.max(new.code);
     for claim in &args.fail_if {
-        for row in claim.holds(&compared) {
-            let (low, high) = (row.change.low * 100.0, row.change.high * 100.0);
-            talk::print(format_args!(
-                "claim holds: {} of {} changed by {low:+.2} to {high:+.2} % of all samples from {} to {}",
+        let rows = claim.rows(&compared, &functions).ok_or_else(|| unknown(claim, &compared))?;
+        let tested = claim.test(&rows, args.confidence);
+        let text = |tested: &Tested<'_>| {
+            let Interval { low, middle, high } = tested.change;
+            let (low, middle, high) = (low * 100.0, middle * 100.0, high * 100.0);
+            let row = tested.row;
+            format!(
+                "{} of {} changed by {middle:+.2} ({low:+.2} to {high:+.2}) % of all samples",
                 row.kind.word(),
-                row.name,
-                args.old,
-                args.new
-            ));
+                row.name
+            )
+        };
+        for tested in tested.iter().filter(|tested| tested.holds) {
+            talk::print(format_args!("claim holds: {}: {}", claim.as_str(), text(tested)));
             code = CLAIM_HOLDS;
+        }
+        if !tested.iter().any(|tested| tested.holds) {
+            match &tested[..] {
+                [] => talk.say(format_args!("claim does not hold: {}: it has no samples", claim.as_str())),
+                [one] => talk.say(format_args!("claim does not hold: {}: {}", claim.as_str(), text(one))),
+                _ => talk.say(format_args!(
+                    "claim does not hold: {}: none of {} functions",
+                    claim.as_str(),
+                    tested.len()
+                )),
+            }
         }
     }
     Ok(code)
 }
 
+/// The files of one side.
+struct Files {
+    runs: Vec<String>,
+    syms: Option<String>,
+}
+
+/// Which files belong to which side.
+fn sides(args: &Diff) -> Result<[Files; 2], Error> {
+    let files = |runs: &[String], syms: Option<&String>| Files { runs: runs.to_vec(), syms: syms.cloned() };
+    if args.new.is_empty() {
+        return match &args.files[..] {
+            [old, new] => Ok([old, new].map(|file| files(std::slice::from_ref(file), None))),
+            [old, new, syms] => Ok([old, new].map(|file| files(std::slice::from_ref(file), Some(syms)))),
+            [old, old_syms, new, new_syms] => {
+                Ok([(old, old_syms), (new, new_syms)].map(|(file, syms)| files(std::slice::from_ref(file), Some(syms))))
+            }
+            [_] => Err(Error::Usage("diff compares two profiles: give OLD NEW SYMS".to_owned())),
+            many => Err(Error::Usage(format!(
+                "diff has {} files: for several runs of each side give OLD... SYMS -- NEW...",
+                many.len()
+            ))),
+        };
+    }
+    let split = |side: &[String]| match side {
+        [runs @ .., last] if !runs.is_empty() && mistakes::is_symbols(last) => files(runs, Some(last)),
+        runs => files(runs, None),
+    };
+    let mut sides = [split(&args.files), split(&args.new)];
+    // Symbols on one side only are those of both.
+    let known = sides.iter().find_map(|side| side.syms.clone());
+    sides.iter_mut().for_each(|side| side.syms = side.syms.take().or(known.clone()));
+    Ok(sides)
+}
+
 /// One side of the comparison.
 struct Side {
-    folded: Folded,
+    runs: Vec<Folded>,
     symbols: Option<Symbols>,
     code: u8,
 }
 
-/// Refuses a claim about a function that does not exist, because such a claim would always pass. A claim about an
-/// existing function without samples passes correctly.
-fn refuse_unknown(claim: &Claim, compared: &diff::Diff, sides: [&Side; 2]) -> Result<(), Error> {
-    let name = |symbols: &Symbols, number| diff::unify(&symbols.function(number));
-    let is_symbol = |symbols: &Symbols| (0..symbols.len()).any(|number| claim.pattern().fits(&name(symbols, number)));
-    if compared.rows.iter().any(|row| claim.speaks_of(row))
-        || sides.iter().filter_map(|side| side.symbols.as_ref()).any(is_symbol)
-    {
-        return Ok(());
+fn side(args: &Diff, files: &Files, images: &[ImageFile]) -> Result<Side, Error> {
+    let mut side = Side { runs: Vec::new(), symbols: None, code: 0 };
+    let images = [&args.image, images].concat();
+    for file in &files.runs {
+        let code = match &files.syms {
+            Some(syms) => {
+                let loaded = load::load(&input(args, file, syms, images.clone()), &args.choice.for_table())?;
+                let code = loaded.exit_code(args.limits);
+                side.runs.push(loaded.folded);
+                side.symbols = Some(loaded.symbols);
+                code
+            }
+            None if !images.is_empty() => {
+                return Err(Error::Usage(
+                    "--image belongs to profiles; give the kernel's symbols with them".to_owned(),
+                ));
+            }
+            None => {
+                let (folded, lost) = folded_file(file)?;
+                let kept = (folded.samples(), lost);
+                side.runs.push(folded);
+                load::exit_code(args.limits, &Problems::default(), &Account::default(), kept)
+            }
+        };
+        side.code = side.code.max(code);
     }
+    Ok(side)
+}
+
+/// The names of all functions that have a symbol on either side. A claim about one of them without samples passes.
+fn functions(sides: [&Side; 2]) -> Vec<String> {
+    let symbols = sides.into_iter().filter_map(|side| side.symbols.as_ref());
+    symbols.flat_map(|symbols| (0..symbols.len()).map(|number| diff::unify(&symbols.function(number)))).collect()
+}
+
+/// A claim about a function that does not exist is refused, because it would always pass.
+fn unknown(claim: &Claim, compared: &diff::Diff) -> Error {
     let meant = nearest::did_you_mean(claim.pattern().as_str(), compared.rows.iter().map(|row| &row.name[..]));
-    Err(Error::Usage(format!("--fail-if '{}': neither side has such a function{meant}", claim.as_str())))
+    Error::Usage(format!("--fail-if '{}': neither side has such a function{meant}", claim.as_str()))
 }
 
 fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
@@ -109,10 +177,12 @@ fn input(args: &Diff, file: &str, syms: &str, image: Vec<ImageFile>) -> Input {
         force: args.force,
         image,
         user_syms: Vec::new(),
+        debug_file: None,
         strict: args.limits.strict,
         max_loss: args.limits.max_loss,
         quiet: args.quiet,
         output: args.output.clone(),
+        shows_account: false,
     }
 }
 
@@ -125,7 +195,7 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
     for (number, line) in text.lines().enumerate() {
         let parsed = line.rsplit_once(' ').and_then(|(stack, count)| Some((stack, count.parse::<u64>().ok()?)));
         let Some((stack, samples)) = parsed else {
-            let todo = "not a line of folded stacks; give --syms if these are profiles";
+            let todo = "not a line of folded stacks; if these are profiles, give the kernel's symbols after them";
             return Err(Error::unusable(file, format!("line {}: {todo}", number + 1)));
         };
         if [folded::LOST, folded::LOST_ANYWHERE].contains(&stack) {
@@ -142,10 +212,11 @@ fn folded_file(file: &str) -> Result<(Folded, u64), Error> {
 }
 
 /// Draws both sides in one flame graph with the inferno library; OLD is scaled to NEW's number of samples.
-fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error> {
-    let lines = |folded: &Folded| {
+fn flamegraph(style: &output::Style, old: &[Folded], new: &[Folded]) -> Result<Vec<u8>, Error> {
+    let lines = |runs: &[Folded]| {
         let mut text = Vec::new();
-        let done = folded::write(folded, 0, &mut text);
+        let mut done = runs.iter().map(|folded| folded::write(folded, 0, &mut text));
+        let done = done.try_for_each(|done| done);
         done.map(|()| text).map_err(|error| Error::io("memory", "write", error))
     };
     let (old, new) = (lines(old)?, lines(new)?);
@@ -154,7 +225,7 @@ fn flamegraph(args: &Diff, old: &Folded, new: &Folded) -> Result<Vec<u8>, Error>
     let options = inferno::differential::Options { normalize: true, strip_hex: false };
     inferno::differential::from_readers(options, &old[..], &new[..], &mut both).map_err(failed)?;
     let mut options = inferno::flamegraph::Options::default();
-    options.title = visible(&format!("from {} (OLD) to {} (NEW)", args.old, args.new)).into_owned();
+    options.title = visible(&format!("from {} (OLD) to {} (NEW)", style.old_name, style.new_name)).into_owned();
     options.subtitle = Some("red grew, blue shrank; widths are those of NEW".to_owned());
     options.count_name = "samples".to_owned();
     let mut svg = Vec::new();

@@ -3,7 +3,7 @@
 //! In: a profile and the kernel's ELF file or symbols. Out: a line per finding, each with what to do. The exit code is
 //! 1 if there is a finding.
 
-use super::args::{Choice, Input};
+use super::args::{Doctor, Input, TableFormat};
 use super::causes;
 use super::compat::Output;
 use super::load::{self, Opened};
@@ -19,6 +19,7 @@ use crate::tally::{By, Tally};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::Profile;
+use serde_json::json;
 
 /// Exit code: something is wrong.
 const ILL: u8 = 1;
@@ -28,7 +29,9 @@ const PROLOGUES: [&[u8]; 2] = [&[0x55, 0x48, 0x89, 0xe5], &[0xf3, 0x0f, 0x1e, 0x
 const LARGE_BYTES: u64 = 64;
 
 /// `doctor`.
-pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
+pub fn run(args: &Doctor) -> Result<u8, Error> {
+    let Doctor { input, choice, .. } = args;
+    let format = TableFormat::of(args.format, input.output.as_deref())?;
     let forced = Input { force: true, quiet: true, ..input.clone() };
     let opened = load::open(&forced, choice, Output::Other, |select| Tally::new(select.clone(), By::None));
     let (found, limited) = match opened {
@@ -52,15 +55,23 @@ pub fn run(input: &Input, choice: &Choice) -> Result<u8, Error> {
         }
         Err(error) => return Err(error),
     };
-    let text = if found.is_empty() {
-        "nothing is wrong\n".to_owned()
-    } else {
-        found.iter().map(|line| format!("- {line}\n")).collect()
+    let text = match format {
+        TableFormat::Text if found.is_empty() => "nothing is wrong\n".to_owned(),
+        TableFormat::Text => visible_lines(&found.iter().map(|line| format!("- {line}\n")).collect::<String>()).into(),
+        TableFormat::Json => format!("{:#}\n", json!({ "findings": found })),
+        TableFormat::Csv => csv(&found).map_err(|error| Error::io("memory", "write", error))?,
     };
-    let text = visible_lines(&text);
     with_output(input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(input, error)))?;
     // If a limit that the user gave is exceeded, its exit code takes precedence over that of a finding.
     Ok(if limited == 0 && !found.is_empty() { ILL } else { limited })
+}
+
+fn csv(found: &[String]) -> std::io::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(["finding"])?;
+    found.iter().try_for_each(|line| csv.write_record([line]))?;
+    let bytes = csv.into_inner().map_err(csv::IntoInnerError::into_error)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether the file is some other text: it has lines, but none of them is a line of a profile.

@@ -7,6 +7,8 @@ use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
 use super::compat::{Output, Rest, ScriptStyle};
 use super::images;
+use super::mistakes;
+use super::nearest;
 use super::places;
 use super::progress::Progress;
 use super::talk::Talk;
@@ -106,13 +108,14 @@ pub fn open<C: Consumer>(
             "FILE and SYMS cannot both be standard input; give a file for one of them".to_owned(),
         ));
     }
+    mistakes::swapped(input)?;
     let mut select = select(choice, &rest);
     if let [from, to] = &choice.between[..] {
         select.between = Some(between::resolve(input, from, to, rest.tsc_hz)?);
     }
     let mut problems = Problems::default();
-    let mut symbols = Symbols::open(&input.syms, &mut problems)?;
-    symbols.without_inlined = choice.no_inline;
+    let mut symbols = Symbols::open_with(&input.syms, input.debug_file.as_deref(), &mut problems)?;
+    symbols.inlines = choice.inlines();
     symbols.with_lines = choice.lines;
     symbols.merge_generics = choice.merge_generics;
     users::open(input, &rest, &mut symbols, &mut problems)?;
@@ -134,7 +137,9 @@ pub fn open<C: Consumer>(
     }
     let account = Account::of(&reading.profile);
     talk.say(&problems);
-    talk.say(&account);
+    if !input.shows_account {
+        talk.say(&account);
+    }
     let told = reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64);
     Ok(Opened {
         consumer: reading.consumer,
@@ -157,6 +162,9 @@ pub fn open<C: Consumer>(
 pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     // In this case the meaning of a user address depends on the task, so stacks are counted by task.
+    if choice.by == By::Line {
+        return Err(Error::Usage("--by line works with report; --lines shows lines elsewhere".to_owned()));
+    }
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {
             return Err(Error::Usage("--by cpu cannot be had with user symbols by task".to_owned()));
@@ -168,6 +176,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
     let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups: tally.groups() };
     let folded = folder.fold(&tally.counts());
+    say_unknown(&folded, &symbols, &select, Talk { quiet: input.quiet });
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
     let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
@@ -177,6 +186,20 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         Loaded { coalesced, shown, doubt, folded, symbols, profile, account, problems, lost, lost_is_attributable };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
+}
+
+/// Says which of the functions of `--under` and `--not` do not exist.
+fn say_unknown(folded: &Folded, symbols: &Symbols, select: &Select, talk: Talk) {
+    let frames = || (0..folded.frames.len()).map(|id| folded.frames.function(id as u32));
+    for (option, patterns) in [("--under", &select.under), ("--not", &select.not)] {
+        for pattern in patterns {
+            let has_symbol = || (0..symbols.len()).any(|number| pattern.fit(&symbols.function(number)).is_some());
+            if !frames().any(|name| pattern.fit(name).is_some()) && !has_symbol() {
+                let meant = nearest::did_you_mean(pattern.as_str(), frames());
+                talk.say(format_args!("{option} {}: there is no such function{meant}", pattern.as_str()));
+            }
+        }
+    }
 }
 
 /// Whether the symbols are those of the kernel that ran in this boot.
@@ -195,7 +218,12 @@ fn doubt(profile: &Profile, stacks: &Stacks, symbols: &Symbols) -> Option<String
     let has_build_id = symbols.elf.as_ref().is_some_and(|elf| elf.build_id.is_some());
     let tells = |boot: &Boot| boot.fact(Fact::BuildId).is_some_and(|id| id != "-");
     let is_vouched_for = |boot: &Boot| !boot.anchors.is_empty() || (has_build_id && tells(boot));
-    if profile.boots.iter().any(is_vouched_for) { None } else { plausible::doubt(stacks, symbols) }
+    // Anchors that were used to place the symbols say less about them.
+    if !symbols.slide_is_solved && profile.boots.iter().any(is_vouched_for) {
+        None
+    } else {
+        plausible::doubt(stacks, symbols)
+    }
 }
 
 /// Moves the symbols to the address where the first boot had the kernel. Refuses symbols of another build, unless
@@ -204,6 +232,14 @@ fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: 
     let first = profile.boots.iter().find_map(places::load);
     if let (Some(first), Some(elf)) = (first, &symbols.elf) {
         symbols.slide = first.wrapping_sub(elf.base);
+    }
+    if let (true, Some(boot)) = (first.is_none() || symbols.elf.is_none(), profile.boots.first())
+        && check::anchors(boot, &symbols.table, symbols.slide).is_err()
+        && let Some(slide) = check::solve_slide(boot, &symbols.table)
+    {
+        symbols.slide = slide;
+        symbols.slide_is_solved = true;
+        talk.say(format_args!("{}: the kernel ran {slide:#x} higher than its symbols (from the anchors)", input.syms));
     }
     symbols.kernel_text = profile.boots.iter().find_map(places::text);
     symbols.user_is_foreign = true;
@@ -234,7 +270,7 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 /// Losses within the selection: those that batches report, and those that are only in the account.
 fn lost(profile: &Profile, select: &Select) -> u64 {
     let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    intervals.map(|gap| select.share(gap.lost.saturating_add(gap.missing), gap.from, gap.to)).sum()
+    intervals.map(|gap| select.share(gap.samples(), gap.from, gap.to)).sum()
 }
 
 /// Coalesced ticks within the selection.

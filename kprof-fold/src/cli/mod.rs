@@ -9,12 +9,16 @@ pub mod causes;
 pub mod compare;
 pub mod compat;
 pub mod doctor;
+pub mod html;
 pub mod images;
 pub mod load;
+pub mod mistakes;
 pub mod nearest;
 pub mod out;
+pub mod pager;
 pub mod places;
 pub mod progress;
+pub mod report;
 pub mod single;
 pub mod spool;
 pub mod talk;
@@ -23,11 +27,9 @@ pub mod users;
 pub mod values;
 
 use crate::error::Error;
-use crate::output::{flamegraph, folded, report, tree};
-use args::{Choice, Cli, Command, Export, Flamegraph, Format, Input, Script, Viewer};
+use crate::output::{flamegraph, folded};
+use args::{Choice, Cli, Command, Export, Flamegraph, Format, Html, Input, Script, Viewer};
 use clap::{CommandFactory, Parser};
-use kprof_format::counter::Counter;
-use load::Loaded;
 use out::{to_stdout, with_output, write_failed};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,7 +47,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(Error::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
-            talk::print(format_args!("kprof-fold: {error}"));
+            talk::print(format_args!("kprof-fold: {error}{}", mistakes::similar_files(&error)));
             ExitCode::from(error.exit_code())
         }
     }
@@ -53,17 +55,25 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(cli: Cli) -> Result<u8, Error> {
     match (cli.command, cli.fold) {
-        (Some(Command::Folded(args)), _) => fold(&args.input, &args.choice),
+        (Some(Command::Folded(args)), _) => {
+            values::form_of_file(args.input.output.as_deref(), &[("folded", ()), ("txt", ())])?;
+            fold(&args.input, &args.choice)
+        }
         (None, Some(input)) => {
-            let format = cli.format.unwrap_or_else(|| Format::of_file(input.output.as_deref().unwrap_or_default()));
+            mistakes::verb(&input)?;
+            let format = cli.format.map_or_else(|| Format::of_file(input.output.as_deref()), Ok)?;
             in_format(format, input, cli.choice)
         }
-        (Some(Command::Flamegraph(args)), _) => flamegraph(&args),
-        (Some(Command::Report(args)), _) => report(&args),
+        (Some(Command::Flamegraph(args)), _) => {
+            values::form_of_file(args.input.output.as_deref(), &[("svg", ())])?;
+            flamegraph(&args)
+        }
+        (Some(Command::Html(args)), _) => html::run(&args),
+        (Some(Command::Report(args)), _) => report::run(&args),
         (Some(Command::Diff(args)), _) => compare::run(&args),
         (Some(Command::Annotate(args)), _) => single::annotate(&args),
         (Some(Command::Top(args)), _) => top::run(&args),
-        (Some(Command::Doctor(args)), _) => doctor::run(&args.input, &args.choice),
+        (Some(Command::Doctor(args)), _) => doctor::run(&args),
         (Some(Command::Completions { shell }), _) => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "kprof-fold", &mut text);
@@ -75,7 +85,11 @@ fn run(cli: Cli) -> Result<u8, Error> {
             rendered.map_err(|error| Error::io("the manual page", "render", error))?;
             print_all(&text)
         }
-        (Some(Command::Script(args)), _) => single::script(&args),
+        (Some(Command::Script(args)), _) => {
+            let forms = [("txt", ()), ("perf", ()), ("script", ())];
+            values::form_of_file(args.input.output.as_deref(), &forms)?;
+            single::script(&args)
+        }
         (Some(Command::Info(args)), _) => single::info(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
@@ -94,13 +108,21 @@ fn manual(subcommand: Option<&str>) -> Result<clap::Command, Error> {
 
 /// Runs the default command with an output other than folded stacks: the same as the subcommand for that output.
 fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> {
-    let export = |to| single::export(&Export { input: input.clone(), choice: choice.clone(), to });
+    let export = |to| single::export(&Export::new(input.clone(), choice.clone(), to));
     match format {
         Format::Folded => fold(&input, &choice),
         Format::PerfScript => {
             let (offsets, expand_offsets, stop_at_unknown) = (false, false, false);
             single::script(&Script { input, choice, offsets, expand_offsets, stop_at_unknown })
         }
+        Format::Html => html::run(&Html {
+            input,
+            choice,
+            title: String::new(),
+            compare: None,
+            compare_syms: None,
+            confidence: 0.99,
+        }),
         Format::Flamegraph => {
             flamegraph(&Flamegraph { input, choice, title: String::new(), icicle: false, reverse: false })
         }
@@ -135,31 +157,6 @@ fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
     flamegraph::write(&loaded.folded, &loaded.beside(), &style, &args.input.file, &mut svg)?;
     with_output(&args.input, |out| out.write_all(&svg).map_err(|error| write_failed(&args.input, error)))?;
     Ok(loaded.exit_code(args.input.limits()))
-}
-
-fn report(args: &args::Report) -> Result<u8, Error> {
-    let loaded = load::load(&args.input, &args.choice)?;
-    let Loaded { folded, profile, account, lost, .. } = &loaded;
-    if profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
-        return Err(Error::unusable(
-            &args.input.file,
-            "no sample and no tick: nothing to report. Did the recording run?",
-        ));
-    }
-    if let Some(direction) = args.tree {
-        let text = tree::text(folded, direction, args.limit);
-        with_output(&args.input, |out| {
-            out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
-        })?;
-        return Ok(loaded.exit_code(args.input.limits()));
-    }
-    let style = report::Style { sort: args.sort, top: args.top, limit: args.limit };
-    let input = report::Input { folded, profile, account, lost: *lost };
-    with_output(&args.input, |out| {
-        report::write(input, &style, out).map_err(|error| write_failed(&args.input, error))
-    })?;
-    let unbalanced = account.cpus.iter().any(|cpu| !cpu.faults.is_empty());
-    Ok(if unbalanced { load::UNBALANCED } else { loaded.exit_code(args.input.limits()) })
 }
 
 fn print_all(text: &[u8]) -> Result<u8, Error> {

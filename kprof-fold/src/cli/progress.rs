@@ -23,7 +23,9 @@ pub struct Progress {
 impl Progress {
     /// A bar for a file of known length, or for a stream.
     pub fn new(file: &str, quiet: bool) -> Self {
-        let whole = std::fs::metadata(file).ok().map(|metadata| metadata.len()).filter(|len| *len > 0);
+        let length = std::fs::metadata(file).ok().map(|metadata| metadata.len()).filter(|len| *len > 0);
+        // Of compressed files the length of the content is not known.
+        let whole = length.filter(|_| ![".gz", ".zst"].iter().any(|end| file.ends_with(end)));
         let next = (!quiet && std::io::stderr().is_terminal()).then(|| Instant::now() + PATIENCE);
         Self { whole, next, shown: false }
     }

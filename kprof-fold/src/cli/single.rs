@@ -1,23 +1,25 @@
 //! Subcommands that need single samples: script, info, export, annotate, heatmap. Stage: command line.
 //!
-//! In: arguments. Out: their output. Unlike the folding subcommands they keep every sample in memory (24 bytes each).
+//! In: arguments. Out: their output. Unlike the folding subcommands most of them keep every sample in memory: 8 bytes
+//! each for an export in the order of time, 24 bytes for the others. `info` keeps only the first samples of each CPU.
 
-use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, Viewer};
+use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
 use super::compat::{Output, Rest};
 use super::load::{self, Opened};
-use super::out::{with_output, write_failed};
+use super::nearest::did_you_mean;
+use super::out::{put, with_output, write_failed};
 use super::{users, values};
 use crate::account::Account;
 use crate::aliasing::{self, Verdict};
 use crate::error::Error;
 use crate::output::{annotate as lines, export, heatmap as map, info as facts, report, script as perf};
+use crate::overview::Overview;
 use crate::profile::Boot;
 use crate::read::{self, Source};
-use crate::select::Select;
-use crate::stacks::Stacks;
 use crate::symbols::name::{visible, visible_lines};
 use crate::tally::By;
 use crate::timeline::Timeline;
+use crate::tracks::Tracks;
 use clap::ValueEnum;
 use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
@@ -44,62 +46,100 @@ pub fn script(args: &Script) -> Result<u8, Error> {
 
 /// `info`.
 pub fn info(args: &Info) -> Result<u8, Error> {
+    let output = args.output.as_deref();
+    let format = TableFormat::of(args.format, output)?;
     let tsc_hz = args.ghz.as_deref().map(values::ghz).transpose().map_err(Error::Usage)?;
-    let select = Select { user: true, ..Select::default() };
     let source = Source { file: &args.file, form: args.form, progress: &mut |_| {} };
-    let reading = read::read(source, Timeline::new(select))?;
+    let mut reading = read::read(source, Overview::default())?;
     super::talk::print(&reading.problems);
     let tsc_hz = tsc_hz.or(reading.profile.boots.iter().find_map(Boot::tsc_hz).map(|hz| hz as f64));
     let account = Account::of(&reading.profile);
     let form = reading.form.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let aliasing = aliasing::check(&places(&reading.consumer, &reading.stacks));
-    let text = facts::text(&reading.profile, &reading.consumer, (&account, &aliasing), &form, tsc_hz);
-    super::print_all(visible_lines(&text).as_bytes())?;
+    let (places, is_part) = reading.consumer.places(&reading.stacks);
+    let aliasing = aliasing::check(&places);
+    let (profile, overview) = (&reading.profile, &reading.consumer);
+    let document = || facts::json::document(profile, overview, (&account, &aliasing), &form, tsc_hz);
+    let text = match format {
+        TableFormat::Text => {
+            let text = facts::text(profile, overview, (&account, &aliasing, is_part), &form, tsc_hz);
+            visible_lines(&text).into_owned()
+        }
+        TableFormat::Json => format!("{:#}\n", document()),
+        TableFormat::Csv => facts::csv::text(&document()).map_err(|error| super::out::not_written(output, error))?,
+    };
+    put(output, true, &[&args.file], |out| {
+        out.write_all(text.as_bytes()).map_err(|error| super::out::not_written(output, error))
+    })?;
     let kept = (reading.profile.samples(), reading.profile.lost());
     let code = load::exit_code(args.limits, &reading.problems, &account, kept);
     let in_step = !matches!(aliasing, Verdict::TooFew | Verdict::None);
     Ok(if code == 0 && args.limits.strict && in_step { load::SKIPPED } else { code })
 }
 
-/// Time and innermost address of the kernel's samples, by boot and CPU.
-fn places(timeline: &Timeline, stacks: &Stacks) -> Vec<Vec<(u64, u64)>> {
-    let (mut cpus, mut words) = (BTreeMap::<_, Vec<(u64, u64)>>::new(), Vec::new());
-    for event in timeline.events.iter().filter(|event| stacks.traits(event.stack).is_kernel()) {
-        stacks.words(event.stack, &mut words);
-        cpus.entry((event.boot, event.cpu)).or_default().push((event.tsc, words.first().copied().unwrap_or(0)));
-    }
-    cpus.values_mut().for_each(|samples| samples.sort_unstable());
-    cpus.into_values().collect()
-}
-
 /// `export`.
 pub fn export(args: &Export) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
-    opened.consumer.sort_by_time();
-    let tsc_hz = clock(&opened, &args.input)?;
-    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
-    let failed = |error| write_failed(&args.input, error);
     if args.to == Viewer::Pprof {
-        // pprof only needs the count of each stack, so the samples need not stay in the order of time.
-        let seconds = opened.consumer.clock(tsc_hz);
-        let seconds = opened.consumer.events.last().map_or(0.0, |event| seconds.seconds(event));
-        opened.consumer.events.sort_unstable_by_key(export::pprof::order);
-        let about = about_pprof(args, &opened, rate_hz, seconds);
-        let names = (&opened.stacks, &opened.symbols, &opened.select);
-        with_output(&args.input, |out| export::pprof::write(&opened.consumer, names, &about, out).map_err(failed))?;
-        return Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()));
+        return pprof(args);
     }
-    let about = (tsc_hz, rate_hz, &args.input.file[..]);
-    let input = export::Input::new(&opened.consumer, &opened.stacks, &opened.symbols, &opened.select, about);
+    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
+    opened.consumer.finish();
+    let about = (clock(&opened, &args.input)?, &args.input.file[..], &args.input.syms[..]);
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    let input = export::Input::new(&opened.consumer, names, &opened.profile, about);
+    #[cfg(feature = "parquet")]
+    if args.to == Viewer::Parquet {
+        tables(args, &input, &opened.profile)?;
+        return Ok(opened.exit_code(args.input.limits(), opened.consumer.len()));
+    }
     with_output(&args.input, |out| {
         let done = match args.to {
-            Viewer::Firefox => serde_json::to_writer(out, &export::firefox::document(&input)).map_err(Into::into),
+            Viewer::Firefox => export::firefox::write(&input, out),
             Viewer::Perfetto => export::perfetto::write(&input, out),
+            #[cfg(feature = "otlp")]
+            Viewer::Otlp => export::otlp::write(&input, out),
             _ => export::speedscope::write(&input, out),
         };
-        done.map_err(failed)
+        done.map_err(|error| write_failed(&args.input, error))
+    })?;
+    let code = opened.exit_code(args.input.limits(), opened.consumer.len());
+    // The process ends next, so freeing the memory would only take time.
+    std::mem::forget(opened);
+    Ok(code)
+}
+
+/// Writes each table to a file of its own in the folder of `-o`.
+#[cfg(feature = "parquet")]
+fn tables(args: &Export, input: &export::Input<'_>, profile: &crate::profile::Profile) -> Result<(), Error> {
+    let Some(folder) = args.input.output.as_deref().filter(|folder| *folder != "-") else {
+        return Err(Error::Usage("--to parquet writes several files: give their folder with -o".to_owned()));
+    };
+    std::fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error))?;
+    let about = export::parquet::About { machine: &args.machine, build: args.build.as_deref() };
+    for table in export::parquet::TABLES {
+        let file = format!("{folder}/{table}.parquet");
+        put(Some(&file), args.input.quiet, &args.input.files(), |out| {
+            let done = export::parquet::write(table, (input, profile, &about), out);
+            done.map_err(|error| super::out::not_written(Some(&file), error))
+        })?;
+    }
+    Ok(())
+}
+
+/// pprof only needs the count of each stack, so the samples need not stay in the order of time.
+fn pprof(args: &Export) -> Result<u8, Error> {
+    let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
+    let tsc_hz = clock(&opened, &args.input)?;
+    let rate_hz = opened.profile.boots.iter().find_map(|boot| boot.number(Fact::Hz));
+    let seconds = opened.consumer.clock(tsc_hz);
+    let seconds = opened.consumer.events.iter().map(|event| seconds.seconds(event)).fold(0.0, f64::max);
+    opened.consumer.events.sort_unstable_by_key(export::pprof::order);
+    let about = about_pprof(args, &opened, rate_hz, seconds);
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    with_output(&args.input, |out| {
+        let done = export::pprof::write(&opened.consumer, names, &about, out);
+        done.map_err(|error| write_failed(&args.input, error))
     })?;
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
@@ -110,39 +150,53 @@ fn about_pprof<'a>(
     rate_hz: Option<u64>,
     seconds: f64,
 ) -> export::pprof::About<'a> {
-    let lost = opened.profile.lost();
+    let mut lost = BTreeMap::<u32, u64>::new();
+    for loss in export::losses(&opened.profile, &opened.select) {
+        let sum = lost.entry(loss.cpu).or_default();
+        *sum = sum.saturating_add(loss.samples);
+    }
     export::pprof::About {
         rate_hz,
         seconds,
         kernel: &args.input.syms,
         build_id: opened.profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)),
-        comment: (lost > 0).then(|| format!("{lost} more samples were lost")),
+        lost,
+        lost_name: export::lost_name(&opened.select),
+        gzip: !args.input.output.as_deref().is_some_and(|file| file.ends_with(".pb")),
     }
 }
 
 /// `annotate`.
 pub fn annotate(args: &Annotate) -> Result<u8, Error> {
+    values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
-    let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
+    let opened =
+        load::open(&args.input, &args.choice.for_table(), Output::Other, |select| Timeline::new(select.clone()))?;
     if !opened.symbols.has_lines() {
-        return Err(Error::unusable(&args.input.syms, "has no lines; annotate needs the kernel's ELF file with DWARF"));
+        return Err(Error::unusable(
+            &args.input.syms,
+            "is a list of symbols; annotate needs the kernel's ELF file, with DWARF for source lines",
+        ));
     }
     let Opened { consumer, stacks, symbols, select, profile, .. } = &opened;
     let found = lines::collect(consumer, stacks, symbols, &args.function, select.user);
     if found.functions.is_empty() {
+        let meant = did_you_mean(args.function.as_str(), found.known.iter().map(String::as_str));
         return Err(Error::unusable(
             &args.input.file,
-            format!("no sample with lines in a function `{}`", args.function.as_str()),
+            format!("no sample in a function `{}`{meant}", args.function.as_str()),
         ));
     }
-    let text = visible_lines(&lines::text(&found, profile)).into_owned();
+    let style = lines::Style { instructions: args.instructions, source: &args.source };
+    let text = visible_lines(&lines::text(&found, symbols, profile, style)).into_owned();
     with_output(&args.input, |out| out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error)))?;
     Ok(opened.exit_code(args.input.limits(), consumer.events.len()))
 }
 
 /// `heatmap`.
 pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
+    values::form_of_file(args.input.output.as_deref(), &[("svg", ())])?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
     let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
@@ -154,7 +208,7 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
 
 /// Refuses options that only apply to folded stacks. Single samples are selected before names are known and are not
 /// grouped, so these options would have no effect, and must not be ignored silently.
-fn refuse_folding(choice: &Choice) -> Result<(), Error> {
+pub(super) fn refuse_folding(choice: &Choice) -> Result<(), Error> {
     let given = [
         ("--under", !choice.under.is_empty()),
         ("--not", !choice.not.is_empty()),
@@ -167,7 +221,7 @@ fn refuse_folding(choice: &Choice) -> Result<(), Error> {
 }
 
 /// Refuses symbols by task: these subcommands do not distinguish stacks by their task.
-fn refuse_users(input: &Input) -> Result<(), Error> {
+pub(super) fn refuse_users(input: &Input) -> Result<(), Error> {
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
     if users::are_given(input, &rest) {
         let todo = "they work with folded, flamegraph, report, top and script";
@@ -176,7 +230,7 @@ fn refuse_users(input: &Input) -> Result<(), Error> {
     Ok(())
 }
 
-fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
+pub(super) fn clock<C>(opened: &Opened<C>, input: &Input) -> Result<f64, Error> {
     let missing = || {
         Error::Usage(format!(
             "{}: the header has no tsc-hz; give the TSC clock in GHz after SYMS, such as 2.2",

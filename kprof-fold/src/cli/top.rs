@@ -4,38 +4,28 @@
 //! the file is missing or empty, `top` waits for it. Out: a full-screen table through ratatui, or with `--once` the
 //! same table as text. The file is folded as a whole each time: a gigabyte takes less than a second.
 
+mod screen;
+
 use super::args::Top;
 use super::load;
 use super::out::{with_output, write_failed};
 use super::spool::Spool;
 use crate::error::Error;
 use crate::output::report;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
-use ratatui::style::{Modifier, Style};
-use ratatui::text::Line;
-use ratatui::widgets::{Block, Paragraph, Row, Table};
+use ratatui::crossterm::event::{self, Event};
+use screen::{Function, Screen, View, draw, percent};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
-
-/// The content of the screen.
-#[derive(Debug, Default)]
-pub struct Screen {
-    /// First line.
-    pub title: String,
-    /// Self percent, total percent, samples, name.
-    pub rows: Vec<[String; 4]>,
-    /// The exit code if this is the last screen.
-    pub code: u8,
-}
 
 /// `top`.
 pub fn run(args: &Top) -> Result<u8, Error> {
     if args.once {
+        super::values::form_of_file(args.input.output.as_deref(), &[("txt", ())])?;
         let screen = fold(args, None)?;
         let mut text = format!("{}\n\n  self %  total %      self  function\n", screen.title);
-        for [own, total, samples, name] in screen.rows.iter().take(args.top) {
-            text.push_str(&format!("{own:>8} {total:>8} {samples:>9}  {name}\n"));
+        for Function { name, all, .. } in screen.functions.iter().take(args.top) {
+            let (own, total) = (percent(all.0, screen.whole), percent(all.1, screen.whole));
+            text.push_str(&format!("{own:>8} {total:>8} {:>9}  {name}\n", all.0));
         }
         with_output(&args.input, |out| {
             out.write_all(text.as_bytes()).map_err(|error| write_failed(&args.input, error))
@@ -61,26 +51,31 @@ fn follow(
 ) -> Result<(), Error> {
     let failed = |error| Error::io("the terminal", "use", error);
     let interval = Duration::from_secs_f64(args.interval.clamp(0.1, 3600.0));
+    let mut view = View::default();
+    let mut read = Instant::now();
     loop {
-        terminal.draw(|frame| draw(frame, screen)).map_err(failed)?;
+        terminal.draw(|frame| draw(frame, screen, view)).map_err(failed)?;
         let next = Instant::now() + interval;
         while let Some(rest) = next.checked_duration_since(Instant::now()) {
             if !event::poll(rest).map_err(failed)? {
                 break;
             }
             match event::read().map_err(failed)? {
-                Event::Key(key) => match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
-                    _ => {}
-                },
+                Event::Key(key) => {
+                    if !view.key(key, screen.functions.len()) {
+                        return Ok(());
+                    }
+                    terminal.draw(|frame| draw(frame, screen, view)).map_err(failed)?;
+                }
                 Event::Resize(..) => {
-                    terminal.draw(|frame| draw(frame, screen)).map_err(failed)?;
+                    terminal.draw(|frame| draw(frame, screen, view)).map_err(failed)?;
                 }
                 _ => {}
             }
         }
-        *screen = fold(args, spool)?;
+        let mut now = fold(args, spool)?;
+        now.since(screen, read.elapsed());
+        (*screen, read) = (now, Instant::now());
     }
 }
 
@@ -125,32 +120,19 @@ fn waiting(why: &str) -> Screen {
 
 fn table(args: &Top, file: &str) -> Result<Screen, Error> {
     let quiet = super::args::Input { quiet: true, file: file.to_owned(), ..args.input.clone() };
-    let loaded = load::load(&quiet, &args.choice)?;
+    let loaded = load::load(&quiet, &args.choice.for_table())?;
     let (samples, lost) = (loaded.folded.samples(), loaded.lost);
-    let percent = |part: u64| format!("{:.2}", part as f64 * 100.0 / (samples + lost).max(1) as f64);
-    let row = |row: &crate::output::table::Row| {
+    let function = |row: &crate::output::table::Row| {
         let name = loaded.folded.frames.name(row.frame).to_owned();
-        [percent(row.own), percent(row.total), row.own.to_string(), name]
+        Function { name, all: (row.own, row.total), last: (0, 0) }
     };
-    let rows = crate::output::table::rows(&loaded.folded).iter().map(row).collect();
+    let functions = crate::output::table::rows(&loaded.folded).iter().map(function).collect();
     let note = report::notes(&loaded.profile);
     let name = if args.input.file == "-" { "standard input" } else { &args.input.file };
     let doubt = loaded.doubt.as_ref().map_or_else(String::new, |why| format!("; symbols of another build? {why}"));
     let title = format!("{name}: {samples} samples, {lost} lost{note}{doubt}");
-    Ok(Screen { title, rows, code: loaded.exit_code(args.input.limits()) })
-}
-
-/// Draws the screen.
-pub fn draw(frame: &mut ratatui::Frame<'_>, screen: &Screen) {
-    let [title, body, foot] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
-    frame.render_widget(Line::from(screen.title.as_str()).style(Style::new().add_modifier(Modifier::BOLD)), title);
-    let rows = screen.rows.iter().map(|row| Row::new(row.iter().map(String::as_str)));
-    let widths = [Constraint::Length(8), Constraint::Length(8), Constraint::Length(10), Constraint::Min(10)];
-    let header =
-        Row::new(["self %", "total %", "samples", "function"]).style(Style::new().add_modifier(Modifier::REVERSED));
-    frame.render_widget(Table::new(rows, widths).header(header).block(Block::new()), body);
-    frame.render_widget(Paragraph::new("q: quit"), foot);
+    let code = loaded.exit_code(args.input.limits());
+    Ok(Screen { title, functions, whole: (samples, lost), last: None, code })
 }
 
 #[cfg(test)]
@@ -180,7 +162,7 @@ mod tests {
             }
             let screen = fold(&args, Some(&spool)).expect("is a profile");
             assert_eq!(screen.title, format!("standard input: {samples} samples, 0 lost"));
-            assert_eq!(screen.rows[0][2..], [samples.to_string(), "kmain".to_owned()]);
+            assert_eq!((screen.functions[0].all.0, &screen.functions[0].name[..]), (samples, "kmain"));
         }
     }
     #[test]
@@ -209,22 +191,5 @@ mod tests {
             assert_eq!(top(&[]).expect("is a profile"), format!("{file}: {round} samples, 0 lost"));
             std::fs::rename(&file, folder.path().join("profile.1")).expect("is ours");
         }
-    }
-
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
-    #[test]
-    fn the_screen_shows_title_header_and_rows() {
-        let row = ["12.50", "50.00", "5", "mm::map"].map(str::to_owned);
-        let screen = Screen { title: "profiling.txt: 40 samples, 0 lost".to_owned(), rows: vec![row], code: 0 };
-        let mut terminal = Terminal::new(TestBackend::new(60, 5)).expect("memory is a terminal");
-        terminal.draw(|frame| draw(frame, &screen)).expect("memory takes everything");
-        let text: Vec<String> =
-            terminal.backend().to_string().lines().map(|line| line.trim_matches(['"', ' ']).to_owned()).collect();
-        assert_eq!(text[0], "profiling.txt: 40 samples, 0 lost");
-        assert_eq!(text[1].split_whitespace().collect::<Vec<_>>(), ["self", "%", "total", "%", "samples", "function"]);
-        assert_eq!(text[2].split_whitespace().collect::<Vec<_>>(), ["12.50", "50.00", "5", "mm::map"]);
-        assert_eq!(text[4], "q: quit");
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! In: text from the command line. Out: numbers, or a message that says what is accepted.
 
+use crate::error::Error;
+
 /// Symbols of an image other than the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {
@@ -9,6 +11,25 @@ pub struct ImageFile {
     pub name: String,
     /// Its ELF file, or the output of nm for it.
     pub file: String,
+}
+
+/// The form that the extension of an output stands for; the first one without an extension.
+///
+/// # Errors
+/// If the extension is not in the list: output of another form than its name says would be taken for damaged.
+pub fn form_of_file<F: Copy + Default>(output: Option<&str>, known: &[(&str, F)]) -> Result<F, Error> {
+    let name = output.unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let has = |end: &str| name.strip_suffix(end).is_some_and(|front| front.len() > 1 && front.ends_with('.'));
+    if let Some((_, form)) = known.iter().find(|(end, _)| has(end)) {
+        return Ok(*form);
+    }
+    match name.rsplit_once('.') {
+        Some((front, end)) if !front.is_empty() => {
+            let known: Vec<String> = known.iter().map(|(end, _)| format!(".{end}")).collect();
+            Err(Error::Usage(format!("-o {name}: .{end} is none of the forms {}", known.join(", "))))
+        }
+        _ => Ok(F::default()),
+    }
 }
 
 /// A part of a whole: `1%` or `0.01`, as a number from 0 to 1.

@@ -2,15 +2,18 @@
 //!
 //! In: the claim as written. Out: the rows for which it holds at the chosen confidence. The number is in percent of all
 //! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two
-//! percent points. `own mm::* > +2%` is about self time. A claim holds for a row if the whole interval of the change
-//! lies beyond the number.
+//! percent points. `self mm::* > +2%` is about self time. A claim holds for a row if the interval of the change, open
+//! on the other side, lies beyond the number. A claim is named before the profiles are seen, so it is tested for itself
+//! at the whole chance that the confidence leaves. If it names several functions, that chance is divided among them. So
+//! a gate with ten claims raises a false alarm ten times as often as one with a single claim.
 
+use super::significance::Interval;
 use super::{Diff, Kind, Row};
 use crate::select::Pattern;
 use crate::symbols::INLINED;
 
 /// A claim.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     text: String,
     kind: Kind,
@@ -44,24 +47,35 @@ impl std::str::FromStr for Claim {
         if pattern.is_empty() {
             return Err(bad());
         }
-        Ok(Self { text: text.to_owned(), kind, pattern: Pattern::new(pattern), grows: sign == '>', by: by / 100.0 })
+        let pattern = pattern.parse()?;
+        Ok(Self { text: text.to_owned(), kind, pattern, grows: sign == '>', by: by / 100.0 })
     }
 }
 
 impl Claim {
-    /// The rows for which the claim holds.
-    pub fn holds<'a>(&self, diff: &'a Diff) -> Vec<&'a Row> {
-        let beyond = |row: &&Row| if self.grows { row.change.low > self.by } else { row.change.high < self.by };
-        diff.rows.iter().filter(|row| self.speaks_of(row)).filter(beyond).collect()
+    /// The rows that the claim is about; `None` if neither they nor `functions`, the names of all functions on both
+    /// sides, have such a name.
+    pub fn rows<'a>(&self, diff: &'a Diff, functions: &[String]) -> Option<Vec<&'a Row>> {
+        let rows = || diff.rows.iter().filter(|row| row.kind == self.kind);
+        let names = rows().map(|row| function(&row.name)).chain(functions.iter().map(String::as_str));
+        let meant = self.pattern.among(names);
+        meant.closest.map(|_| rows().filter(|row| meant.is(function(&row.name))).collect())
     }
 
-    /// Whether the claim is about this kind of row.
-    pub fn speaks_of(&self, row: &Row) -> bool {
-        let function = row.name.strip_suffix(INLINED).unwrap_or(&row.name);
-        row.kind == self.kind && (self.pattern.fits(&row.name) || self.pattern.fits(function))
+    /// The change of each row that the claim is about, and whether the claim holds for it. `rows` are those of
+    /// [`rows`](Self::rows), all of them.
+    pub fn test<'a>(&self, rows: &[&'a Row], confidence: f64) -> Vec<Tested<'a>> {
+        let chance = (1.0 - confidence) / rows.len().max(1) as f64;
+        let test = |row: &&'a Row| {
+            // Twice the chance, because only one end of the interval is looked at.
+            let change = row.interval(2.0 * chance);
+            let holds = if self.grows { change.low > self.by } else { change.high < self.by };
+            Tested { row, change, holds }
+        };
+        rows.iter().map(test).collect()
     }
 
-    /// The functions that the claim is about.
+    /// The functions that the claim is about, as written.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
@@ -72,16 +86,43 @@ impl Claim {
     }
 }
 
+/// A row that a claim is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Tested<'a> {
+    /// The row.
+    pub row: &'a Row,
+    /// Its change, with the interval of which the claim looks at one end.
+    pub change: Interval,
+    /// Whether the claim holds for it.
+    pub holds: bool,
+}
+
+/// The name of a function without the mark of an inlined one.
+fn function(name: &str) -> &str {
+    name.strip_suffix(INLINED).unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::compare_counts;
+    use super::super::{Method, Run, compare};
     use super::*;
+
+    fn held(text: &str, diff: &Diff) -> usize {
+        let claim: Claim = text.parse().expect("is a claim");
+        let rows = claim.rows(diff, &[]).unwrap_or_default();
+        claim.test(&rows, 0.99).into_iter().filter(|tested| tested.holds).count()
+    }
+
+    /// One run on each side, with 10 000 samples.
+    fn diff(name: &str, old: u64, new: u64) -> Diff {
+        let run = |samples| Run { counts: [((Kind::Total, name.to_owned()), samples)].into(), samples: 10_000 };
+        compare(&[run(old)], &[run(new)], Method { confidence: 0.99, is_same_work: false })
+    }
 
     #[test]
     fn a_claim_holds_only_beyond_the_interval() {
-        let counts = |samples| [((Kind::Total, "mm::map".to_owned()), samples)].into();
-        let diff = compare_counts(&counts(1000), 10_000, &counts(1500), 10_000, 0.99);
-        let holds = |text: &str| !text.parse::<Claim>().expect("is a claim").holds(&diff).is_empty();
+        let diff = diff("mm::map", 1000, 1500);
+        let holds = |text: &str| held(text, &diff) > 0;
         assert!(holds("total  mm::map > +2%") && holds(" mm::map  >  +2%") && holds("total\tmm::* > +2%"));
         assert!(holds("mm::*>+2%") && holds("mm::* > +2%") && holds("total mm::map > +0%"));
         assert!(!holds("mm::* > +5%") && !holds("self mm::* > +2%") && !holds("mm::* < -2%") && !holds("fs::* > +2%"));
@@ -89,9 +130,8 @@ mod tests {
 
     #[test]
     fn a_function_that_is_inlined_is_spoken_of_by_its_name() {
-        let counts = |samples| [((Kind::Total, "mm::map (inlined)".to_owned()), samples)].into();
-        let diff = compare_counts(&counts(1000), 10_000, &counts(1500), 10_000, 0.99);
-        assert_eq!("mm::map > +2%".parse::<Claim>().expect("is a claim").holds(&diff).len(), 1);
+        let diff = diff("mm::map (inlined)", 1000, 1500);
+        assert_eq!(held("mm::map > +2%", &diff), 1);
     }
 
     #[test]

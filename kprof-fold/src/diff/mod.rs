@@ -1,19 +1,27 @@
 //! Diff: finds what changed from one profile to another, and whether the change is more than chance. Stage: after fold.
 //!
-//! In: two folded profiles, OLD and NEW. Out: a row per function (and per subtree) with its share before and after, the
-//! change and its confidence interval. Each side's shares are parts of its own samples, so the two profiles may differ
-//! in length and number of CPUs. If both sides did the same work at the same rate, numbers of samples are compared
-//! instead, as parts of OLD. Then a function that got slower does not make the others look faster. A function counts
-//! once per sample even if it is recursive.
+//! In: the folded runs of two sides, OLD and NEW. Out: a row per function (and per subtree) with its share before and
+//! after, the change and its confidence interval. Each side's shares are parts of its own samples, so the two sides may
+//! differ in length and number of CPUs. If both sides did the same work at the same rate, numbers of samples per run
+//! are compared instead, as parts of OLD. Then a function that got slower does not make the others look faster. A
+//! function counts once per sample even if it is recursive.
+//!
+//! If many functions are compared, some change by chance. Holm's method (Scandinavian Journal of Statistics 6, 1979)
+//! sets the level of each row, so that the stated confidence holds for the whole table: with 99 %, two sides of the
+//! same behaviour show any alarm in at most 1 % of comparisons. The row with the smallest p-value is tested at the
+//! chance divided by the number of rows, the next one at the chance divided by one row less, and so on until one fails;
+//! that row and all after it are within chance. A claim is tested for itself, not as a part of the table ([`claim`]).
 
 pub mod claim;
 pub mod output;
 pub mod significance;
+pub mod spread;
 
 use crate::fold::Folded;
 use crate::output::table;
-use significance::{Interval, difference, z_for};
-use std::collections::BTreeMap;
+use significance::{Change, Interval};
+use spread::Runs;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a row counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,14 +56,31 @@ pub struct Row {
     pub old: u64,
     /// Samples in NEW.
     pub new: u64,
-    /// Change in share, NEW minus OLD, with its interval.
+    /// Change in share, NEW minus OLD, with the interval at the level at which Holm's method tests this row.
     pub change: Interval,
+    /// The chance of such a change or a larger one if there is none.
+    pub p_value: f64,
+    /// The counts behind it.
+    counts: Change,
+    /// The factor from shares of `counts` to those that are shown.
+    scale: f64,
 }
 
 impl Row {
     /// Whether the interval does not contain 0.
     pub fn is_significant(&self) -> bool {
         self.change.low > 0.0 || self.change.high < 0.0
+    }
+
+    /// By what factor the runs of each side differ more than by chance.
+    pub fn spread(&self) -> f64 {
+        self.counts.spread.factor
+    }
+
+    /// The change with the interval that it leaves with this chance, one half of it on each side.
+    pub fn interval(&self, chance: f64) -> Interval {
+        let Interval { low, middle, high } = self.counts.interval(chance);
+        Interval { low: low * self.scale, middle: middle * self.scale, high: high * self.scale }
     }
 
     /// `new`, `vanished`, or empty.
@@ -75,6 +100,8 @@ pub struct Diff {
     pub old_samples: u64,
     /// Samples in NEW.
     pub new_samples: u64,
+    /// The number of runs of OLD and of NEW.
+    pub runs: (usize, usize),
     /// Whether numbers of samples were compared instead of shares.
     pub is_same_work: bool,
     /// The requested confidence, 0 to 1, that no row of the table is called significant by chance.
@@ -84,9 +111,12 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// The number of samples that the shares of NEW are parts of: NEW's own samples, or for the same work those of OLD.
-    pub fn new_whole(&self) -> u64 {
-        if self.is_same_work { self.old_samples } else { self.new_samples }
+    /// The number of samples that the shares of OLD, and those of NEW, are parts of. For the same work these are the
+    /// samples of OLD in as many runs.
+    pub fn wholes(&self) -> (f64, f64) {
+        let (old, new) = (self.old_samples as f64, self.new_samples as f64);
+        let runs = self.runs.1 as f64 / self.runs.0.max(1) as f64;
+        (old, if self.is_same_work { old * runs } else { new })
     }
 }
 
@@ -100,6 +130,31 @@ pub fn has_longer_paths(folded: &Folded) -> bool {
 
 /// Samples per name and kind.
 pub type Counts = BTreeMap<(Kind, String), u64>;
+
+/// One run: a profile as counts.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Samples per name and kind.
+    pub counts: Counts,
+    /// All its samples.
+    pub samples: u64,
+}
+
+impl Run {
+    /// Counts the functions of a folded profile, and with `subtrees` the paths from the root too.
+    pub fn of(folded: &Folded, subtrees: bool) -> Self {
+        Self { counts: counts(folded, subtrees), samples: folded.samples() }
+    }
+}
+
+/// How runs are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// The confidence, 0 to 1, that no row of the table is called significant by chance.
+    pub confidence: f64,
+    /// Whether both sides did the same work at the same rate, so that numbers of samples are compared.
+    pub is_same_work: bool,
+}
 
 fn counts(folded: &Folded, subtrees: bool) -> Counts {
     let mut counts = Counts::new();
@@ -123,46 +178,52 @@ fn counts(folded: &Folded, subtrees: bool) -> Counts {
     counts
 }
 
-/// Compares two profiles.
-pub fn compare(old: &Folded, new: &Folded, confidence: f64, subtrees: bool, same_work: bool) -> Diff {
-    let (old_counts, new_counts) = (counts(old, subtrees), counts(new, subtrees));
-    let compare = if same_work { compare_work } else { compare_counts };
-    compare(&old_counts, old.samples(), &new_counts, new.samples(), confidence)
-}
-
-/// Compares counts of samples of the same work. The counts are treated as shares of the samples of both sides together.
-/// Their intervals are then those of two Poisson counts or a little wider.
-pub fn compare_work(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
-    let both = old_samples + new_samples;
-    let diff = compare_counts(old, both, new, both, confidence);
-    let scale = both as f64 / old_samples.max(1) as f64;
-    let scaled = |change: Interval| Interval {
-        low: change.low * scale,
-        middle: change.middle * scale,
-        high: change.high * scale,
-    };
-    let rows = diff.rows.into_iter().map(|row| Row { change: scaled(row.change), ..row }).collect();
-    Diff { old_samples, new_samples, is_same_work: true, rows, ..diff }
-}
-
-/// Compares counts of samples.
-pub fn compare_counts(old: &Counts, old_samples: u64, new: &Counts, new_samples: u64, confidence: f64) -> Diff {
-    let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
-    let get = |counts: &Counts, name: &(Kind, String)| counts.get(name).copied().unwrap_or(0);
-    let compared: Vec<_> = names.into_iter().filter(|name| get(old, name) + get(new, name) > 0).collect();
-    let z = z_for(confidence, compared.len());
-    let row = |key: &&(Kind, String)| {
-        let (old, new) = (get(old, key), get(new, key));
-        let change = difference((old, old_samples), (new, new_samples), z);
-        Row { kind: key.0, name: key.1.clone(), old, new, change }
-    };
-    let mut rows: Vec<Row> = compared.iter().map(row).collect();
+/// Compares the runs of two sides.
+pub fn compare(old: &[Run], new: &[Run], method: Method) -> Diff {
+    let samples = |runs: &[Run]| runs.iter().map(|run| run.samples).sum::<u64>();
+    let (old_samples, new_samples, runs) = (samples(old), samples(new), (old.len(), new.len()));
+    // Counts of the same work are treated as shares of one run of both sides together. Their intervals are then those
+    // of two Poisson counts or a little wider.
+    let per_run = |samples: u64, runs: usize| samples as f64 / runs.max(1) as f64;
+    let both = per_run(old_samples, runs.0) + per_run(new_samples, runs.1);
+    let whole = |run: &Run| if method.is_same_work { both } else { run.samples as f64 };
+    let scale = if method.is_same_work { both / per_run(old_samples, runs.0).max(1.0) } else { 1.0 };
+    let names: BTreeSet<_> = old.iter().chain(new).flat_map(|run| run.counts.keys()).collect();
+    let count = |run: &Run, name: &(Kind, String)| run.counts.get(name).copied().unwrap_or(0);
+    let of_runs =
+        |name: &(Kind, String)| [old, new].map(|side| side.iter().map(|run| (count(run, name), whole(run))).collect());
+    let compared: Vec<_> =
+        names.into_iter().filter(|name| old.iter().chain(new).any(|run| count(run, name) > 0)).collect();
+    let functions: Vec<[Runs; 2]> = compared.iter().map(|name| of_runs(name)).collect();
+    let rows = compared.iter().zip(&functions).zip(spread::spreads(&functions));
+    let rows = rows.map(|((name, sides), spread)| {
+        let pooled = |runs: &Runs| runs.iter().fold((0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+        let (old, new) = (pooled(&sides[0]), pooled(&sides[1]));
+        let counts = Change { old, new, spread };
+        let p_value = counts.p_value();
+        let change = Interval { low: 0.0, middle: 0.0, high: 0.0 };
+        Row { kind: name.0, name: name.1.clone(), old: old.0, new: new.0, change, p_value, counts, scale }
+    });
+    let mut rows: Vec<Row> = rows.collect();
+    set_levels(&mut rows, 1.0 - method.confidence);
     rows.sort_by(|a, b| {
         let size = |row: &Row| row.change.middle.abs();
         let by_size = || size(b).total_cmp(&size(a)).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         b.is_significant().cmp(&a.is_significant()).then_with(by_size)
     });
-    Diff { old_samples, new_samples, is_same_work: false, confidence, rows }
+    let (is_same_work, confidence) = (method.is_same_work, method.confidence);
+    Diff { old_samples, new_samples, runs, is_same_work, confidence, rows }
+}
+
+/// Gives each row the interval at the level at which Holm's method tests it.
+fn set_levels(rows: &mut [Row], chance: f64) {
+    rows.sort_by(|a, b| a.p_value.total_cmp(&b.p_value).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
+    let count = rows.len();
+    let level = |tested: usize| chance / (count - tested).max(1) as f64;
+    let failed = rows.iter().enumerate().find(|(tested, row)| row.p_value > level(*tested)).map_or(count, |(at, _)| at);
+    for (at, row) in rows.iter_mut().enumerate() {
+        row.change = row.interval(level(at.min(failed)));
+    }
 }
 
 /// A name without the parts that differ from build to build or from run to run: hashes of manglings, numbers of LLVM's

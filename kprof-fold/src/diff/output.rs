@@ -9,16 +9,16 @@ use std::fmt::Write as _;
 /// How much is shown, and the names of the two sides.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// File of OLD.
+    /// Files of OLD.
     pub old_name: String,
-    /// File of NEW.
+    /// Files of NEW.
     pub new_name: String,
     /// Maximum number of rows; 0 shows all.
     pub top: usize,
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 * 100.0 / whole.max(1) as f64
+fn share(part: u64, whole: f64) -> f64 {
+    part as f64 * 100.0 / whole.max(1.0)
 }
 
 fn shown<'a>(diff: &'a Diff, style: &Style) -> &'a [Row] {
@@ -34,19 +34,21 @@ fn verdict(row: &Row) -> &'static str {
     }
 }
 
-/// One sentence about what was compared, and how.
+/// What was compared, and how.
 fn headline(diff: &Diff, style: &Style) -> String {
     let significant = diff.rows.iter().filter(|row| row.is_significant()).count();
+    let (old, new) = (&style.old_name, &style.new_name);
+    let runs = |count: usize| if count == 1 { String::new() } else { format!("{count} runs, ") };
+    let (old_runs, new_runs) = (runs(diff.runs.0), runs(diff.runs.1));
+    let work = if diff.is_same_work { "; numbers of samples of the same work, as parts of OLD" } else { "" };
     format!(
-        "From {} (OLD, {} samples) to {} (NEW, {} samples): {significant} of {} comparisons changed by more than chance at {} % \
-         confidence for the whole table (Newcombe intervals, Bonferroni){}.",
-        style.old_name,
+        "From {old} (OLD, {old_runs}{} samples) to {new} (NEW, {new_runs}{} samples): {significant} of {} comparisons changed by \
+         more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{}){work}.",
         diff.old_samples,
-        style.new_name,
         diff.new_samples,
         diff.rows.len(),
         diff.confidence * 100.0,
-        if diff.is_same_work { "; numbers of samples of the same work, as parts of OLD" } else { "" }
+        if diff.runs == (1, 1) { "" } else { ", spread between runs" },
     )
 }
 
@@ -56,10 +58,11 @@ pub fn text(diff: &Diff, style: &Style) -> String {
         "{}\n\n   change          interval     OLD %     NEW %  verdict        kind     function\n",
         headline(diff, style)
     );
+    let (old_whole, new_whole) = diff.wholes();
     for row in shown(diff, style) {
         let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
         let interval = format!("{low:+.2} to {high:+.2}");
-        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_whole()));
+        let (old, new) = (share(row.old, old_whole), share(row.new, new_whole));
         let fate = if row.fate().is_empty() { String::new() } else { format!(" ({})", row.fate()) };
         let (verdict, kind) = (verdict(row), row.kind.word());
         let _ = writeln!(
@@ -79,9 +82,10 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
     let mut text =
         format!("{}\n\n| change | interval | OLD | NEW | verdict | kind | function |\n", headline(diff, style));
     text.push_str("|---:|---:|---:|---:|---|---|---|\n");
+    let (old_whole, new_whole) = diff.wholes();
     for row in shown(diff, style) {
         let (low, middle, high) = (row.change.low * 100.0, row.change.middle * 100.0, row.change.high * 100.0);
-        let (old, new) = (share(row.old, diff.old_samples), share(row.new, diff.new_whole()));
+        let (old, new) = (share(row.old, old_whole), share(row.new, new_whole));
         let name = row.name.replace('|', "\\|");
         let (verdict, kind, fate) = (verdict(row), row.kind.word(), row.fate());
         let _ = writeln!(
@@ -90,6 +94,11 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
         );
     }
     text
+}
+
+/// Three digits: the last ones differ from one implementation of the exponential function to another.
+fn rounded(p_value: f64) -> f64 {
+    format!("{p_value:.2e}").parse().unwrap_or(p_value)
 }
 
 /// Makes JSON for other programs.
@@ -103,6 +112,8 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
             "change": row.change.middle,
             "change_low": row.change.low,
             "change_high": row.change.high,
+            "p_value": rounded(row.p_value),
+            "spread_between_runs": row.spread(),
             "significant": row.is_significant(),
             "fate": row.fate(),
         })
@@ -112,9 +123,12 @@ pub fn json(diff: &Diff, style: &Style) -> Value {
         "new": style.new_name,
         "old_samples": diff.old_samples,
         "new_samples": diff.new_samples,
+        "old_runs": diff.runs.0,
+        "new_runs": diff.runs.1,
         "confidence": diff.confidence,
         "same_work": diff.is_same_work,
-        "method": "Newcombe intervals of the difference of two shares, Bonferroni over all rows",
+        "method": "Newcombe intervals of the difference of two shares, Holm over all rows",
+        "left_out": diff.rows.len() - shown(diff, style).len(),
         "rows": shown(diff, style).iter().map(row).collect::<Vec<_>>(),
     })
 }

@@ -6,7 +6,7 @@
 use super::walk::{CLAIMED, RUNNING, Step, marker_name, walk};
 use crate::stacks::{self, Encoding, Stacks, Traits};
 use crate::symbols::{Symbols, name::clean};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Number of a frame's name.
@@ -33,6 +33,11 @@ impl Hasher for AddressHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         self.0 ^= crate::stacks::hash(bytes);
+    }
+
+    // The length of a slice.
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
     }
 
     fn write_u64(&mut self, value: u64) {
@@ -104,6 +109,25 @@ impl Frames {
     pub fn function(&self, id: FrameId) -> &str {
         let name = self.name(id);
         name.strip_suffix(crate::symbols::INLINED).unwrap_or(name)
+    }
+
+    /// Frames of user code whose names no kernel code has.
+    pub fn of_users_only(&self) -> HashSet<FrameId> {
+        let (user, kernel): (Vec<_>, Vec<_>) = self.by_address.iter().partition(|(address, _)| *address >> 63 == 0);
+        let frames = |found: Vec<(&u64, &u32)>| -> HashSet<FrameId> {
+            found.into_iter().flat_map(|(_, frame)| self.frames_of(frame)).copied().collect()
+        };
+        let kernel = frames(kernel);
+        frames(user).into_iter().filter(|frame| !kernel.contains(frame)).collect()
+    }
+
+    /// The frames that `by_address` has for an address.
+    fn frames_of<'a>(&'a self, found: &'a u32) -> &'a [FrameId] {
+        if found & MANY == 0 {
+            return std::slice::from_ref(found);
+        }
+        let from = (found & !MANY) as usize;
+        &self.found[from + 1..][..self.found[from] as usize]
     }
 
     /// How many frames there are.

@@ -76,6 +76,20 @@ pub fn walk(words: &[u64], user: bool, mut step: impl FnMut(Step)) {
     }
 }
 
+/// The frame of stacks that entered the kernel nowhere, such as those of kernel threads.
+pub const NO_ENTRY: &str = "[no entry]";
+
+/// The name of the innermost entry into the kernel: a system call, an interrupt or an exception.
+pub fn entry_name(words: &[u64]) -> String {
+    let mut entry = None;
+    walk(words, false, |step| {
+        if let Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_) | Marker::Syscall)) = step {
+            entry.get_or_insert_with(|| marker_name(marker));
+        }
+    });
+    entry.unwrap_or_else(|| NO_ENTRY.to_owned())
+}
+
 /// Whether the kernel writes this marker within or after user code: only the facts after the first address, and the
 /// place where the walk was truncated.
 fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
@@ -168,6 +182,16 @@ mod tests {
         let behind = [Step::Marker(interrupt), Step::Address(B), Step::Address(C - 1)];
         assert_eq!(steps(&words, false), [&[Step::Running][..], &behind].concat());
         assert_eq!(steps(&[PUBLISHED_LEAF, C], false), [Step::Running, Step::Address(C - 1)]);
+    }
+
+    #[test]
+    fn the_innermost_entry_names_a_stack() {
+        let (syscall, interrupt) = (Marker::Syscall.encode(), Marker::Interrupt(33).encode());
+        let unknown = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
+        assert_eq!(entry_name(&[A, interrupt, B, syscall, Marker::User.encode(), 0x1000]), "[interrupt 33]");
+        assert_eq!(entry_name(&[A, B, syscall, unknown]), "[syscall]");
+        assert_eq!(entry_name(&[A, B, unknown]), NO_ENTRY);
+        assert_eq!(entry_name(&[A, Marker::User.encode(), interrupt]), NO_ENTRY);
     }
 
     #[test]

@@ -1,9 +1,13 @@
-//! A function's source lines with their share of its samples. Stage: output.
+//! A function's source lines and instructions with their share of its samples. Stage: output.
 //!
-//! In: a timeline, symbols with DWARF, the name of a function. Out: text: the source lines that have samples, with self
-//! and total counts, and the source itself if the file can be read. A note says when lines are inexact: under `tcg` a
-//! sample is at the start of a block; under `icount` time is counted in instructions; with `ipi` a sample may be at the
-//! instruction that enables interrupts.
+//! In: a timeline, symbols from an ELF file, the name of a function. Out: text: the source lines that have samples,
+//! with self and total counts, the source itself if the file is found, and below each line its instructions with
+//! samples. Code without lines, such as assembly, is shown as instructions alone. A note says when places are inexact:
+//! under `tcg` a sample is at the start of a block; under `icount` time is counted in instructions; with `ipi` a sample
+//! may be at the instruction that enables interrupts.
+
+pub mod code;
+mod source;
 
 use crate::fold::walk::{Step, walk};
 use crate::profile::Profile;
@@ -13,69 +17,128 @@ use crate::symbols::Symbols;
 use crate::symbols::elf::Location;
 use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// Number of source lines shown before and after a line with samples.
+/// Number of source lines and of instructions shown before and after one with samples.
 const AROUND: u32 = 2;
 
-/// Samples per source line: those in which it is innermost, and those in whose stack it is.
-#[derive(Default)]
-pub struct Lines {
-    lines: BTreeMap<Location, (u64, u64)>,
-    own: u64,
-    total: u64,
-    /// Functions that match the pattern.
-    pub functions: BTreeSet<String>,
+/// How it is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style<'a> {
+    /// Whether all instructions are shown in the order of their addresses, instead of source lines.
+    pub instructions: bool,
+    /// Folders with the source.
+    pub source: &'a [String],
 }
 
-/// Collects the lines of all functions that match.
+/// Samples of a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    /// Those in which it is innermost.
+    pub own: u64,
+    /// Those in whose stack it is.
+    pub total: u64,
+}
+
+impl std::ops::Add for Samples {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { own: self.own + other.own, total: self.total + other.total }
+    }
+}
+
+/// Samples per source line and per address.
+#[derive(Default)]
+pub struct Lines {
+    lines: BTreeMap<Location, Samples>,
+    /// The samples of each address, and the line of those that have one.
+    places: BTreeMap<u64, Samples>,
+    line_of: BTreeMap<u64, Location>,
+    all: Samples,
+    /// Functions that match the pattern.
+    pub functions: BTreeSet<String>,
+    /// All functions with samples.
+    pub known: BTreeSet<String>,
+}
+
+/// Collects the places of all functions that match.
 pub fn collect(timeline: &Timeline, stacks: &Stacks, symbols: &Symbols, function: &Pattern, user: bool) -> Lines {
     let mut found = Lines::default();
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     timeline.events.iter().for_each(|event| *counts.entry(event.stack).or_default() += 1);
     let mut words = Vec::new();
-    for (stack, samples) in counts {
-        stacks.words(stack, &mut words);
-        let (mut innermost, mut seen, mut any_own) = (true, BTreeSet::new(), false);
+    // Each address is looked up once: the names and lines of its frames, innermost first; `None` without a symbol.
+    let mut frames: HashMap<u64, Option<Named>> = HashMap::new();
+    for stack in counts.keys() {
+        stacks.words(*stack, &mut words);
         walk(&words, user, |step| {
-            let address = match step {
-                Step::Address(address) => address,
-                Step::Running => {
-                    innermost = false;
-                    return;
-                }
-                Step::Candidate { .. } | Step::Marker(_) => return,
-            };
-            let Some(number) = symbols.find(address) else {
-                innermost = false;
-                return;
-            };
-            let physical = symbols.plain_name(number);
-            for frame in symbols.inlined(address) {
-                let name = frame.name.as_deref().unwrap_or(&physical);
-                if let (true, Some(place)) = (function.fits(name), frame.location) {
-                    found.functions.insert(name.to_owned());
-                    let line = found.lines.entry(place.clone()).or_default();
-                    if innermost {
-                        line.0 += samples;
-                        any_own = true;
-                    }
-                    if seen.insert(place) {
-                        line.1 += samples;
-                    }
-                }
-                innermost = false;
+            if let Step::Address(address) = step {
+                frames.entry(address).or_insert_with(|| named(symbols, address));
             }
         });
-        found.own += if any_own { samples } else { 0 };
-        found.total += if seen.is_empty() { 0 } else { samples };
     }
+    let known: BTreeSet<String> = frames.values().flatten().flatten().map(|(name, _)| name.clone()).collect();
+    let function = function.among(&known);
+    for (stack, samples) in counts {
+        stacks.words(stack, &mut words);
+        let mut one = Sample { samples, innermost: true, own: false, lines: BTreeSet::new(), places: BTreeSet::new() };
+        walk(&words, user, |step| match step {
+            Step::Address(address) => {
+                for (name, line) in frames.get(&address).into_iter().flatten().flatten() {
+                    if function.is(name) {
+                        found.functions.insert(name.clone());
+                        found.add(&mut one, address, line.clone());
+                    }
+                    one.innermost = false;
+                }
+                one.innermost = false;
+            }
+            Step::Running => one.innermost = false,
+            Step::Candidate { .. } | Step::Marker(_) => {}
+        });
+        found.all.own += if one.own { samples } else { 0 };
+        found.all.total += if one.places.is_empty() { 0 } else { samples };
+    }
+    found.known = known;
     found
 }
 
+/// The name and line of each frame at an address.
+type Named = Vec<(String, Option<Location>)>;
+
+fn named(symbols: &Symbols, address: u64) -> Option<Named> {
+    let physical = symbols.plain_name(symbols.find(address)?);
+    let frames = symbols.inlined(address).into_iter();
+    Some(frames.map(|frame| (frame.name.unwrap_or_else(|| physical.clone().into_owned()), frame.location)).collect())
+}
+
+/// A stack while its frames are looked at: how many samples have it, and what was already counted for them.
+struct Sample {
+    samples: u64,
+    innermost: bool,
+    own: bool,
+    lines: BTreeSet<Location>,
+    places: BTreeSet<u64>,
+}
+
+impl Lines {
+    fn add(&mut self, one: &mut Sample, address: u64, line: Option<Location>) {
+        let own = if one.innermost { one.samples } else { 0 };
+        one.own |= one.innermost;
+        let samples = |is_new| Samples { own, total: if is_new { one.samples } else { 0 } };
+        let place = self.places.entry(address).or_default();
+        *place = *place + samples(one.places.insert(address));
+        let Some(line) = line.filter(|line| line.line > 0) else { return };
+        self.line_of.entry(address).or_insert_with(|| line.clone());
+        let counts = self.lines.entry(line.clone()).or_default();
+        *counts = *counts + samples(one.lines.insert(line));
+    }
+}
+
 /// Formats the text.
-pub fn text(found: &Lines, profile: &Profile) -> String {
+pub fn text(found: &Lines, symbols: &Symbols, profile: &Profile, style: Style<'_>) -> String {
     let mut text = String::new();
     for note in roughness(profile) {
         let _ = writeln!(text, "note: {note}");
@@ -83,38 +146,103 @@ pub fn text(found: &Lines, profile: &Profile) -> String {
     for name in &found.functions {
         let _ = writeln!(text, "{name}");
     }
-    let _ = writeln!(text, "{} samples innermost, {} anywhere in the stack", found.own, found.total);
-    let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();
-    for file in files {
-        let _ = writeln!(text, "\n{file}\n  self %  total %  line");
-        let lines: BTreeMap<u32, (u64, u64)> = found
-            .lines
-            .iter()
-            .filter(|(place, _)| place.file == file)
-            .map(|(place, counts)| (place.line, *counts))
-            .collect();
-        let source: Option<Vec<String>> =
-            std::fs::read(file).ok().map(|bytes| String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect());
-        let around = lines.keys().flat_map(|line| line.saturating_sub(AROUND)..=line + AROUND);
+    let _ = writeln!(text, "{} samples innermost, {} anywhere in the stack", found.all.own, found.all.total);
+    let code = found.code(symbols);
+    if !style.instructions {
+        let files: BTreeSet<&str> = found.lines.keys().map(|place| &place.file[..]).collect();
+        for file in files {
+            found.file(file, &code, style, &mut text);
+        }
+    }
+    for (number, lines) in &code {
+        let mut places = found.places.keys().filter(|address| symbols.find(**address) == Some(*number));
+        if style.instructions || places.any(|address| !found.line_of.contains_key(address)) {
+            let _ = writeln!(text, "\n{}\n  self %  total %  instruction", symbols.function(*number));
+            found.listing(lines, style.instructions, &mut text);
+        }
+    }
+    text
+}
+
+impl Lines {
+    /// The instructions of each function that has a place with samples, by the number of its symbol.
+    fn code(&self, symbols: &Symbols) -> BTreeMap<usize, Vec<code::Line>> {
+        let mut code = BTreeMap::new();
+        for address in self.places.keys() {
+            if let Some(number) = symbols.find(*address) {
+                code.entry(number).or_insert_with(|| code::function(symbols, *address, &self.places));
+            }
+        }
+        code
+    }
+
+    fn percent(&self, part: u64) -> f64 {
+        part as f64 * 100.0 / self.all.total.max(1) as f64
+    }
+
+    /// Writes the lines of one file, and below each line its instructions with samples.
+    fn file(&self, file: &str, code: &BTreeMap<usize, Vec<code::Line>>, style: Style<'_>, text: &mut String) {
+        let source = source::lines(file, style.source);
+        let hint = if source.is_none() { "  (not found here; --source DIR says where the source is)" } else { "" };
+        let _ = writeln!(text, "\n{file}{hint}\n  self %  total %  line");
+        let of_file = self.lines.iter().filter(|(place, _)| place.file == file);
+        let lines: BTreeMap<u32, Samples> = of_file.map(|(place, samples)| (place.line, *samples)).collect();
+        let around = lines.keys().flat_map(|line| line.saturating_sub(AROUND)..=line.saturating_add(AROUND));
         let shown: BTreeSet<u32> = if source.is_some() { around.collect() } else { lines.keys().copied().collect() };
         let mut before = None;
         for line in shown {
-            let source_line = source.as_ref().map(|source| source.get((line as usize).wrapping_sub(1)));
-            if let Some(None) = source_line {
+            let words = source.as_ref().map(|source| source.get((line as usize).wrapping_sub(1)));
+            if let Some(None) = words {
                 continue;
             }
             if before.is_some_and(|before| line > before + 1) {
                 text.push_str("                    ...\n");
             }
             before = Some(line);
-            let percent = |part: u64| format!("{:.2}", part as f64 * 100.0 / found.total.max(1) as f64);
-            let (own, total) =
-                lines.get(&line).map_or_else(Default::default, |(own, total)| (percent(*own), percent(*total)));
-            let _ =
-                writeln!(text, "{own:>8} {total:>8} {line:>6}  {}", source_line.flatten().map_or("", String::as_str));
+            let (own, total) = lines.get(&line).map_or_else(Default::default, |samples| {
+                let shown = |part| format!("{:.2}", self.percent(part));
+                (shown(samples.own), shown(samples.total))
+            });
+            let _ = writeln!(text, "{own:>8} {total:>8} {line:>6}  {}", words.flatten().map_or("", String::as_str));
+            self.instructions(&Location { file: file.to_owned(), line }, code, text);
         }
     }
-    text
+
+    fn instructions(&self, line: &Location, code: &BTreeMap<usize, Vec<code::Line>>, text: &mut String) {
+        let next = |instruction: &code::Line| {
+            let mut after = self.line_of.range(instruction.address..);
+            after.next().is_some_and(|(_, place)| place == line)
+        };
+        for instruction in code.values().flatten().filter(|line| line.samples.total > 0 && !line.text.is_empty()) {
+            if next(instruction) {
+                self.row(instruction, "        ", text);
+            }
+        }
+    }
+
+    /// Writes instructions: all of them, or those with samples and a few before and after.
+    fn listing(&self, lines: &[code::Line], all: bool, text: &mut String) {
+        let around = AROUND as usize;
+        let is_near = |at: usize| {
+            let near = &lines[at.saturating_sub(around)..(at + around + 1).min(lines.len())];
+            near.iter().any(|line| line.samples.total > 0)
+        };
+        let mut before = None;
+        for (at, line) in lines.iter().enumerate().filter(|(at, _)| all || is_near(*at)) {
+            if before.is_some_and(|before| at > before + 1) {
+                text.push_str("                    ...\n");
+            }
+            before = Some(at);
+            self.row(line, " ", text);
+        }
+    }
+
+    fn row(&self, line: &code::Line, space: &str, text: &mut String) {
+        let shown =
+            |part: u64| if line.samples.total > 0 { format!("{:.2}", self.percent(part)) } else { String::new() };
+        let (own, total) = (shown(line.samples.own), shown(line.samples.total));
+        let _ = writeln!(text, "{own:>8} {total:>8}{space} {:x}  {}", line.address, line.text);
+    }
 }
 
 /// The reasons why lines may be inexact.

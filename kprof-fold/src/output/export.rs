@@ -1,66 +1,200 @@
 //! Profiles for other viewers. Stage: output.
 //!
-//! In: a timeline and names. Out: the Firefox Profiler's processed form (through fxprof-processed-profile),
-//! speedscope's sampled form, Chrome's JSON trace for Perfetto, or pprof's protocol buffer. Each sample weighs one.
+//! In: the samples of each CPU, names, losses, marks. Out: the Firefox Profiler's processed form, speedscope's sampled
+//! form, Perfetto's trace packets, or pprof's protocol buffer. All are written piece by piece and are never all in
+//! memory. Lost samples are the function `[lost]` in each of them.
 
 pub mod firefox;
+#[cfg(feature = "otlp")]
+pub mod otlp;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod perfetto;
+pub mod places;
 pub mod pprof;
 pub mod speedscope;
 
-use crate::fold::frames::{FrameId, Frames};
+use crate::gaps::Gaps;
+use crate::output::folded::{LOST, LOST_ANYWHERE};
+use crate::profile::Profile;
 use crate::select::Select;
-use crate::stacks::{StackId, Stacks};
+use crate::stacks::Stacks;
 use crate::symbols::Symbols;
-use crate::timeline::{Clock, Timeline};
-use std::collections::HashMap;
+use crate::symbols::name::visible;
+use crate::timeline::Clock;
+use crate::tracks::Tracks;
+use kprof_format::fact::Fact;
+use places::Places;
+use std::collections::BTreeMap;
+
+/// Samples that were lost in a part of one CPU's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Index of the boot.
+    pub boot: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Where that time begins and ends.
+    pub tsc: (u64, u64),
+    /// How many.
+    pub samples: u64,
+}
+
+/// A mark, or a setting that was changed.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// Index of the boot.
+    pub boot: u32,
+    /// When.
+    pub tsc: u64,
+    /// What it says.
+    pub name: String,
+    /// Whether it is a setting.
+    pub is_setting: bool,
+}
 
 /// The input of all exporters.
 pub struct Input<'a> {
-    /// The samples, ordered by time.
-    pub timeline: &'a Timeline,
-    /// Frames of each distinct stack, outermost first.
-    pub stacks: HashMap<StackId, Vec<FrameId>>,
-    /// The names of the frames.
-    pub frames: Frames,
-    /// TSC ticks per second.
-    pub tsc_hz: f64,
-    /// The requested number of samples per second, if the header has it.
-    pub rate_hz: Option<u64>,
+    /// The samples.
+    pub tracks: &'a Tracks,
+    /// Frames of each distinct stack.
+    pub places: Places,
+    /// The time that a sample stands for: that of the requested rate, otherwise the middle one of the times between
+    /// two samples of a CPU.
+    pub period_ns: u64,
     /// The name of the profile.
     pub name: String,
+    /// The file of the kernel's symbols.
+    pub kernel: String,
+    /// The build id of the kernel, in hex.
+    pub build_id: Option<String>,
     /// The clock of the sample times.
     pub clock: Clock,
+    /// Where the kernel's code begins.
+    kernel_start: u64,
+    /// What was lost, by boot, CPU and time.
+    pub losses: Vec<Loss>,
+    /// The name of the function that stands for lost samples.
+    pub lost: &'static str,
+    /// Marks and settings, in file order.
+    pub marks: Vec<Mark>,
 }
 
 impl<'a> Input<'a> {
     /// Looks up the names of all stacks.
     pub fn new(
-        timeline: &'a Timeline,
-        stacks: &Stacks,
-        symbols: &Symbols,
-        select: &Select,
-        (tsc_hz, rate_hz, name): (f64, Option<u64>, &str),
+        tracks: &'a Tracks,
+        (stacks, symbols, select): (&Stacks, &Symbols, &Select),
+        profile: &Profile,
+        (tsc_hz, name, kernel): (f64, &str, &str),
     ) -> Self {
-        let (mut frames, mut words, mut named) = (Frames::default(), Vec::new(), HashMap::new());
-        for event in &timeline.events {
-            named.entry(event.stack).or_insert_with(|| {
-                let mut ids = Vec::new();
-                stacks.words(event.stack, &mut words);
-                frames.resolve(&words, stacks.traits(event.stack), select.user, symbols, &mut ids);
-                ids.reverse();
-                ids
-            });
+        let places = Places::new(tracks, stacks, symbols, select.user);
+        let rate_hz = profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
+        let (losses, marks) = (losses(profile, select), marks(profile));
+        let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut include = |boot: u32, from: u64, to: u64| {
+            let span = spans.entry(boot).or_insert((from, to));
+            *span = (span.0.min(from), span.1.max(to));
+        };
+        for track in &tracks.tracks {
+            track.span().into_iter().for_each(|(from, to)| include(track.boot, from, to));
         }
-        let clock = timeline.clock(tsc_hz);
-        Self { timeline, stacks: named, frames, tsc_hz, rate_hz, name: name.to_owned(), clock }
+        marks.iter().for_each(|mark| include(mark.boot, mark.tsc, mark.tsc));
+        losses.iter().for_each(|loss| include(loss.boot, loss.tsc.0, loss.tsc.1));
+        let told = profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)).filter(|id| *id != "-");
+        let own = symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref());
+        let lowest = places.places.iter().filter(|place| place.image == 0).filter_map(|place| place.symbol).min();
+        let file = symbols.elf.as_ref().map(|elf| elf.base.wrapping_add(symbols.slide));
+        let kernel_start =
+            file.or(symbols.kernel_text.map(|text| text.0)).or(lowest.map(|(start, _)| start)).unwrap_or(0);
+        Self {
+            tracks,
+            places,
+            period_ns: rate_hz.map_or_else(|| middle_gap_ns(tracks, tsc_hz), |hz| 1_000_000_000 / hz).max(1),
+            name: visible(name).into_owned(),
+            kernel: visible(kernel).into_owned(),
+            build_id: own.or(told).map(|id| visible(id).into_owned()),
+            clock: Clock::new(&spans, tsc_hz),
+            kernel_start,
+            losses,
+            lost: lost_name(select),
+            marks,
+        }
     }
 
-    /// CPUs with samples, ascending.
-    pub fn cpus(&self) -> Vec<u32> {
-        let mut cpus: Vec<u32> = self.timeline.events.iter().map(|event| event.cpu).collect();
+    /// Boots and CPUs that have samples or losses, in their order.
+    pub fn cpus(&self) -> Vec<(u32, u32)> {
+        let of_tracks = self.tracks.tracks.iter().map(|track| (track.boot, track.cpu));
+        let mut cpus: Vec<_> = of_tracks.chain(self.losses.iter().map(|loss| (loss.boot, loss.cpu))).collect();
         cpus.sort_unstable();
         cpus.dedup();
         cpus
     }
+
+    /// How far an address is from the beginning of its image; the kernel is image 0.
+    pub fn within_image(&self, image: u32, address: u64) -> u64 {
+        let start = match image.checked_sub(1) {
+            Some(image) => self.places.images[image as usize].start,
+            None => self.kernel_start,
+        };
+        address.saturating_sub(start)
+    }
+
+    /// The losses of one CPU.
+    pub fn losses_of(&self, (boot, cpu): (u32, u32)) -> impl Iterator<Item = &Loss> {
+        self.losses.iter().filter(move |loss| (loss.boot, loss.cpu) == (boot, cpu))
+    }
+
+    /// `CPU n`, with the boot if there are several.
+    pub fn cpu_name(&self, (boot, cpu): (u32, u32)) -> String {
+        if self.clock.boots() > 1 { format!("boot {}, CPU {cpu}", boot + 1) } else { format!("CPU {cpu}") }
+    }
+}
+
+/// The name of the function that stands for lost samples.
+pub fn lost_name(select: &Select) -> &'static str {
+    if select.tasks.is_empty() { LOST } else { LOST_ANYWHERE }
+}
+
+/// The losses within the selection.
+pub fn losses(profile: &Profile, select: &Select) -> Vec<Loss> {
+    let admitted = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    let loss = |gap: &crate::profile::Gap| {
+        let samples = select.share(gap.samples(), gap.from, gap.to);
+        let seen = profile.boots.get(gap.boot).and_then(|boot| boot.cpus.get(&gap.cpu)).map(|cpu| cpu.seen);
+        let first = seen.and_then(|seen| seen.tsc_min()).unwrap_or(0);
+        let to = gap.to.or(gap.from).unwrap_or(first);
+        let tsc = (gap.from.unwrap_or(to.min(first)).min(to), to);
+        (samples > 0).then_some(Loss { boot: gap.boot as u32, cpu: gap.cpu, tsc, samples })
+    };
+    let mut losses: Vec<Loss> = admitted.filter_map(loss).collect();
+    losses.sort_by_key(|loss| (loss.boot, loss.cpu, loss.tsc));
+    losses
+}
+
+fn marks(profile: &Profile) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for (boot, number) in profile.boots.iter().zip(0..) {
+        for (list, is_setting) in [(&boot.marks, false), (&boot.settings, true)] {
+            marks.extend(list.iter().map(|mark| Mark {
+                boot: number,
+                tsc: mark.tsc,
+                name: visible(&String::from_utf8_lossy(&mark.name)).into_owned(),
+                is_setting,
+            }));
+        }
+    }
+    marks
+}
+
+/// The middle one of the times between two samples of a CPU, for profiles that do not tell their rate.
+fn middle_gap_ns(tracks: &Tracks, tsc_hz: f64) -> u64 {
+    let mut gaps = Gaps::default();
+    for track in &tracks.tracks {
+        let mut before = None;
+        for sample in track.samples() {
+            before.replace(sample.tsc).into_iter().for_each(|before| gaps.add(sample.tsc - before));
+        }
+    }
+    gaps.middle().map_or(1_000_000, |gap| (gap / tsc_hz * 1e9) as u64)
 }

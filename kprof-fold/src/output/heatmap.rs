@@ -3,6 +3,7 @@
 //! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where there are more samples. It
 //! shows patterns that repeat within a second, idle times and bursts.
 
+use crate::symbols::name::markup;
 use crate::timeline::Timeline;
 use std::fmt::Write as _;
 
@@ -35,7 +36,7 @@ pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="monospace" font-size="12">"#
     );
     let _ = writeln!(svg, r##"<rect width="100%" height="100%" fill="#ffffff"/>"##);
-    let _ = writeln!(svg, r#"<text x="{LEFT}" y="20" font-size="16">{}</text>"#, escape(title));
+    let _ = writeln!(svg, r#"<text x="{LEFT}" y="20" font-size="16">{}</text>"#, markup(title));
     let shade = "darkest";
     let _ = writeln!(
         svg,
@@ -71,8 +72,4 @@ pub fn svg(timeline: &Timeline, tsc_hz: f64, title: &str) -> String {
 fn color(part: f64) -> String {
     let mix = |from: f64, to: f64| (from + (to - from) * part.sqrt()).round() as u8;
     format!("#{:02x}{:02x}{:02x}", mix(255.0, 128.0), mix(240.0, 0.0), mix(190.0, 30.0))
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

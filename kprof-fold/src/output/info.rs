@@ -1,13 +1,17 @@
 //! Describes a profile: header, account, rate reached, intervals, tasks, losses. Stage: output.
 //!
-//! In: a profile, its timeline, the result of the aliasing check. Out: text. The histogram of intervals shows when
-//! ticks come: random intervals spread around the period, fixed ones are a single bar.
+//! In: a profile, an overview of its samples, the result of the aliasing check. Out: text. The histogram of intervals
+//! shows when ticks come: random intervals spread around the period, fixed ones are a single bar.
+
+pub mod csv;
+pub mod json;
 
 use crate::account::Account;
 use crate::aliasing::Verdict;
+use crate::gaps::Gaps;
+use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
-use crate::timeline::Timeline;
 use kprof_format::fact::Fact;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +27,8 @@ const WIDTH: u64 = 50;
 /// Formats the text.
 pub fn text(
     profile: &Profile,
-    timeline: &Timeline,
-    (account, aliasing): (&Account, &Verdict),
+    overview: &Overview,
+    (account, aliasing, is_part): (&Account, &Verdict, bool),
     form: &str,
     tsc_hz: Option<f64>,
 ) -> String {
@@ -73,9 +77,11 @@ pub fn text(
             );
         }
     }
-    tasks(timeline, &mut text);
-    intervals(timeline, tsc_hz, &mut text);
-    let _ = writeln!(text, "aliasing: {aliasing}");
+    tasks(overview, &mut text);
+    intervals(&overview.gaps, tsc_hz, &mut text);
+    let part =
+        if is_part { format!(" (looked at: the first {CHECKED} kernel samples of each CPU)") } else { String::new() };
+    let _ = writeln!(text, "aliasing: {aliasing}{part}");
     let lost = profile.lost();
     let _ = writeln!(text, "lost: {lost}");
     let _ = writeln!(text, "{account}");
@@ -99,50 +105,29 @@ fn events(events: &BTreeMap<Vec<u8>, Counters>, text: &mut String) {
     }
 }
 
-fn tasks(timeline: &Timeline, text: &mut String) {
-    let mut counts = vec![0u64; timeline.tasks.len()];
-    timeline.events.iter().for_each(|event| counts[event.task as usize] += 1);
-    let mut order: Vec<usize> = (0..counts.len()).collect();
-    order.sort_by(|a, b| counts[*b].cmp(&counts[*a]).then(timeline.tasks[*a].cmp(&timeline.tasks[*b])));
-    let _ = writeln!(text, "tasks: {}", counts.len());
-    for task in order.into_iter().take(MAX_TASKS) {
-        let _ = writeln!(text, "  {:>9} {}", counts[task], timeline.tasks[task]);
+fn tasks(overview: &Overview, text: &mut String) {
+    let tasks = overview.tasks();
+    let _ = writeln!(text, "tasks: {}", tasks.len());
+    for (name, samples) in tasks.into_iter().take(MAX_TASKS) {
+        let _ = writeln!(text, "  {samples:>9} {name}");
     }
 }
 
-/// The times between consecutive samples of each CPU, in TSC ticks.
-pub fn all_intervals(timeline: &Timeline) -> Vec<u64> {
-    let mut order: Vec<_> = timeline.events.iter().map(|event| (event.boot, event.cpu, event.tsc)).collect();
-    order.sort_unstable();
-    let pairs = order.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
-    pairs.map(|pair| pair[1].2 - pair[0].2).collect()
-}
-
-fn intervals(timeline: &Timeline, tsc_hz: Option<f64>, text: &mut String) {
-    let mut intervals = all_intervals(timeline);
-    if intervals.len() < 10 {
-        return;
-    }
-    intervals.sort_unstable();
-    let middle = intervals[intervals.len() / 2].max(1);
+fn intervals(gaps: &Gaps, tsc_hz: Option<f64>, text: &mut String) {
+    let Some(middle) = gaps.middle().filter(|_| gaps.len() >= 10).map(|middle| middle.max(1.0)) else { return };
     let shown = |ticks: f64| match tsc_hz {
         Some(hz) => format!("{:.1} us", ticks * 1e6 / hz),
         None => format!("{ticks:.0} ticks"),
     };
-    let _ = writeln!(
-        text,
-        "gaps between samples of one CPU: {} of them, the middle one {}",
-        intervals.len(),
-        shown(middle as f64)
-    );
+    let _ = writeln!(text, "gaps between samples of one CPU: {} of them, the middle one {}", gaps.len(), shown(middle));
     let mut bars = [0u64; BARS + 1];
-    for gap in &intervals {
-        let bar = u128::from(*gap) * (BARS as u128) / (2 * u128::from(middle));
-        bars[bar.min(BARS as u128) as usize] += 1;
+    for (gap, count) in gaps.iter() {
+        let bar = gap * BARS as f64 / (2.0 * middle);
+        bars[(bar as usize).min(BARS)] += count;
     }
     let most = bars.iter().copied().max().unwrap_or(1).max(1);
     for (number, count) in bars.iter().enumerate() {
-        let from = shown(number as f64 * 2.0 * middle as f64 / BARS as f64);
+        let from = shown(number as f64 * 2.0 * middle / BARS as f64);
         let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
         let _ = writeln!(text, "  {}{from:>12} {count:>8} {bar}", if number == BARS { ">" } else { " " });
     }

@@ -1,14 +1,16 @@
 //! Output: writes the result in the requested form. The last stage of the host tool.
 //!
-//! In: folded stacks, the profile, the account. Out: text or SVG to any writer. The same input gives the same bytes.
-//! Losses are shown, never hidden.
+//! In: folded stacks, the profile, the account. Out: text, SVG or HTML to any writer. The same input gives the same
+//! bytes. Losses are shown, never hidden.
 
 pub mod annotate;
 pub mod export;
 pub mod flamegraph;
 pub mod folded;
+pub mod groups;
 pub mod heatmap;
 pub mod info;
+pub mod page;
 pub mod report;
 pub mod script;
 pub mod table;

@@ -3,6 +3,10 @@
 //! In: folded stacks, profile and account. Out: text: functions by self and total time, how all the time was spent, and
 //! the account of each CPU, balanced or not.
 
+pub mod csv;
+pub mod json;
+
+use super::groups::{self, Group};
 use super::table::{self, Row};
 use super::time;
 use crate::account::Account;
@@ -31,10 +35,15 @@ pub enum Sort {
 pub struct Style {
     /// The order of the functions.
     pub sort: Sort,
-    /// Maximum number of functions shown; 0 shows all.
+    /// Maximum number of rows of a table; 0 shows all.
     pub top: usize,
     /// Functions whose self and total shares are both smaller than this are not shown; 0 to 1.
     pub limit: f64,
+    /// The name of the groups whose samples are shown instead of functions: `task`, `cpu`, `entry`. The root frame of
+    /// each stack is then its group.
+    pub by: Option<&'static str>,
+    /// Whether each row is a source line of a function.
+    pub has_lines: bool,
 }
 
 /// The data of a report.
@@ -56,7 +65,10 @@ pub struct Input<'a> {
 /// Errors of the writer.
 pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     let mut text = String::new();
-    functions(input, style, &mut text);
+    match style.by {
+        Some(by) => groups(input, style, by, &mut text),
+        None => functions(input, style, &mut text),
+    }
     where_time_went(input, &mut text);
     cpus(input, &mut text);
     out.write_all(text.as_bytes())?;
@@ -67,7 +79,8 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
     let mut rows = table::rows(input.folded);
     let (samples, count) = (input.folded.samples(), rows.len());
     let note = notes(input.profile);
-    let _ = writeln!(text, "{samples} samples in {count} functions, {} lost{note}", input.lost);
+    let rows_are = if style.has_lines { "lines" } else { "functions" };
+    let _ = writeln!(text, "{samples} samples in {count} {rows_are}, {} lost{note}", input.lost);
     if style.sort == Sort::Both {
         let _ = write!(text, "\nBy self time");
         table(input, style, &mut rows.clone(), text);
@@ -77,6 +90,49 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
         sort(input, &mut rows, style.sort);
     }
     table(input, style, &mut rows, text);
+}
+
+/// The functions in their order, and how many there were before `--top` and `--limit`.
+fn chosen(input: Input<'_>, style: &Style) -> (Vec<Row>, usize) {
+    let mut rows = table::rows(input.folded);
+    let all = rows.len();
+    sort(input, &mut rows, style.sort);
+    cut(input, style, &mut rows);
+    (rows, all)
+}
+
+/// The groups in their order, and how many there were before `--top`.
+fn chosen_groups(input: Input<'_>, style: &Style) -> (Vec<Group>, usize) {
+    let mut rows = groups::rows(input.folded);
+    let all = rows.len();
+    rows.truncate(if style.top > 0 { style.top } else { usize::MAX });
+    (rows, all)
+}
+
+fn cut(input: Input<'_>, style: &Style, rows: &mut Vec<Row>) {
+    let all = input.folded.samples() + input.lost;
+    rows.retain(|row| row.total as f64 >= style.limit * all as f64);
+    rows.truncate(if style.top > 0 { style.top } else { usize::MAX });
+}
+
+fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
+    let ((rows, count), name) = (chosen_groups(input, style), |frame| input.folded.frames.name(frame));
+    let (samples, note) = (input.folded.samples(), notes(input.profile));
+    let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
+    let all = samples + input.lost;
+    let _ = writeln!(text, "{samples} samples, {} lost{note}\n\nBy {by}", input.lost);
+    let _ = writeln!(text, "      %   samples  {by:<24}  busiest function, with its part of the {by}");
+    for row in &rows {
+        let (group, part, busiest) = (name(row.frame), percent(row.samples, all), name(row.busiest.0));
+        let of_it = percent(row.busiest.1, row.samples);
+        let _ = writeln!(text, "{part:7.2} {:>9}  {group:<24}  {busiest} ({of_it:.0} %)", row.samples);
+    }
+    if input.lost > 0 {
+        let _ = writeln!(text, "{:7.2} {:>9}  [lost]", percent(input.lost, all), input.lost);
+    }
+    if rows.len() < count {
+        let _ = writeln!(text, "... {} more (--top 0 shows all)", count - rows.len());
+    }
 }
 
 fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
@@ -93,10 +149,7 @@ fn sort(input: Input<'_>, rows: &mut [Row], by: Sort) {
 /// Writes one table with the rows in their order.
 fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String) {
     let (all, before) = (input.folded.samples() + input.lost, rows.len());
-    rows.retain(|row| row.total as f64 >= style.limit * all as f64);
-    if style.top > 0 {
-        rows.truncate(style.top);
-    }
+    cut(input, style, rows);
     let _ = writeln!(text, "\n   self %  total %      self     total  function");
     let percent = |part: u64| part as f64 * 100.0 / all.max(1) as f64;
     for row in rows.iter() {
@@ -108,7 +161,7 @@ fn table(input: Input<'_>, style: &Style, rows: &mut Vec<Row>, text: &mut String
         let _ = writeln!(text, "{part:8.2} {part:8.2} {0:>9} {0:>9}  [lost]", input.lost);
     }
     if rows.len() < before {
-        let _ = writeln!(text, "... {} more functions (--top 0 --limit 0% shows all)", before - rows.len());
+        let _ = writeln!(text, "... {} more (--top 0 --limit 0% shows all)", before - rows.len());
     }
 }
 
@@ -162,7 +215,8 @@ fn cpus(input: Input<'_>, text: &mut String) {
     for cpu in &account.cpus {
         let _ = write!(text, "{:<4}", cpu.cpu);
         for column in columns {
-            let _ = write!(text, " {:>10}", cpu.get(column));
+            let count = cpu.find(column).map_or_else(|| "-".to_owned(), |count| count.to_string());
+            let _ = write!(text, " {count:>10}");
         }
         let verdict = match (cpu.is_final, cpu.faults.is_empty()) {
             (_, false) => cpu.faults.join("; "),

@@ -4,12 +4,18 @@
 //! digits. A `->` inside a name becomes an arrow sign, because tools that read this form take `->` for inlining and
 //! split the name there.
 
+use crate::fold::frames::AddressHasher;
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
-use crate::stacks::Stacks;
+use crate::stacks::{StackId, Stacks};
 use crate::symbols::{Symbols, name::clean, users::plain};
 use crate::timeline::{Event, Timeline};
 use kprof_format::marker::PUBLISHED_LEAF;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::io::{self, Write};
+
+/// The most bytes of text that are kept.
+const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// How samples are printed.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +46,20 @@ pub fn write(
 ) -> io::Result<()> {
     let mut words = Vec::new();
     let mut text = String::new();
+    // The frames of most samples are those of an earlier one. Their text is kept, up to a limit.
+    let mut kept: HashMap<StackId, Box<str>, BuildHasherDefault<AddressHasher>> = HashMap::default();
+    let mut kept_bytes = 0;
     for event in &timeline.events {
+        let task = &timeline.tasks[event.task as usize];
+        let shown = if style.user { &task[..] } else { "kernel" };
+        writeln!(out, "{} {} {}:", shown.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz))?;
+        if let Some(frames) = kept.get(&event.stack) {
+            out.write_all(frames.as_bytes())?;
+            continue;
+        }
         text.clear();
-        let task = if style.user { &timeline.tasks[event.task as usize][..] } else { "kernel" };
-        text.push_str(&format!("{} {} {}:\n", task.replace(' ', "_"), event.cpu, seconds(event, style.tsc_hz)));
         stacks.words(event.stack, &mut words);
-        symbols.users.settle(&timeline.tasks[event.task as usize], &mut words);
+        symbols.users.settle(task, &mut words);
         let mut ended = false;
         walk(&words, style.user, |step| {
             if !ended {
@@ -54,6 +68,11 @@ pub fn write(
         });
         text.push('\n');
         out.write_all(text.as_bytes())?;
+        // Where tasks have symbols of their own, the same addresses have other names in each task.
+        if symbols.users.is_empty() && kept_bytes + text.len() <= MAX_KEPT_BYTES {
+            kept_bytes += text.len();
+            kept.insert(event.stack, text.as_str().into());
+        }
     }
     out.flush()
 }

@@ -73,6 +73,32 @@ pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
     seen.iter().map(|(_, to)| *to).filter(|to| *to <= position).max().unwrap_or(0)
 }
 
+/// Ticks between the last sample of one batch of a CPU and the last sample of the next that were filtered, so that they
+/// have no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filtered {
+    /// Index of the boot.
+    pub boot: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// TSC at the start and at the end.
+    pub tsc: (u64, u64),
+    /// Ticks in user code.
+    pub user: u64,
+    /// Ticks in the idle task.
+    pub idle: u64,
+}
+
+/// The filtered ticks of a batch, called before [`commit`]. `None` if there are none or their time is not known.
+pub fn filtered(boot: &Boot, boot_index: usize, open: &Open) -> Option<Filtered> {
+    let cpu = open.cpu?;
+    let unknown = profile::Cpu::default();
+    let known = boot.cpus.get(&cpu).unwrap_or(&unknown);
+    let [user, idle] = [Counter::User, Counter::Idle].map(|counter| grown(known, &open.counters, counter.name()));
+    let (from, to) = (known.batch_tsc.or(open.seen.tsc_min())?, open.seen.tsc_max()?);
+    (user + idle > 0 && from <= to).then_some(Filtered { boot: boot_index, cpu, tsc: (from, to), user, idle })
+}
+
 /// Adds a CPU's batch to the profile; `missing` of its samples cannot be read. Returns the gap that the batch reports,
 /// if there is one.
 pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
@@ -237,6 +263,52 @@ mod tests {
         // A counter that gets smaller is damaged, so it is ignored.
         assert_eq!(commit(&mut boot, 0, &open(3, 40), 0), None);
         assert_eq!(commit(&mut boot, 0, &open(12, 50), 0), None);
+    }
+
+    #[test]
+    fn what_was_overtaken_before_it_was_copied_is_lost_and_not_missing_too() {
+        let missing_of = |overtaken, delivered| {
+            let mut seen = Seen::default();
+            (0..4).for_each(|tsc| seen.add(tsc, crate::stacks::Traits::of(&[1 << 63])));
+            let account = [("lost-overtaken", overtaken), ("delivered", delivered)];
+            let account = account.map(|(name, value)| (name.to_owned(), value)).into();
+            // The counters beside the hole are of a later moment than the ticks, so they do not explain all of it.
+            let holes = vec![Hole { positions: (60, 70), tsc: (Some(1), Some(2)), samples: 2 }];
+            let positions = vec![(40, 60), (70, 90)];
+            let cpu = profile::Cpu {
+                seen,
+                account: Some(account),
+                holes,
+                positions,
+                begins_at: Some(40),
+                ..Default::default()
+            };
+            missing(&Boot::default(), 1, &cpu, 0).iter().map(|(gap, _)| gap.missing).sum::<u64>()
+        };
+        assert_eq!(missing_of(3, 4), 0);
+        assert_eq!(missing_of(3, 6), 2, "delivered, and not in the file");
+        assert_eq!(missing_of(0, 4), 2, "a hole that nothing explains");
+    }
+
+    #[test]
+    fn filtered_ticks_lie_between_the_last_samples_of_two_batches() {
+        let open = |from, user, idle, tsc: &[u64]| {
+            let mut seen = Seen::default();
+            tsc.iter().for_each(|tsc| seen.add(*tsc, crate::stacks::Traits::of(&[1 << 63])));
+            let counters = Counters::from([("user".to_owned(), user), ("idle".to_owned(), idle)]);
+            Open { cpu: Some(1), positions: (from, from + 10), counters, seen, ..Open::default() }
+        };
+        let mut boot = Boot::default();
+        let mut of = |open: Open| {
+            let found = filtered(&boot, 0, &open).map(|found| (found.tsc, found.user, found.idle));
+            commit(&mut boot, 0, &open, 0);
+            found
+        };
+        assert_eq!(of(open(0, 3, 0, &[10, 40])), Some(((10, 40), 3, 0)));
+        assert_eq!(of(open(10, 5, 7, &[60, 90])), Some(((40, 90), 2, 7)));
+        assert_eq!(of(open(20, 5, 7, &[95])), None);
+        // Without a sample the end is not known; the next batch has these ticks too.
+        assert_eq!(of(open(30, 9, 7, &[])), None);
     }
 
     #[test]

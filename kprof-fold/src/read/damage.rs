@@ -24,22 +24,20 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    /// Handles a new batch that begins before the end of the open one was read. The samples of the serial form count,
-    /// because each line has its own checksum. They are dropped if the new batch repeats them, which happens after a
-    /// writer was killed.
+    /// Handles a new batch or header that begins before the end of the open batch was read. Samples of the serial form
+    /// count, because each line has its own checksum. They are dropped if the new batch repeats them, which happens
+    /// after a writer was killed.
     pub(super) fn unended(&mut self, cpu: Option<u32>, from: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) => {
                 let is_again = cpu == open.cpu && from.is_some_and(|from| from <= open.positions.0);
                 if self.is_text || open.cpu.is_none() || is_again {
                     self.region = Region::Batch(open);
-                    return self.drop_open("another batch begins before its end");
+                    return self.drop_open("it has no end");
                 }
                 let (file, place, used) = (&self.file, open.place, open.seen.samples());
                 self.problems.add(Kind::BatchLine, || {
-                    format!(
-                        "{file}:{place}: batch of {used} samples: it has no end (another batch begins); they are used"
-                    )
+                    format!("{file}:{place}: batch of {used} samples: it has no end; they are used")
                 });
                 self.close(&open, None);
             }

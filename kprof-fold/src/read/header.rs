@@ -182,7 +182,9 @@ impl<C: Consumer> Ingest<C> {
         let present = self.boot;
         let _ = self.present_boot();
         let is_boot = key == Fact::Boot.name();
-        if is_boot && !matches!(self.region, Region::Batch(_)) {
+        if is_boot {
+            // A batch contains no header: what is open has lost its end.
+            self.unended(None, None);
             self.end_free();
         }
         if is_boot && !self.profile.boots[present].cpus.is_empty() {
@@ -193,13 +195,24 @@ impl<C: Consumer> Ingest<C> {
             let known =
                 self.profile.boots[..present].iter().position(|boot| boot.version.is_some() && boot.id() == value);
             if let (Some(known), true) = (known, present + 1 == self.profile.boots.len()) {
-                let newer = self.profile.boots.remove(present);
-                self.boot = known;
-                self.profile.boots[known].header.extend(newer.header);
-                return;
+                return self.continue_boot(known);
             }
         }
         self.present_boot().header.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// The newest boot turns out to be the earlier boot `known`: all that was read of it belongs to that one. It has no
+    /// samples yet, so no number of it is kept outside the profile and these fields.
+    fn continue_boot(&mut self, known: usize) {
+        let newest = self.profile.boots.len() - 1;
+        let newer = self.profile.boots.remove(newest);
+        self.profile.boots[known].extend(newer);
+        self.boot = known;
+        self.begins.iter_mut().filter(|begin| begin.0 == newest).for_each(|begin| begin.0 = known);
+        if self.relocation == newest {
+            self.relocation = known;
+            self.stacks.begin_era(known);
+        }
     }
 
     pub(super) fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
@@ -260,6 +273,9 @@ impl<C: Consumer> Ingest<C> {
             });
         }
         let boot = self.boot;
+        if let Some(filtered) = batch::filtered(&self.profile.boots[boot], boot, open) {
+            self.consumer.filtered(filtered);
+        }
         self.profile.intervals.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
         self.consumer.commit();
     }

@@ -4,7 +4,7 @@
 //! [`Profile`]. Of a malformed line only that line is lost. For each line the loop finds three spaces, parses two
 //! numbers and looks up one stack. Addresses are only parsed for a stack that was never seen before.
 
-use super::batch::Open;
+use super::batch::{Filtered, Open};
 use super::blocks::MAX_LINE_BYTES;
 use super::form::Form;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
@@ -45,6 +45,9 @@ pub trait Consumer {
     fn commit(&mut self);
     /// The samples since the last `commit` or `discard` do not count.
     fn discard(&mut self);
+    /// Some ticks of a batch that counts have no sample, because they were filtered. Only outputs that show time need
+    /// to know.
+    fn filtered(&mut self, _: Filtered) {}
 }
 
 /// Which fields a sample line has, and in which order.
@@ -78,7 +81,7 @@ pub struct Ingest<C> {
     pub(super) stacks: Stacks,
     pub(super) boot: usize,
     /// The boot to whose code the addresses of the stacks belong.
-    relocation: usize,
+    pub(super) relocation: usize,
     pub(super) region: Region,
     pub(super) line: u64,
     /// Whether the current line ends in CR LF.
@@ -200,7 +203,8 @@ impl<C: Consumer> Ingest<C> {
         !(matches!(cpu, Some(Ok(_))) && rest_is_hex)
     }
 
-    /// Reads whole lines, each with its LF. Common sample lines are read in groups.
+    /// Processes the lines of `block`, which must end with an LF: bytes after the last LF are ignored. Sample lines of
+    /// the usual form are processed in groups.
     pub fn lines(&mut self, block: &[u8]) {
         let mut group = Group::default();
         let mut lines = Lines::of(block);

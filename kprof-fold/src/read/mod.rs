@@ -1,12 +1,13 @@
 //! Read: from bytes to samples, for every form that a profile can have. The first stage of the host tool.
 //!
-//! In: a file, a pipe, a serial log. Out: samples to a [`Consumer`], and a [`Reading`] with everything else. Every
-//! error names its line or byte. Of damaged input only the damaged piece is skipped. Memory is bounded by the block
-//! size and the distinct stacks.
+//! In: a file, a pipe, a serial log; each may be compressed. Out: samples to a [`Consumer`], and a [`Reading`] with
+//! everything else. Every error names its line or byte. Of damaged input only the damaged piece is skipped. Memory is
+//! bounded by the block size and the distinct stacks.
 
 pub mod batch;
 pub mod binary;
 pub mod blocks;
+pub mod compressed;
 pub mod damage;
 pub mod escape;
 pub mod form;
@@ -53,19 +54,19 @@ pub struct Source<'a> {
     pub progress: &'a mut dyn FnMut(u64),
 }
 
-/// Opens a file, or standard input for `-`.
+/// Opens a file, or standard input for `-`; compressed content is decompressed.
 ///
 /// # Errors
 /// If the file cannot be opened.
 pub fn open(file: &str) -> Result<Box<dyn Read>, Error> {
     if file == "-" {
-        return Ok(Box::new(io::stdin()));
+        return compressed::open(io::stdin()).map_err(|error| Error::io("standard input", "read", error));
     }
     let opened = File::open(file).map_err(|source| Error::io(file, "open", source))?;
     if opened.metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Err(Error::unusable(file, "is a directory; a profile file is needed"));
     }
-    Ok(Box::new(opened))
+    compressed::open(opened).map_err(|error| Error::io(file, "read", error))
 }
 
 /// Reads a whole profile.

@@ -8,6 +8,9 @@ use super::table::Table;
 use crate::profile::Boot;
 use kprof_format::fact::Fact;
 
+/// Kernels are moved by whole pages.
+const PAGE: u64 = 4096;
+
 /// Compares the build ids if both sides have one.
 ///
 /// # Errors
@@ -54,6 +57,21 @@ pub fn anchors(boot: &Boot, table: &Table, slide: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// The distance by which a kernel was moved (KASLR), if its symbols tell no load address: the one distance at which all
+/// anchors match. One anchor alone would match symbols of any build, so it takes two at different addresses.
+pub fn solve_slide(boot: &Boot, table: &Table) -> Option<u64> {
+    let (name, address) = boot.anchors.first()?;
+    boot.anchors.iter().find(|(_, other)| other != address)?;
+    let fits = |slide: &u64| {
+        let is_at =
+            |(name, address): &(String, u64)| table.named(name).any(|place| place == address.wrapping_sub(*slide));
+        slide.is_multiple_of(PAGE) && boot.anchors.iter().all(is_at)
+    };
+    let mut slides = table.named(name).map(|place| address.wrapping_sub(place)).filter(fits);
+    let slide = slides.next()?;
+    slides.next().is_none().then_some(slide)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +93,32 @@ mod tests {
         ] {
             let boot = Boot { anchors: vec![(name.to_owned(), address)], ..Boot::default() };
             assert_eq!(anchors(&boot, &table, 0).is_ok(), fits, "{name} {address:x}");
+        }
+    }
+
+    #[test]
+    fn the_slide_is_solved_from_two_anchors_and_never_from_one() {
+        let mut table = Table::default();
+        table.add(0x1000, 0, true, b"kmain");
+        table.add(0x2000, 0, true, b"kernel::idle");
+        table.add(0x2500, 0, true, b"other::idle");
+        table.finish();
+        for (anchors, slide) in [
+            (&[("kmain", 0x7000), ("kernel::idle", 0x8000)][..], Some(0x6000)),
+            (&[("kmain", 0x7000), ("idle", 0x8000)], Some(0x6000)),
+            (&[("kmain", 0), ("kernel::idle", 0x1000)], Some(0u64.wrapping_sub(0x1000))),
+            (&[("kmain", 0x1000), ("kernel::idle", 0x2000)], Some(0)),
+            // Another build, half a page, one anchor, the same anchor twice, a name that is not there.
+            (&[("kmain", 0x7000), ("kernel::idle", 0x8100)], None),
+            (&[("kmain", 0x7800), ("kernel::idle", 0x8800)], None),
+            (&[("kmain", 0x7000)], None),
+            (&[("kmain", 0x7000), ("kmain", 0x7000)], None),
+            (&[("kmain", 0x7000), ("gone", 0x8000)], None),
+            (&[], None),
+        ] {
+            let anchors = anchors.iter().map(|(name, address)| ((*name).to_owned(), *address)).collect();
+            let boot = Boot { anchors, ..Boot::default() };
+            assert_eq!(solve_slide(&boot, &table), slide, "{:?}", boot.anchors);
         }
     }
 }

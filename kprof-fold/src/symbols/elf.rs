@@ -5,12 +5,13 @@
 //! functions.
 
 use super::cfi::Cfi;
+use super::debug_file;
 use super::name::frame_name;
 use super::table::Table;
 use crate::error::Error;
+use crate::problems::{Kind, Problems};
 use gimli::{EndianArcSlice, RunTimeEndian};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The first bytes of an ELF file.
@@ -44,44 +45,59 @@ pub struct Elf {
     code: Vec<(u64, u64, u64)>,
     /// Lowest address of the kernel's part that is loaded.
     pub base: u64,
+    /// Whether the code is for x86_64.
+    pub is_x86_64: bool,
     /// The build id.
     pub build_id: Option<String>,
     /// The compiler's call frame information.
     pub cfi: Cfi,
 }
 
-/// Reads an image.
+/// Reads an image. Symbols and DWARF that it lacks are taken from its debug file: `debug`, or where it is usually
+/// found.
 ///
 /// # Errors
 /// If it is not a readable ELF file, or has no code symbols.
-pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
+pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Problems) -> Result<(Table, Elf), Error> {
     let data: Arc<[u8]> = data.into();
     let unusable = |why: String| Error::unusable(file, why);
     let image =
         object::File::parse(&*data).map_err(|error| unusable(format!("is no ELF file that can be read: {error}")))?;
-    let mut table = Table::default();
-    for symbol in image.symbols() {
-        let section = symbol.section_index().and_then(|index| image.section_by_index(index).ok());
-        let is_code = section.is_some_and(|section| is_executable(section.flags()));
-        let is_place = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
-        if let (true, true, true, Ok(name)) = (is_code, is_place, symbol.is_definition(), symbol.name_bytes())
-            && !name.is_empty()
-        {
-            table.add(symbol.address(), symbol.size(), symbol.is_global() || symbol.is_weak(), name);
-        }
+    let is_complete = image.section_by_name(".debug_info").is_some() && image.symbols().next().is_some();
+    let found = match debug {
+        None if is_complete => debug_file::Found::default(),
+        _ => debug_file::find(file, &image, debug)?,
+    };
+    // A damaged debug file is as if there was none.
+    let debug = found.file.as_ref().and_then(|(_, bytes)| object::File::parse(&**bytes).ok());
+    let mut table = code_symbols(&image);
+    if let (true, Some(debug)) = (table.is_empty(), &debug) {
+        table = code_symbols(debug);
     }
-    table.finish();
+    let missing = found.missing.as_ref();
     if table.is_empty() {
-        return Err(unusable("has no code symbols (stripped?); give the kernel as the linker made it".to_owned()));
+        let todo = missing.map_or_else(
+            || "give the kernel as the linker made it".to_owned(),
+            |name| format!("its symbols are in {name}, which is not beside it; give it with --debug-file"),
+        );
+        return Err(unusable(format!("has no code symbols (stripped?); {todo}")));
+    }
+    if let Some(name) = missing {
+        problems.add(Kind::Note, || {
+            format!(
+                "{file}: no lines and no inlined frames: its debug file {name} is not found; give it with --debug-file"
+            )
+        });
     }
     let endian = if image.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let bytes_of = |image: &object::File<'_>, name: &str| -> Option<Arc<[u8]>> {
+        let bytes = image.section_by_name(name)?.uncompressed_data().ok()?;
+        if bytes.is_empty() { None } else { Some(Arc::from(&*bytes)) }
+    };
     let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        let bytes = image.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
-        let bytes = match bytes.unwrap_or(Cow::Borrowed(&[])) {
-            Cow::Borrowed(bytes) => Arc::from(bytes),
-            Cow::Owned(bytes) => Arc::from(bytes),
-        };
-        Ok(EndianArcSlice::new(bytes, endian))
+        // A debug file lists the sections that only the image has, but without their bytes.
+        let bytes = bytes_of(&image, id.name()).or_else(|| bytes_of(debug.as_ref()?, id.name()));
+        Ok(EndianArcSlice::new(bytes.unwrap_or_else(|| Arc::from([])), endian))
     };
     let empty = || EndianArcSlice::new(Arc::from([]), endian);
     let address_of = |name| image.section_by_name(name).map_or(0, |section| section.address());
@@ -101,9 +117,27 @@ pub fn read(file: &str, data: Vec<u8>) -> Result<(Table, Elf), Error> {
     let code =
         segments().filter(runs).map(|segment| (segment.address(), segment.file_range().1, segment.file_range().0));
     let lowest = |upper: bool| segments().filter(|s| !upper || s.address() >> 63 == 1).map(|s| s.address()).min();
-    let build_id = image.build_id().ok().flatten().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect());
+    let build_id = debug_file::build_id(&image);
+    let is_x86_64 = image.architecture() == object::Architecture::X86_64;
     let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
-    Ok((table, Elf { dwarf, code, base, build_id, cfi, data: Arc::clone(&data) }))
+    Ok((table, Elf { dwarf, code, base, is_x86_64, build_id, cfi, data: Arc::clone(&data) }))
+}
+
+/// The code symbols of an image.
+fn code_symbols(image: &object::File<'_>) -> Table {
+    let mut table = Table::default();
+    for symbol in image.symbols() {
+        let section = symbol.section_index().and_then(|index| image.section_by_index(index).ok());
+        let is_code = section.is_some_and(|section| is_executable(section.flags()));
+        let is_place = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
+        if let (true, true, true, Ok(name)) = (is_code, is_place, symbol.is_definition(), symbol.name_bytes())
+            && !name.is_empty()
+        {
+            table.add(symbol.address(), symbol.size(), symbol.is_global() || symbol.is_weak(), name);
+        }
+    }
+    table.finish();
+    table
 }
 
 fn is_executable(flags: SectionFlags) -> bool {

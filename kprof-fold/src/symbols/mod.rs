@@ -5,9 +5,11 @@
 
 pub mod cfi;
 pub mod check;
+pub mod debug_file;
 pub mod elf;
 pub mod frame;
 pub mod image;
+pub mod library;
 pub mod name;
 pub mod nm;
 pub mod plausible;
@@ -34,6 +36,18 @@ const PROLOGUE_BYTES: u64 = 4;
 /// How many bytes of code are followed in a function of unknown size.
 const MAX_CODE_BYTES: u64 = 4096;
 
+/// Which inlined frames are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inlines {
+    /// All of them.
+    #[default]
+    All,
+    /// The kernel's own; library code is charged to the function that it was inlined into ([`library`]).
+    Own,
+    /// None: only functions that have a symbol.
+    None,
+}
+
 /// Where names come from.
 pub struct Symbols {
     /// The code symbols.
@@ -42,8 +56,10 @@ pub struct Symbols {
     pub elf: Option<Elf>,
     /// The difference by which the running kernel's addresses are higher than the file's.
     pub slide: u64,
-    /// Whether inlined frames are omitted.
-    pub without_inlined: bool,
+    /// Whether `slide` was solved from the anchors.
+    pub slide_is_solved: bool,
+    /// Which inlined frames are shown.
+    pub inlines: Inlines,
     /// Whether file and line are added to every name.
     pub with_lines: bool,
     /// Whether all instances of a generic function get one name.
@@ -66,33 +82,57 @@ impl Symbols {
     /// # Errors
     /// If the file cannot be read or has no code symbols.
     pub fn open(file: &str, problems: &mut Problems) -> Result<Self, Error> {
+        Self::open_with(file, None, problems)
+    }
+
+    /// The same with the debug file of an ELF image.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); if the debug file cannot be used.
+    pub fn open_with(file: &str, debug: Option<&str>, problems: &mut Problems) -> Result<Self, Error> {
         let mut reader = crate::read::open(file)?;
         let mut head = vec![0; 4096];
         let got = reader.read(&mut head).map_err(|error| Error::io(file, "read", error))?;
         head.truncate(got);
-        Self::read(file, head, reader, problems)
+        Self::read_with(file, head, reader, debug, problems)
     }
 
     /// Reads symbols from any reader whose first bytes are `head`; `file` is only used as a name in messages.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn read(file: &str, mut head: Vec<u8>, mut reader: impl Read, problems: &mut Problems) -> Result<Self, Error> {
+    pub fn read(file: &str, head: Vec<u8>, reader: impl Read, problems: &mut Problems) -> Result<Self, Error> {
+        Self::read_with(file, head, reader, None, problems)
+    }
+
+    fn read_with(
+        file: &str,
+        mut head: Vec<u8>,
+        mut reader: impl Read,
+        debug: Option<&str>,
+        problems: &mut Problems,
+    ) -> Result<Self, Error> {
         let (table, elf) = if head.starts_with(elf::MAGIC) {
             reader.read_to_end(&mut head).map_err(|error| Error::io(file, "read", error))?;
-            let (table, elf) = elf::read(file, head)?;
+            let (table, elf) = elf::read(file, head, debug, problems)?;
             (table, Some(elf))
         } else {
+            if debug.is_some() {
+                return Err(Error::Usage(format!(
+                    "--debug-file belongs to an ELF file, and {file} is a list of symbols"
+                )));
+            }
             (nm::read(file, head, reader, problems)?, None)
         };
-        let (without_inlined, with_lines, merge_generics) = (false, false, false);
+        let (with_lines, merge_generics) = (false, false);
         let (images, nameless, kernel_text) = (Images::default(), Vec::new(), None);
-        let (slide, user_is_foreign) = (0, false);
+        let (slide, slide_is_solved, user_is_foreign) = (0, false, false);
         Ok(Self {
             table,
             elf,
             slide,
-            without_inlined,
+            slide_is_solved,
+            inlines: Inlines::All,
             with_lines,
             merge_generics,
             user_is_foreign,
@@ -167,6 +207,16 @@ impl Symbols {
         }
     }
 
+    /// The start of the function with this number in the running kernel, and its code if that is x86_64.
+    pub fn code(&self, number: usize) -> Option<(u64, &[u8])> {
+        let (symbols, number) = self.from(number);
+        let (symbol, elf) = (symbols.table.get(number), symbols.elf.as_ref().filter(|elf| elf.is_x86_64)?);
+        let next = if number + 1 < symbols.table.len() { symbols.table.get(number + 1).start } else { u64::MAX };
+        let size = if symbol.size > 0 { symbol.size } else { (next - symbol.start).min(MAX_CODE_BYTES) };
+        let code = elf.code(symbol.start)?;
+        Some((symbol.start.wrapping_add(symbols.slide), &code[..code.len().min(size as usize)]))
+    }
+
     /// The address of the symbol with this number in the running kernel.
     pub fn start(&self, number: usize) -> u64 {
         let (symbols, number) = self.from(number);
@@ -196,7 +246,7 @@ impl Symbols {
 
     /// Whether an address can have more frames than its symbol, or other names.
     pub fn has_more_than_the_table(&self) -> bool {
-        self.has_lines() && (self.with_lines || !self.without_inlined)
+        self.has_lines() && (self.with_lines || self.inlines != Inlines::None)
     }
 
     /// Calls `frame` with the name of each frame at an address of the running kernel, innermost first.
@@ -235,8 +285,13 @@ impl Symbols {
         if frames.is_empty() {
             frames.push(Inlined { name: None, location: None });
         }
-        if self.without_inlined {
-            frames.drain(..frames.len() - 1);
+        match self.inlines {
+            Inlines::All => {}
+            Inlines::Own => frames.retain(|frame| {
+                let file = frame.location.as_ref().map(|place| &place.file[..]);
+                !frame.name.as_deref().is_some_and(|name| library::is_library(name, file))
+            }),
+            Inlines::None => drop(frames.drain(..frames.len() - 1)),
         }
         frames
     }
@@ -264,6 +319,6 @@ impl Symbols {
 }
 
 /// The last three components of a path: enough to recognise it, and short enough to read.
-fn short(path: &str) -> &str {
+pub(crate) fn short(path: &str) -> &str {
     path.rmatch_indices('/').nth(2).map_or(path, |(at, _)| &path[at + 1..])
 }

@@ -35,7 +35,12 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(one).collect())
 }
 
-/// The same for a text of several lines: line ends and tabs stay.
+/// The text with the characters escaped that HTML and XML give a meaning.
+pub fn markup(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// [`visible`] for a text of several lines: line ends and tabs stay.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|letter| is_unseen(letter) && !"\n\t".contains(letter)) {
         return Cow::Borrowed(text);

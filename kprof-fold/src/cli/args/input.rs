@@ -6,6 +6,7 @@ use clap::Args;
 
 /// What gives an exit code other than 0 although there is output.
 #[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Reading and writing")]
 pub struct Limits {
     /// Exit code 1 if anything was skipped, 5 if the account does not balance
     #[arg(long)]
@@ -17,22 +18,26 @@ pub struct Limits {
 
 /// What to read, how to read it, and where to write.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Reading and writing")]
 pub struct Input {
     /// Profile (profiling.txt, Redox's older texts); `-` is standard input
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", help_heading = None::<&str>)]
     pub file: String,
     /// Symbols: the kernel's ELF file, or what `nm -CS`, `nm` or `llvm-nm` prints of it
-    #[arg(value_name = "SYMS")]
+    #[arg(value_name = "SYMS", help_heading = None::<&str>)]
     pub syms: String,
     /// TSC clock in GHz where the header has none or is to be overridden (also: LETTERS GHZ as of redox-kprofiling)
-    #[arg(value_name = "GHZ", num_args = 0..=3)]
+    #[arg(value_name = "GHZ", num_args = 0..=3, help_heading = None::<&str>)]
     pub rest: Vec<String>,
-    /// The form of FILE, where it is not recognised
-    #[arg(long, value_name = "FORM")]
+    /// The form of FILE, where it is not recognised: kprof, binary, serial, redox (0.2), redox-0.1
+    #[arg(long, value_name = "FORM", hide_possible_values = true)]
     pub form: Option<Form>,
     /// Symbols of a program or module that the profile names: an ELF file, or what nm prints; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = crate::cli::values::image)]
     pub image: Vec<ImageFile>,
+    /// The debug file of a stripped SYMS, where `.gnu_debuglink` does not lead to it
+    #[arg(long, value_name = "FILE")]
+    pub debug_file: Option<String>,
     /// Symbols of the program that a task runs, for profiles that name no images (with --user); may be repeated
     #[arg(long, value_name = "TASK=FILE", value_parser = crate::cli::values::image)]
     pub user_syms: Vec<ImageFile>,
@@ -51,12 +56,15 @@ pub struct Input {
     /// Where to write instead of standard output; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<String>,
+    /// Whether the output shows the account, so that standard error need not; set by the subcommand.
+    #[arg(skip)]
+    pub shows_account: bool,
 }
 
 impl Input {
     /// All files that are read.
     pub fn files(&self) -> Vec<&str> {
-        let images = self.image.iter().chain(&self.user_syms).map(|image| &image.file);
+        let images = self.image.iter().chain(&self.user_syms).map(|image| &image.file).chain(&self.debug_file);
         // The arguments after SYMS may be a clock, which is not a file, or a list of symbol files.
         [&self.file, &self.syms].into_iter().chain(images).chain(&self.rest).map(String::as_str).collect()
     }

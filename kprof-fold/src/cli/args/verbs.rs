@@ -1,6 +1,8 @@
 //! Arguments of the subcommands that look at one profile. Stage: command line.
 
 use super::{Choice, Input, Limits};
+use crate::cli::values::form_of_file;
+use crate::error::Error;
 use crate::output::report::Sort;
 use crate::read::form::Form;
 use crate::select::Pattern;
@@ -17,15 +19,23 @@ pub struct Folded {
     pub choice: Choice,
 }
 
-/// Arguments of `flamegraph`.
+/// Arguments of `doctor`.
 #[derive(Args, Clone, Debug)]
-pub struct Flamegraph {
+pub struct Doctor {
+    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
+    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
+    pub format: Option<TableFormat>,
     /// What to read.
     #[command(flatten)]
     pub input: Input,
     /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
+}
+
+/// Arguments of `flamegraph`.
+#[derive(Args, Clone, Debug)]
+pub struct Flamegraph {
     /// Title
     #[arg(long, default_value = "")]
     pub title: String,
@@ -35,40 +45,89 @@ pub struct Flamegraph {
     /// Leaves become roots: who called this?
     #[arg(long)]
     pub reverse: bool,
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// Which samples count, and how they are shown.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// Arguments of `html`.
+#[derive(Args, Clone, Debug)]
+pub struct Html {
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// Which samples count, and how they are shown.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Title [default: the name of the profile]
+    #[arg(long, default_value = "")]
+    pub title: String,
+    /// An older profile to compare with: changes are colored, in full color if they are more than chance
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<String>,
+    /// Symbols of the older profile [default: SYMS]
+    #[arg(long, value_name = "SYMS", requires = "compare")]
+    pub compare_syms: Option<String>,
+    /// Confidence that not one function is shown as changed by chance
+    #[arg(long, value_name = "PART", value_parser = crate::cli::values::part, default_value = "99%")]
+    pub confidence: f64,
 }
 
 /// Arguments of `report`.
 #[derive(Args, Clone, Debug)]
 pub struct Report {
+    /// Order of the functions; `both` makes two tables, by self and by total time
+    #[arg(long, value_enum, value_name = "both|own|total|name", hide_possible_values = true, default_value = "both")]
+    pub sort: Sort,
+    /// Rows shown at most; 0 shows all [default: 20 in text, all in JSON and CSV]
+    #[arg(long, value_name = "ROWS")]
+    pub top: Option<usize>,
+    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
+    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
+    pub format: Option<TableFormat>,
+    /// Callers and callees as a tree instead of the table
+    #[arg(long, value_enum, value_name = "callees|callers", hide_possible_values = true)]
+    pub tree: Option<crate::output::tree::Direction>,
+    /// Leave out functions below this part of all samples, such as 0.2%
+    #[arg(long, value_name = "PART", value_parser = crate::cli::values::part, default_value = "0%")]
+    pub limit: f64,
     /// What to read.
     #[command(flatten)]
     pub input: Input,
     /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
-    /// Order of the functions
-    #[arg(long, value_enum, default_value = "both")]
-    pub sort: Sort,
-    /// Functions shown at most; 0 shows all
-    #[arg(long, default_value_t = 20)]
-    pub top: usize,
-    /// Callers and callees as a tree instead of the table
-    #[arg(long, value_enum, value_name = "DIRECTION")]
-    pub tree: Option<crate::output::tree::Direction>,
-    /// Leave out functions below this part of all samples, such as 0.2%
-    #[arg(long, value_name = "PART", value_parser = crate::cli::values::part, default_value = "0%")]
-    pub limit: f64,
+}
+
+/// Forms of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    /// For reading
+    #[default]
+    Text,
+    /// For programs, with everything in it
+    Json,
+    /// For spreadsheets
+    Csv,
+}
+
+impl TableFormat {
+    /// The form that was asked for, or that the extension of the output asks for.
+    ///
+    /// # Errors
+    /// If the extension is that of no form.
+    pub fn of(given: Option<Self>, output: Option<&str>) -> Result<Self, Error> {
+        let known = [("txt", Self::Text), ("json", Self::Json), ("csv", Self::Csv)];
+        given.map_or_else(|| form_of_file(output, &known), Ok)
+    }
 }
 
 /// Arguments of `script`.
 #[derive(Args, Clone, Debug)]
 pub struct Script {
-    /// What to read.
-    #[command(flatten)]
-    pub input: Input,
-    /// Which samples count, and how they are shown.
-    #[command(flatten)]
-    pub choice: Choice,
     /// Offsets within functions
     #[arg(long)]
     pub offsets: bool,
@@ -78,6 +137,12 @@ pub struct Script {
     /// A stack ends where no function is known
     #[arg(long)]
     pub stop_at_unknown: bool,
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// Which samples count, and how they are shown.
+    #[command(flatten)]
+    pub choice: Choice,
 }
 
 /// Arguments of `info`.
@@ -89,8 +154,15 @@ pub struct Info {
     /// TSC clock in GHz where the header has none or is to be overridden
     #[arg(value_name = "GHZ")]
     pub ghz: Option<String>,
-    /// The form of FILE, where it is not recognised
-    #[arg(long, value_name = "FORM")]
+    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text. JSON
+    /// and CSV have all tasks
+    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
+    pub format: Option<TableFormat>,
+    /// Output file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// The form of FILE, where it is not recognised: kprof, binary, serial, redox (0.2), redox-0.1
+    #[arg(long, value_name = "FORM", hide_possible_values = true)]
     pub form: Option<Form>,
     /// What gives an exit code other than 0.
     #[command(flatten)]
@@ -100,15 +172,39 @@ pub struct Info {
 /// Arguments of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct Export {
+    /// The viewer: firefox (profiler.firefox.com), speedscope, pprof (`go tool pprof`), perfetto (ui.perfetto.dev);
+    /// parquet and otlp with the cargo features of these names
+    #[arg(long, value_enum, value_name = "VIEWER", hide_possible_values = true)]
+    pub to: Viewer,
+    /// The name of the machine, for --to parquet
+    #[cfg(feature = "parquet")]
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub machine: String,
+    /// The name of the kernel's build instead of its build id, for --to parquet
+    #[cfg(feature = "parquet")]
+    #[arg(long, value_name = "NAME")]
+    pub build: Option<String>,
     /// What to read.
     #[command(flatten)]
     pub input: Input,
     /// Which samples count, and how they are shown.
     #[command(flatten)]
     pub choice: Choice,
-    /// The viewer
-    #[arg(long, value_enum)]
-    pub to: Viewer,
+}
+
+impl Export {
+    /// An export without further options.
+    pub fn new(input: Input, choice: Choice, to: Viewer) -> Self {
+        Self {
+            input,
+            choice,
+            to,
+            #[cfg(feature = "parquet")]
+            machine: String::new(),
+            #[cfg(feature = "parquet")]
+            build: None,
+        }
+    }
 }
 
 /// Viewers that profiles can be exported to.
@@ -118,10 +214,16 @@ pub enum Viewer {
     Firefox,
     /// speedscope.app (JSON)
     Speedscope,
-    /// `go tool pprof` (protocol buffers, gzipped)
+    /// `go tool pprof` (protocol buffers; gzipped unless the file is named .pb)
     Pprof,
-    /// ui.perfetto.dev (Chrome's JSON trace)
+    /// ui.perfetto.dev (trace packets, protocol buffers)
     Perfetto,
+    /// DuckDB, Spark, Polars, ClickHouse: three tables in the folder of -o (docs/fleet.md)
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// OpenTelemetry's profiles (protocol buffers); experimental, as the standard is (docs/fleet.md)
+    #[cfg(feature = "otlp")]
+    Otlp,
 }
 
 /// Arguments of `heatmap`.
@@ -138,9 +240,15 @@ pub struct Heatmap {
 /// Arguments of `annotate`.
 #[derive(Args, Clone, Debug)]
 pub struct Annotate {
-    /// The function (`*` for anything)
+    /// The function: its name, the end or any part of it, `*` for anything, /REGEX/
     #[arg(value_name = "FUNCTION")]
     pub function: Pattern,
+    /// All instructions in the order of their addresses, instead of source lines
+    #[arg(long)]
+    pub instructions: bool,
+    /// A folder with the kernel's source, where it is not at the place that the compiler has noted; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub source: Vec<String>,
     /// What to read.
     #[command(flatten)]
     pub input: Input,
@@ -152,12 +260,6 @@ pub struct Annotate {
 /// Arguments of `top`.
 #[derive(Args, Clone, Debug)]
 pub struct Top {
-    /// What to read.
-    #[command(flatten)]
-    pub input: Input,
-    /// Which samples count, and how they are shown.
-    #[command(flatten)]
-    pub choice: Choice,
     /// Print the table once, as text
     #[arg(long)]
     pub once: bool,
@@ -167,4 +269,10 @@ pub struct Top {
     /// Seconds between two reads of the file
     #[arg(long, default_value_t = 1.0)]
     pub interval: f64,
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// Which samples count, and how they are shown.
+    #[command(flatten)]
+    pub choice: Choice,
 }

@@ -1,66 +1,238 @@
-//! Chrome's JSON trace, which the Perfetto viewer opens: a process per boot, a track per CPU. Stage: output.
+//! Perfetto's trace: samples with their CPU, task and stack. Stage: output.
 //!
-//! In: samples by time. Out: begin and end events (`B`, `E`), nested like the stack. They are written one by one and
-//! are never all in memory. A sample is shown for one period from its time on, or until the next sample of its CPU if
-//! that is sooner. So nothing is shown for the time between samples that are further apart.
-//!
-//! Sources of the form: <https://perfetto.dev/docs/getting-started/other-formats>, section on Chrome JSON, and the
-//! Trace Event Format that it names.
+//! In: the samples of each CPU. Out: packets, written one by one and never all in memory. Names, frames and stacks are
+//! written once, and a sample, about 25 bytes, refers to them by number. Each boot is a process whose threads are its
+//! tasks. Lost samples are slices of a track for each CPU, as wide as the time in which they were lost, with their
+//! number; marks and settings are instants of a track.
+
+pub mod proto;
 
 use super::Input;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use super::places::{Kind, Place};
+use prost::encoding::message;
+use proto::{
+    Annotation, Callstack, Defaults, Frame, Interned, Mapping, PACKET, Packet, PerfSample, Process, ProcessTree,
+    SampleDefaults, SamplePacket, Text, Thread, Timebase, TrackDescriptor, TrackEvent,
+};
 use std::io::{self, Write};
 
-const MICROS: f64 = 1e6;
-/// The distance between an end and the next begin, for readers that sort by time: a tenth of a nanosecond, in
-/// microseconds.
-const GAP: f64 = 0.0001;
+/// The number of the sequence that all packets belong to.
+const SEQUENCE: u32 = 1;
+/// Everything that is referred to by number is declared anew from here on.
+const STATE_CLEARED: u32 = 1;
+/// Declarations in one packet.
+const PIECE: usize = 1000;
+/// Kinds of track events.
+const BEGIN: i32 = 1;
+const END: i32 = 2;
+const INSTANT: i32 = 3;
 
-/// Writes the document.
+/// Writes the trace.
 ///
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-    let mut first = true;
-    let mut event = |event: Value| -> io::Result<()> {
-        out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
-        Ok(serde_json::to_writer(&mut *out, &event)?)
-    };
-    let period = MICROS / input.rate_hz.unwrap_or(1000).max(1) as f64;
-    let mut tracks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
-    let mut starts: BTreeMap<u32, u64> = BTreeMap::new();
-    let events = &input.timeline.events;
-    for (number, one) in events.iter().enumerate() {
-        tracks.entry((one.boot, one.cpu)).or_default().push(number);
-        let start = starts.entry(one.boot).or_insert(one.tsc);
-        *start = one.tsc.min(*start);
+    let mut trace = Trace { input, out, bytes: Vec::new(), tracks: 0 };
+    let frequency = (1_000_000_000 / input.period_ns).max(1);
+    let timebase = Some(Timebase { frequency, counter: 1, name: "samples".to_owned() });
+    let perf_sample_defaults = Some(SampleDefaults { timebase });
+    trace.packet(Packet {
+        sequence_flags: STATE_CLEARED,
+        trace_packet_defaults: Some(Defaults { perf_sample_defaults }),
+        ..Packet::default()
+    })?;
+    trace.names()?;
+    trace.frames()?;
+    trace.stacks()?;
+    trace.tasks()?;
+    trace.marks()?;
+    for cpu in input.cpus() {
+        trace.lost(cpu)?;
+        trace.samples(cpu)?;
     }
-    for ((boot, cpu), samples) in &tracks {
-        let (pid, tid) = (boot + 1, cpu + 1);
-        event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "process_name",
-            "args": { "name": format!("boot {pid} of {}", input.name) } }))?;
-        event(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name",
-            "args": { "name": format!("CPU {cpu}") } }))?;
-        let at = |number: &usize| (events[*number].tsc - starts[boot]) as f64 / input.tsc_hz * MICROS;
-        // Every sample gets a length greater than 0.
-        let mut times: Vec<f64> = samples.iter().map(at).collect();
-        (1..times.len()).for_each(|place| times[place] = times[place].max(times[place - 1] + 2.0 * GAP));
-        for (place, number) in samples.iter().enumerate() {
-            let (sample, from) = (events[*number], times[place]);
-            let to = times.get(place + 1).map_or(f64::INFINITY, |next| next - GAP).min(from + period);
-            let frames = &input.stacks[&sample.stack];
-            let task = &input.timeline.tasks[sample.task as usize];
-            // Some readers match an end to its begin by name. The task is written as the category: as an argument it
-            // would make the same function a different one for each task in those readers.
-            let edges =
-                frames.iter().map(|frame| ("B", from, frame)).chain(frames.iter().rev().map(|frame| ("E", to, frame)));
-            for (phase, ts, frame) in edges {
-                let name = input.frames.name(*frame);
-                event(json!({ "ph": phase, "pid": pid, "tid": tid, "ts": ts, "name": name, "cat": task }))?;
+    Ok(())
+}
+
+/// Writes packets.
+struct Trace<'a> {
+    input: &'a Input<'a>,
+    out: &'a mut dyn Write,
+    bytes: Vec<u8>,
+    tracks: u64,
+}
+
+impl Trace<'_> {
+    fn packet(&mut self, packet: Packet) -> io::Result<()> {
+        self.bytes.clear();
+        let packet = Packet { trusted_packet_sequence_id: SEQUENCE, ..packet };
+        message::encode(PACKET, &packet, &mut self.bytes);
+        self.out.write_all(&self.bytes)
+    }
+
+    fn declare(&mut self, interned: Interned) -> io::Result<()> {
+        self.packet(Packet { interned_data: Some(interned), ..Packet::default() })
+    }
+
+    /// Numbers begin with 1, because 0 stands for no declaration.
+    fn names(&mut self) -> io::Result<()> {
+        let (names, images) = (&self.input.places.names, &self.input.places.images);
+        let text = |id: u32| Text { iid: u64::from(id) + 1, str: names.name(id).as_bytes().to_vec() };
+        let ids: Vec<u32> = (0..names.len() as u32).collect();
+        for piece in ids.chunks(PIECE) {
+            let texts: Vec<Text> = piece.iter().map(|id| text(*id)).collect();
+            self.declare(Interned { function_names: texts.clone(), source_paths: texts, ..Interned::default() })?;
+        }
+        let kernel = (&self.input.kernel, &self.input.build_id);
+        let images: Vec<_> = [kernel].into_iter().chain(images.iter().map(|one| (&one.name, &one.build_id))).collect();
+        let mut interned = Interned::default();
+        for ((name, build_id), iid) in images.into_iter().zip(1..) {
+            let id = build_id.as_deref().and_then(bytes_of);
+            interned.mappings.push(Mapping {
+                iid,
+                build_id: id.as_ref().map_or(0, |_| iid),
+                path_string_ids: vec![iid],
+            });
+            interned.mapping_paths.push(Text { iid, str: name.clone().into_bytes() });
+            interned.build_ids.extend(id.map(|str| Text { iid, str }));
+        }
+        self.declare(interned)
+    }
+
+    fn frames(&mut self) -> io::Result<()> {
+        let input = self.input;
+        let frame = |(place, iid): (&Place, u64)| Frame {
+            iid,
+            function_name_id: u64::from(place.shown) + 1,
+            mapping_id: u64::from(place.image) + 1,
+            rel_pc: place.symbol.map_or(0, |_| input.within_image(place.image, place.address)),
+            source_path_iid: place.line.map(|(file, _)| u64::from(file) + 1),
+            line_number: place.line.map(|(_, line)| line),
+            kind_str: kind(place.kind).to_owned(),
+        };
+        let all: Vec<_> = input.places.places.iter().zip(1..).collect();
+        all.chunks(PIECE).try_for_each(|piece| {
+            let frames = piece.iter().copied().map(frame).collect();
+            self.declare(Interned { frames, ..Interned::default() })
+        })
+    }
+
+    fn stacks(&mut self) -> io::Result<()> {
+        let input = self.input;
+        let frame_ids = |stack| input.places.of(stack).iter().map(|place| u64::from(*place) + 1).collect();
+        let all: Vec<u32> = input.places.stacks().collect();
+        all.chunks(PIECE).try_for_each(|piece| {
+            let callstack = |stack: &u32| Callstack { iid: u64::from(*stack) + 1, frame_ids: frame_ids(*stack) };
+            let callstacks = piece.iter().map(callstack).collect();
+            self.declare(Interned { callstacks, ..Interned::default() })
+        })
+    }
+
+    /// The number of a task's thread. Process n is boot n; numbers of threads come after those of processes.
+    fn thread(&self, boot: u32, task: u32) -> u32 {
+        let (boots, tasks) = (self.boots(), self.input.tracks.tasks.len() as u32);
+        (boots + 1).wrapping_add(boot.wrapping_mul(tasks)).wrapping_add(task) & i32::MAX as u32
+    }
+
+    fn boots(&self) -> u32 {
+        self.input.cpus().last().map_or(1, |(boot, _)| boot + 1)
+    }
+
+    fn tasks(&mut self) -> io::Result<()> {
+        for boot in 0..self.boots() {
+            let pid = boot as i32 + 1;
+            let name = if self.boots() > 1 { format!("kernel, boot {pid}") } else { "kernel".to_owned() };
+            let thread = |(task, name): (u32, &String)| Thread {
+                tid: self.thread(boot, task) as i32,
+                name: name.clone(),
+                tgid: pid,
+            };
+            let threads = (0..).zip(&self.input.tracks.tasks).map(thread).collect();
+            let tree = ProcessTree { processes: vec![Process { pid, cmdline: vec![name] }], threads };
+            self.packet(Packet { timestamp: Some(0), process_tree: Some(tree), ..Packet::default() })?;
+        }
+        Ok(())
+    }
+
+    fn track(&mut self, name: String) -> io::Result<u64> {
+        self.tracks += 1;
+        let uuid = self.tracks;
+        self.packet(Packet { track_descriptor: Some(TrackDescriptor { uuid, name }), ..Packet::default() })?;
+        Ok(uuid)
+    }
+
+    fn event(&mut self, nanos: u64, event: TrackEvent) -> io::Result<()> {
+        self.packet(Packet { timestamp: Some(nanos), track_event: Some(event), ..Packet::default() })
+    }
+
+    fn marks(&mut self) -> io::Result<()> {
+        for (is_setting, name) in [(false, "marks"), (true, "settings")] {
+            let marks: Vec<_> = self.input.marks.iter().filter(|mark| mark.is_setting == is_setting).collect();
+            if marks.is_empty() {
+                continue;
+            }
+            let track_uuid = self.track(name.to_owned())?;
+            for mark in marks {
+                let nanos = self.input.clock.nanos(mark.boot, mark.tsc);
+                let event =
+                    TrackEvent { r#type: INSTANT, track_uuid, name: mark.name.clone(), ..TrackEvent::default() };
+                self.event(nanos, event)?;
             }
         }
+        Ok(())
     }
-    out.write_all(b"\n]}\n")
+
+    fn lost(&mut self, cpu: (u32, u32)) -> io::Result<()> {
+        let losses: Vec<_> = self.input.losses_of(cpu).copied().collect();
+        if losses.is_empty() {
+            return Ok(());
+        }
+        let track_uuid = self.track(format!("{} {}", self.input.cpu_name(cpu), self.input.lost))?;
+        let mut free = 0;
+        for loss in losses {
+            // Slices of a track may not overlap in part, and one of no width is not seen.
+            let from = self.input.clock.nanos(loss.boot, loss.tsc.0).max(free);
+            let to = self.input.clock.nanos(loss.boot, loss.tsc.1).max(from + 1);
+            free = to;
+            let samples = Annotation { uint_value: Some(loss.samples), name: "samples".to_owned() };
+            let name = self.input.lost.to_owned();
+            self.event(from, TrackEvent { debug_annotations: vec![samples], r#type: BEGIN, track_uuid, name })?;
+            self.event(to, TrackEvent { r#type: END, track_uuid, ..TrackEvent::default() })?;
+        }
+        Ok(())
+    }
+
+    fn samples(&mut self, (boot, cpu): (u32, u32)) -> io::Result<()> {
+        let input = self.input;
+        let tracks = input.tracks.tracks.iter().filter(|track| (track.boot, track.cpu) == (boot, cpu));
+        for sample in tracks.flat_map(|track| track.samples()) {
+            let leaf = input.places.of(sample.stack).last().map(|place| input.places.places[*place as usize].kind);
+            let perf_sample = PerfSample {
+                cpu: Some(cpu),
+                pid: boot + 1,
+                tid: self.thread(boot, sample.task),
+                callstack_iid: u64::from(sample.stack) + 1,
+                cpu_mode: if leaf == Some(Kind::User) { 2 } else { 1 },
+            };
+            let timestamp = Some(input.clock.nanos(boot, sample.tsc));
+            let packet = SamplePacket { timestamp, trusted_packet_sequence_id: SEQUENCE, perf_sample };
+            self.bytes.clear();
+            message::encode(PACKET, &packet, &mut self.bytes);
+            self.out.write_all(&self.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Kernel => "kernel",
+        Kind::Interrupt => "interrupt",
+        Kind::User => "user",
+        Kind::Idle => "idle",
+    }
+}
+
+/// The bytes of a build id in hex.
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect()
 }

@@ -1,7 +1,8 @@
-//! pprof's protocol buffer, gzipped, for `go tool pprof` and other readers of this format. Stage: output.
+//! pprof's protocol buffer, gzipped or not, for `go tool pprof` and other readers of this format. Stage: output.
 //!
 //! In: a timeline and symbols. Out: one location for each address, with its inlined frames, files and lines; a mapping
-//! with its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count.
+//! with its build id for the kernel and for each image; a sample for each stack, CPU and task, with its count, and one
+//! for what each CPU lost.
 
 pub mod proto;
 
@@ -16,8 +17,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, BufWriter, Write};
 
 /// What is written about a profile besides its samples.
 pub struct About<'a> {
@@ -29,9 +30,16 @@ pub struct About<'a> {
     pub kernel: &'a str,
     /// The build id in the header.
     pub build_id: Option<&'a str>,
-    /// Facts that the samples do not show, such as losses.
-    pub comment: Option<String>,
+    /// How many samples each CPU lost.
+    pub lost: BTreeMap<u32, u64>,
+    /// The name of the function that stands for them.
+    pub lost_name: &'a str,
+    /// Whether the output is gzipped. Readers accept both.
+    pub gzip: bool,
 }
+
+/// Messages are gathered before they are compressed: each call of the compressor has a cost of its own.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The order that `write` expects. Samples of the same stack, CPU and task are then adjacent, and become one sample
 /// with a count.
@@ -46,31 +54,51 @@ pub fn order(event: &Event) -> (u32, u32, u32) {
 /// Errors of the writer.
 pub fn write(
     timeline: &Timeline,
+    names: (&Stacks, &Symbols, &Select),
+    about: &About<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if !about.gzip {
+        return messages(timeline, names, about, out);
+    }
+    let mut gzip = BufWriter::with_capacity(BUFFER_BYTES, GzEncoder::new(out, Compression::default()));
+    messages(timeline, names, about, &mut gzip)?;
+    gzip.into_inner()?.finish().map(drop)
+}
+
+fn messages(
+    timeline: &Timeline,
     (stacks, symbols, select): (&Stacks, &Symbols, &Select),
     about: &About<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut gzip = GzEncoder::new(out, Compression::default());
     let mut made = Made::new(symbols, about);
     let (cpu_key, task_key) = (made.text("cpu"), made.text("task"));
-    let (mut words, mut bytes, mut location_id, mut known) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let tasks: Vec<i64> = timeline.tasks.iter().map(|task| made.text(task)).collect();
+    let (mut words, mut bytes, mut known) = (Vec::new(), Vec::new(), None);
+    let mut part = Profile { sample: vec![Sample::default()], ..Profile::default() };
     for same in timeline.events.chunk_by(|a, b| order(a) == order(b)) {
         let (stack, cpu, task) = order(&same[0]);
+        let sample = &mut part.sample[0];
         if known.replace(stack) != Some(stack) {
             stacks.words(stack, &mut words);
-            location_id = made.stack(&words, select.user);
+            sample.location_id = made.stack(&words, select.user);
         }
-        let task = made.text(&timeline.tasks[task as usize]);
+        sample.value = vec![same.len() as i64];
         let by_cpu = Label { key: cpu_key, num: i64::from(cpu), ..Label::default() };
-        let by_task = Label { key: task_key, str: task, ..Label::default() };
-        let value = vec![same.len() as i64];
-        let sample = Sample { location_id: location_id.clone(), value, label: vec![by_cpu, by_task] };
+        let by_task = Label { key: task_key, str: tasks[task as usize], ..Label::default() };
+        sample.label = vec![by_cpu, by_task];
         bytes.clear();
-        Profile { sample: vec![sample], ..Profile::default() }.encode(&mut bytes).map_err(io::Error::other)?;
-        gzip.write_all(&bytes)?;
+        part.encode(&mut bytes).map_err(io::Error::other)?;
+        out.write_all(&bytes)?;
     }
-    gzip.write_all(&made.finish(about).encode_to_vec())?;
-    gzip.finish().map(drop)
+    for (cpu, lost) in &about.lost {
+        let label = vec![Label { key: cpu_key, num: i64::from(*cpu), ..Label::default() }];
+        let value = vec![i64::try_from(*lost).unwrap_or(i64::MAX)];
+        let sample = Sample { location_id: vec![made.named(about.lost_name)], value, label };
+        out.write_all(&Profile { sample: vec![sample], ..Profile::default() }.encode_to_vec())?;
+    }
+    out.write_all(&made.finish(about).encode_to_vec())
 }
 
 /// A profile that is being built.
@@ -231,10 +259,6 @@ impl<'a> Made<'a> {
         if let Some(rate) = about.rate_hz.filter(|rate| *rate > 0) {
             self.profile.period_type = Some(self.value_type("time", "nanoseconds"));
             self.profile.period = 1_000_000_000 / rate as i64;
-        }
-        if let Some(comment) = &about.comment {
-            let comment = self.text(comment);
-            self.profile.comment.push(comment);
         }
         self.profile
     }

@@ -1,11 +1,15 @@
-//! speedscope's file format, sampled, one profile per CPU. Stage: output.
+//! speedscope's file format, sampled, one profile per CPU, in microseconds. Stage: output.
 //!
-//! In: samples by time. Out: the document, written piece by piece and never all in memory.
+//! In: the samples of each CPU. Out: the document, written piece by piece and never all in memory. Every sample has the
+//! same weight, the period, so that shares are those of the other outputs. Where nothing was sampled (the CPU was idle,
+//! or in user space) an empty stack takes the time up to the next sample. Lost samples are where they were lost.
 //!
 //! Source of the form: the schema at <https://www.speedscope.app/file-format-schema.json>.
 
 use super::Input;
+use crate::tracks::Moment;
 use serde_json::json;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// Writes the document.
@@ -13,44 +17,103 @@ use std::io::{self, Write};
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":")?;
-    list(out, 0..input.frames.len(), |out, id| {
-        serde_json::to_writer(out, &json!({ "name": input.frames.name(id as u32) })).map_err(Into::into)
-    })?;
-    write!(out, "}},\"profiles\":")?;
-    list(out, input.cpus(), |out, cpu| {
-        let events = || input.timeline.events.iter().filter(move |event| event.cpu == cpu);
-        let count = events().count();
-        write!(
-            out,
-            "{{\"type\":\"sampled\",\"name\":\"CPU {cpu}\",\"unit\":\"none\",\"startValue\":0,\"endValue\":{count},"
-        )?;
-        write!(out, "\"samples\":")?;
-        let mut number = itoa::Buffer::new();
-        list(out, events(), |out, event| {
-            list(out, &input.stacks[&event.stack], |out, frame| out.write_all(number.format(*frame).as_bytes()))
+    let names = &input.places.names;
+    write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":[")?;
+    // Only names of functions, not of files, so that each one listed is in a stack.
+    let mut listed: HashMap<u32, usize> = HashMap::new();
+    for place in &input.places.places {
+        let next = listed.len();
+        if *listed.entry(place.shown).or_insert(next) == next {
+            serde_json::to_writer(&mut *out, &json!({ "name": names.name(place.shown) }))?;
+            out.write_all(b",")?;
+        }
+    }
+    let lost = listed.len();
+    serde_json::to_writer(&mut *out, &json!({ "name": input.lost }))?;
+    write!(out, "]}},\"profiles\":[")?;
+    // The text of each stack is made once.
+    let mut texts: Vec<Box<str>> = Vec::new();
+    for stack in input.places.stacks() {
+        texts.resize(stack as usize, Box::default());
+        let frames = input.places.of(stack).iter();
+        let frames = frames.map(|place| listed[&input.places.places[*place as usize].shown].to_string());
+        texts.push(format!("[{}]", frames.collect::<Vec<_>>().join(",")).into());
+    }
+    for (at, cpu) in input.cpus().into_iter().enumerate() {
+        out.write_all(if at > 0 { b"," } else { b"" })?;
+        let name = serde_json::to_string(&input.cpu_name(cpu))?;
+        let (mut count, mut start, mut end) = (0u64, 0, 0);
+        each(input, cpu, |from, to, _| {
+            start = if count == 0 { from } else { start };
+            (count, end) = (count + 1, to);
+            Ok(())
         })?;
-        write!(out, ",\"weights\":")?;
-        list(out, 0..count, |out, _| out.write_all(b"1"))?;
-        write!(out, "}}")
-    })?;
-    write!(out, ",\"name\":")?;
+        write!(out, "{{\"type\":\"sampled\",\"name\":{name},\"unit\":\"microseconds\",")?;
+        write!(out, "\"startValue\":{},\"endValue\":{},\"samples\":[", micros(start), micros(end))?;
+        let mut separator: &[u8] = b"";
+        each(input, cpu, |_, _, what| {
+            out.write_all(std::mem::replace(&mut separator, b","))?;
+            match what {
+                What::Nothing => out.write_all(b"[]"),
+                What::Sample(sample) => out.write_all(texts[sample.stack as usize].as_bytes()),
+                What::Lost => write!(out, "[{lost}]"),
+            }
+        })?;
+        write!(out, "],\"weights\":[")?;
+        let mut separator: &[u8] = b"";
+        let period = micros(input.period_ns);
+        each(input, cpu, |from, to, what| {
+            out.write_all(std::mem::replace(&mut separator, b","))?;
+            match what {
+                What::Sample(_) => out.write_all(period.as_bytes()),
+                _ => out.write_all(micros(to - from).as_bytes()),
+            }
+        })?;
+        write!(out, "]}}")?;
+    }
+    write!(out, "],\"name\":")?;
     serde_json::to_writer(&mut *out, &input.name)?;
     write!(out, ",\"exporter\":\"kprof-fold {}\"}}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Writes `[`, the items separated by commas, and `]`.
-fn list<T>(
-    out: &mut dyn Write,
-    items: impl IntoIterator<Item = T>,
-    mut one: impl FnMut(&mut dyn Write, T) -> io::Result<()>,
-) -> io::Result<()> {
-    out.write_all(b"[")?;
-    for (number, item) in items.into_iter().enumerate() {
-        if number > 0 {
-            out.write_all(b",")?;
+/// What is shown in a part of the time.
+enum What {
+    Nothing,
+    Sample(Moment),
+    Lost,
+}
+
+/// Calls `show` for each part of a CPU's time, in their order: from, to, both in nanoseconds, and what is shown there.
+fn each(input: &Input<'_>, cpu: (u32, u32), mut show: impl FnMut(u64, u64, What) -> io::Result<()>) -> io::Result<()> {
+    let mut losses = input.losses_of(cpu).peekable();
+    let track = input.tracks.tracks.iter().find(|track| (track.boot, track.cpu) == cpu);
+    let mut at: Option<u64> = None;
+    let mut part = |tsc: u64, samples: u64, what: What| {
+        let from = input.clock.nanos(cpu.0, tsc);
+        let mut now = at.unwrap_or(from);
+        // Intervals are random, so a sample may be due a little before the one before it has had its time. Only more
+        // than a period without a sample is time in which nothing was shown.
+        if from > now.saturating_add(input.period_ns) {
+            show(now, from, What::Nothing)?;
+            now = from;
         }
-        one(out, item)?;
+        let to = now.saturating_add(samples.saturating_mul(input.period_ns));
+        at = Some(to);
+        show(now, to, what)
+    };
+    for sample in track.into_iter().flat_map(|track| track.samples()) {
+        while let Some(loss) = losses.next_if(|loss| loss.tsc.0 <= sample.tsc) {
+            part(loss.tsc.0, loss.samples, What::Lost)?;
+        }
+        part(sample.tsc, 1, What::Sample(sample))?;
     }
-    out.write_all(b"]")
+    losses.try_for_each(|loss| part(loss.tsc.0, loss.samples, What::Lost))
+}
+
+/// Microseconds with three digits after the point, where they are not 0.
+fn micros(nanos: u64) -> String {
+    match nanos % 1000 {
+        0 => (nanos / 1000).to_string(),
+        rest => format!("{}.{rest:03}", nanos / 1000),
+    }
 }

@@ -26,8 +26,6 @@ pub struct Profile {
     pub period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
     pub period: i64,
-    #[prost(int64, repeated, tag = "13")]
-    pub comment: Vec<i64>,
 }
 
 /// What a value counts, and in which unit; both are indexes into the table of strings.

@@ -1,0 +1,140 @@
+//! The examples at the end of each subcommand's help. Stage: command line.
+//!
+//! In: nothing. Out: text. A test parses every line, so that no example names an option that does not exist.
+
+/// Without a subcommand.
+pub const ALL: &str = "\
+Examples:
+  kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > graph.svg
+  kprof-fold html profiling.txt kernel.elf -o page.html
+  kprof-fold report profiling.txt kernel.elf --top 20
+  nm -CS kernel.elf > syms.txt; ssh host cat profiling.txt | kprof-fold - syms.txt
+
+Folded stacks go to standard output, everything else to standard error.
+Exit codes: 0 done; 1 something was skipped (--strict); 2 unusable input or arguments;
+3 more lost than --max-loss; 4 a claim of diff --fail-if holds; 5 the account does not balance (report; with --strict everywhere).";
+
+/// `folded`.
+pub const FOLDED: &str = "\
+Examples:
+  kprof-fold folded profiling.txt kernel.elf > stacks.folded
+  kprof-fold folded profiling.txt kernel.elf --by task --under sys_write | inferno-flamegraph > write.svg";
+
+/// `flamegraph`.
+pub const FLAMEGRAPH: &str = "\
+Examples:
+  kprof-fold flamegraph profiling.txt kernel.elf -o graph.svg
+  kprof-fold flamegraph profiling.txt kernel.elf --reverse --not idle --title 'who calls what' -o callers.svg";
+
+/// `html`.
+pub const HTML: &str = "\
+Examples:
+  kprof-fold html profiling.txt kernel.elf -o page.html
+  kprof-fold html new.txt new.elf --compare old.txt --compare-syms old.elf -o changes.html";
+
+/// `script`.
+pub const SCRIPT: &str = "\
+Examples:
+  kprof-fold script profiling.txt kernel.elf | inferno-collapse-perf | inferno-flamegraph > graph.svg
+  kprof-fold script profiling.txt kernel.elf --task init --between 1.5 2";
+
+/// `info`.
+pub const INFO: &str = "\
+Examples:
+  kprof-fold info profiling.txt
+  kprof-fold info profiling.txt --strict";
+
+/// `export`.
+pub const EXPORT: &str = "\
+Examples:
+  kprof-fold export --to firefox profiling.txt kernel.elf -o profile.json
+  kprof-fold export --to pprof profiling.txt kernel.elf -o profile.pb.gz; go tool pprof -top profile.pb.gz";
+
+/// `diff`.
+pub const DIFF: &str = "\
+Examples:
+  kprof-fold diff old.txt new.txt kernel.elf
+  kprof-fold diff old.txt old.elf new.txt new.elf --fail-if 'mm::* > +2%'
+  kprof-fold diff -o change.md old1.txt old2.txt old.elf -- new1.txt new2.txt new.elf
+  kprof-fold diff old.folded new.folded -o change.svg";
+
+/// `annotate`.
+pub const ANNOTATE: &str = "\
+Examples:
+  kprof-fold annotate map_page profiling.txt kernel.elf
+  kprof-fold annotate '/memcpy|memset/' profiling.txt kernel.elf --task dd";
+
+/// `top`.
+pub const TOP: &str = "\
+Examples:
+  kprof-fold top /srv/guest/profiling.txt kernel.elf
+  qemu-system-x86_64 -serial stdio | kprof-fold top - kernel.elf
+  kprof-fold top profiling.txt kernel.elf --once";
+
+/// `doctor`.
+pub const DOCTOR: &str = "\
+Examples:
+  kprof-fold doctor profiling.txt kernel.elf
+  kprof-fold doctor serial.log kernel.elf --format json";
+
+/// `heatmap`.
+pub const HEATMAP: &str = "\
+Examples:
+  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg";
+
+/// `report`.
+pub const REPORT: &str = "\
+Examples:
+  kprof-fold report profiling.txt kernel.elf
+  kprof-fold report profiling.txt kernel.elf --by entry
+  kprof-fold report profiling.txt kernel.elf --under sys_write --tree callees --limit 1%
+  kprof-fold report profiling.txt kernel.elf -o report.json";
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cli;
+    use clap::{CommandFactory, Parser};
+
+    /// The words of a command line; quotes hold a word together, as in a shell.
+    fn words(line: &str) -> Vec<String> {
+        let pieces = line.split('\'').enumerate();
+        let words = pieces.flat_map(|(number, piece)| match number % 2 {
+            0 => piece.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
+            _ => vec![piece.to_owned()],
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn every_subcommand_has_examples_and_every_example_is_understood() {
+        let cli = Cli::command();
+        for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+            if ["completions", "man", "help"].contains(&command.get_name()) {
+                continue;
+            }
+            let text = command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
+            let mut examples = 0;
+            let pieces = text.lines().filter(|line| line.starts_with("  ")).flat_map(|line| line.split(['|', ';']));
+            // A regular expression has `|` too; no such line is cut there.
+            let lines = pieces.map(|piece| piece.split(" > ").next().unwrap_or_default().trim());
+            for line in lines.filter(|line| line.starts_with("kprof-fold ") && line.matches('\'').count() % 2 == 0) {
+                let is_subcommand = std::ptr::eq(command, &cli) || line.split(' ').nth(1) == Some(command.get_name());
+                assert!(is_subcommand, "{line}");
+                Cli::try_parse_from(words(line)).unwrap_or_else(|why| panic!("{line}: {why}"));
+                examples += 1;
+            }
+            assert!(examples > 0, "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn the_own_options_of_a_subcommand_come_before_the_common_ones() {
+        for (name, own) in [("report", "--sort"), ("diff", "--fail-if"), ("top", "--interval"), ("script", "--offsets")]
+        {
+            let mut cli = Cli::command();
+            let help = cli.find_subcommand_mut(name).expect("exists").render_long_help().to_string();
+            let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{name}: no {text} in\n{help}"));
+            assert!(place(own) < place("Which samples count:") && place(own) < place("Reading and writing:"), "{help}");
+        }
+    }
+}

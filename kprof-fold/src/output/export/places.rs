@@ -1,0 +1,231 @@
+//! Places: the frames of all stacks, each frame with what viewers show of it. Stage: output.
+//!
+//! In: the stacks of the samples, and symbols. Out: numbers of places, outermost first, for each stack. A place is a
+//! frame at an address: its name, how deeply it is inlined, what kind of code it is, its file and line. Each address is
+//! looked up once.
+
+use crate::fold::frames::{ByAddress, FrameId, Frames, UNKNOWN};
+use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::stacks::{StackId, Stacks};
+use crate::state::State;
+use crate::symbols::elf::{Inlined, Location};
+use crate::symbols::{INLINED, Symbols};
+use crate::tracks::Tracks;
+use kprof_format::marker::Marker;
+use std::collections::HashMap;
+
+/// What kind of code a frame is. Viewers show each kind in its own colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The kernel.
+    Kernel,
+    /// An interrupt or exception, and what it calls.
+    Interrupt,
+    /// User space.
+    User,
+    /// The idle task.
+    Idle,
+}
+
+/// A frame at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The name of the function.
+    pub function: FrameId,
+    /// The same, marked if it is inlined, and with file and line if the user asked for them.
+    pub shown: FrameId,
+    /// How many functions contain it at this address: 0 if it is not inlined.
+    pub depth: u32,
+    /// The address; 0 for frames without one, such as `[syscall]`.
+    pub address: u64,
+    /// The first address and the name of the function that contains the code.
+    pub symbol: Option<(u64, FrameId)>,
+    /// The image: 0 is the kernel, n is image n of [`Places::images`].
+    pub image: u32,
+    /// File and line.
+    pub line: Option<(FrameId, u32)>,
+    /// What kind of code it is.
+    pub kind: Kind,
+}
+
+/// An image other than the kernel.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its name in the profile.
+    pub name: String,
+    /// Its build id, in hex.
+    pub build_id: Option<String>,
+    /// The first address of its code.
+    pub start: u64,
+}
+
+/// The frames of all stacks.
+#[derive(Default)]
+pub struct Places {
+    /// Names of functions and files.
+    pub names: Frames,
+    /// All places.
+    pub places: Vec<Place>,
+    /// Programs and modules.
+    pub images: Vec<Image>,
+    numbers: HashMap<(u32, Kind), u32>,
+    /// The frames of each address, innermost first, before their kind is known.
+    bare: Vec<Place>,
+    by_address: ByAddress<(u32, u32)>,
+    by_marker: HashMap<String, (u32, u32)>,
+    /// Where the frames of each stack begin in `joined`, and how many there are; by stack.
+    starts: Vec<(u32, u32)>,
+    joined: Vec<u32>,
+    /// What the CPU was doing, by stack.
+    states: Vec<State>,
+}
+
+impl Places {
+    /// Looks up the stacks of all samples.
+    pub fn new(tracks: &Tracks, stacks: &Stacks, symbols: &Symbols, user: bool) -> Self {
+        let states = (0..stacks.len()).map(|stack| State::of(stacks.traits(stack as StackId))).collect();
+        let mut places = Self { starts: vec![(0, 0); stacks.len()], states, ..Self::default() };
+        let (mut words, mut frames) = (Vec::new(), Vec::new());
+        for sample in tracks.tracks.iter().flat_map(|track| track.samples()) {
+            if places.starts[sample.stack as usize].1 > 0 {
+                continue;
+            }
+            stacks.words(sample.stack, &mut words);
+            frames.clear();
+            places.resolve(&words, symbols, user, &mut frames);
+            let is_idle = places.state(sample.stack) == State::Idle;
+            let start = places.joined.len() as u32;
+            let mut kind = Kind::Kernel;
+            for (bare, marker) in frames.iter().rev() {
+                let is_user = places.bare[*bare as usize].kind == Kind::User;
+                kind = match marker {
+                    _ if is_idle => Kind::Idle,
+                    Some(Marker::Interrupt(_) | Marker::Exception(_)) => Kind::Interrupt,
+                    Some(Marker::Syscall) => Kind::Kernel,
+                    _ if is_user => Kind::User,
+                    _ if kind == Kind::User => Kind::Kernel,
+                    _ => kind,
+                };
+                let number = places.number(*bare, kind);
+                places.joined.push(number);
+            }
+            places.starts[sample.stack as usize] = (start, places.joined.len() as u32 - start);
+        }
+        places.bare = Vec::new();
+        places.by_address = ByAddress::default();
+        places
+    }
+
+    /// The places of a stack, outermost first; at least one.
+    pub fn of(&self, stack: StackId) -> &[u32] {
+        let (start, length) = self.starts[stack as usize];
+        &self.joined[start as usize..(start + length) as usize]
+    }
+
+    /// What the CPU was doing when it had this stack.
+    pub fn state(&self, stack: StackId) -> State {
+        self.states[stack as usize]
+    }
+
+    /// Stacks that samples have.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        self.starts.iter().zip(0..).filter(|((_, length), _)| *length > 0).map(|(_, stack)| stack)
+    }
+
+    fn number(&mut self, bare: u32, kind: Kind) -> u32 {
+        let next = self.places.len() as u32;
+        let number = *self.numbers.entry((bare, kind)).or_insert(next);
+        if number == next {
+            self.places.push(Place { kind, ..self.bare[bare as usize].clone() });
+        }
+        number
+    }
+
+    /// Appends the frames of a stack, innermost first, with the marker of those that are markers.
+    fn resolve(&mut self, words: &[u64], symbols: &Symbols, user: bool, frames: &mut Vec<(u32, Option<Marker>)>) {
+        let mut push = |(from, count): (u32, u32), marker| frames.extend((from..from + count).map(|at| (at, marker)));
+        walk(words, user, |step| match step {
+            Step::Address(address) => push(self.address(address, symbols), None),
+            Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => {
+                push(self.address(address, symbols), None);
+            }
+            Step::Candidate { .. } => {}
+            Step::Marker(marker) => push(self.marker(&marker_name(marker)), Some(marker)),
+            Step::Running => push(self.marker(RUNNING), None),
+        });
+        if frames.is_empty() {
+            frames.extend([(self.marker(UNKNOWN).0, None)]);
+        }
+    }
+
+    fn marker(&mut self, name: &str) -> (u32, u32) {
+        if let Some(found) = self.by_marker.get(name) {
+            return *found;
+        }
+        let shown = self.names.named(name);
+        let found = (self.bare.len() as u32, 1);
+        self.bare.push(nameless(shown, 0, Kind::Kernel));
+        self.by_marker.insert(name.to_owned(), found);
+        found
+    }
+
+    fn address(&mut self, address: u64, symbols: &Symbols) -> (u32, u32) {
+        if let Some(found) = self.by_address.get(&address) {
+            return *found;
+        }
+        let from = self.bare.len() as u32;
+        match symbols.find(address) {
+            None => {
+                let unknown = self.names.named(UNKNOWN);
+                self.bare.push(nameless(unknown, address, kind(address)));
+            }
+            Some(number) => {
+                let function = self.names.named(&symbols.function(number));
+                let symbol = Some((symbols.start(number), function));
+                let image = self.image(address, symbols);
+                let inlined = symbols.inlined(address);
+                let depths = (0..inlined.len() as u32).rev();
+                for (Inlined { name, location }, depth) in inlined.into_iter().zip(depths) {
+                    let own = name.as_deref().map(|name| symbols.shown(name).into_owned());
+                    let function = own.as_deref().map_or(function, |name| self.names.named(name));
+                    let shown = self.shown(function, own.is_some(), location.as_ref().filter(|_| symbols.with_lines));
+                    let line = location.map(|place| (self.names.named(&place.file), place.line));
+                    let kind = kind(address);
+                    self.bare.push(Place { function, shown, depth, address, symbol, image, line, kind });
+                }
+            }
+        }
+        let found = (from, self.bare.len() as u32 - from);
+        self.by_address.insert(address, found);
+        found
+    }
+
+    fn shown(&mut self, function: FrameId, is_inlined: bool, line: Option<&Location>) -> FrameId {
+        let mark = if is_inlined { INLINED } else { "" };
+        let line =
+            line.map_or_else(String::new, |place| format!(" {}:{}", crate::symbols::short(&place.file), place.line));
+        if mark.is_empty() && line.is_empty() {
+            return function;
+        }
+        let name = format!("{}{mark}{line}", self.names.name(function));
+        self.names.named(&name)
+    }
+
+    fn image(&mut self, address: u64, symbols: &Symbols) -> u32 {
+        let Some(placed) = symbols.image_at(address) else { return 0 };
+        if let Some(at) = self.images.iter().position(|image| image.name == placed.name) {
+            return at as u32 + 1;
+        }
+        let build_id = placed.symbols.elf.as_ref().and_then(|elf| elf.build_id.clone());
+        self.images.push(Image { name: placed.name.clone(), build_id, start: placed.text.0 });
+        self.images.len() as u32
+    }
+}
+
+fn kind(address: u64) -> Kind {
+    if address >> 63 == 0 { Kind::User } else { Kind::Kernel }
+}
+
+fn nameless(shown: FrameId, address: u64, kind: Kind) -> Place {
+    Place { function: shown, shown, depth: 0, address, symbol: None, image: 0, line: None, kind }
+}

@@ -1,0 +1,87 @@
+// The details of one function: its samples, its callers and callees, and the source lines and instructions that its own
+// samples are at. In: the stacks and their counts. Out: elements of the page.
+
+/// Samples at each source line and instruction of a function, where it is the innermost function that is shown.
+function places(data, choice, counts, func) {
+  const [lines, instructions] = [new Map(), new Map()];
+  let known = 0;
+  const add = (map, key, samples) => map.set(key, (map.get(key) ?? 0) + samples);
+  eachPath(data, choice, (stack, path) => {
+    const number = data.stacks.instruction[stack];
+    if (path[0] !== func || !counts[stack] || !number) return;
+    const [address, text, chain] = data.tree.instructions[number - 1];
+    const place = chain.find(([frame]) => data.same[frame] === func);
+    if (!place) return;
+    known += counts[stack];
+    add(lines, `${data.tree.files[place[1]]}:${place[2]}`, counts[stack]);
+    add(instructions, `${address}  ${text}`, counts[stack]);
+  });
+  const sorted = (map) => [...map].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+  return { lines: sorted(lines), instructions: sorted(instructions), known };
+}
+
+/// The functions directly around a function, with the samples in which they are: `[frame, samples]`, most first.
+function around(data, choice, counts, func, makeTree) {
+  const tree = makeTree(data, choice, func);
+  const weights = weigh(tree, counts, 0);
+  const [top] = tree.children;
+  if (top === undefined) return [];
+  const found = [];
+  for (let at = tree.first[top]; at < tree.first[top + 1]; at++) {
+    const node = tree.children[at];
+    if (weights.total[node]) found.push([tree.frame[node], weights.total[node]]);
+  }
+  return found.sort((a, b) => b[1] - a[1]);
+}
+
+/// The tables. `all` are the samples that shares are parts of; `chosen` is called with a function.
+function showDetail(section, data, { choice, counted, functions, all }, chosen, setView) {
+  const { func } = choice;
+  section.replaceChildren(element("h2", { textContent: "Details" }));
+  if (func === null) {
+    section.append(element("p", { textContent: "Select a function." }));
+    return;
+  }
+  const [self, total] = [functions.self[func], functions.total[func]];
+  section.append(element("p", { className: "code", textContent: fullName(data, func) }));
+  const sum = (name, samples) => `${name} ${whole.format(samples)} (${percent(samples, all)})`;
+  section.append(element("p", { textContent: `${sum("self", self)}, ${sum("total", total)}` }));
+  if (func === data.lostFrame) return;
+  const change = changeOf(data, func);
+  if (change) {
+    const [, , low, middle, high, isSignificant] = change;
+    const verdict = isSignificant ? "more than chance" : "may be chance";
+    const text = `change of total in the whole recordings: ${points(middle)} points, ${points(low)} to ${points(high)}`;
+    section.append(element("p", { textContent: `${text}: ${verdict} (${percent(data.old.confidence, 1)})` }));
+  }
+  section.append(element("p", {}, element("button", { type: "button", textContent: "Callers and callees as a picture",
+    onclick: () => setView("sandwich") })));
+  const table = (title, head, rows) => {
+    if (!rows.length) return;
+    const made = element("table", {}, element("caption", { textContent: title }));
+    made.append(element("thead", {}, element("tr", {}, ...head.map((text, at) =>
+      element("th", { scope: "col", className: at < 2 ? "number" : "", textContent: text })))));
+    made.append(element("tbody", {}, ...rows));
+    section.append(made);
+  };
+  const cells = (samples, last) => element("tr", {},
+    element("td", { className: "number", textContent: percent(samples, all) }),
+    element("td", { className: "number", textContent: whole.format(samples) }), last);
+  const code = (text) => element("td", { className: "code", textContent: text });
+  const link = (frame) => element("td", { className: "name" },
+    element("button", { type: "button", textContent: fullName(data, frame), onclick: () => chosen(frame) }));
+  const { counts } = counted;
+  const functionsAround = (make) =>
+    around(data, choice, counts, func, make).map(([frame, samples]) => cells(samples, link(frame)));
+  table("Called by", ["Share", "samples", "Caller"], functionsAround(callerTree));
+  table("Calls", ["Share", "samples", "Callee"], functionsAround(calleeTree));
+  const found = places(data, choice, counts, func);
+  table("Self time by source line", ["Share", "samples", "Line"],
+    found.lines.map(([line, samples]) => cells(samples, code(line))));
+  table("Self time by instruction", ["Share", "samples", "Instruction"],
+    found.instructions.map(([text, samples]) => cells(samples, code(text))));
+  if (found.known < self && data.tree.instructions.length) {
+    section.append(element("p", { className: "hint",
+      textContent: `${whole.format(self - found.known)} self samples have no known line` }));
+  }
+}

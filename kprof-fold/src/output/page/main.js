@@ -1,0 +1,260 @@
+// The page as a whole: every action changes the choice, and the choice is then drawn. In: events. Out: calls of all
+// parts in this order: count, weigh, draw; and the fragment of the address, which can be shared.
+
+const $ = (id) => document.getElementById(id);
+
+async function start() {
+  const data = await readData();
+  let choice = fromFragment(location.hash.slice(1), data);
+  const flame = new Flame($("flame"), $("scroll"), $("height"));
+  const timeline = new Timeline($("timeline"), data, (from, to) => change({ from, to }));
+  const chosen = (func) => change({ func });
+  const table = new FunctionTable($("functions"), $("more"), $("shown"), data, chosen, (sort) => change({ sort }));
+  /// The trees for the present choice of frames, made when they are needed.
+  let trees = new Map();
+  let treesKey = "";
+  let now = {};
+  let addressing;
+
+  function tree(name, make) {
+    const key = [choice.inline, choice.kinds[USER]].join();
+    if (key !== treesKey) [trees, treesKey] = [new Map(), key];
+    if (!trees.has(name)) trees.set(name, make());
+    return trees.get(name);
+  }
+
+  function change(what) {
+    Object.assign(choice, what);
+    show();
+  }
+
+  function show() {
+    const began = performance.now();
+    // Losses cannot be attributed to a task.
+    data.names[data.lostFrame] = choice.hiddenTasks.size ? "[lost, of any task]" : "[lost]";
+    const counted = count(data, choice);
+    const calls = tree("calls", () => callTree(data, choice));
+    const weights = weigh(calls, counted.counts, counted.lost);
+    const functions = byFunction(data, calls, weights);
+    const all = counted.samples + counted.lost;
+    let old = null;
+    if (counted.old) {
+      const oldWeights = weigh(calls, counted.old, 0);
+      old = { weights: oldWeights, samples: counted.oldSamples, functions: byFunction(data, calls, oldWeights) };
+    }
+    now = { counted, calls, weights, functions, all, old, choice };
+    timeline.show(choice.from === null ? null : choice, choice.hiddenCpus);
+    showFlame();
+    table.show(now);
+    showDetail($("detail"), data, now, chosen, (view) => change({ view, zoom: [] }));
+    showControls();
+    // Browsers limit how often the address may be changed.
+    clearTimeout(addressing);
+    addressing = setTimeout(() => history.replaceState(null, "", `#${toFragment(choice, data)}`), 250);
+    now.millis = performance.now() - began;
+  }
+
+  function showFlame() {
+    const { counted, weights, calls } = now;
+    const { view, func } = choice;
+    const part = (tree, grows, weighed) =>
+      ({ tree, grows, weights: weighed ?? weigh(tree, counted.counts, counted.lost), zoom: nodeAt(tree, choice.zoom) });
+    let parts = [part(calls, view === "icicle" ? "down" : "up", weights)];
+    if (view === "inverted") parts = [part(tree("callers", () => callerTree(data, choice)), "down")];
+    if (view === "sandwich" && func !== null) {
+      const around = (name, make) => tree(`${name} ${func}`, () => make(data, choice, func));
+      parts = [part(around("callers", callerTree), "up"), part(around("callees", calleeTree), "down")];
+      parts.forEach((part, at) => {
+        part.zoom = part.tree.length > 1 ? part.tree.children[0] : 0;
+        part.skip = at + 1;
+      });
+    }
+    const { fits, problem } = matcher(choice.search);
+    const isFound = fits && data.names.map((_, frame) => fits(fullName(data, frame)));
+    $("found").textContent = problem ? `not a regular expression: ${problem}` : fits ? foundText(isFound) : "";
+    flame.show(parts, style(isFound));
+    const zoomed = pathTo(parts[0].tree, parts[0].zoom).map((frame) => fullName(data, frame));
+    $("path").textContent = view === "sandwich" && func === null ? "Select a function in the table."
+      : view !== "sandwich" && zoomed.length ? `Zoomed to: ${zoomed.join(" › ")}` : "";
+  }
+
+  /// How much of the samples has a function that was searched for.
+  function foundText(isFound) {
+    const { calls, weights, all } = now;
+    const isInside = new Uint8Array(calls.length);
+    let samples = 0;
+    for (let node = 1; node < calls.length; node++) {
+      const above = isInside[calls.parent[node]];
+      isInside[node] = above || isFound[calls.frame[node]] ? 1 : 0;
+      if (isInside[node] && !above) samples += weights.total[node];
+    }
+    return `${whole.format(samples)} samples, ${percent(samples, all)}`;
+  }
+
+  /// How boxes look.
+  function style(isFound) {
+    const colors = frameColors(data);
+    const frame = (box) => box.part.tree.frame[box.node];
+    const isComparison = now.old && ((box) => box.part.tree === now.calls);
+    const share = (weights, node, all) => weights.total[node] / Math.max(all, 1);
+    const changed = ({ part, node }) =>
+      share(part.weights, node, now.all) - share(now.old.weights, node, now.old.samples);
+    const text = (box) => (box.node === 0 ? "all" : data.names[frame(box)]);
+    const exact = (box) => (box.node === 0 ? "all" : fullName(data, frame(box)));
+    return {
+      text,
+      isFaded: (box) => Boolean(isFound) && (box.node === 0 || !isFound[frame(box)]),
+      color: (box) => {
+        if (box.node === 0) return css([0, 0, 84]);
+        if (!isComparison || !isComparison(box) || frame(box) === data.lostFrame) return colors[frame(box)];
+        return changeColor(changed(box), changeOf(data, frame(box))?.[5] ?? false);
+      },
+      describe: (box) => {
+        const { total, self } = box.part.weights;
+        const own = self[box.node] ? `, self ${whole.format(self[box.node])}` : "";
+        const shares = `${whole.format(total[box.node])} samples, ${percent(total[box.node], now.all)}${own}`;
+        const change = isComparison && isComparison(box) ? `, change ${points(changed(box))} points` : "";
+        return `${exact(box)}: ${shares}${change}`;
+      },
+    };
+  }
+
+  function showControls() {
+    const { counted } = now;
+    const span = choice.from === null ? "whole recording" : `${seconds(choice.from)} to ${seconds(choice.to)} s`;
+    const before = now.old ? `; before: ${whole.format(now.old.samples)} (whole recording)` : "";
+    $("summary").textContent =
+      `${span}: ${whole.format(counted.samples)} samples, ${whole.format(counted.lost)} lost${before}`;
+    $("from").value = seconds(choice.from ?? 0);
+    $("to").value = seconds(choice.to ?? data.end);
+    for (const name of ["inline", "view", "search", "filter"]) {
+      if (document.activeElement !== $(name)) $(name).value = choice[name];
+    }
+    showList($("cpus"), "hiddenCpus", data.cpus.map((cpu, at) => [cpu, `CPU ${cpu}`, counted.cpus[at]]));
+    const tasks = data.tasks.map((task, at) => [at, task || "[no name]", counted.tasks[at]]);
+    showList($("tasks"), "hiddenTasks", tasks.sort((a, b) => b[2] - a[2]));
+    [...$("kinds").querySelectorAll("input")].forEach((box, kind) => (box.checked = choice.kinds[kind]));
+  }
+
+  /// A list of switches, one for each CPU or task. `hidden` is the name of the set of those that are off.
+  function showList(list, hidden, entries) {
+    // A closed list is filled when it is opened.
+    if (!list.parentElement.open) return;
+    const boxes = entries.map(([key, name, samples]) => {
+      const box = element("input", { type: "checkbox", checked: !choice[hidden].has(key) });
+      box.addEventListener("change", () => {
+        const off = new Set(choice[hidden]);
+        if (box.checked) off.delete(key);
+        else off.add(key);
+        change({ [hidden]: off });
+      });
+      return element("label", {}, box, ` ${name} (${whole.format(samples)})`);
+    });
+    const all = (keys) => element("button", { type: "button", textContent: keys.length ? "None" : "All",
+      onclick: () => change({ [hidden]: new Set(keys) }) });
+    const legend = list.querySelector("legend");
+    list.replaceChildren(legend, all([]), all(entries.map(([key]) => key)), ...boxes);
+  }
+
+  function zoomTo(box) {
+    if (!box) return;
+    flame.selected = { part: flame.parts.indexOf(box.part), node: box.node };
+    const func = box.node ? box.part.tree.frame[box.node] : null;
+    change(choice.view === "sandwich" ? { func } : { func, zoom: pathTo(box.part.tree, box.node) });
+  }
+
+  function listen() {
+    KINDS.forEach((name, kind) => {
+      const box = element("input", { type: "checkbox" });
+      box.addEventListener("change", () =>
+        change({ kinds: choice.kinds.map((is, at) => (at === kind ? box.checked : is)), zoom: [] }));
+      const swatch = element("span", { className: "swatch" });
+      swatch.style.background = css(KIND_COLORS[kind]);
+      $("kinds").append(element("label", {}, box, swatch, name));
+    });
+    const legend = data.old
+      ? [["grew", changeColor(0.04, true)], ["shrank", changeColor(-0.04, true)],
+        ["may be chance", changeColor(0.04, false)], ["same", changeColor(0, false)]]
+      : Object.entries(FRAME_COLORS).map(([name, color]) => [name, css(color)]);
+    $("legend").replaceChildren(...legend.map(([name, color]) => {
+      const swatch = element("span", { className: "swatch" });
+      swatch.style.background = color;
+      return element("li", {}, swatch, name);
+    }));
+    for (const name of ["inline", "view"]) {
+      $(name).addEventListener("change", () => change({ [name]: $(name).value, zoom: [] }));
+    }
+    for (const name of ["search", "filter"]) $(name).addEventListener("input", () => change({ [name]: $(name).value }));
+    for (const name of ["from", "to"]) $(name).addEventListener("change", takeTimes);
+    for (const menu of document.querySelectorAll(".menu")) menu.addEventListener("toggle", showControls);
+    $("whole").addEventListener("click", () => change({ from: null, to: null }));
+    $("reset").addEventListener("click", () => {
+      choice = defaultChoice(data);
+      flame.selected = null;
+      show();
+    });
+    $("folded").addEventListener("click", () =>
+      save("profile.folded", "text/plain", window.kprof.folded()));
+    $("svg").addEventListener("click", () =>
+      save("flamegraph.svg", "image/svg+xml", svgText(flame, data.title, $("summary").textContent)));
+    const canvas = $("flame");
+    canvas.addEventListener("mousemove", (event) => hover(flame.at(event)));
+    canvas.addEventListener("mouseleave", () => hover(null));
+    canvas.addEventListener("click", (event) => zoomTo(flame.at(event)));
+    document.addEventListener("keydown", key);
+    addEventListener("resize", show);
+    isDark.addEventListener("change", show);
+    addEventListener("hashchange", () => {
+      choice = fromFragment(location.hash.slice(1), data);
+      show();
+    });
+  }
+
+  function hover(box) {
+    flame.hover(box);
+    $("hover").textContent = box ? flame.style.describe(box) : "\u00a0";
+  }
+
+  /// Takes the range that was typed; what is not a range is put back.
+  function takeTimes() {
+    const [from, to] = ["from", "to"].map((name) => Math.round(Number($(name).value) * 1e6));
+    if (from >= 0 && to > from) change({ from, to });
+    else show();
+  }
+
+  function key(event) {
+    const isTyping = ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName) && event.target.type !== "checkbox";
+    if (event.key === "Escape") {
+      if (isTyping) event.target.blur();
+      if (event.target === $("search")) change({ search: "" });
+      else if (choice.zoom.length) change({ zoom: choice.zoom.slice(0, -1) });
+      else if (choice.from !== null) change({ from: null, to: null });
+    } else if (isTyping || event.ctrlKey || event.metaKey || event.altKey) {
+      return;
+    } else if (event.key === "/") {
+      event.preventDefault();
+      $("search").focus();
+    } else if (event.target === $("flame") && event.key.startsWith("Arrow")) {
+      event.preventDefault();
+      const box = flame.neighbour(event.key);
+      flame.select(box);
+      $("hover").textContent = box ? flame.style.describe(box) : "\u00a0";
+    } else if (event.target === $("flame") && event.key === "Enter") {
+      zoomTo(flame.boxes.find((box) => flame.isSelected(box)));
+    }
+  }
+
+  document.querySelector("main").hidden = false;
+  listen();
+  show();
+  // For scripts that drive the page, and for its tests. `millis` is how long opening has taken.
+  const millis = performance.now();
+  window.kprof = { millis, data, get now() { return now; }, get choice() { return choice; }, change, flame, timeline,
+    folded: () => foldedText(data, now.calls, now.weights) };
+}
+
+start().catch((error) => {
+  $("failure").hidden = false;
+  $("failure").textContent =
+    `The data of this page cannot be shown: ${error.message}. The page needs a browser of 2023 or later.`;
+});

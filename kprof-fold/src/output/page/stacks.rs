@@ -1,0 +1,249 @@
+//! The stacks of the page: a tree of frames, and for each distinct stack its place in the tree. Stage: output, part of
+//! the page.
+//!
+//! In: distinct stacks and symbols, of one profile or of two that are compared. Out: names of frames with their traits;
+//! nodes, each with its parent and frame; stacks, each with its innermost node, the state of its samples and the
+//! instruction that was sampled. Stacks of both profiles with the same frames are one stack.
+
+use crate::fold::walk::{RUNNING, Step, marker_name, walk};
+use crate::output::annotate::code;
+use crate::stacks::{StackId, Stacks};
+use crate::state::State;
+use crate::symbols::elf::{Inlined, Location};
+use crate::symbols::library::is_library;
+use crate::symbols::name::clean;
+use crate::symbols::{INLINED, Symbols, UNKNOWN};
+use kprof_format::marker::Marker;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Traits of a frame, as bits. The script has the same numbers (`data.js`).
+mod bit {
+    /// The function was inlined.
+    pub const INLINED: u32 = 1;
+    /// The function is library code, not the kernel's own.
+    pub const LIBRARY: u32 = 2;
+    /// The frame is in the part of the stack that is user code.
+    pub const USER: u32 = 4;
+    /// An entry into the kernel by a system call.
+    pub const SYSCALL: u32 = 8;
+    /// An entry into the kernel by an interrupt or exception.
+    pub const INTERRUPT: u32 = 16;
+}
+
+/// One distinct stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stack {
+    node: u32,
+    state: State,
+    /// The sampled instruction plus 1; 0 if it is not known.
+    instruction: u32,
+}
+
+/// A function at an instruction: frame, file, line.
+type Place = (u32, u32, u32);
+
+/// All stacks.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// For each frame its name, without the suffix for inlined frames, and its traits.
+    frames: Vec<(String, u32)>,
+    frame_numbers: HashMap<(String, u32), u32>,
+    /// For each node its parent and its frame. Node 0 is the root, which has no frame.
+    nodes: Vec<(u32, u32)>,
+    node_numbers: HashMap<(u32, u32), u32>,
+    stacks: Vec<Stack>,
+    stack_numbers: HashMap<Stack, u32>,
+    /// Sampled instructions: address, text, and the functions that are there, innermost first.
+    instructions: Vec<(u64, String, Vec<Place>)>,
+    files: Vec<String>,
+    file_numbers: HashMap<String, u32>,
+}
+
+/// The number of a value in a list, which it is appended to if it is new.
+fn number_of<T: Clone + Eq + std::hash::Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, value: &T) -> u32 {
+    if let Some(number) = numbers.get(value) {
+        return *number;
+    }
+    let number = list.len() as u32;
+    list.push(value.clone());
+    numbers.insert(value.clone(), number);
+    number
+}
+
+/// The stacks of one profile, with what gives them their names.
+pub struct Source<'a> {
+    /// The distinct stacks.
+    pub stacks: &'a Stacks,
+    /// The names.
+    pub symbols: &'a Symbols,
+}
+
+/// The functions at an address, innermost first: name, traits, file and line.
+type Functions = Vec<(String, u32, Option<Location>)>;
+
+/// Finds the frames of stacks, with the traits of each. Each address is looked up once.
+struct Finder<'a> {
+    symbols: &'a Symbols,
+    by_address: HashMap<u64, Functions>,
+}
+
+impl Finder<'_> {
+    fn at(&mut self, address: u64) -> &Functions {
+        let symbols = self.symbols;
+        self.by_address.entry(address).or_insert_with(|| {
+            let Some(number) = symbols.find(address) else { return vec![(UNKNOWN.to_owned(), 0, None)] };
+            let function = symbols.function(number);
+            let frame = |Inlined { name, location }: Inlined| {
+                let file = location.as_ref().map(|place| &place.file[..]);
+                match name {
+                    None => (clean(&function).into_owned(), 0, location),
+                    Some(name) => {
+                        let library = if is_library(&name, file) { bit::LIBRARY } else { 0 };
+                        (clean(&symbols.shown(&name)).into_owned(), bit::INLINED | library, location)
+                    }
+                }
+            };
+            symbols.inlined(address).into_iter().map(frame).collect()
+        })
+    }
+
+    /// Calls `frame` with the name and traits of each frame of a stack, innermost first.
+    fn frames(&mut self, words: &[u64], user: bool, mut frame: impl FnMut(&str, u32)) {
+        walk(words, user, |step| match step {
+            Step::Candidate { sampled, .. } if !self.symbols.lacks_frame(sampled) => {}
+            Step::Address(address) | Step::Candidate { address, .. } => {
+                self.at(address).iter().for_each(|(name, traits, _)| frame(name, *traits));
+            }
+            Step::Marker(Marker::Syscall) => frame(&marker_name(Marker::Syscall), bit::SYSCALL),
+            Step::Marker(marker @ (Marker::Interrupt(_) | Marker::Exception(_))) => {
+                frame(&marker_name(marker), bit::INTERRUPT);
+            }
+            Step::Marker(marker) => frame(&marker_name(marker), 0),
+            Step::Running => frame(RUNNING, 0),
+        });
+    }
+}
+
+impl Tree {
+    /// A tree with its root.
+    pub fn new() -> Self {
+        Self { nodes: vec![(0, 0)], ..Self::default() }
+    }
+
+    /// Adds the stacks with these numbers. Returns the number that each one has in the tree.
+    pub fn add(&mut self, source: &Source<'_>, wanted: impl Iterator<Item = StackId>) -> HashMap<StackId, u32> {
+        let mut finder = Finder { symbols: source.symbols, by_address: HashMap::new() };
+        let (mut words, mut frames, mut added) = (Vec::new(), Vec::new(), HashMap::new());
+        // The sampled instructions of this source; the same address may be other code in another one.
+        let mut sampled = HashMap::new();
+        for id in wanted {
+            if added.contains_key(&id) {
+                continue;
+            }
+            source.stacks.words(id, &mut words);
+            let traits = source.stacks.traits(id);
+            let mut in_kernel = 0;
+            if traits.is_kernel() {
+                finder.frames(&words, false, |_, _| in_kernel += 1);
+            }
+            frames.clear();
+            finder.frames(&words, true, |name, traits| {
+                let user = if frames.len() < in_kernel { 0 } else { bit::USER };
+                frames.push(self.frame(name, traits | user));
+            });
+            if frames.is_empty() {
+                frames.push(self.frame(UNKNOWN, 0));
+            }
+            let node = frames.iter().rev().fold(0, |parent, frame| self.child(parent, *frame));
+            let instruction = self.instruction(&words, &mut finder, &mut sampled, in_kernel == 0);
+            let stack = Stack { node, state: State::of(traits), instruction };
+            added.insert(id, number_of(&mut self.stack_numbers, &mut self.stacks, &stack));
+        }
+        added
+    }
+
+    fn child(&mut self, parent: u32, frame: u32) -> u32 {
+        number_of(&mut self.node_numbers, &mut self.nodes, &(parent, frame))
+    }
+
+    fn frame(&mut self, name: &str, traits: u32) -> u32 {
+        number_of(&mut self.frame_numbers, &mut self.frames, &(name.to_owned(), traits))
+    }
+
+    /// The number plus 1 of the sampled instruction, if the symbols give it a source line.
+    fn instruction(
+        &mut self,
+        words: &[u64],
+        finder: &mut Finder<'_>,
+        known: &mut HashMap<u64, u32>,
+        is_user: bool,
+    ) -> u32 {
+        let mut sampled = None;
+        walk(words, true, |step| {
+            let first = if let Step::Address(address) = step { Some(address) } else { None };
+            sampled.get_or_insert(first);
+        });
+        let Some(address) = sampled.flatten() else { return 0 };
+        if let Some(number) = known.get(&address) {
+            return *number;
+        }
+        let user = if is_user { bit::USER } else { 0 };
+        let mut chain = Vec::new();
+        for (name, traits, place) in finder.at(address) {
+            if let Some(place) = place {
+                let frame = number_of(&mut self.frame_numbers, &mut self.frames, &(name.clone(), traits | user));
+                chain.push((frame, number_of(&mut self.file_numbers, &mut self.files, &place.file), place.line));
+            }
+        }
+        let number = if chain.is_empty() { 0 } else { self.instructions.len() as u32 + 1 };
+        if number > 0 {
+            self.instructions.push((address, code::at(finder.symbols, address), chain));
+        }
+        known.insert(address, number);
+        number
+    }
+
+    /// How many stacks there are.
+    pub fn len(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// Whether there is no stack.
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    /// The name of each frame as other outputs show it.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let is_inlined = |traits| traits & bit::INLINED != 0;
+        self.frames
+            .iter()
+            .map(move |(name, traits)| format!("{name}{}", if is_inlined(*traits) { INLINED } else { "" }))
+    }
+
+    /// Names, files and instructions, for the script.
+    pub fn text(&self) -> Value {
+        let instruction =
+            |(address, text, chain): &(u64, String, Vec<Place>)| json!([format!("{address:x}"), text, chain]);
+        json!({
+            "frames": self.frames.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "traits": self.frames.iter().map(|(_, traits)| traits).collect::<Vec<_>>(),
+            "files": self.files,
+            "instructions": self.instructions.iter().map(instruction).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The columns: for each node except the root the distance from its parent and the frame; for each stack its node,
+    /// state and instruction.
+    pub fn columns(&self) -> [super::columns::Column; 5] {
+        let nodes = || self.nodes.iter().zip(0u64..).skip(1);
+        [
+            nodes().map(|((parent, _), number)| number - u64::from(*parent)).collect(),
+            nodes().map(|((_, frame), _)| u64::from(*frame)).collect(),
+            self.stacks.iter().map(|stack| u64::from(stack.node)).collect(),
+            self.stacks.iter().map(|stack| stack.state as u64).collect(),
+            self.stacks.iter().map(|stack| u64::from(stack.instruction)).collect(),
+        ]
+    }
+}

@@ -1,0 +1,132 @@
+// The table of functions. In: self and total samples of each function, and what the user has sorted and filtered by.
+// Out: rows. It shows a part of a long table, and says so.
+
+/// Rows that are shown before the user asks for all.
+const SHOWN_ROWS = 100;
+
+/// A test for a text or, in slashes, a regular expression. Without a text null; `problem` if the expression is wrong.
+function matcher(text) {
+  if (!text) return { fits: null };
+  const regex = /^\/(.*)\/(i?)$/.exec(text);
+  try {
+    const test = regex ? new RegExp(regex[1], regex[2]) : null;
+    const lower = text.toLowerCase();
+    return { fits: test ? (name) => test.test(name) : (name) => name.toLowerCase().includes(lower) };
+  } catch (error) {
+    return { fits: null, problem: error.message };
+  }
+}
+
+/// An element with a text and children.
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+class FunctionTable {
+  /// `chosen` is called with a function, `sorted` with the name of a column.
+  constructor(table, more, shown, data, chosen, sorted) {
+    Object.assign(this, { table, more, shown, data, chosen, sorted, limit: SHOWN_ROWS });
+    more.addEventListener("click", () => {
+      this.limit = Infinity;
+      this.show(this.last);
+    });
+  }
+
+  /// The columns: name, title, and the text of a row.
+  columns({ all, old }) {
+    const share = (part) => ({ text: percent(part, all), bar: part / Math.max(all, 1) });
+    const plain = [
+      ["self", "Self", (row) => share(row.self)],
+      [null, "samples", (row) => ({ text: whole.format(row.self) })],
+      ["total", "Total", (row) => share(row.total)],
+      [null, "samples", (row) => ({ text: whole.format(row.total) })],
+    ];
+    if (!old) return plain;
+    const range = ([, , low, , high]) => `${points(low)} to ${points(high)}`;
+    return [
+      ...plain,
+      [null, "before (whole)", (row) => ({ text: percent(row.oldTotal, old.samples) })],
+      ["change", "Change", (row) => ({ text: points(row.change), isPale: !row.isSignificant })],
+      [null, "interval (whole recordings)", (row) => ({ text: row.interval ? range(row.interval) : "", isPale: !row.isSignificant })],
+    ];
+  }
+
+  /// Shows `{ functions, all, choice, old }`; `old` has the older profile's samples by function.
+  show(view) {
+    this.last = view;
+    const { data } = this;
+    const { functions, choice, old } = view;
+    const { fits, problem } = matcher(choice.filter);
+    let rows = [];
+    functions.total.forEach((total, frame) => {
+      const oldTotal = old ? old.functions.total[frame] : 0;
+      if (total > 0 || oldTotal > 0) rows.push(this.row(frame, view));
+    });
+    const every = rows.length;
+    if (fits) rows = rows.filter((row) => fits(fullName(data, row.frame)));
+    const name = (row) => data.rank[row.frame];
+    const by = { self: (row) => -row.self, total: (row) => -row.total, name, change: (row) => -Math.abs(row.change) };
+    const key = by[choice.sort];
+    rows.sort((a, b) => key(a) - key(b) || b.total - a.total || name(a) - name(b));
+    const shown = rows.slice(0, this.limit);
+    this.shown.textContent = problem ? `not a regular expression: ${problem}`
+      : `${whole.format(shown.length)} of ${whole.format(every)} functions`;
+    this.more.hidden = shown.length === rows.length;
+    this.more.textContent = `Show all ${whole.format(rows.length)}`;
+    const columns = this.columns(view);
+    const body = element("tbody");
+    body.append(...shown.map((row) => this.line(row, columns, choice)));
+    this.table.replaceChildren(this.head(columns, choice), body);
+  }
+
+  row(frame, { functions, old, all }) {
+    const row = { frame, self: functions.self[frame], total: functions.total[frame] };
+    if (old) {
+      row.oldTotal = old.functions.total[frame];
+      row.change = row.total / Math.max(all, 1) - row.oldTotal / Math.max(old.samples, 1);
+      row.interval = changeOf(this.data, frame);
+      row.isSignificant = row.interval?.[5] ?? false;
+    }
+    return row;
+  }
+
+  head(columns, choice) {
+    const row = element("tr");
+    for (const [name, title] of [...columns, ["name", "Function"]]) {
+      const cell = element("th", { scope: "col" });
+      if (name !== "name") cell.className = "number";
+      if (name === choice.sort) cell.ariaSort = name === "name" ? "ascending" : "descending";
+      const arrow = name === choice.sort ? (name === "name" ? " ▲" : " ▼") : "";
+      cell.append(name ? element("button", { type: "button", textContent: title + arrow,
+        onclick: () => this.sorted(name) }) : title);
+      row.append(cell);
+    }
+    return element("thead", {}, row);
+  }
+
+  line(row, columns, choice) {
+    const line = element("tr", { className: row.frame === choice.func ? "selected" : "" });
+    for (const [, , cellOf] of columns) {
+      const { text, bar, isPale } = cellOf(row);
+      const cell = element("td", { className: "number", textContent: text });
+      if (bar !== undefined) {
+        cell.classList.add("share");
+        cell.style.backgroundSize = `${(bar * 100).toFixed(2)}% 3px`;
+      }
+      if (isPale) cell.classList.add("pale");
+      line.append(cell);
+    }
+    const name = element("button", { type: "button", textContent: fullName(this.data, row.frame) });
+    name.addEventListener("click", () => this.chosen(row.frame));
+    line.append(element("td", { className: "name" }, name));
+    return line;
+  }
+}
+
+/// The row of the comparison for the total samples of a function: `[old, new, low, middle, high, is significant]`.
+function changeOf(data, frame) {
+  const at = data.old?.frames[frame]?.[1];
+  return at === undefined || at === null ? null : data.old.rows[at];
+}

@@ -1,0 +1,167 @@
+// The lanes: what each CPU did over time. In: samples, losses, filtered ticks, marks. Out: a canvas with a lane per CPU
+// in which a range can be selected with the pointer. Each column of pixels shows the shares of its ticks; where there
+// are no ticks it is empty.
+
+const LANE = 24;
+const LEFT = 64;
+const AXIS = 20;
+
+class Timeline {
+  /// `selected` is called with the ends of a new range in microseconds.
+  constructor(canvas, data, selected) {
+    Object.assign(this, { canvas, data, selected, range: null, drag: null });
+    this.hasMarks = data.marks.length > 0;
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      this.drag = { from: this.micros(event), to: this.micros(event) };
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!this.drag) return;
+      this.drag.to = this.micros(event);
+      this.draw();
+    });
+    canvas.addEventListener("pointerup", () => {
+      const { from, to } = this.drag ?? { from: 0, to: 0 };
+      this.drag = null;
+      if (Math.abs(to - from) > (this.data.end / (this.width - LEFT)) * 2) {
+        this.selected(Math.min(from, to), Math.max(from, to));
+      } else this.draw();
+    });
+    canvas.addEventListener("dblclick", () => this.selected(null, null));
+  }
+
+  micros(event) {
+    const x = event.clientX - this.canvas.getBoundingClientRect().left - LEFT;
+    const part = Math.min(1, Math.max(0, x / (this.width - LEFT)));
+    return Math.round(part * this.data.end);
+  }
+
+  x(micros) {
+    return LEFT + (micros / this.data.end) * (this.width - LEFT);
+  }
+
+  /// Ticks per lane, column and kind. Losses and filtered ticks are spread evenly over their time.
+  bins(columns) {
+    const { data } = this;
+    const kinds = KINDS.length + 1;
+    const lanes = data.cpus.map(() => new Float32Array(columns * kinds));
+    const { time, cpu, stack } = data.samples;
+    const scale = columns / data.end;
+    for (let at = 0; at < time.length; at++) {
+      lanes[cpu[at]][Math.floor(time[at] * scale) * kinds + data.stacks.kind[stack[at]]]++;
+    }
+    const spread = (lane, from, to, kind, ticks) => {
+      if (!lane || !ticks || to === null) return;
+      const [first, last] = [(from ?? to) * scale, Math.min(to * scale, columns - 1e-6)];
+      const [low, high] = [Math.floor(first), Math.floor(last)];
+      for (let column = low; column <= high; column++) {
+        const part = low === high ? 1 : (Math.min(column + 1, last) - Math.max(column, first)) / (last - first);
+        lane[column * kinds + kind] += ticks * part;
+      }
+    };
+    const lane = (number) => lanes[data.cpus.indexOf(number)];
+    for (const [cpu, from, to, lost] of data.gaps) spread(lane(cpu), from, to, KINDS.length, lost);
+    for (const [cpu, from, to, user, idle] of data.filtered) {
+      spread(lane(cpu), from, to, USER, user);
+      spread(lane(cpu), from, to, IDLE, idle);
+    }
+    return lanes;
+  }
+
+  show(range, hiddenCpus) {
+    Object.assign(this, { range, hiddenCpus });
+    const width = this.canvas.parentElement.clientWidth;
+    if (width !== this.width || isDark.matches !== this.wasDark) {
+      [this.width, this.wasDark] = [width, isDark.matches];
+      this.lanes = this.drawnLanes();
+    }
+    this.draw();
+  }
+
+  /// The lanes, drawn once for each width.
+  drawnLanes() {
+    const { data } = this;
+    const columns = Math.max(1, Math.floor(this.width - LEFT));
+    const lanes = this.bins(columns);
+    const canvas = document.createElement("canvas");
+    canvas.width = columns;
+    canvas.height = Math.max(1, data.cpus.length * LANE);
+    const context = canvas.getContext("2d");
+    const colors = [...KIND_COLORS, LOST_COLOR].map((color) => css(color));
+    lanes.forEach((lane, number) => {
+      for (let column = 0; column < columns; column++) {
+        const ticks = lane.subarray(column * colors.length, (column + 1) * colors.length);
+        const sum = ticks.reduce((sum, one) => sum + one, 0);
+        let y = (number + 1) * LANE - 3;
+        for (let kind = 0; sum > 0 && kind < colors.length; kind++) {
+          const height = (ticks[kind] / sum) * (LANE - 4);
+          y -= height;
+          context.fillStyle = colors[kind];
+          context.fillRect(column, y, 1, height);
+        }
+      }
+    });
+    return canvas;
+  }
+
+  draw() {
+    const { canvas, data, width } = this;
+    const top = this.hasMarks ? AXIS : 0;
+    const bottom = top + data.cpus.length * LANE;
+    const scale = devicePixelRatio || 1;
+    canvas.width = width * scale;
+    canvas.height = (bottom + AXIS) * scale;
+    canvas.style.height = `${bottom + AXIS}px`;
+    const context = canvas.getContext("2d");
+    context.scale(scale, scale);
+    context.font = FONT;
+    context.textBaseline = "middle";
+    const style = getComputedStyle(document.documentElement);
+    const [ink, soft, mark] = ["--text", "--soft", "--mark"].map((name) => style.getPropertyValue(name));
+    context.drawImage(this.lanes, LEFT, top);
+    data.cpus.forEach((cpu, lane) => {
+      context.fillStyle = this.hiddenCpus?.has(cpu) ? soft : ink;
+      context.globalAlpha = this.hiddenCpus?.has(cpu) ? 0.5 : 1;
+      context.fillText(`CPU ${cpu}`, 0, top + lane * LANE + LANE / 2);
+    });
+    context.globalAlpha = 1;
+    this.drawAxis(context, bottom, soft);
+    this.drawMarks(context, bottom, mark);
+    const range = this.drag ?? this.range;
+    if (range) {
+      const [from, to] = [this.x(Math.min(range.from, range.to)), this.x(Math.max(range.from, range.to))];
+      context.fillStyle = style.getPropertyValue("--back");
+      context.globalAlpha = 0.7;
+      context.fillRect(LEFT, top, from - LEFT, bottom - top);
+      context.fillRect(to, top, width - to, bottom - top);
+      context.globalAlpha = 1;
+      context.strokeStyle = mark;
+      context.strokeRect(from, top + 0.5, Math.max(to - from, 1), bottom - top - 1);
+    }
+  }
+
+  drawAxis(context, bottom, color) {
+    const steps = [1, 2, 5];
+    let step = 1;
+    for (let at = 0; this.x(step) - LEFT < 90; at++) step = steps[at % 3] * 10 ** Math.floor(at / 3);
+    context.fillStyle = color;
+    for (let at = 0; at <= this.data.end; at += step) {
+      const digits = Math.max(0, 6 - Math.floor(Math.log10(step)));
+      const x = this.x(at);
+      context.fillRect(x, bottom, 1, 4);
+      if (x < this.width - 50) context.fillText(`${(at / 1e6).toFixed(digits)} s`, x + 2, bottom + 11);
+    }
+  }
+
+  drawMarks(context, bottom, color) {
+    context.fillStyle = color;
+    let free = 0;
+    for (const [at, name] of this.data.marks) {
+      const x = this.x(Math.min(at, this.data.end));
+      context.fillRect(x, 2, 1, bottom - 2);
+      if (x < free) continue;
+      context.fillText(name, x + 3, AXIS / 2 - 1);
+      free = x + context.measureText(name).width + 10;
+    }
+  }
+}

@@ -1,0 +1,58 @@
+//! The report for programs: JSON with everything in it. Stage: output.
+//!
+//! In: as for the text. Out: one object. Nothing is cut unless `--top` or `--limit` asks for it; `left_out` then says
+//! how many rows are missing.
+
+use super::{Group, Input, Row, Style, chosen, chosen_groups, notes};
+use crate::account::{Account, CpuAccount};
+use crate::output::time;
+use serde_json::{Value, json};
+
+/// The whole report.
+pub fn document(input: Input<'_>, style: &Style) -> Value {
+    let name = |frame| input.folded.frames.name(frame);
+    let (rows, left_out): (Vec<Value>, usize) = match style.by {
+        Some(_) => {
+            let (rows, all) = chosen_groups(input, style);
+            let row = |row: &Group| {
+                let (busiest, samples) = (name(row.busiest.0), row.busiest.1);
+                json!({ "name": name(row.frame), "samples": row.samples, "busiest": busiest, "busiest_self": samples })
+            };
+            (rows.iter().map(row).collect(), all - rows.len())
+        }
+        None => {
+            let (rows, all) = chosen(input, style);
+            let row = |row: &Row| json!({ "name": name(row.frame), "self": row.own, "total": row.total });
+            (rows.iter().map(row).collect(), all - rows.len())
+        }
+    };
+    let time = time::rows(input.profile, input.account);
+    let time = time.iter().map(|row| json!({ "what": row.what, "ticks": row.ticks, "per_mille": row.per_mille }));
+    json!({
+        "samples": input.folded.samples(),
+        "lost": input.lost,
+        "notes": notes(input.profile).split("; ").filter(|note| !note.is_empty()).collect::<Vec<_>>(),
+        "by": style.by.unwrap_or("function"),
+        "rows": rows,
+        "left_out": left_out,
+        "time": time.collect::<Vec<_>>(),
+        "account": account(input.account),
+    })
+}
+
+/// The account of each CPU: its counters as the kernel sent them, and what does not balance.
+pub fn account(account: &Account) -> Value {
+    let cpu = |cpu: &CpuAccount| {
+        json!({
+            "boot": cpu.boot + 1,
+            "cpu": cpu.cpu,
+            "counters": cpu.counters,
+            "lost": cpu.lost(),
+            "in_file": cpu.in_file,
+            "closed": cpu.is_final,
+            "faults": cpu.faults,
+        })
+    };
+    let balanced = (!account.cpus.is_empty()).then(|| account.is_balanced());
+    json!({ "balanced": balanced, "cpus": account.cpus.iter().map(cpu).collect::<Vec<_>>() })
+}

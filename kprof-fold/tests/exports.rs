@@ -1,0 +1,218 @@
+//! What the exports hold besides stacks and counts: tasks, kinds of code, marks, losses, time. The readers that others
+//! wrote are in `cargo xtask test --only readers`.
+#![forbid(unsafe_code)]
+
+mod sealed;
+
+use flate2::read::GzDecoder;
+use kprof_fold::output::export::perfetto::proto::{Packet, SamplePacket};
+use prost::Message;
+use sealed::{names, sealed};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::Command;
+
+const SYMS: &str = "ffffffff80001000 0000000000000100 T kmain\n\
+    ffffffff80002000 0000000000000100 t timer\n\
+    ffffffff80003000 0000000000000100 t idle\n";
+
+/// Ten samples of CPU 1 in a ring that then lost 7, and two of CPU 2, one of the idle task. A TSC tick is a nanosecond.
+fn profile() -> String {
+    let line = |task: &str, tsc: u32, stack: &str| format!("{task} 1 {tsc:x} {stack}\n");
+    let kernel = "ffffffff80001010";
+    let interrupt = "ffffffff80002010 fffffffffffff121 ffffffff80001020 fffffffffffff300 fffffffffffff500 1000";
+    let samples: String = (0..10)
+        .map(|at| line(["init", "work%201"][at as usize % 2], at * 1_000_000, if at < 7 { kernel } else { interrupt }))
+        .collect();
+    let idle = "t 2 f4240 ffffffff80003010 fffffffffffff002\nt 2 1e8480 ffffffff80001010\n";
+    let batch = |cpu: u32, lost: u32, samples: &str| {
+        let words: usize = samples.lines().map(|line| 4 + line.split(' ').count()).sum();
+        let count = samples.lines().count();
+        let taken = count as u32 + lost;
+        format!(
+            "# batch cpu={cpu} from=0 to={words} sent={taken} taken={taken} coalesced=0 user=0 idle=0 lost-full={lost} \
+             recorded={count} delivered={count}\n{samples}# end cpu={cpu} to={words} samples={count}\n"
+        )
+    };
+    let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=hz%20500\n");
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# hz 1000\n# build-id 00112233445566778899aabbccddeeff00112233\n";
+    sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
+}
+
+fn export(name: &str, options: &[&str]) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = |end: &str, text: &str| {
+        let path = folder.join(format!("exports-{name}.{end}"));
+        fs::write(&path, text).expect("the test folder is writable");
+        path.display().to_string()
+    };
+    let words = [file("profile", &profile()), file("syms", SYMS)];
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    let done = fold.args(["export", "-q"]).args(options).args(words).output().expect("kprof-fold runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    done.stdout
+}
+
+fn json(name: &str, options: &[&str]) -> Value {
+    serde_json::from_slice(&export(name, options)).expect("is JSON")
+}
+
+fn numbers(list: &Value) -> Vec<f64> {
+    list.as_array().expect("is a list").iter().map(|one| one.as_f64().expect("is a number")).collect()
+}
+
+#[test]
+fn speedscope_has_a_period_for_each_sample_and_losses_where_they_were() {
+    let all = json("speedscope", &["--to", "speedscope"]);
+    let name = |id: &Value| all["shared"]["frames"][id.as_u64().expect("is a number") as usize]["name"].clone();
+    let profile = &all["profiles"][0];
+    assert_eq!((&profile["unit"], &profile["name"]), (&Value::from("microseconds"), &Value::from("CPU 1")));
+    let weights = numbers(&profile["weights"]);
+    let mut by_leaf: BTreeMap<String, f64> = BTreeMap::new();
+    for (stack, weight) in profile["samples"].as_array().expect("is a list").iter().zip(&weights) {
+        let leaf = stack.as_array().expect("is a list").last().map_or("-".into(), name);
+        *by_leaf.entry(leaf.as_str().expect("is text").to_owned()).or_default() += weight;
+    }
+    let expected = [("[lost]", 7000.0), ("kmain", 7000.0), ("timer", 3000.0)].map(|(name, us)| (name.to_owned(), us));
+    assert_eq!(by_leaf, BTreeMap::from(expected));
+    assert_eq!(
+        profile["endValue"].as_f64().unwrap() - profile["startValue"].as_f64().unwrap(),
+        weights.iter().sum::<f64>()
+    );
+    // CPU 2 begins when its first sample was taken.
+    assert_eq!(all["profiles"][1]["startValue"], 1000);
+}
+
+#[test]
+fn the_firefox_profiler_has_tasks_kinds_of_code_marks_losses_and_the_build() {
+    let all = json("firefox", &["--to", "firefox", "--user"]);
+    let shared = &all["shared"];
+    let column = |table: &str, name: &str, at: usize| shared[table][name][at].clone();
+    let index = |value: Value| value.as_u64().expect("is a number") as usize;
+    let text = |at: Value| shared["stringArray"][index(at)].as_str().expect("is text").to_owned();
+    // Function and category of each frame, innermost first.
+    let stack = |node: &Value| {
+        let (mut frames, mut node) = (Vec::new(), node.clone());
+        while !node.is_null() {
+            let frame = index(column("stackTable", "frame", index(node.clone())));
+            let category = &all["meta"]["categories"][index(column("frameTable", "category", frame))]["name"];
+            let function = index(column("frameTable", "func", frame));
+            frames.push(format!("{} ({})", text(column("funcTable", "name", function)), category.as_str().unwrap()));
+            node = column("stackTable", "prefix", index(node));
+        }
+        frames
+    };
+    let threads = all["threads"].as_array().expect("is a list");
+    let found: Vec<String> = threads
+        .iter()
+        .map(|thread| {
+            let of = |name: &str| thread[name].as_str().expect("is text").to_owned();
+            let samples = &thread["samples"];
+            let weight =
+                if samples["weight"].is_null() { samples["length"].clone() } else { samples["weight"][0].clone() };
+            format!("{}/{} {weight}", of("processName"), of("name"))
+        })
+        .collect();
+    let expected = ["kernel/marks 0", "CPU 1/init 5", "CPU 1/work 1 5", "CPU 1/[lost] 7", "CPU 2/t 2"];
+    assert_eq!(found, expected);
+    let markers = &threads[0]["markers"];
+    assert_eq!((&markers["data"][0]["name"], &markers["startTime"][0]), (&"boot done".into(), &2.0.into()));
+    assert_eq!((text(markers["name"][0].clone()), text(markers["name"][1].clone())), ("mark".into(), "setting".into()));
+    let init = &threads[1]["samples"];
+    assert_eq!(numbers(&init["timeDeltas"]), [0.0, 2.0, 2.0, 2.0, 2.0]);
+    assert_eq!(stack(&init["stack"][0]), ["kmain (Kernel)"]);
+    let interrupted = [
+        "timer (Interrupt or exception)",
+        "[interrupt 33] (Interrupt or exception)",
+        "kmain (Kernel)",
+        "[syscall] (Kernel)",
+        "[unknown] (User)",
+    ];
+    assert_eq!(stack(&init["stack"][4]), interrupted);
+    assert_eq!(numbers(&init["threadCPUDelta"]), [1e6; 5]);
+    assert_eq!(stack(&threads[3]["samples"]["stack"][0]), ["[lost] (Lost)"]);
+    let idle = &threads[4]["samples"];
+    assert_eq!(
+        (stack(&idle["stack"][0]), stack(&idle["stack"][1])),
+        (vec!["idle (Idle)".into()], vec!["kmain (Kernel)".into()])
+    );
+    assert_eq!(numbers(&idle["threadCPUDelta"]), [0.0, 1e6]);
+    let lib = &all["libs"][0];
+    assert_eq!(
+        (&lib["codeId"], &lib["breakpadId"]),
+        (&"00112233445566778899aabbccddeeff00112233".into(), &"33221100554477668899AABBCCDDEEFF0".into())
+    );
+    assert_eq!(all["meta"]["interval"], 1.0);
+}
+
+#[test]
+fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
+    let bytes = export("perfetto", &["--to", "perfetto"]);
+    let (mut rest, mut samples, mut packets) = (&bytes[..], Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        assert_eq!(prost::encoding::decode_varint(&mut rest).expect("is a field"), 10);
+        let length = prost::encoding::decode_varint(&mut rest).expect("is a length") as usize;
+        let (packet, after) = rest.split_at(length);
+        rest = after;
+        match SamplePacket::decode(packet).expect("is a packet") {
+            sample if sample.perf_sample.pid > 0 => samples.push(sample),
+            _ => packets.push(Packet::decode(packet).expect("is a packet")),
+        }
+    }
+    let mut frames = BTreeMap::new();
+    let (mut functions, mut stacks, mut threads) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for packet in &packets {
+        let data = packet.interned_data.clone().unwrap_or_default();
+        functions.extend(data.function_names.into_iter().map(|text| (text.iid, String::from_utf8(text.str).unwrap())));
+        frames.extend(data.frames.into_iter().map(|frame| (frame.iid, frame)));
+        stacks.extend(data.callstacks.into_iter().map(|stack| (stack.iid, stack.frame_ids)));
+        let tree = packet.process_tree.clone().unwrap_or_default();
+        threads.extend(tree.threads.into_iter().map(|thread| (thread.tid as u32, thread.name)));
+    }
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for sample in &samples {
+        let one = sample.perf_sample;
+        let frames = stacks[&one.callstack_iid].iter().map(|id| &functions[&frames[id].function_name_id][..]);
+        let stack = frames.collect::<Vec<_>>().join(";");
+        *counts.entry(format!("{} {} {stack}", one.cpu.unwrap(), threads[&one.tid])).or_default() += 1;
+    }
+    let expected = [
+        ("1 init [syscall];kmain;[interrupt 33];timer", 1),
+        ("1 init kmain", 4),
+        ("1 work 1 [syscall];kmain;[interrupt 33];timer", 2),
+        ("1 work 1 kmain", 3),
+        ("2 t idle", 1),
+        ("2 t kmain", 1),
+    ];
+    assert_eq!(counts, expected.map(|(key, count)| (key.to_owned(), count)).into());
+    let times: Vec<u64> =
+        samples.iter().filter(|one| one.perf_sample.cpu == Some(1)).filter_map(|one| one.timestamp).collect();
+    assert_eq!(times, (0..10).map(|at| at * 1_000_000).collect::<Vec<u64>>());
+    let events: Vec<_> = packets.iter().filter_map(|packet| packet.track_event.clone()).collect();
+    let named = |name: &str| events.iter().find(|event| event.name == name).expect("is there");
+    assert_eq!((named("boot done").r#type, named("hz 500").r#type, named("[lost]").r#type), (3, 3, 1));
+    assert_eq!(named("[lost]").debug_annotations[0].uint_value, Some(7));
+}
+
+#[test]
+fn pprof_has_lost_samples_as_a_function() {
+    let bytes = export("pprof", &["--to", "pprof"]);
+    let mut plain = Vec::new();
+    GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("is gzipped");
+    let profile = kprof_fold::output::export::pprof::proto::Profile::decode(&plain[..]).expect("is a profile");
+    let name = |id: u64| {
+        let location = profile.location.iter().find(|one| one.id == id).expect("is there");
+        let function = profile.function.iter().find(|one| one.id == location.line[0].function_id).expect("is there");
+        &profile.string_table[function.name as usize]
+    };
+    let mut by_leaf: BTreeMap<&String, i64> = BTreeMap::new();
+    for sample in &profile.sample {
+        *by_leaf.entry(name(sample.location_id[0])).or_default() += sample.value[0];
+    }
+    let expected =
+        [("[lost]", 7), ("idle", 1), ("kmain", 8), ("timer", 3)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(by_leaf, expected.iter().map(|(name, count)| (name, *count)).collect());
+}
