@@ -4,6 +4,10 @@ use crate::machine;
 
 pub struct CurrentRmmArch;
 
+#[cfg(feature = "profiling")]
+#[path = "../../src/arch/x86_shared/profiling/mod.rs"]
+pub mod profiling;
+
 pub mod interrupt {
     pub mod handler {
         pub use super::ScratchRegisters;
@@ -85,10 +89,11 @@ pub mod interrupt {
             ".text",
             ".balign 4096",
             ".global redox_check_text_start, redox_check_text_end, redox_check_page_stub, redox_check_key_stub",
-            ".global redox_check_generic_stub, __generic_interrupts_start, __generic_interrupts_end",
+            ".global redox_check_generic_stub, redox_check_entry_start, redox_check_entry_end, __generic_interrupts_start, __generic_interrupts_end",
             ".global syscall_instruction, __syscall_instruction_end",
             "redox_check_text_start:",
             ".skip 4096, 0x90",
+            "redox_check_entry_start:",
             "syscall_instruction:",
             ".skip 128, 0x90",
             "__syscall_instruction_end:",
@@ -109,6 +114,7 @@ pub mod interrupt {
             ".long redox_check_generic_stub - . - 4",
             ".balign 8",
             "__generic_interrupts_end:",
+            "redox_check_entry_end:",
             ".skip 4096, 0x90",
             "redox_check_text_end:",
         );
@@ -121,6 +127,8 @@ pub mod interrupt {
             pub fn redox_check_generic_stub();
             pub fn __generic_interrupts_start();
             pub fn __generic_interrupts_end();
+            pub fn redox_check_entry_start();
+            pub fn redox_check_entry_end();
             pub fn redox_check_text_start();
             pub fn redox_check_text_end();
         }
@@ -129,6 +137,8 @@ pub mod interrupt {
 
 pub mod gdt {
     use std::sync::OnceLock;
+
+    pub const GDT_KERNEL_CODE: usize = 1;
 
     #[derive(Clone, Copy, Default)]
     #[repr(C, packed)]
@@ -150,7 +160,8 @@ pub mod gdt {
     pub unsafe fn pcr() -> *mut ProcessorControlRegion {
         static REGIONS: OnceLock<Vec<usize>> = OnceLock::new();
         let make = |_| Box::into_raw(Box::<ProcessorControlRegion>::default()) as usize;
-        REGIONS.get_or_init(|| (0..8).map(make).collect())[super::machine::cpu()] as *mut ProcessorControlRegion
+        REGIONS.get_or_init(|| (0..8).map(make).collect())[super::machine::cpu()]
+            as *mut ProcessorControlRegion
     }
 }
 
@@ -218,7 +229,10 @@ pub mod device {
             /// # Safety
             /// None needed here.
             pub unsafe fn set_lvt_timer(&mut self, value: u32) {
-                assert_eq!(value, 32, "one shot, vector 32");
+                assert_eq!(
+                    value, 32,
+                    "one shot, vector 32: instructions are not counted here"
+                );
             }
 
             /// # Safety

@@ -49,7 +49,10 @@ pub mod dtables {
 
     impl<Entry> Default for DescriptorTablePointer<Entry> {
         fn default() -> Self {
-            Self { limit: 0, base: core::ptr::null() }
+            Self {
+                limit: 0,
+                base: core::ptr::null(),
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! A stand-in for the Redox kernel (663e664): the names, signatures and layouts that the drop-in uses, and nothing
 //! else.
 //!
-//! In: `../profiling.rs`, compiled as a module as in the kernel. Out: a library for the tests, which simulate the
+//! In: the files of `../src`, compiled as modules as in the kernel. Out: a library for the tests, which simulate the
 //! machine: each thread has the number of a CPU ([`machine`]), the timer sleeps on the host, an NMI is a call. Names
 //! and signatures are the kernel's. The implementations are our own and do only what a test needs. Runs on the host,
 //! never in a kernel.
@@ -27,14 +27,14 @@ pub mod arch;
 pub mod crates;
 pub mod machine;
 pub mod parts;
-#[path = "../../profiling.rs"]
+#[path = "../../src/profiling/mod.rs"]
 pub mod profiling;
-#[cfg(feature = "profiling")]
-#[path = "../../step2.rs"]
-pub mod profiling_control;
 
 pub use crates::*;
-pub use parts::{acpi, context, cpu_set, ipi, kernel_executable_offsets, memory, percpu, startup, sync, syscall, time};
+pub use parts::{
+    acpi, context, cpu_set, ipi, kernel_executable_offsets, memory, percpu, startup, sync, syscall,
+    time,
+};
 
 /// The first address after user memory. In the kernel it is 2^47.
 pub const USER_END_OFFSET: usize = 1 << 32;

@@ -1,6 +1,6 @@
 //! The simulated machine: the CPU number of each thread, the state of each CPU, the log, the mapped user pages.
 
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{alloc_zeroed, Layout};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::arch::interrupt::InterruptStack;
 use crate::cpu_set::LogicalCpuId;
-use crate::percpu::{ALL_PERCPU_BLOCKS, PercpuBlock};
+use crate::percpu::{PercpuBlock, ALL_PERCPU_BLOCKS};
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
@@ -54,7 +54,11 @@ pub fn wait_for(text: &str) -> String {
         if let Some(line) = logged().into_iter().rfind(|line| line.contains(text)) {
             return line;
         }
-        assert!(start.elapsed() < Duration::from_secs(120), "no line with {text:?} in {:#?}", logged());
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "no line with {text:?} in {:#?}",
+            logged()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -116,15 +120,32 @@ pub fn map_user(page: usize) -> usize {
 #[cfg(feature = "profiling")]
 pub fn counter(cpu: usize, name: &str) -> usize {
     let (mut text, key) = (String::new(), format!("cpu.{cpu}.{name} "));
-    crate::profiling::PROFILER.write_status(&mut text).unwrap();
-    text.lines().find_map(|line| line.strip_prefix(&key)).map_or(0, |value| value.parse().unwrap())
+    crate::profiling::nmi::PROFILER
+        .write_status(&mut text)
+        .unwrap();
+    text.lines()
+        .find_map(|line| line.strip_prefix(&key))
+        .map_or(0, |value| value.parse().unwrap())
+}
+
+/// A counter in the line of a CPU's account.
+pub fn shown(line: &str, name: &str) -> usize {
+    let mut words = line.split(' ').skip_while(|word| *word != name).skip(1);
+    words
+        .next()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
 /// Waits at most ten seconds until `is_so` returns true.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(120), "{what}; {:#?}", logged());
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "{what}; {:#?}",
+            logged()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

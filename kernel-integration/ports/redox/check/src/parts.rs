@@ -31,13 +31,15 @@ pub mod acpi {
         pub hpet: HpetLock,
     }
 
-    pub static ACPI_TABLE: Acpi = Acpi { hpet: HpetLock(std::sync::OnceLock::new()) };
+    pub static ACPI_TABLE: Acpi = Acpi {
+        hpet: HpetLock(std::sync::OnceLock::new()),
+    };
 }
 
 pub mod context {
     use std::sync::Arc;
 
-    use crate::sync::{L1, LockToken, RwLock};
+    use crate::sync::{LockToken, RwLock, L1};
 
     pub struct Context {
         pub debug_id: u32,
@@ -95,13 +97,23 @@ pub mod ipi {
     pub enum IpiKind {
         Wakeup = 0x40,
         Tlb = 0x41,
-        Profile = 0x44,
     }
 }
 
 #[allow(non_snake_case)]
 pub mod kernel_executable_offsets {
-    use crate::arch::interrupt::syscall::{redox_check_text_end, redox_check_text_start};
+    use crate::arch::interrupt::syscall::{
+        redox_check_entry_end, redox_check_entry_start, redox_check_text_end,
+        redox_check_text_start,
+    };
+
+    pub fn __entry_start() -> usize {
+        redox_check_entry_start as *const () as usize
+    }
+
+    pub fn __entry_end() -> usize {
+        redox_check_entry_end as *const () as usize
+    }
 
     pub fn KERNEL_OFFSET() -> usize {
         __text_start()
@@ -135,6 +147,26 @@ pub mod memory {
         pub fn data(&self) -> usize {
             self.0
         }
+    }
+
+    impl PhysicalAddress {
+        pub fn data(&self) -> usize {
+            self.0
+        }
+    }
+
+    /// A piece of ordinary memory.
+    pub struct MemoryArea {
+        pub base: PhysicalAddress,
+        pub size: usize,
+    }
+
+    /// All of the host's memory, below which the tests place the frames of devices.
+    pub fn areas() -> &'static [MemoryArea] {
+        &[MemoryArea {
+            base: PhysicalAddress(1 << 32),
+            size: usize::MAX >> 1,
+        }]
     }
 
     #[derive(Clone, Copy)]
@@ -180,7 +212,8 @@ pub mod percpu {
         pub misc_arch_info: ArchPercpuMisc,
     }
 
-    pub static ALL_PERCPU_BLOCKS: [AtomicPtr<PercpuBlock>; 8] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 8];
+    pub static ALL_PERCPU_BLOCKS: [AtomicPtr<PercpuBlock>; 8] =
+        [const { AtomicPtr::new(core::ptr::null_mut()) }; 8];
 
     impl PercpuBlock {
         /// A CPU whose APIC id is its number, in the form of its register in xAPIC mode.
@@ -188,7 +221,9 @@ pub mod percpu {
             let apic_id_opt = Cell::new(Some(ApicId(cpu_id.get() << 24)));
             Self {
                 cpu_id,
-                switch_internals: ContextSwitchPercpu { current_dbg_id: AtomicU32::new(u32::MAX) },
+                switch_internals: ContextSwitchPercpu {
+                    current_dbg_id: AtomicU32::new(u32::MAX),
+                },
                 profiling: None,
                 misc_arch_info: ArchPercpuMisc { apic_id_opt },
             }
@@ -272,7 +307,7 @@ pub mod syscall {
     }
 
     pub mod usercopy {
-        use super::error::{EFAULT, EINVAL, Error, Result};
+        use super::error::{Error, Result, EFAULT, EINVAL};
 
         /// A user's buffer to read from.
         #[derive(Clone, Copy)]
@@ -302,21 +337,37 @@ pub mod syscall {
 
         impl UserSliceWo {
             pub fn of(buffer: &mut [u8]) -> Self {
-                Self { base: buffer.as_mut_ptr(), len: buffer.len() }
+                Self {
+                    base: buffer.as_mut_ptr(),
+                    len: buffer.len(),
+                }
             }
 
             pub fn unmapped(len: usize) -> Self {
-                Self { base: core::ptr::null_mut(), len }
+                Self {
+                    base: core::ptr::null_mut(),
+                    len,
+                }
             }
 
-            #[allow(clippy::len_without_is_empty)]
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
             pub fn len(&self) -> usize {
                 self.len
             }
 
             pub fn advance(self, by: usize) -> Option<Self> {
                 let len = self.len.checked_sub(by)?;
-                Some(Self { base: if self.base.is_null() { self.base } else { self.base.wrapping_add(by) }, len })
+                Some(Self {
+                    base: if self.base.is_null() {
+                        self.base
+                    } else {
+                        self.base.wrapping_add(by)
+                    },
+                    len,
+                })
             }
 
             pub fn copy_common_bytes_from_slice(self, slice: &[u8]) -> Result<usize> {
@@ -335,7 +386,8 @@ pub mod syscall {
 pub mod time {
     /// Nanoseconds since some moment.
     pub fn monotonic(_token: &mut crate::sync::CleanLockToken) -> u128 {
-        static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+        static START: std::sync::LazyLock<std::time::Instant> =
+            std::sync::LazyLock::new(std::time::Instant::now);
         START.elapsed().as_nanos()
     }
 

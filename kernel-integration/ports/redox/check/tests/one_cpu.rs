@@ -15,7 +15,9 @@ fn one_cpu_is_told_why_nothing_happens() {
     assert!(!profiling::cpu_exists(LogicalCpuId::new(0)));
     let log = machine::logged();
     assert!(
-        log.iter().any(|line| line.starts_with("warn: kprof: nothing is sampled") && line.contains("only one")),
+        log.iter()
+            .any(|line| line.starts_with("warn: kprof: nothing is sampled")
+                && line.contains("only one")),
         "{log:?}"
     );
 }

@@ -1,30 +1,31 @@
-//! kprof in the Redox kernel, step 2: this file as `src/profiling_control.rs`, called from `src/scheme/debug.rs`.
+//! The control file: commands, state, reads of records that stay in the kernel until acknowledged.
 //!
-//! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and `profiling-N` under
-//! `protocol 1`. Out: commands to kprof; its state; framed records, which stay in the kernel until they are
-//! acknowledged. Runs in: system calls. A refused command changes nothing; its reason is the last line of the next read
-//! of ctl. The README beside this file says which places of the kernel call what.
+//! In: what a daemon writes to `ctl-profiling`, reads of that file and of `profiling-meta` and
+//! `profiling-N` under `protocol 1`. Out: commands to kprof; its state; framed records. Runs in:
+//! system calls. A refused command changes nothing; its reason is the last line of the next read of
+//! ctl.
 
-use alloc::collections::BTreeMap;
-use alloc::string::String;
-use alloc::sync::Arc;
-use core::arch::naked_asm;
-use core::sync::atomic::Ordering;
+use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
-use kprof::format::marker::MARKER_PAGE;
 use kprof::{ControlFile, ReadError, StreamFile};
 
-use crate::context;
-use crate::cpu_set::LogicalCpuId;
-use crate::profiling::PROFILER;
-use crate::sync::CleanLockToken;
-use crate::syscall::error::*;
-use crate::syscall::usercopy::{UserSliceRo, UserSliceWo};
+use super::{nmi::PROFILER, read::DBG_ID_MAP};
+use crate::{
+    context,
+    cpu_set::LogicalCpuId,
+    sync::CleanLockToken,
+    syscall::{
+        error::*,
+        usercopy::{UserSliceRo, UserSliceWo},
+    },
+};
 
 /// The longest write of commands.
 const MAX_BYTES: usize = 4096;
 /// The most that one read of records takes.
 const READ_BYTES: usize = 64 * 1024;
+/// The most names that are repeated for a new reader: half of the meta stream has space for them.
+const REPEATED_NAMES: usize = 128;
 /// How often a waiting thread checks again.
 const LOOK_NS: u128 = 10_000_000;
 
@@ -39,7 +40,11 @@ fn process(token: &mut CleanLockToken) -> u64 {
 /// The control file of the handle `id`. It belongs to the process that uses it first.
 fn file(id: usize, token: &mut CleanLockToken) -> Arc<ControlFile> {
     let process = process(token);
-    FILES.lock().entry(id).or_insert_with(|| Arc::new(PROFILER.open_control(process))).clone()
+    FILES
+        .lock()
+        .entry(id)
+        .or_insert_with(|| Arc::new(PROFILER.open_control(process)))
+        .clone()
 }
 
 /// A write to `ctl-profiling` by the handle `id`.
@@ -51,17 +56,33 @@ pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<
         info!("kprof: refused: {refusal}");
         Error::new(if refusal.is_busy() { EBUSY } else { EINVAL })
     })?;
+    if done.wants_names {
+        repeat_names(token);
+    }
     if let Some(ms) = done.wait_ms {
-        let end = crate::time::monotonic(token) + u128::from(ms) * 1_000_000;
+        let end =
+            crate::time::monotonic(token).saturating_add(u128::from(ms).saturating_mul(1_000_000));
         // A signal ends the wait, and the write has succeeded.
         while !PROFILER.reader_due() && crate::time::monotonic(token) < end && !sleep(token) {}
     }
     Ok(commands.len())
 }
 
+/// Sends the names of the newest contexts again. The map has those of contexts that have ended, too.
+fn repeat_names(token: &mut CleanLockToken) {
+    let names = DBG_ID_MAP.read(token.token());
+    let mut ids: Vec<u32> = names.keys().copied().collect();
+    ids.sort_unstable_by(|left, right| right.cmp(left));
+    for id in ids.into_iter().take(REPEATED_NAMES) {
+        if let Some(name) = names.get(&id) {
+            PROFILER.task_name(u64::from(id), name);
+        }
+    }
+}
+
 /// Lets the calling context sleep for a moment. Returns whether a signal has ended it.
 fn sleep(token: &mut CleanLockToken) -> bool {
-    let wake = crate::time::monotonic(token) + LOOK_NS;
+    let wake = crate::time::monotonic(token).saturating_add(LOOK_NS);
     let current = context::current();
     {
         let mut current = current.write(token.token());
@@ -76,7 +97,9 @@ fn sleep(token: &mut CleanLockToken) -> bool {
 /// A read of `ctl-profiling` at `offset`: state and counters, as `key value` lines.
 pub fn read(id: usize, buf: UserSliceWo, offset: u64, token: &mut CleanLockToken) -> Result<usize> {
     let mut text = String::new();
-    file(id, token).read(&mut text).map_err(|_| Error::new(EIO))?;
+    file(id, token)
+        .read(&mut text)
+        .map_err(|_| Error::new(EIO))?;
     let rest = text.as_bytes().get(offset as usize..).unwrap_or(&[]);
     buf.copy_common_bytes_from_slice(rest)
 }
@@ -94,11 +117,17 @@ pub fn read_meta(buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> 
 }
 
 /// A read of `profiling-N`: framed records if a process has claimed the streams, otherwise raw words as in step 1.
-pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo, token: &mut CleanLockToken) -> Result<usize> {
+pub fn read_stream(
+    cpu: LogicalCpuId,
+    buf: UserSliceWo,
+    token: &mut CleanLockToken,
+) -> Result<usize> {
     if !PROFILER.is_claimed() {
-        return crate::profiling::drain_buffer(cpu, buf);
+        return super::drain_buffer(cpu, buf);
     }
-    let stream = PROFILER.open_stream(cpu.get() as usize, process(token)).map_err(|_| Error::new(EBADFD))?;
+    let stream = PROFILER
+        .open_stream(cpu.get() as usize, process(token))
+        .map_err(|_| Error::new(EBADFD))?;
     framed(buf, &stream)
 }
 
@@ -107,43 +136,11 @@ pub fn read_stream(cpu: LogicalCpuId, buf: UserSliceWo, token: &mut CleanLockTok
 fn framed(buf: UserSliceWo, stream: &StreamFile) -> Result<usize> {
     let mut records = alloc::vec![0; buf.len().min(READ_BYTES)];
     let bytes = stream.read(&mut records).map_err(|error| {
-        Error::new(if matches!(error, ReadError::Claimed | ReadError::Busy) { EBUSY } else { EINVAL })
+        Error::new(if matches!(error, ReadError::Claimed | ReadError::Busy) {
+            EBUSY
+        } else {
+            EINVAL
+        })
     })?;
-    buf.copy_common_bytes_from_slice(&records[..bytes])
-}
-
-/// Called when a context is created, or starts another program.
-pub fn name_task(debug_id: u32, name: &str) {
-    PROFILER.task_name(u64::from(debug_id), name);
-}
-
-/// Called in the last hook of the switch, on the new stack. From here on samples belong to the current context.
-pub fn task_is_current() {
-    // SAFETY: the hook has dropped the guards of both contexts, and nothing else is locked there.
-    let mut token = unsafe { CleanLockToken::new() };
-    let id = context::current().read(token.token()).debug_id;
-    crate::percpu::PercpuBlock::current().switch_internals.current_dbg_id.store(id, Ordering::Relaxed);
-}
-
-/// The stub to which the table of generic interrupts jumps. The table's entry has pushed vector - 160. The stub
-/// replaces this by the marker of that vector, so that the unwinder continues through it.
-///
-/// # Safety
-/// This is an interrupt entry, which must not be called.
-#[unsafe(naked)]
-pub unsafe extern "C" fn generic_interrupt() {
-    extern "C" fn handle(marker: u64) {
-        crate::arch::interrupt::irq::generic((marker as u8).wrapping_sub(32));
-    }
-    naked_asm!(
-        "cld; test qword ptr [rsp + 16], 3; jz 2f; swapgs; 2:",
-        "add qword ptr [rsp], {to_marker}",
-        "push rbp; mov rbp, rsp",
-        "push rax; push rcx; push rdx; push rsi; push rdi; push r8; push r9; push r10; push r11",
-        "mov rdi, [rbp + 8]; call {handle}",
-        "pop r11; pop r10; pop r9; pop r8; pop rdi; pop rsi; pop rdx; pop rcx; pop rax",
-        "pop rbp; add rsp, 8; test qword ptr [rsp + 8], 3; jz 3f; swapgs; 3: iretq",
-        to_marker = const MARKER_PAGE as i64 + 0x100 + 160,
-        handle = sym handle,
-    )
+    buf.copy_common_bytes_from_slice(records.get(..bytes).unwrap_or(&[]))
 }

@@ -1,0 +1,50 @@
+//! Performance profiling by kprof: what the rest of the kernel calls, in the order of a boot.
+//!
+//! In: calls of the set-up of each CPU, of the NMI entry, of the debug scheme. Out: samples. The CPU
+//! with the highest number samples the others and runs nothing else. Without the feature this file
+//! has a few empty functions, and kprof is not compiled. `arch::profiling` has the processor's part.
+
+#[cfg(all(feature = "profiling", not(target_arch = "x86_64")))]
+compile_error!("kprof samples x86_64 only: build the kernel without the feature `profiling`");
+
+#[cfg(feature = "profiling")]
+mod cpu;
+#[cfg(feature = "profiling")]
+pub mod nmi;
+#[cfg(feature = "profiling")]
+pub mod read;
+#[cfg(feature = "profiling")]
+pub mod sampler;
+#[cfg(feature = "profiling")]
+mod setup;
+
+#[cfg(feature = "profiling")]
+pub mod control;
+
+#[cfg(feature = "profiling")]
+pub use self::{
+    cpu::{allocate, cpu_exists, init, ready_for_profiling, RingBuffer},
+    nmi::nmi_handler,
+    read::{drain_buffer, lookup_dbg_id, name_context},
+    sampler::{maybe_run_profiling_helper_forever, maybe_setup_timer, serio_command},
+};
+
+#[cfg(not(feature = "profiling"))]
+#[allow(unused_imports)]
+pub use self::off::*;
+
+/// Without the feature. Not every architecture calls all of these.
+#[cfg(not(feature = "profiling"))]
+#[allow(dead_code, clippy::missing_safety_doc)]
+mod off {
+    use crate::cpu_set::LogicalCpuId;
+
+    pub enum RingBuffer {}
+    pub unsafe fn allocate(_total_cpu_count: u32) {}
+    pub unsafe fn init() {}
+    pub fn ready_for_profiling() {}
+    pub fn maybe_run_profiling_helper_forever(_cpu_id: LogicalCpuId) {}
+    pub fn serio_command(_index: usize, _data: u8) {}
+    #[cfg(target_arch = "x86_64")]
+    pub unsafe fn nmi_handler(_stack: &crate::arch::interrupt::InterruptStack) {}
+}
