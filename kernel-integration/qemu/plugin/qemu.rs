@@ -1,0 +1,128 @@
+//! QEMU as the plugin sees it: plugin interface version 1, and four functions that QEMU itself uses. Stage: capture.
+//!
+//! In: nothing. Out: declarations, and safe functions that read a vCPU. Runs in: QEMU's process. Written from the
+//! published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols); QEMU 9.0 and later refuse plugins
+//! of version 1. Never reads a vCPU from another thread than its own.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// A vCPU.
+#[repr(C)]
+pub struct CpuState {
+    opaque: [u8; 0],
+}
+
+/// GLib's array of bytes.
+#[repr(C)]
+struct ByteArray {
+    data: *mut u8,
+    len: c_uint,
+}
+
+/// A translated block.
+#[repr(C)]
+pub struct Block {
+    opaque: [u8; 0],
+}
+
+/// QEMU's number of this plugin.
+pub type Id = u64;
+/// Called with the plugin's number and the number of a vCPU.
+pub type OnVcpu = extern "C" fn(Id, c_uint);
+/// Called before a translated block runs, with the number of its vCPU.
+pub type OnBlock = extern "C" fn(c_uint, *mut c_void);
+
+unsafe extern "C" {
+    pub fn qemu_plugin_register_vcpu_init_cb(id: Id, call: OnVcpu);
+    pub fn qemu_plugin_register_vcpu_idle_cb(id: Id, call: OnVcpu);
+    pub fn qemu_plugin_register_vcpu_resume_cb(id: Id, call: OnVcpu);
+    pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, call: extern "C" fn(Id, *mut Block));
+    pub fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut Block, call: OnBlock, flags: c_int, data: *mut c_void);
+    pub fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
+    pub fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), data: *mut c_void);
+    fn qemu_get_cpu(index: c_int) -> *mut CpuState;
+    fn async_run_on_cpu(cpu: *mut CpuState, call: extern "C" fn(*mut CpuState, u64), data: u64);
+    fn cpu_memory_rw_debug(cpu: *mut CpuState, address: u64, to: *mut c_void, bytes: usize, write: bool) -> c_int;
+    fn x86_cpu_gdb_read_register(cpu: *mut CpuState, array: *mut ByteArray, register: c_int) -> c_int;
+    fn g_byte_array_new() -> *mut ByteArray;
+    fn g_byte_array_free(array: *mut ByteArray, free: c_int) -> *mut u8;
+}
+
+/// The information that QEMU gives at the start; only its first field is read.
+#[repr(C)]
+pub struct Info {
+    /// The name of the emulated processor.
+    pub target: *const c_char,
+}
+
+/// The numbers of GDB's registers (`gdb-xml/i386-64bit.xml`).
+const RBP: c_int = 6;
+const RSP: c_int = 7;
+const RIP: c_int = 16;
+const RFLAGS: c_int = 17;
+const CS: c_int = 18;
+
+/// The registers that a sample needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    pub rip: u64,
+    pub rsp: u64,
+    pub rbp: u64,
+    pub rflags: u64,
+    pub cs: u64,
+}
+
+/// A vCPU on its own thread, between two translated blocks: its registers and its memory can be read.
+pub struct Vcpu(*mut CpuState);
+
+impl Vcpu {
+    /// The vCPU with this number, for a function that QEMU calls on the thread of this vCPU.
+    ///
+    /// # Safety
+    /// The caller is called by QEMU on the thread of this vCPU, before a block or as work that was asked for.
+    pub unsafe fn present(index: u32) -> Option<Self> {
+        // SAFETY: QEMU's function has no precondition but an initialized machine, which called this.
+        let cpu = unsafe { qemu_get_cpu(index as c_int) };
+        (!cpu.is_null()).then_some(Self(cpu))
+    }
+
+    pub fn registers(&self) -> Registers {
+        // SAFETY: GLib's function returns a new array, which is freed below.
+        let array = unsafe { g_byte_array_new() };
+        let mut next = 0;
+        let mut read = |register| {
+            // SAFETY: `present` promises the thread; the array is a GLib array of this function's own.
+            let bytes = unsafe { x86_cpu_gdb_read_register(self.0, array, register) };
+            let bytes = usize::try_from(bytes).unwrap_or(0);
+            let mut value = [0; 8];
+            for (at, byte) in value.iter_mut().enumerate().take(bytes) {
+                // SAFETY: QEMU has appended `bytes` bytes to the array.
+                *byte = unsafe { (*array).data.add(next + at).read() };
+            }
+            next += bytes;
+            u64::from_le_bytes(value)
+        };
+        let [rip, rsp, rbp, rflags, cs] = [RIP, RSP, RBP, RFLAGS, CS].map(&mut read);
+        // SAFETY: the array is from `g_byte_array_new` and not used any more.
+        unsafe { g_byte_array_free(array, 1) };
+        Registers { rip, rsp, rbp, rflags, cs }
+    }
+
+    /// Reads guest memory by the vCPU's present page tables. False if it is not mapped.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        // SAFETY: `to` has room for as many bytes as are asked for; `present` promises the thread.
+        unsafe { cpu_memory_rw_debug(self.0, address, to.as_mut_ptr().cast(), to.len(), false) == 0 }
+    }
+}
+
+/// Asks QEMU to call `call` on the vCPU's own thread, between two blocks. False if there is no such vCPU.
+pub fn ask(index: u32, call: extern "C" fn(*mut CpuState, u64)) -> bool {
+    // SAFETY: QEMU's functions take any thread; the queue of a vCPU has its own lock.
+    unsafe {
+        let cpu = qemu_get_cpu(index as c_int);
+        if !cpu.is_null() {
+            async_run_on_cpu(cpu, call, u64::from(index));
+        }
+        !cpu.is_null()
+    }
+}

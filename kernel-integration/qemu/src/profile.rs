@@ -1,0 +1,238 @@
+//! Writes the profile: kprof's text form, with its account. Stage: capture.
+//!
+//! In: messages of the plugin. Out: a header, batches with checksums, and an account for each vCPU. Every tick ends in
+//! exactly one counter. Addresses in kernel mode that are not in the kernel's half of the address space (firmware, boot
+//! loaders) are written as unknown.
+
+use crate::message::{Message, Sample};
+use anyhow::Result;
+use kprof_format::checksum::Crc32;
+use kprof_format::counter::Counter;
+use kprof_format::fact::Fact;
+use kprof_format::line::{self, Checksum, Cpu, Header, Stream};
+use kprof_format::marker::{Facts, Marker, TruncationReason};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+
+/// Samples of a batch.
+const BATCH: u64 = 512;
+/// An address in the kernel's half where no code can be: it is not canonical.
+const UNKNOWN: u64 = 1 << 63;
+/// The interrupt flag in RFLAGS.
+const INTERRUPT_FLAG: u64 = 1 << 9;
+/// The task of all samples: tasks are not known from outside.
+const TASK: &str = "guest";
+
+/// What the header says of the run.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Samples per second; `None` if samples are counted by instructions.
+    pub hz: Option<u64>,
+    /// Seed of the intervals.
+    pub seed: u64,
+    /// Whether QEMU counts instructions.
+    pub icount: bool,
+    /// Whether samples of user code are recorded.
+    pub user: bool,
+    /// A number that no other recording has.
+    pub boot: u64,
+}
+
+/// Counters of one vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ticks sent.
+    pub sent: u64,
+    /// Ticks while an earlier one was not taken.
+    pub coalesced: u64,
+    /// Ticks not taken when QEMU ended.
+    pub pending: u64,
+    /// Ticks in user code that are only counted.
+    pub user: u64,
+    /// Ticks while the vCPU was halted.
+    pub idle: u64,
+    /// Samples in the file.
+    pub recorded: u64,
+}
+
+impl Counts {
+    fn list(&self) -> Vec<(Counter, u64)> {
+        let taken = self.user + self.idle + self.recorded;
+        vec![
+            (Counter::Sent, self.sent),
+            (Counter::Taken, taken),
+            (Counter::Coalesced, self.coalesced),
+            (Counter::User, self.user),
+            (Counter::Idle, self.idle),
+            (Counter::LostFull, 0),
+            (Counter::Recorded, self.recorded),
+            (Counter::Pending, self.pending),
+            (Counter::Delivered, self.recorded),
+        ]
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    /// Words of all samples, and of those in written batches.
+    position: u64,
+    written: u64,
+    /// The open batch: its lines, and the tick numbers of its first and last sample.
+    lines: String,
+    samples: u64,
+    ticks: (u64, u64),
+}
+
+/// A profile that is being written.
+pub struct Profile<W> {
+    out: W,
+    boot: String,
+    user: bool,
+    cpus: BTreeMap<u32, State>,
+}
+
+impl<W: Write> Profile<W> {
+    /// Begins a profile.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn new(mut out: W, about: &About) -> Result<Self> {
+        let boot = format!("{:016x}", about.boot);
+        writeln!(out, "{}", line::Profile { version: line::VERSION })?;
+        let facts = [
+            (Fact::TscHz, Some("1000000000".to_owned())),
+            (Fact::Boot, Some(boot.clone())),
+            (Fact::Trigger, Some("outside".to_owned())),
+            (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
+            (Fact::Accel, Some(if about.icount { "icount" } else { "tcg" }.to_owned())),
+            (Fact::Hz, about.hz.map(|hz| hz.to_string())),
+            (Fact::Interval, Some("random 50".to_owned())),
+            (Fact::Seed, Some(about.seed.to_string())),
+            (Fact::Include, Some(if about.user { "user" } else { "-" }.to_owned())),
+            (Fact::Mode, Some("drop".to_owned())),
+        ];
+        for (fact, value) in facts {
+            if let Some(value) = value {
+                writeln!(out, "{}", Header { fact, value })?;
+            }
+        }
+        Ok(Self { out, boot, user: about.user, cpus: BTreeMap::new() })
+    }
+
+    /// Takes a message.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn take(&mut self, message: &Message) -> Result<()> {
+        match message {
+            Message::Sample(sample) => return self.sample(sample),
+            Message::Idle { cpu } => self.count(*cpu, |counts| counts.idle += 1),
+            Message::Coalesced { cpu } => self.count(*cpu, |counts| counts.coalesced += 1),
+            Message::Pending { cpu } => self.count(*cpu, |counts| counts.pending += 1),
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, cpu: u32, add: impl Fn(&mut Counts)) {
+        let counts = &mut self.cpus.entry(cpu).or_default().counts;
+        counts.sent += 1;
+        add(counts);
+    }
+
+    fn sample(&mut self, sample: &Sample) -> Result<()> {
+        let is_filtered = sample.is_user() && !self.user;
+        self.count(sample.cpu, |counts| if is_filtered { counts.user += 1 } else { counts.recorded += 1 });
+        let state = self.cpus.entry(sample.cpu).or_default();
+        if is_filtered {
+            return Ok(());
+        }
+        let words = words(sample);
+        // Writing to a string cannot fail.
+        let _ = write!(state.lines, "{TASK} {:x} {:x}", sample.cpu, sample.time);
+        for word in &words {
+            let _ = write!(state.lines, " {word:x}");
+        }
+        state.lines.push('\n');
+        state.position += 3 + words.len() as u64;
+        if state.samples == 0 {
+            state.ticks.0 = state.counts.sent;
+        }
+        state.ticks.1 = state.counts.sent;
+        state.samples += 1;
+        if state.samples == BATCH { self.close(sample.cpu) } else { Ok(()) }
+    }
+
+    /// Writes the open batch of a vCPU.
+    fn close(&mut self, cpu: u32) -> Result<()> {
+        let Some(state) = self.cpus.get_mut(&cpu).filter(|state| state.samples > 0) else { return Ok(()) };
+        let counters = state.counts.list();
+        let list = |each: &mut dyn FnMut(&str, u64) -> std::fmt::Result| {
+            let of_batches = counters.iter().filter(|(counter, _)| Counter::BATCH.contains(counter));
+            of_batches.map(|(counter, value)| (counter.name(), *value)).try_for_each(|(name, value)| each(name, value))
+        };
+        let first = line::Batch {
+            cpu: Stream(Some(cpu)),
+            from: state.written,
+            to: state.position,
+            first_tick: Some(state.ticks.0),
+            last_tick: Some(state.ticks.1),
+            counters: line::Counters::List(&list),
+            snapshot: None,
+        };
+        let text = format!("{first}\n{}", state.lines);
+        let crc = Crc32::of_batch(&self.boot).with(text.as_bytes()).end();
+        let (to, samples, crc) = (state.position, Some(state.samples), Some(Checksum(crc)));
+        self.out.write_all(text.as_bytes())?;
+        writeln!(self.out, "{}", line::End { cpu: Stream(Some(cpu)), to, samples, crc })?;
+        state.written = state.position;
+        state.samples = 0;
+        state.lines.clear();
+        Ok(())
+    }
+
+    /// Ends the profile, and says what each vCPU's ticks have become.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn finish(mut self) -> Result<BTreeMap<u32, Counts>> {
+        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        for cpu in cpus {
+            self.close(cpu)?;
+        }
+        for (cpu, state) in &self.cpus {
+            let counters = state.counts.list();
+            let list = |each: &mut dyn FnMut(&str, u64) -> std::fmt::Result| {
+                counters.iter().try_for_each(|(counter, value)| each(counter.name(), *value))
+            };
+            writeln!(self.out, "{}", line::Account { cpu: Cpu(*cpu), counters: line::Counters::List(&list) })?;
+        }
+        self.out.flush()?;
+        Ok(self.cpus.into_iter().map(|(cpu, state)| (cpu, state.counts)).collect())
+    }
+}
+
+/// The words of a stack, innermost first.
+fn words(sample: &Sample) -> Vec<u64> {
+    if sample.is_user() {
+        return vec![sample.rip];
+    }
+    let in_kernel_half = sample.rip >> 63 != 0;
+    let mut words = vec![if in_kernel_half { sample.rip } else { UNKNOWN }];
+    if sample.rflags & INTERRUPT_FLAG == 0 {
+        words.push(Marker::Facts(Facts(Facts::INTERRUPTS_OFF)).encode());
+    }
+    if !in_kernel_half {
+        return words;
+    }
+    if sample.candidate != 0 {
+        words.extend([Marker::Candidate.encode(), sample.candidate]);
+    }
+    words.extend(&sample.callers);
+    if sample.end != 0 {
+        let reason = TruncationReason::from_low(sample.end as u8).ok_or(sample.end as u8);
+        words.push(Marker::Truncated(reason).encode());
+    }
+    words
+}
