@@ -1,28 +1,39 @@
 // Opens the exports of kprof-fold with other projects' readers, and compares what they show with the folded stacks.
 //
-// In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU), and a
-// browser's path or nothing. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
+// In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU, `task-N-NAME`
+// for each of its tasks), a browser's path or `-`, and the folder of Perfetto's page or `-`. Out: a line per check: `ok
+// NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
 
-import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { extname, join, normalize } from "node:path";
 import { pathToFileURL } from "node:url";
 import { gunzipSync } from "node:zlib";
+import { opened, started } from "./browser.mjs";
 
-const [folder, browser] = process.argv.slice(2);
+const [folder, browser, perfettoPage] = process.argv.slice(2).map((word) => (word === "-" ? undefined : word));
 const require = createRequire(pathToFileURL(join(process.cwd(), "package.json")));
 const modules = join(process.cwd(), "node_modules");
 
-/// For each CPU a map from stack to count, as kprof-fold folds it.
-const expected = new Map();
-for (const name of readdirSync(folder).filter((name) => name.startsWith("folded-"))) {
+/// A map from stack to count, as kprof-fold folds it.
+function folded(name) {
   const stacks = new Map();
   for (const line of readFileSync(join(folder, name), "utf8").split("\n").filter((line) => line)) {
     const space = line.lastIndexOf(" ");
     stacks.set(line.slice(0, space), Number(line.slice(space + 1)));
   }
-  expected.set(Number(name.slice("folded-".length)), stacks);
+  return stacks;
+}
+
+/// The map of each CPU, and of each task of each CPU.
+const expected = new Map();
+const tasks = new Map();
+for (const name of readdirSync(folder)) {
+  if (name.startsWith("folded-")) expected.set(Number(name.slice("folded-".length)), folded(name));
+  const task = name.match(/^task-(\d+)-(.*)$/);
+  if (task) tasks.set(`CPU ${task[1]}/${task[2]}`, folded(name));
 }
 const cpus = [...expected.keys()].sort((a, b) => a - b);
 const sum = (stacks) => [...stacks.values()].reduce((a, b) => a + b, 0);
@@ -81,7 +92,13 @@ await check("speedscope, by its published schema", () => {
   const validate = new Ajv({ strict: false }).compile(schema);
   const profile = JSON.parse(readFileSync(join(folder, "speedscope")));
   if (!validate(profile)) throw new Error(JSON.stringify(validate.errors.slice(0, 3)));
-  cpus.forEach((cpu, at) => same(`samples of CPU ${cpu}`, profile.profiles[at].samples.length, sum(expected.get(cpu))));
+  for (const [at, cpu] of cpus.entries()) {
+    const one = profile.profiles[at];
+    same(`unit of CPU ${cpu}`, one.unit, "microseconds");
+    // Time in which nothing was sampled is an empty stack.
+    same(`samples of CPU ${cpu}`, one.samples.filter((stack) => stack.length > 0).length, sum(expected.get(cpu)));
+    same(`weights of CPU ${cpu}`, one.weights.length, one.samples.length);
+  }
   // A schema that accepts everything would prove nothing, so it must refuse an unknown type.
   profile.profiles[0].type = "no such type";
   if (validate(profile)) throw new Error("the schema takes a profile of an unknown type");
@@ -116,11 +133,14 @@ await check("Firefox Profiler, by its own command line tool", async () => {
     }
   }
   try {
-    for (const [at, cpu] of cpus.entries()) {
+    // The exported threads are those of the tasks of each CPU.
+    const exported = JSON.parse(readFileSync(join(folder, "firefox"))).threads;
+    same("number of threads", exported.length, tasks.size);
+    for (const [at, { processName, name }] of exported.entries()) {
       const thread = functionsOf(at);
-      same("name of the thread", thread.friendlyThreadName, `CPU ${cpu}`);
-      const must = functions(expected.get(cpu));
-      same(`functions on CPU ${cpu}`, thread.functions.length, must.size);
+      same("name of the thread", thread.friendlyThreadName, name);
+      const must = functions(tasks.get(`${processName}/${name}`));
+      same(`functions of ${name} on ${processName}`, thread.functions.length, must.size);
       for (const one of thread.functions) {
         same(`own samples of ${one.name}`, one.selfSamples, must.get(one.name)?.own);
         same(`samples of ${one.name}`, one.totalSamples, must.get(one.name)?.total);
@@ -131,63 +151,26 @@ await check("Firefox Profiler, by its own command line tool", async () => {
   }
 });
 
-/// Starts a browser that is controlled over a pipe with the protocol of its developer tools. It uses real time, so that
-/// a page has as much time as it needs on a busy machine. Returns a function that sends a command, the lines that the
-/// page wrote to its console, and a function that ends the browser.
-function started() {
-  const options = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--window-size=1600,6000"];
-  const words = [...options, `--user-data-dir=${join(folder, "browser")}`, "--remote-debugging-pipe", "about:blank"];
-  const child = spawn(browser, words, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
-  const [waiting, said] = [new Map(), []];
-  let [rest, number] = ["", 0];
-  child.stdio[4].setEncoding("utf8").on("data", (text) => {
-    const messages = (rest + text).split("\0");
-    rest = messages.pop();
-    for (const message of messages.map((one) => JSON.parse(one))) {
-      if (message.method === "Runtime.consoleAPICalled") {
-        said.push(message.params.args.map((one) => one.value ?? one.description).join(" "));
-      }
-      waiting.get(message.id)?.(message);
-      waiting.delete(message.id);
-    }
-  });
-  const gone = new Promise((_, failed) => child.once("exit", () => failed(new Error("the browser has ended"))));
-  gone.catch(() => {});
-  const ask = (method, params, sessionId) =>
-    new Promise((done, failed) => {
-      number += 1;
-      waiting.set(number, ({ result, error }) => {
-        error ? failed(new Error(`${method}: ${error.message}`)) : done(result);
-      });
-      child.stdio[3].write(`${JSON.stringify({ id: number, method, params, sessionId })}\0`);
-    });
-  const send = (...words) => Promise.race([ask(...words), gone]);
-  return { send, said, end: () => child.kill("SIGKILL") };
-}
-
 /// Opens a file in speedscope's sandwich view. Returns the text of the page, and what it wrote to its console.
 async function speedscope(name) {
   const script = join(folder, `${name}.js`);
   const bytes = readFileSync(join(folder, name)).toString("base64");
   writeFileSync(script, `speedscope.loadFileFromBase64(${JSON.stringify(`${name}.json`)}, "${bytes}")`);
   const page = pathToFileURL(join(modules, "speedscope/dist/release/index.html"));
-  const { send, said, end } = started();
+  const tab = started(browser, folder, "1600,6000");
+  const { said } = tab;
   try {
-    const { targetId } = await send("Target.createTarget", { url: "about:blank" });
-    const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
-    await send("Runtime.enable", {}, sessionId);
-    await send("Page.navigate", { url: `${page}#view=sandwich&localProfilePath=${script}` }, sessionId);
+    const { value } = await opened(tab, `${page}#view=sandwich&localProfilePath=${script}`);
     const until = Date.now() + 180_000;
     for (let [html, before] = ["", null]; ; before = html) {
       await new Promise((done) => setTimeout(done, 1_000));
-      const expression = "document.documentElement.outerHTML";
-      html = (await send("Runtime.evaluate", { expression, returnByValue: true }, sessionId)).result.value;
+      html = await value("document.documentElement.outerHTML");
       // The import has ended, and nothing has changed for a second.
       const is_shown = said.some((line) => line.startsWith("import: ")) && html === before;
       if (is_shown || Date.now() > until) return { lines: lines_of(html), console: said };
     }
   } finally {
-    end();
+    tab.end();
   }
 }
 
@@ -201,39 +184,95 @@ function lines_of(html) {
 await check("speedscope, opened in its own page", async () => {
   if (!browser) return "no browser";
   const { lines } = await speedscope("speedscope");
-  const number = (text) => Number(text.split(" ")[0].replaceAll(",", ""));
-  for (const cpu of cpus) {
-    const weight = lines.findIndex((line, at) => line === `CPU ${cpu}` && /^[\d,]+$/.test(lines[at + 1] ?? ""));
-    same(`weight of CPU ${cpu}`, weight >= 0 && number(lines[weight + 1]), sum(expected.get(cpu)));
-  }
+  const exported = JSON.parse(readFileSync(join(folder, "speedscope"))).profiles[0];
+  const period = exported.weights[exported.samples.findIndex((stack) => stack.length > 0)];
+  // The page shows times such as 1.23ms (4.5%), rounded to two digits after the point.
+  const units = { "µs": 1, ms: 1e3, s: 1e6 };
+  const near = (what, text, samples) => {
+    const [, digits, unit] = text.match(/^([\d.]+)(µs|ms|s) \(/) ?? [];
+    if (!(Math.abs(Number(digits) * units[unit] - samples * period) <= 0.0051 * units[unit])) {
+      throw new Error(`${what}: ${text}, in the folded stacks ${samples} samples of ${period} µs`);
+    }
+  };
   // The columns of the table are total, self, name. Only rows on the screen are in the page.
   const must = functions(expected.get(cpus[0]));
   let rows = 0;
   for (const [at, name] of lines.entries()) {
     if (must.has(name) && /%\)$/.test(lines[at - 1]) && /%\)$/.test(lines[at - 2])) {
-      same(`own samples of ${name}`, number(lines[at - 1]), must.get(name).own);
-      same(`samples of ${name}`, number(lines[at - 2]), must.get(name).total);
+      if (must.get(name).own > 0) near(`own time of ${name}`, lines[at - 1], must.get(name).own);
+      near(`time of ${name}`, lines[at - 2], must.get(name).total);
       rows += 1;
     }
   }
   if (rows < Math.min(20, must.size)) throw new Error(`only ${rows} rows are shown: ${lines.slice(0, 20).join(" ")}`);
 });
 
-await check("Perfetto's JSON trace, opened in speedscope's page", async () => {
+/// Serves the files of a folder to this machine. Returns the address and a function that ends it.
+async function served(root) {
+  const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm" };
+  const server = createServer((request, response) => {
+    const path = join(root, normalize(decodeURIComponent(new URL(request.url, "http://localhost").pathname)));
+    const file = path.endsWith("/") ? join(path, "index.html") : path;
+    if (!existsSync(file)) return response.writeHead(404).end();
+    response.writeHead(200, { "content-type": types[extname(file)] ?? "application/octet-stream" });
+    response.end(readFileSync(file));
+  });
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  return { address: `http://127.0.0.1:${server.address().port}`, end: () => server.close() };
+}
+
+await check("Perfetto, opened in its own page and asked by its trace processor", async () => {
   if (!browser) return "no browser";
-  const { lines, console: said } = await speedscope("perfetto");
-  // The importer writes to the console what is wrong in a trace. All other messages are from the browser itself, such
-  // as that there is no GPU. Whether the page could be drawn is judged by its contents.
-  for (const trouble of ["Tried to end", "was still open"]) {
-    const line = said.find((line) => line.includes(trouble));
-    if (line) throw new Error(line);
+  if (!perfettoPage) return "no page of Perfetto";
+  const page = await served(perfettoPage);
+  const tab = started(browser, folder, "1600,6000");
+  try {
+    const { value: run } = await opened(tab, page.address);
+    const until = Date.now() + 180_000;
+    const wait = async (what, expression) => {
+      while (!(await run(expression))) {
+        if (Date.now() > until) throw new Error(`no ${what} after three minutes`);
+        await new Promise((done) => setTimeout(done, 500));
+      }
+    };
+    await wait("page", "Boolean(window.app)");
+    const bytes = readFileSync(join(folder, "perfetto")).toString("base64");
+    await run(`fetch("data:;base64,${bytes}").then((got) => got.arrayBuffer()).then((buffer) => {
+      app.openTraceFromBuffer({ buffer, title: "kprof", fileName: "kprof.pftrace" });
+    }), true`);
+    await wait("trace", "Boolean(app.trace?.engine)");
+    const rows = (sql, columns) =>
+      run(`app.trace.engine.query(${JSON.stringify(sql)}).then((result) => {
+        const all = [];
+        for (const row = result.iter({}); row.valid(); row.next()) {
+          all.push(${JSON.stringify(columns)}.map((name) => row.get(name)).map((one) => (typeof one === "bigint" ? Number(one) : one)));
+        }
+        return all;
+      })`);
+    const faults = await rows("select name, value from stats where severity in ('error', 'data_loss') and value > 0", ["name", "value"]);
+    same("faults", JSON.stringify(faults), "[]");
+    const sql = `with recursive up(leaf, id, parent, frame, depth) as (
+        select id, id, parent_id, frame_id, depth from stack_profile_callsite
+        union all select up.leaf, c.id, c.parent_id, c.frame_id, c.depth
+          from up join stack_profile_callsite c on c.id = up.parent
+      ), stacks as (
+        select leaf, group_concat(name, ';') as stack from (
+          select leaf, f.name as name from up join stack_profile_frame f on f.id = up.frame order by leaf, depth)
+        group by leaf
+      ) select cpu, thread.name as task, stack, count(*) as count from perf_sample join stacks on leaf = callsite_id
+        join thread using (utid) group by cpu, task, stack`;
+    const found = new Map();
+    for (const [cpu, task, stack, count] of await rows(sql, ["cpu", "task", "stack", "count"])) {
+      found.set(`CPU ${cpu}/${task} ${stack}`, count);
+    }
+    let stacks = 0;
+    for (const [task, must] of tasks) {
+      must.forEach((count, stack) => same(`${task}, ${stack}`, found.get(`${task} ${stack}`), count));
+      stacks += must.size;
+    }
+    same("stacks", found.size, stacks);
+  } finally {
+    tab.end();
+    page.end();
   }
-  const failure = lines.find((line) => line.includes("Something went wrong"));
-  if (failure) throw new Error(failure);
-  for (const cpu of cpus) {
-    if (!lines.some((line) => line.includes(`CPU ${cpu} `))) throw new Error(`no track for CPU ${cpu}`);
-  }
-  const names = functions(expected.get(cpus[0]));
-  const shown = lines.filter((line) => names.has(line)).length;
-  if (shown < Math.min(20, names.size)) throw new Error(`only ${shown} functions are shown`);
 });

@@ -55,7 +55,7 @@ pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&st
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));
     let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
     command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
-    // Cargo puts kernels with other features into the same place: each is built and kept by one process at a time.
+    // Cargo writes kernels with different features to the same path, so one process at a time builds one and copies it.
     let alone = run::lock(&folder.join("test-kernel.lock"))?;
     cargo_build(
         command,
@@ -120,13 +120,14 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
     Ok(run::root().join("target").join(target.triple).join("release"))
 }
 
-/// Builds a package for the host and gives the folder that its binaries are in.
+/// Builds a package for the host, with these cargo features, and gives the folder that its binaries are in.
 ///
 /// # Errors
 /// If it does not build.
-pub fn host(package: &str) -> Result<PathBuf> {
+pub fn host(package: &str, features: &str) -> Result<PathBuf> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--release", "--package", package]).current_dir(run::root());
+    command.args(["build", "--quiet", "--release", "--package", package, "--features", features]);
+    command.current_dir(run::root());
     cargo_build(command, package)?;
     Ok(run::root().join("target/release"))
 }

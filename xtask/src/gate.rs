@@ -48,7 +48,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Compares the present kernel with `old`, with all defaults.
+    /// The arguments of a comparison of the present kernel with the kernel `old`. All options but `output` have their
+    /// default values.
     pub fn against(old: String, output: PathBuf) -> Self {
         Self { old, keep: None, workload: "gate".to_owned(), hz: HZ, seed: 42, slower: false, output }
     }
@@ -120,8 +121,10 @@ pub fn changes(arguments: &Arguments) -> Result<Vec<Change>> {
             "--format",
             format,
         ]);
-        command.arg("--old-syms").arg(old.join("syms.txt")).arg("--new-syms").arg(new.join("syms.txt"));
-        run::output(command.arg(old.join("profiling.txt")).arg(new.join("profiling.txt")))
+        for side in [&old, &new] {
+            command.arg(side.join("profiling.txt")).arg(side.join("syms.txt"));
+        }
+        run::output(&mut command)
     };
     let table = diff("text")?;
     println!("{}", table.lines().take(TABLE_LINES).collect::<Vec<_>>().join("\n"));

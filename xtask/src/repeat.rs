@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 /// The files that must be the same.
-const FILES: [&str; 4] = ["kernel", "profiling.txt", "profile.folded", "flamegraph.svg"];
+const FILES: [&str; 5] = ["kernel", "profiling.txt", "profile.folded", "profile.html", "flamegraph.svg"];
 
 /// Runs the verb.
 ///

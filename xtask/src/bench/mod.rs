@@ -4,6 +4,9 @@ mod daemon;
 mod fold;
 mod kernel;
 mod measure;
+mod page;
+
+pub use fold::{Random, functions};
 
 use std::process::ExitCode;
 
@@ -22,6 +25,7 @@ enum Bench {
     Daemon(daemon::Arguments),
     Fold(fold::Arguments),
     Kernel(kernel::Arguments),
+    Page(page::Arguments),
     #[command(hide = true)]
     Measured(measure::Arguments),
 }
@@ -35,6 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Bench::Daemon(arguments) => daemon::run(arguments),
         Bench::Fold(arguments) => fold::run(arguments),
         Bench::Kernel(arguments) => kernel::run(arguments),
+        Bench::Page(arguments) => page::run(arguments),
         Bench::Measured(arguments) => measure::child(arguments),
     }
 }

@@ -23,9 +23,11 @@ pub use choices::{Include, Intervals, Trigger};
 /// How many functions the last table shows.
 const TOP: &str = "15";
 
-/// Boots the test kernel in QEMU, profiles it while a workload runs, and draws a flame graph.
+/// Boots the test kernel in QEMU, profiles it while a workload runs, and draws it: a page with timeline, flame graph
+/// and tables, and a flame graph alone.
 ///
-/// Writes to the output folder: profiling.txt, syms.txt, kernel (the ELF), profile.folded, flamegraph.svg, serial.log.
+/// Writes to the output folder: profile.html, flamegraph.svg, profile.folded, profiling.txt, syms.txt, kernel (the
+/// ELF), serial.log.
 #[derive(Args)]
 #[command(after_help = "Example: eight CPUs, ten thousand samples a second and CPU, only the dd workload:
   cargo xtask profile --cpus 8 --hz 10000 --workload dd -o target/dd --open
@@ -77,9 +79,9 @@ pub struct Arguments {
     /// The same kernel, workload and seed give the same files to the byte (see docs/repeatable.md)
     #[arg(long)]
     repeatable: bool,
-    /// Samples the boot too, from the first instructions of the kernel on, with the 8254 timer (up to 100000 per
-    /// second) until the sampler takes over
-    #[arg(long, conflicts_with = "repeatable")]
+    /// Samples the boot instead of a workload, from the kernel's first instructions to the first process, with its
+    /// phases as marks; the 8254 timer samples (up to 100000 per second) until the sampler takes over
+    #[arg(long, conflicts_with_all = ["repeatable", "workload", "seconds", "include", "drain_after", "live"])]
     boot: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/kprof")]
@@ -93,10 +95,14 @@ pub struct Arguments {
     /// Shows the busiest functions every two seconds while the machine runs (`kprof-fold top` on the growing file)
     #[arg(long)]
     live: bool,
-    /// Opens the flame graph when it is drawn
+    /// Opens the page when it is made
     #[arg(long)]
     open: bool,
 }
+
+/// The workload that stands for the boot itself, and the mark in the profile where the first process begins.
+const BOOT: &str = "boot";
+const FIRST_PROCESS: &str = "init";
 
 /// Words that the test kernel's image reserves for the first ring when the boot is sampled.
 const MAX_EARLY_RING_WORDS: u32 = 65536;
@@ -113,6 +119,11 @@ pub struct Line {
 const LIVE_EVERY: Duration = Duration::from_secs(2);
 
 impl Arguments {
+    /// The workload.
+    fn work(&self) -> &str {
+        if self.boot { BOOT } else { &self.workload }
+    }
+
     /// The name of the file with the samples.
     fn profile_name(&self) -> &'static str {
         if self.binary { "profiling.bin" } else { "profiling.txt" }
@@ -197,7 +208,7 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
 /// Creates the output folder and removes the files of an earlier run, so that old files cannot be taken for new ones.
 fn clear(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    for name in ["profiling.txt", "profiling.bin", "profile.folded", "flamegraph.svg", "serial.log"] {
+    for name in ["profiling.txt", "profiling.bin", "profile.folded", "profile.html", "flamegraph.svg", "serial.log"] {
         match std::fs::remove_file(folder.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| folder.join(name).display().to_string());
@@ -217,7 +228,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         arguments.trigger.name(),
         arguments.hz,
         arguments.seconds,
-        arguments.workload,
+        arguments.work(),
         arguments.daemon_options(),
         arguments.include.iter().map(|who| who.name()).collect::<Vec<_>>().join(","),
         arguments.ring_words,
@@ -284,22 +295,34 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
 /// Folds, draws, and prints the last table.
 fn draw(fold: &Path, folder: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let (profile, symbols) = (folder.join(arguments.profile_name()), folder.join("syms.txt"));
-    let command = |verb: &[&str]| {
+    let command = |verb: &[&str], symbols: &Path| {
         let mut command = Command::new(fold);
-        command.args(verb).arg(&profile).arg(&symbols).arg("--strict");
+        command.args(verb).arg(&profile).arg(symbols).arg("--strict");
+        if arguments.boot {
+            command.args(["--between", "start", FIRST_PROCESS]);
+        }
         command
     };
     let output = |name: &str| folder.join(name).into_os_string();
-    run::output(command(&["folded"]).arg("-o").arg(output("profile.folded")))?;
-    let title = format!("kprof test kernel, workload {}", arguments.workload);
-    run::output(command(&["flamegraph"]).args(["--title", &title]).arg("-o").arg(output("flamegraph.svg")))?;
-    print!("{}", run::output(command(&["report"]).args(["--top", TOP]))?);
-    let graph = folder.join("flamegraph.svg");
-    println!("flame graph: {}", graph.display());
+    let title = match arguments.boot {
+        true => "kprof test kernel, from its first instructions to the first process".to_owned(),
+        false => format!("kprof test kernel, workload {}", arguments.workload),
+    };
+    run::output(command(&["folded"], &symbols).arg("-o").arg(output("profile.folded")))?;
+    let titled = |verb, symbols, file| {
+        run::output(command(&[verb], symbols).args(["--title", &title]).arg("-o").arg(output(file))).map(drop)
+    };
+    titled("flamegraph", &symbols, "flamegraph.svg")?;
+    // The kernel's image gives inlined functions and source lines too.
+    titled("html", &folder.join("kernel"), "profile.html")?;
+    print!("{}", run::output(command(&["report"], &symbols).args(["--top", TOP]))?);
+    let page = folder.join("profile.html");
+    println!("page: {}", page.display());
+    println!("flame graph: {}", folder.join("flamegraph.svg").display());
     if arguments.open {
         let opener = ["xdg-open", "open"].into_iter().find_map(run::find_program);
         let opener = opener.context("--open: there is no xdg-open here")?;
-        Command::new(opener).arg(&graph).spawn().context("--open")?;
+        Command::new(opener).arg(&page).spawn().context("--open")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,7 @@ fn bail_no_symbols() -> Result<()> {
     bail!("none found: then the check for none proves nothing")
 }
 
-/// Symbols of the crate, but for the wire language's constants, which have none.
+/// The lines of the symbol table that contain `kprof`. The constants of `kprof-format` have no symbols.
 fn kprof_symbols(kernel: &Kernel) -> Vec<String> {
     kernel.symbols.lines().filter(|line| line.contains("kprof")).map(str::to_owned).collect()
 }

@@ -87,7 +87,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
 }
 
 /// Builds the bare kernel with a cargo command that only lacks the package, and gives its ELF file.
-fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
+pub(super) fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
     command.args(["--quiet", "--release", "--package", "bare"]);
     let line = format!("{command:?}");
     let finished = run::caught(&mut command, BUILD_LIMIT)?;

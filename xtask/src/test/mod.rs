@@ -7,26 +7,31 @@
 
 mod cargo;
 mod feature_off;
+mod fleet;
 mod fuzz;
 mod guards;
 mod integration;
 mod new_kind;
+mod outside;
 mod packages;
+mod page;
 mod path;
 mod proof;
-mod readers;
+mod python;
+pub mod readers;
 pub mod scenario;
 mod side_by_side;
 mod system_calls;
 
-use std::process::ExitCode;
-use std::time::Instant;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::parts::Parts;
+use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::{Install, Missing};
 
@@ -79,6 +84,30 @@ impl Outcome {
         }
     }
 
+    /// Runs a script of `xtask/readers/` and counts the lines that it prints: `ok NAME`, `FAILED NAME: WHY`,
+    /// `skipped NAME: WHY`.
+    ///
+    /// # Errors
+    /// If it cannot be started, does not end well within the limit, or says nothing of any check.
+    fn script(&mut self, script: &mut Command, limit: Duration) -> Result<()> {
+        let done = run::caught(script, limit)?;
+        let before = self.passed + self.failures.len();
+        for line in done.text.lines() {
+            if let Some(name) = line.strip_prefix("ok ") {
+                self.check(name, Ok(()));
+            } else if let Some(failure) = line.strip_prefix("FAILED ") {
+                self.failures.push(failure.to_owned());
+            } else if let Some(reason) = line.strip_prefix("skipped ") {
+                self.skipped.push(reason.to_owned());
+            }
+        }
+        let is_silent = self.passed + self.failures.len() == before;
+        if !done.status.is_some_and(|status| status.success()) || is_silent {
+            bail!("{script:?} did not come to its end:\n{}", done.text);
+        }
+        Ok(())
+    }
+
     /// Keeps why something has not passed: it has failed, or a program is missing that it needs.
     fn not_passed(&mut self, said: &str, error: &anyhow::Error) {
         let is_missing = error.chain().any(|cause| cause.is::<Missing>());
@@ -127,7 +156,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin: what is quick and finds most comes first, then what takes longest, so
 /// that two at once end at about the same time.
-const GROUPS: [Group; 22] = [
+const GROUPS: [Group; 25] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -137,6 +166,7 @@ const GROUPS: [Group; 22] = [
     ("packages", Always, packages::run),
     ("redox", Always, cargo::redox),
     ("integration", Always, integration::run),
+    ("outside", Always, outside::run),
     ("system calls", Always, system_calls::run),
     ("ring models", Always, cargo::ring_models),
     ("path", Always, path::run),
@@ -149,6 +179,8 @@ const GROUPS: [Group; 22] = [
     ("toolchains", Thorough, scenario::toolchains),
     ("publish", Thorough, packages::publish),
     ("readers", Thorough, readers::run),
+    ("page", Thorough, page::run),
+    ("fleet", Thorough, fleet::run),
     ("storm", Thorough, path::storm),
 ];
 
@@ -160,7 +192,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Some(only) = arguments.only.as_deref() else { return side_by_side(arguments) };
     let Some((name, _, group)) = GROUPS.into_iter().find(|(name, ..)| *name == only) else {
         let names: Vec<&str> = GROUPS.iter().map(|(name, ..)| *name).collect();
-        anyhow::bail!("--only: there is no such group; there are: {}", names.join(", "));
+        bail!("--only: there is no such group; there are: {}", names.join(", "));
     };
     let mut context = Context {
         install: Install(!arguments.no_install),

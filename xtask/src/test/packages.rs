@@ -99,8 +99,8 @@ pub fn publish(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Deletes what an earlier verification in this checkout has unpacked. Cargo keeps it by the path of its temporary
-/// registry and by the version, and would compile the old sources again.
+/// Deletes what an earlier verification in this checkout has unpacked and compiled. Cargo keeps it by the path of its
+/// temporary registry and by the version, and would use the old sources again.
 fn forget_unpacked(packages: &[(String, String)]) -> Result<()> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home =
@@ -116,7 +116,19 @@ fn forget_unpacked(packages: &[(String, String)]) -> Result<()> {
             let unpacked = registry.path().join(format!("{name}-{version}"));
             if unpacked.is_dir() {
                 std::fs::remove_dir_all(&unpacked)?;
+                forget_compiled(name)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Makes cargo compile a package again.
+fn forget_compiled(name: &str) -> Result<()> {
+    for compiled in std::fs::read_dir(run::root().join("target/debug/.fingerprint")).into_iter().flatten() {
+        let compiled = compiled?;
+        if compiled.file_name().to_string_lossy().starts_with(&format!("{name}-")) {
+            std::fs::remove_dir_all(compiled.path())?;
         }
     }
     Ok(())

@@ -31,8 +31,15 @@ const UNDER_SANITIZERS: [&str; 10] = [
     "--test=account_threads",
 ];
 /// Tests that Miri completes in a minute or two each. Those with many threads or a long run are left to the sanitizers.
-const UNDER_MIRI: [&str; 6] =
-    ["--lib", "--test=path", "--test=export", "--test=halted", "--test=nmi_names", "--test=user_words"];
+const UNDER_MIRI: [&str; 7] = [
+    "--lib",
+    "--test=copies",
+    "--test=path",
+    "--test=export",
+    "--test=halted",
+    "--test=nmi_names",
+    "--test=user_words",
+];
 /// Cases of the model of the account, of 400 steps each: ten million steps.
 const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 4] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps"];

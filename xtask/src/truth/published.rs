@@ -34,7 +34,7 @@ const IDLE: [&str; 2] = ["ffffffffffffeffe", "fffffffffffff006"];
 /// The counts of the kernel.
 #[derive(Default)]
 struct Places {
-    /// For each place its ticks, and how often it was published.
+    /// For each place its time in ticks of the instruction clock, and how often it was published.
     places: BTreeMap<String, (f64, f64)>,
     /// For each CPU and each output of the count: idle ticks, and the clock.
     idle: BTreeMap<u64, Vec<(u64, u64)>>,
@@ -70,7 +70,7 @@ impl Places {
         Ok(self.of("[interrupt-240]")?.1 / INTERRUPTS)
     }
 
-    /// The sum of the ticks of the places that are checked.
+    /// The time in all of [`PLACES`] together, in ticks of the instruction clock (no sampling ticks).
     fn whole(&self) -> Result<f64> {
         PLACES.iter().map(|place| Ok(self.of(place)?.0)).sum()
     }

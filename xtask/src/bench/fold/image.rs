@@ -77,19 +77,31 @@ fn source(module: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Samples in the code of the generated functions. Leaves are at any byte, callers at one of four places in each
-/// function.
-fn samples(image: &Path) -> Result<String> {
+/// The generated functions of an image (`act_` in their names), ascending: start and size. `load` is where the image is
+/// according to the profile.
+///
+/// # Errors
+/// If the image is no ELF file with symbols.
+pub fn functions(image: &Path, load: u64) -> Result<Vec<(u64, u64)>> {
     let bytes = std::fs::read(image)?;
     let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(&bytes)?;
     let (table, names) = file.symbol_table()?.context("the image has no symbols")?;
-    let base =
-        file.segments().context("the image has no segments")?.iter().filter(|one| one.p_type == elf::abi::PT_LOAD);
-    let base = base.map(|one| one.p_vaddr).min().context("the image loads nothing")?;
-    let acts = table.iter().filter(|symbol| names.get(symbol.st_name as usize).is_ok_and(|name| name.contains("act_")));
-    let mut functions: Vec<(u64, u64)> =
-        acts.filter(|symbol| symbol.st_size > 8).map(|symbol| (symbol.st_value, symbol.st_size)).collect();
-    functions.sort_unstable();
+    let segments = file.segments().context("the image has no segments")?;
+    let loaded = segments.iter().filter(|one| one.p_type == elf::abi::PT_LOAD).map(|one| one.p_vaddr).min();
+    let base = loaded.context("the image loads nothing")?;
+    let is_act = |symbol: &elf::symbol::Symbol| {
+        symbol.st_size > 8 && names.get(symbol.st_name as usize).is_ok_and(|name| name.contains("act_"))
+    };
+    let place = |symbol: elf::symbol::Symbol| (load - base + symbol.st_value, symbol.st_size);
+    let mut found: Vec<(u64, u64)> = table.iter().filter(is_act).map(place).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Samples in the code of the generated functions. Leaves are at any byte, callers at one of four places in each
+/// function.
+fn samples(image: &Path) -> Result<String> {
+    let functions = functions(image, LOAD)?;
     ensure!(functions.len() > FUNCTIONS / 2, "only {} functions are in the image", functions.len());
     let mut random = Random(3);
     let mut text = format!("# kprof-profile 1\n# tsc-hz 2200000000\n# load {LOAD:x}\n");
@@ -100,7 +112,7 @@ fn samples(image: &Path) -> Result<String> {
         for level in 0..6 + random.below(3) {
             let (start, size) = functions[random.skewed(functions.len() as u64) as usize];
             let offset = if level == 0 { random.below(size) } else { 1 + random.below(4) * (size - 1) / 4 };
-            write!(text, " {:x}", LOAD - base + start + offset)?;
+            write!(text, " {:x}", start + offset)?;
         }
         text.push('\n');
     }

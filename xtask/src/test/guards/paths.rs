@@ -12,13 +12,17 @@ use super::Source;
 
 const ENDS: [&str; 9] = [".rs", ".md", ".sh", ".toml", ".ld", ".mk", ".mjs", ".service", ".svg"];
 /// What is made by a command, or is somebody else's: first words of paths, or whole names.
-const ELSEWHERE: [&str; 15] = [
+const ELSEWHERE: [&str; 19] = [
     "target/",
     "path/to/",
+    "docs-developer/",
+    "protos/perfetto/",
     "main.rs",
     "Cargo.toml",
     "flamegraph.svg",
     "graph.svg",
+    "page.html",
+    "profile.html",
     "src/scheme/",
     "heatmap.svg",
     "diff.svg",

@@ -1,0 +1,244 @@
+"""Runs the queries of docs/fleet.md, or decodes OpenTelemetry's profiles, and compares the results with what report and
+folded say.
+
+In: the engine (duckdb or spark) or `otlp`, the page, the folder with `fleet/` (tables) and `texts/` (what kprof-fold printed).
+Out: a line for each query: `ok NAME` or `FAILED NAME: WHY`.
+"""
+
+import os
+import re
+import sys
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+
+engine, page, folder = sys.argv[1:]
+page = Path(page).read_text()
+os.chdir(folder)
+
+blocks = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```", page, re.M | re.S)
+setup = {name: text for _, name, text in blocks if name}
+queries = re.findall(r"^### (\d+)\. ([^\n]*)\n.*?^```sql\n(.*?)^```", page, re.M | re.S)
+
+
+def folded(file):
+    rows = Counter()
+    for line in file.read_text().splitlines():
+        stack, count = line.rsplit(" ", 1)
+        rows[tuple(stack.split(";"))] += int(count)
+    return rows
+
+
+class Profile:
+    def __init__(self, texts):
+        self.machine, self.build = (texts / "about").read_text().split()
+        self.functions = {}
+        for line in (texts / "report").read_text().split("By total time")[0].splitlines():
+            row = re.match(r" *[\d.]+ +[\d.]+ +(\d+) +(\d+)  (.*)", line)
+            if row:
+                self.functions[row[3]] = (int(row[1]), int(row[2]))
+        self.stacks = folded(texts / "folded")
+        self.weight = sum(self.stacks.values())
+        self.lost = self.stacks.get(("[lost]",), 0)
+        self.tasks = folded(texts / "task")
+        self.cpus = [folded(texts / f"cpu-{cpu}") for cpu in range(2)]
+        self.off = folded(texts / "off")
+        self.seconds = [folded(texts / f"second-{second}") for second in range(4)]
+
+
+profiles = [Profile(texts) for texts in sorted(Path("texts").iterdir())]
+
+
+def by(key, value):
+    sums = Counter()
+    for profile in profiles:
+        for one, count in value(profile):
+            sums[(key(profile), one) if key else one] += count
+    return sums
+
+
+def ordered(rows):
+    """Descending by the last column, then by the others."""
+    return sorted(rows, key=lambda row: (-row[-1], row[:-1]))
+
+
+def percents(key, part):
+    parts, whole = Counter(), Counter()
+    for profile in profiles:
+        whole[key(profile)] += profile.weight
+        parts[key(profile)] += part(profile)
+    return {one: Fraction(parts[one] * 100, whole[one]) for one in whole}
+
+
+def own_times(profile):
+    return [(name, own) for name, (own, _) in profile.functions.items() if own]
+
+
+def grown():
+    own, whole = Counter(), Counter()
+    for profile in profiles:
+        whole[profile.machine, profile.build] += profile.weight
+        for name, count in own_times(profile):
+            own[profile.machine, profile.build, name] += count
+    rows = []
+    for (machine, build, name), count in own.items():
+        if build == "b2":
+            before = Fraction(own[machine, "b1", name] * 100, whole[machine, "b1"])
+            change = Fraction(count * 100, whole[machine, "b2"]) - before
+            if change > 0:
+                rows.append((machine, name, change))
+    return ordered(rows)
+
+
+def tail():
+    shares = defaultdict(list)
+    for profile in profiles:
+        under = sum(count for stack, count in profile.stacks.items() if "sys_read" in stack)
+        shares[profile.build].append(Fraction(under * 100, profile.weight))
+    rows = []
+    for build, found in sorted(shares.items()):
+        found.sort()
+        at = Fraction(99, 100) * (len(found) - 1)
+        low = found[int(at)]
+        rows.append((build, low + (at - int(at)) * (found[min(int(at) + 1, len(found) - 1)] - low)))
+    return rows
+
+
+def callers():
+    found = Counter()
+    for profile in profiles:
+        for stack, count in profile.stacks.items():
+            for caller in {above for above, callee in zip(stack, stack[1:]) if callee == "alloc"}:
+                found[caller] += count
+    return ordered(found.items())
+
+
+def task_times():
+    found = Counter()
+    for profile in profiles:
+        for stack, count in profile.tasks.items():
+            if stack != ("[lost]",):
+                found[stack[0]] += count
+    return ordered(found.items())
+
+
+def cpus():
+    interrupts, whole = Counter(), Counter()
+    for profile in profiles:
+        for cpu, stacks in enumerate(profile.cpus):
+            for stack, count in stacks.items():
+                whole[profile.machine, cpu] += count
+                interrupts[profile.machine, cpu] += count if "[interrupt 33]" in stack else 0
+    return ordered((*key, Fraction(interrupts[key] * 100, whole[key])) for key in whole)
+
+
+def kernel_off(profile):
+    """Interrupts are off in the kernel itself, not in an interrupt and not in the idle task."""
+    counts = [count for stack, count in profile.off.items() if not {"[interrupt 33]", "[lost]"} & set(stack)]
+    return sum(counts)
+
+
+def seconds():
+    found = Counter()
+    for profile in profiles:
+        for second, stacks in enumerate(profile.seconds):
+            found[second] += sum(count for stack, count in stacks.items() if "compact" in stack)
+    return sorted((second, count) for second, count in found.items() if count)
+
+
+expected = {
+    1: lambda: ordered(by(None, own_times).items()),
+    2: lambda: ordered(by(None, lambda one: [(name, all) for name, (_, all) in one.functions.items()]).items()),
+    3: grown,
+    4: tail,
+    5: lambda: ordered(percents(lambda one: one.machine, lambda one: one.lost).items()),
+    6: lambda: sorted(percents(lambda one: one.build, kernel_off).items()),
+    7: callers,
+    8: task_times,
+    9: cpus,
+    10: seconds,
+}
+
+
+def engine_of(name):
+    if name == "duckdb":
+        import duckdb
+
+        connection = duckdb.connect()
+        connection.execute(setup["duckdb"])
+        return lambda sql: connection.execute(sql).fetchall()
+    from pyspark.sql import SparkSession
+
+    # Two executors, each a process of its own, as on two machines.
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.driver.host", "127.0.0.1")
+    # Its progress would be in the middle of the lines that are printed here.
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.executor.memory", "512m").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    exec(setup["spark"], {"spark": spark})
+    # The files are read once, not by each query: hundreds of small ones take most of the time.
+    for view in ["samples", "stacks", "frames"]:
+        spark.table(view).coalesce(2).persist().createOrReplaceTempView(view)
+    return lambda sql: [tuple(row) for row in spark.sql(sql.strip().rstrip(";")).collect()]
+
+
+def differs(is_, must):
+    if len(is_) != len(must):
+        return f"{len(is_)} rows, by report and folded {len(must)}"
+    # Rows whose last column is equal but for rounding may come in either order.
+    is_, must = sorted(is_, key=lambda row: row[:-1]), sorted(must, key=lambda row: row[:-1])
+    for at, (one, other) in enumerate(zip(is_, must)):
+        for a, b in zip(one, other):
+            same = a == b if isinstance(b, str) else abs(Fraction(a) - b) < Fraction(1, 10**6)
+            if not same or len(one) != len(other):
+                return f"row {at} is {one}, by report and folded {tuple(map(lambda c: c if isinstance(c, str) else float(c), other))}"
+    return None
+
+
+def otlp():
+    """Each message by OpenTelemetry's own package: the stacks of each CPU and task with their counts."""
+    from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+
+    for texts in sorted(Path("texts").iterdir()):
+        data = ProfilesData.FromString((texts / "otlp").read_bytes())
+        tables = data.dictionary
+        text = tables.string_table
+
+        def attributes(sample):
+            all = [tables.attribute_table[at] for at in sample.attribute_indices]
+            return {text[one.key_strindex]: one.value.string_value or one.value.int_value for one in all}
+
+        def frames(sample):
+            stack = tables.stack_table[sample.stack_index].location_indices
+            lines = [line for at in stack for line in tables.location_table[at].lines]
+            return [text[tables.function_table[line.function_index].name_strindex] for line in reversed(lines)]
+
+        cpus, tasks = [Counter(), Counter()], Counter()
+        for resource in data.resource_profiles:
+            profile = resource.scope_profiles[0].profiles[0]
+            if text[profile.sample_type.type_strindex] != "samples":
+                return "the values are not samples"
+            for sample in profile.samples:
+                about, stack = attributes(sample), frames(sample)
+                cpus[about["cpu.logical_number"]][tuple(stack)] += sample.values[0]
+                tasks[tuple([about["thread.name"]] + stack if "thread.name" in about else stack)] += sample.values[0]
+        must = [folded(texts / f"cpu-{cpu}") for cpu in range(2)] + [folded(texts / "task")]
+        if cpus + [tasks] != must:
+            return f"{texts}: {cpus + [tasks]}, by folded {must}"
+    return None
+
+
+if engine == "otlp":
+    why = otlp()
+    print(f"FAILED OpenTelemetry's package: {why}"[:2000] if why else "ok OpenTelemetry's package decodes every profile")
+    sys.exit()
+if len(queries) != len(expected):
+    sys.exit(f"{len(queries)} queries in the page, {len(expected)} are known here")
+run = engine_of(engine)
+for number, title, sql in queries:
+    must = expected[int(number)]()
+    if not must:
+        sys.exit(f"query {number} has no rows, so it proves nothing")
+    why = differs(run(sql), must)
+    print(f"FAILED {engine}, {title}: {why}" if why else f"ok {engine}, {title}", flush=True)

@@ -1,0 +1,376 @@
+// Opens the pages of `kprof-fold html` in a browser, uses them with pointer and keyboard, and compares their numbers
+// with what `folded`, `report` and `diff` print.
+//
+// In: the folder with the pages and the other outputs (`xtask/src/test/page.rs` makes them), and a browser's path. Out:
+// a line per check: `ok NAME`, `FAILED NAME: WHY`.
+
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { closed, opened, started, until } from "./browser.mjs";
+
+const [folder, browser] = process.argv.slice(2);
+const file = (name) => join(folder, name);
+const read = (name) => readFileSync(file(name), "utf8");
+const address = (name, fragment = "") => pathToFileURL(file(name)) + fragment;
+const ranges = JSON.parse(read("ranges.json"));
+
+function same(what, is, must) {
+  if (JSON.stringify(is) !== JSON.stringify(must)) {
+    throw new Error(`${what}: ${JSON.stringify(is)?.slice(0, 200)}, expected ${JSON.stringify(must)?.slice(0, 200)}`);
+  }
+}
+
+async function check(name, body) {
+  try {
+    await body();
+    console.log(`ok ${name}`);
+  } catch (error) {
+    console.log(`FAILED ${name}: ${String(error.message).replaceAll("\n", " ").slice(0, 600)}`);
+  }
+  await closed(tab);
+}
+
+const tab = started(browser, folder, "1500,1400");
+const isReady = "Boolean(window.kprof?.now.millis)";
+/// Opens a page and waits until it has drawn itself.
+async function ready(name, fragment) {
+  const page = await opened(tab, address(name, fragment));
+  await until(page, isReady);
+  return page;
+}
+
+/// Lines of a text, sorted.
+const sorted = (text) => text.split("\n").filter((line) => line).sort();
+/// The rows of the first table that `report` prints: `{ name: [self, total] }`.
+function reported(text) {
+  const rows = {};
+  for (const line of text.split("By total time")[0].split("\n")) {
+    const row = /^ *[\d.]+ +[\d.]+ +(\d+) +(\d+) {2}(.*)$/.exec(line);
+    if (row) rows[row[3]] = [Number(row[1]), Number(row[2])];
+  }
+  return rows;
+}
+/// The page's table of functions in the same form, from its numbers.
+const FUNCTIONS = `(() => {
+  const { data, now } = kprof, rows = {};
+  now.functions.total.forEach((total, frame) => {
+    const name = data.names[frame] + (data.traits[frame] & 1 ? " (inlined)" : "");
+    if (total) rows[name] = [now.functions.self[frame], total];
+  });
+  return rows;
+})()`;
+const byName = (rows) => Object.entries(rows).sort(([a], [b]) => (a < b ? -1 : 1));
+
+/// Where the middle of an element is on the screen.
+async function middle(page, selector) {
+  return page.value(`(() => {
+    const element = document.querySelector(${JSON.stringify(selector)});
+    element.scrollIntoView({ block: "center" });
+    const { left, top, width, height } = element.getBoundingClientRect();
+    return [left + width / 2, top + height / 2];
+  })()`);
+}
+async function mouse(page, type, [x, y], more = {}) {
+  await page.send("Input.dispatchMouseEvent", { type, x, y, button: "left", clickCount: 1, ...more });
+}
+async function click(page, place) {
+  const at = typeof place === "string" ? await middle(page, place) : place;
+  await mouse(page, "mouseMoved", at);
+  await mouse(page, "mousePressed", at);
+  await mouse(page, "mouseReleased", at);
+}
+async function press(page, key, text) {
+  await page.send("Input.dispatchKeyEvent", { type: "keyDown", key, code: key, text });
+  await page.send("Input.dispatchKeyEvent", { type: "keyUp", key, code: key });
+}
+/// The box of the flame graph whose text fits: `{ node, name, at, total }`, where `at` is its place on the screen.
+const box = (page, test) => page.value(`(() => {
+  document.getElementById("flame").scrollIntoView({ block: "center" });
+  const { flame } = kprof, area = document.getElementById("flame").getBoundingClientRect();
+  const found = flame.boxes.filter((box) => box.node && (${test})(flame.style.text(box), box))
+    .sort((a, b) => b.width - a.width)[0];
+  flame.scroll.scrollTop = found.y - 100;
+  return { node: found.node, name: flame.style.text(found), total: found.part.weights.total[found.node],
+    at: [area.left + found.x + found.width / 2, area.top + found.y - flame.scroll.scrollTop + 9] };
+})()`);
+const text = (page, id) => page.value(`document.getElementById("${id}").textContent`);
+
+await check("the page asks for nothing but itself and has no error", async () => {
+  const page = await opened(tab, "about:blank");
+  await page.send("Network.enable");
+  const before = tab.said.length;
+  const asked = [];
+  tab.listen((message) => {
+    if (message.method === "Network.requestWillBeSent") asked.push(message.params.request.url);
+  });
+  await page.send("Page.navigate", { url: address("page.html") });
+  await until(page, isReady);
+  same("requests", asked.filter((url) => !url.startsWith("blob:")), [address("page.html")]);
+  same("messages on the console", tab.said.slice(before), []);
+  same("title", await page.value("document.title"), 'a <b> & "c"');
+  same("verdict", await text(page, "balance"), "balanced: every tick is accounted for");
+  same("failure", await page.value("document.getElementById('failure').hidden"), true);
+});
+
+await check("every range has the numbers of folded and report", async () => {
+  const page = await ready("page.html");
+  const all = new Set(await page.value("kprof.choice.kinds.map((_, kind) => kind)"));
+  const variants = {
+    all: "inline: 'all'", none: "inline: 'none'",
+    user: "inline: 'all', kinds: kprof.choice.kinds.map(() => true)",
+    cpu: "inline: 'all', hiddenCpus: new Set(kprof.data.cpus.filter((cpu) => cpu !== 1))",
+    task: `inline: 'all',
+      hiddenTasks: new Set(kprof.data.tasks.keys().filter((at) => kprof.data.tasks[at] !== 'copy'))`,
+  };
+  same("kinds", all.size, 5);
+  for (const [number, [from, to]] of ranges.entries()) {
+    for (const [name, choice] of Object.entries(variants).filter(([name]) => existsSync(file(`${name}-${number}`)))) {
+      const is = await page.value(`(document.getElementById("reset").click(),
+        kprof.change({ from: ${from}, to: ${to}, ${choice} }), kprof.folded())`);
+      same(`range ${number}, ${name}`, sorted(is), sorted(read(`${name}-${number}`)));
+    }
+    const is = await page.value(`(document.getElementById("reset").click(),
+      kprof.change({ from: ${from}, to: ${to} }), ${FUNCTIONS})`);
+    same(`range ${number}, report`, byName(is), byName(reported(read(`report-${number}`))));
+  }
+});
+
+await check("a drag in a lane selects its range, and a double click the whole recording", async () => {
+  const page = await ready("page.html");
+  const [x, y] = await middle(page, "#timeline");
+  const end = await page.value("kprof.data.end");
+  const lane = await page.value("document.getElementById('timeline').getBoundingClientRect().left");
+  const micros = await page.value(`((x) => Math.round((x - ${lane} - 64) / (kprof.timeline.width - 64) * ${end}))`
+    + `(${x}) + 0`);
+  await mouse(page, "mousePressed", [x, y]);
+  await mouse(page, "mouseMoved", [x + 100, y]);
+  await mouse(page, "mouseMoved", [x + 200, y]);
+  await mouse(page, "mouseReleased", [x + 200, y]);
+  const [from, to] = await page.value("[kprof.choice.from, kprof.choice.to]");
+  same("start of the range", Math.abs(from - micros) <= end / 500, true);
+  same("end of the range", to > from, true);
+  const samples = await page.value("kprof.now.all");
+  const counted = await page.value(`[...kprof.data.samples.time].filter((at, number) => ${from} <= at && at < ${to}
+    && kprof.choice.kinds[kprof.data.stacks.kind[kprof.data.samples.stack[number]]]).length + kprof.now.counted.lost`);
+  same("samples in the range", samples, counted);
+  await mouse(page, "mousePressed", [x, y], { clickCount: 2 });
+  await mouse(page, "mouseReleased", [x, y], { clickCount: 2 });
+  same("range after a double click", await page.value("kprof.choice.from"), null);
+});
+
+await check("a click zooms, its details are right, Escape zooms out", async () => {
+  const page = await ready("page.html", "#inline=all");
+  const found = await box(page, "(name) => name.includes('act_3')");
+  await click(page, found.at);
+  const zoom = await page.value("kprof.choice.zoom.map((frame) => kprof.data.names[frame])");
+  same("end of the zoomed path", zoom.at(-1), found.name);
+  same("width of the zoomed box", await page.value(
+    `kprof.flame.boxes.find((box) => box.node === ${found.node}).width === kprof.flame.width`), true);
+  const detail = await text(page, "detail");
+  const rows = reported(read("report-9"));
+  const [self, total] = await page.value(
+    `[kprof.now.functions.self[kprof.choice.func], kprof.now.functions.total[kprof.choice.func]]`);
+  same("a function of the report", found.name in rows, true);
+  for (const part of [`self ${self}`, `total ${total.toLocaleString("en")}`]) {
+    same(`details with ${part}`, detail.includes(part), true);
+  }
+  same("source lines in the details", /image\.rs:\d+/.test(detail), true);
+  const sum = await page.value(`[...document.querySelectorAll("#detail caption")]
+    .find((one) => one.textContent.includes("source line")).parentElement.querySelectorAll("tbody tr").length`);
+  same("rows of source lines", sum > 0, true);
+  for (let left = zoom.length; left > 0; left--) await press(page, "Escape");
+  same("zoom after Escape", await page.value("kprof.choice.zoom"), []);
+});
+
+await check("the key / searches, by text and by regular expression, with the right share", async () => {
+  const page = await ready("page.html", "#inline=all");
+  await press(page, "/", "/");
+  same("focus", await page.value("document.activeElement.id"), "search");
+  await page.send("Input.insertText", { text: "act_20" });
+  const [shown, all] = [await text(page, "found"), await page.value("kprof.now.all")];
+  const lines = sorted(await page.value("kprof.folded()"));
+  const count = (test) => lines.filter((line) => test(line.slice(0, line.lastIndexOf(" "))))
+    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" "))), 0);
+  const must = (samples) => `${samples.toLocaleString("en")} samples, ${((samples * 100) / all).toFixed(2)} %`;
+  same("text", shown, must(count((stack) => stack.includes("act_20"))));
+  await page.value(`kprof.change({ search: "/act_(3|20)$/" })`);
+  const fits = (stack) => stack.split(";").some((frame) => /act_(3|20)$/.test(frame));
+  same("regular expression", await text(page, "found"), must(count(fits)));
+  await page.value(`kprof.change({ search: "/(/" })`);
+  same("a wrong expression", (await text(page, "found")).startsWith("not a regular expression"), true);
+});
+
+await check("the arrow keys walk the flame graph and Enter zooms", async () => {
+  const page = await ready("page.html");
+  await page.value("document.getElementById('flame').focus()");
+  const names = [];
+  for (const key of ["ArrowUp", "ArrowUp", "ArrowUp", "ArrowDown", "ArrowRight", "ArrowLeft"]) {
+    await press(page, key);
+    names.push(await text(page, "hover"));
+  }
+  same("after down, the caller again", names[3], names[1]);
+  same("after right and left, the same", names[5], names[3]);
+  same("each with its samples", names.every((name) => / samples, [\d.]+ %/.test(name)), true);
+  await press(page, "Enter");
+  same("zoomed", await page.value("kprof.choice.zoom.length > 0"), true);
+});
+
+await check("inverted and sandwich views have the samples of each function", async () => {
+  const page = await ready("page.html");
+  const wrong = await page.value(`(() => {
+    kprof.change({ view: "inverted" });
+    const { tree, weights } = kprof.flame.parts[0];
+    const wrong = [];
+    for (let at = tree.first[0]; at < tree.first[1]; at++) {
+      const node = tree.children[at];
+      if (node !== tree.lost && weights.total[node] !== kprof.now.functions.self[tree.frame[node]]) wrong.push(node);
+    }
+    for (let func = 0; func < kprof.data.lostFrame; func++) {
+      const total = kprof.now.functions.total[func];
+      if (!total) continue;
+      kprof.change({ view: "sandwich", func });
+      for (const { tree, weights } of kprof.flame.parts) {
+        if (weights.total[0] !== total || tree.first[1] !== 1) wrong.push(kprof.data.names[func]);
+      }
+      // The part above begins with the outermost call, so a recursive function is not its own caller.
+      const [{ tree }] = kprof.flame.parts;
+      if (tree.frame.subarray(0, tree.length).filter((frame) => frame === func).length !== 1) wrong.push(func);
+    }
+    return wrong;
+  })()`);
+  same("functions whose numbers differ", wrong, []);
+});
+
+await check("the table sorts, filters and says what it leaves out", async () => {
+  const page = await ready("page.html", "#inline=all");
+  const column = (at) => page.value(`[...document.querySelectorAll("#functions tbody tr")]
+    .map((row) => row.children[${at}].textContent)`);
+  const numbers = (texts) => texts.map((text) => Number(text.replaceAll(",", "")));
+  const self = numbers(await column(1));
+  same("by self", self, self.toSorted((a, b) => b - a));
+  await click(page, "#functions th:nth-child(3) button");
+  const total = numbers(await column(3));
+  same("by total", total, total.toSorted((a, b) => b - a));
+  const ordered = await page.value("document.querySelector('#functions [aria-sort]').textContent.slice(0, 5)");
+  same("aria-sort", ordered, "Total");
+  await click(page, "#functions th:last-child button");
+  const names = await column(4);
+  same("by name", names, names.toSorted());
+  const [shown, every] = /^(\d+) of (\d+) /.exec(await text(page, "shown")).slice(1).map(Number);
+  same("rows", names.length, shown);
+  same("functions", every, await page.value("kprof.now.functions.total.filter((total) => total > 0).length"));
+  if (every > shown) {
+    await click(page, "#more");
+    same("all rows", (await column(4)).length, every);
+  }
+  await page.value(`kprof.change({ filter: "/^image::act_1\\\\d$/" })`);
+  same("filtered", (await column(4)).every((name) => /^image::act_1\d$/.test(name)), true);
+});
+
+await check("CPUs, tasks and kinds are switched by their boxes", async () => {
+  const page = await ready("page.html");
+  await page.value("document.querySelectorAll('.menu').forEach((menu) => (menu.open = true))");
+  const before = await page.value("kprof.now.counted.samples");
+  const ofCpu = await page.value("kprof.now.counted.cpus[0]");
+  await until(page, "document.querySelectorAll('#cpus input').length === 3");
+  await page.value("document.querySelector('.menu:has(#tasks)').open = false");
+  await click(page, "#cpus input");
+  same("without the first CPU", await page.value("kprof.now.counted.samples"), before - ofCpu);
+  await click(page, "#kinds label:nth-of-type(2) input");
+  same("without interrupts off", await page.value("kprof.choice.kinds[1]"), false);
+  const kinds = await page.value(`[...kprof.now.counted.counts].reduce((found, samples, stack) =>
+    (samples && found.add(kprof.data.stacks.kind[stack]), found), new Set()).has(1)`);
+  same("samples with interrupts off", kinds, false);
+  await click(page, "#reset");
+  same("after reset", await page.value("kprof.now.counted.samples"), before);
+});
+
+await check("a fragment restores the view, and a bad one does no harm", async () => {
+  const page = await ready("page.html");
+  await page.value(`kprof.change({ from: 1000000, to: 3000000, view: "icicle", inline: "none", search: "act_2",
+    hiddenCpus: new Set([2]), sort: "total", func: 0 })`);
+  const seen = "[kprof.folded(), kprof.choice.view, kprof.choice.search, kprof.choice.sort, kprof.choice.func]";
+  const before = await page.value(seen);
+  await until(page, "location.hash.includes('icicle')");
+  const again = await ready("page.html", await page.value("location.hash"));
+  same("view", await again.value(seen), before);
+  const bad = "#time=5-1&kinds=9&hiddenCpus=77.x&zoom=99999.-1&func=1e9&view=none&sort=__proto__&search=%00";
+  const harmless = await ready("page.html", bad);
+  same("samples", await harmless.value("kprof.now.all"), await (await ready("page.html")).value("kprof.now.all"));
+});
+
+await check("folded stacks and SVG are saved", async () => {
+  const page = await ready("page.html");
+  await page.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder });
+  await click(page, "#folded");
+  await click(page, "#svg");
+  const end = Date.now() + 60_000;
+  while (!existsSync(file("profile.folded")) || !existsSync(file("flamegraph.svg"))) {
+    if (Date.now() > end) throw new Error("nothing was saved");
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  same("stacks", read("profile.folded"), await page.value("kprof.folded()"));
+  const svg = await opened(tab, address("flamegraph.svg"));
+  await until(svg, "document.readyState === 'complete'");
+  const boxes = await svg.value("document.querySelectorAll('rect').length - 1");
+  same("boxes of the SVG", boxes, await page.value("kprof.flame.boxes.length"));
+});
+
+await check("a comparison has the changes of diff, and only those beyond chance in full color", async () => {
+  const page = await ready("compared.html", "#sort=change");
+  const diff = JSON.parse(read("diff.json"));
+  const rows = diff.rows.filter((row) => row.kind === "total");
+  const is = await page.value(`kprof.data.names.map((name, frame) => [
+    name + (kprof.data.traits[frame] & 1 ? " (inlined)" : ""), kprof.data.old.frames[frame]?.[1] ?? null])
+    .filter(([, at]) => at !== null).map(([name, at]) => [name, kprof.data.old.rows[at]])`);
+  const found = new Map(is);
+  same("functions", found.size, rows.length);
+  for (const row of rows) {
+    const [old, now, low, middle, high, isSignificant] = found.get(row.name);
+    same(`samples of ${row.name}`, [old, now], [row.old_samples, row.new_samples]);
+    same(`significance of ${row.name}`, isSignificant, row.significant);
+    for (const [is, must] of [[low, row.change_low], [middle, row.change], [high, row.change_high]]) {
+      if (Math.abs(is - must) > 1e-9) throw new Error(`interval of ${row.name}: ${is}, expected ${must}`);
+    }
+  }
+  const first = await page.value("document.querySelector('#functions tbody tr td:last-child').textContent");
+  same("a significant change", found.get(first)[5], true);
+  const colors = await page.value(`kprof.flame.boxes.filter((box) => box.node).map((box) => [
+    kprof.data.old.rows[kprof.data.old.frames[box.part.tree.frame[box.node]]?.[1]]?.[5] ?? false,
+    Number(/ (\\d+)%/.exec(kprof.flame.style.color(box))[1])])`);
+  same("full colors that may be chance", colors.filter(([is, saturation]) => !is && saturation > 30).length, 0);
+  same("a full color", colors.some(([is, saturation]) => is && saturation > 30), true);
+});
+
+await check("everything has a name for a screen reader, in light and dark", async () => {
+  const page = await ready("page.html", "#func=0");
+  const { nodes } = await page.send("Accessibility.getFullAXTree");
+  const needs = ["button", "textbox", "searchbox", "combobox", "checkbox", "application", "columnheader"];
+  const nameless = nodes.filter((node) => !node.ignored && needs.includes(node.role?.value) && !node.name?.value);
+  same("controls without a name", nameless.map((node) => node.role.value), []);
+  const back = () => page.value("getComputedStyle(document.body).backgroundColor");
+  const color = () => page.value("kprof.flame.style.color(kprof.flame.boxes.at(-1))");
+  const seen = [];
+  for (const value of ["light", "dark"]) {
+    await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
+    await until(page, `matchMedia("(prefers-color-scheme: ${value})").matches`);
+    await new Promise((done) => setTimeout(done, 100));
+    seen.push([await back(), await color()]);
+    const { data } = await page.send("Page.captureScreenshot", { format: "png" });
+    writeFileSync(file(`page-${value}.png`), Buffer.from(data, "base64"));
+  }
+  same("different colors", seen[0][0] !== seen[1][0] && seen[0][1] !== seen[1][1], true);
+});
+
+await check("damaged data is said and not shown", async () => {
+  const html = read("page.html");
+  const at = html.indexOf('id="data">') + 2000;
+  writeFileSync(file("damaged.html"), `${html.slice(0, at)}AAAA${html.slice(at + 4)}`);
+  const page = await opened(tab, address("damaged.html"));
+  await until(page, "document.readyState === 'complete' && !document.getElementById('failure').hidden");
+  same("message", (await text(page, "failure")).startsWith("The data of this page cannot be shown"), true);
+  same("pictures", await page.value("document.querySelector('main').hidden"), true);
+});
+
+tab.end();

@@ -1,0 +1,87 @@
+//! docs/fleet.md: its queries, run by DuckDB and by Spark over the tables of 500 generated profiles. Each result must
+//! be what `report` and `folded` say of the same profiles. OpenTelemetry's package for Python decodes their other form.
+//!
+//! The engines are Python packages under target/python; Spark needs a Java runtime, which is installed where it is
+//! missing. `xtask/readers/fleet.py` reads the page and the texts that are made here.
+
+mod profiles;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::{Context, Outcome, python};
+use crate::run;
+use crate::tools;
+use profiles::Profile;
+
+/// Nothing here takes longer, whatever happens.
+const LIMIT: Duration = Duration::from_secs(1200);
+/// How many profiles are generated.
+const PROFILES: u64 = 500;
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let root = run::root();
+    let python = python::environment(context.install)?;
+    let folder = root.join("target/fleet");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", "kprof-fold", "--features", "parquet,otlp"]).current_dir(&root);
+    // A target directory of its own: other groups use the program without this feature at the same time.
+    run::output(build.env("CARGO_TARGET_DIR", root.join("target/fleet-build")))?;
+    let fold = root.join("target/fleet-build/debug/kprof-fold");
+    (0..PROFILES).try_for_each(|number| make(&fold, &folder, number))?;
+    let java = tools::program("java", "default-jre-headless", context.install);
+    for (engine, missing) in [("otlp", None), ("duckdb", None), ("spark", java.err())] {
+        if let Some(reason) = missing {
+            outcome.skipped.push(format!("{engine}: {reason:#}"));
+            continue;
+        }
+        let mut script = Command::new(&python);
+        script.arg(root.join("xtask/readers/fleet.py")).args([engine, "docs/fleet.md"]).arg(&folder);
+        outcome.script(script.current_dir(&root), LIMIT)?;
+    }
+    Ok(outcome)
+}
+
+/// Writes a profile's tables, and what `report` and `folded` say of it.
+fn make(fold: &Path, folder: &Path, number: u64) -> Result<()> {
+    let profile = Profile::new(number);
+    let day = folder.join(format!("fleet/day=2026-11-{:02}", 1 + number % 20));
+    let texts = folder.join("texts").join(format!("{number:03}"));
+    std::fs::create_dir_all(&texts)?;
+    let (file, syms) = (texts.join("profile"), texts.join("syms"));
+    std::fs::write(&file, profile.text())?;
+    std::fs::write(&syms, profile.symbols())?;
+    std::fs::write(texts.join("about"), format!("{} {}\n", profile.machine(), profile.build()))?;
+    let run = |words: &[&str], output: &Path| {
+        let mut fold = Command::new(fold);
+        fold.args(words).arg("-q").arg(&file).arg(&syms).arg("-o").arg(output);
+        run::output(&mut fold).map(drop)
+    };
+    let (machine, build) = (profile.machine(), profile.build());
+    let tables = ["export", "--to", "parquet", "--machine", &machine, "--build", &build];
+    std::fs::create_dir_all(&day)?;
+    run(&tables, &day.join(format!("run{number:03}")))?;
+    run(&["export", "--to", "otlp"], &texts.join("otlp"))?;
+    run(&["report", "--top", "0", "--limit", "0%"], &texts.join("report"))?;
+    run(&["folded"], &texts.join("folded"))?;
+    run(&["folded", "--by", "task"], &texts.join("task"))?;
+    run(&["folded", "--by", "cpu"], &texts.join("cpu"))?;
+    run(&["folded", "--irq-off"], &texts.join("off"))?;
+    for cpu in 0..profiles::CPUS {
+        run(&["folded", "--cpu", &cpu.to_string()], &texts.join(format!("cpu-{cpu}")))?;
+    }
+    for second in 0..profiles::SECONDS {
+        let [from, to] = [second, second + 1].map(|second| second.to_string());
+        run(&["folded", "--between", &from, &to], &texts.join(format!("second-{second}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The group `outside`: `kprof-qemu` profiles a kernel without a changed line in it, and the kernel does not notice.
+//!
+//! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
+//! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
+//! cannot be sampled is refused with its reason.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{Context, Outcome, integration};
+use crate::run;
+use crate::toolchain::{self, KERNEL};
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// Executed instructions between two samples.
+const EVERY: &str = "300000";
+const COUNTED: [&str; 12] = [
+    "-smp",
+    "2",
+    "-accel",
+    "tcg,thread=single",
+    "-icount",
+    "shift=0,sleep=off",
+    "-seed",
+    "1",
+    "-rtc",
+    "base=2000-01-01T00:00:00,clock=vm",
+    "-cpu",
+    "max",
+];
+
+/// The programs and files of the group.
+struct Outside {
+    tool: PathBuf,
+    qemu: PathBuf,
+    fold: PathBuf,
+    kernel: PathBuf,
+    folder: PathBuf,
+}
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let (qemu, fold, choice) = {
+        let parts = context.parts()?;
+        (parts.qemu.clone(), parts.fold.clone(), parts.toolchain)
+    };
+    let target = toolchain::target_folder(&run::root(), choice);
+    let kernel = integration::bare(toolchain::cargo(choice, "build", KERNEL)?, target)?;
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
+    let folder = run::root().join("target/outside");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let outside = Outside { tool: run::root().join("target/debug/kprof-qemu"), qemu, fold, kernel, folder };
+    outcome.check("by time, every tick is accounted for", outside.by_time());
+    outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
+    outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
+    Ok(outcome)
+}
+
+impl Outside {
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The words of a machine that runs the bare kernel.
+    fn machine(&self, serial: &str, more: &[&str]) -> Vec<String> {
+        let words = ["-M", "q35", "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot"];
+        let exit = ["-device", "isa-debug-exit,iobase=0xf4,iosize=4"];
+        let mut words: Vec<String> = [&words[..], &exit, more].concat().into_iter().map(str::to_owned).collect();
+        words.extend(["-serial".to_owned(), format!("file:{}", self.file(serial).display())]);
+        words.extend(["-kernel".to_owned(), self.kernel.display().to_string()]);
+        words
+    }
+
+    fn record(&self, profile: &str, options: &[&str], machine: Vec<String>) -> Result<()> {
+        let mut command = run::bound(&self.tool);
+        command.args(["record", "-o"]).arg(self.file(profile)).args(options).arg("--").arg(&self.qemu).args(machine);
+        let done = run::caught(&mut command, LIMIT)?;
+        // The kernel ends QEMU with this code.
+        ensure!(
+            done.status.is_some_and(|status| status.code() == Some(33)),
+            "it ended with {:?}: {}",
+            done.status,
+            done.text
+        );
+        Ok(())
+    }
+
+    /// The folded stacks of a profile. With `--strict` a line that is wrong and an account that does not balance are
+    /// errors.
+    fn folded(&self, profile: &str) -> Result<Vec<(String, u64)>> {
+        let mut command = Command::new(&self.fold);
+        let text = run::output(command.args(["--strict", "-q"]).arg(self.file(profile)).arg(&self.kernel))?;
+        text.lines()
+            .map(|line| {
+                let (stack, count) = line.rsplit_once(' ').context("a line has a count")?;
+                Ok((stack.to_owned(), count.parse()?))
+            })
+            .collect()
+    }
+
+    /// The work of the kernel is in the stacks, under its first function: at least one sample in `part`.
+    fn has_the_work(&self, profile: &str, part: u64) -> Result<()> {
+        let folded = self.folded(profile)?;
+        let of = |part: &dyn Fn(&str) -> bool| -> u64 {
+            folded.iter().filter(|(stack, _)| part(stack)).map(|(_, count)| count).sum()
+        };
+        let (all, work) = (of(&|_| true), of(&|stack| stack.starts_with("kmain;") && stack.contains(";bare::work")));
+        ensure!(all >= 200 && work * part > all, "{work} of {all} samples are in bare::work under kmain: {folded:?}");
+        // A walk never goes on below the outermost function, and never across an interrupt's frame: so kmain is a root.
+        let strange = folded.iter().find(|(stack, _)| stack.split(';').skip(1).any(|frame| frame == "kmain"));
+        ensure!(strange.is_none(), "kmain has a caller: {strange:?}");
+        Ok(())
+    }
+
+    fn by_time(&self) -> Result<()> {
+        let machine = self.machine("time.log", &["-smp", "2", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        self.record("time.txt", &[], machine)?;
+        let text = fs::read_to_string(self.file("time.txt"))?;
+        ensure!(text.contains("\n# trigger outside\n") && text.contains("\n# account cpu=1 "), "{text}");
+        // How long the kernel writes its log, beside its work, depends on the host.
+        self.has_the_work("time.txt", 50)
+    }
+
+    fn by_instructions(&self) -> Result<()> {
+        let mut samples = Vec::new();
+        for run in ["one", "two"] {
+            let machine = self.machine(&format!("{run}.log"), &COUNTED);
+            self.record(&format!("{run}.txt"), &["--every", EVERY], machine)?;
+            self.has_the_work(&format!("{run}.txt"), 2)?;
+            let text = fs::read_to_string(self.file(&format!("{run}.txt")))?;
+            let lines = text.lines().filter(|line| line.starts_with("guest "));
+            samples.push(lines.map(str::to_owned).collect::<Vec<_>>());
+        }
+        ensure!(samples[0] == samples[1], "two runs have other samples: {} and {}", samples[0].len(), samples[1].len());
+        let mut alone = run::bound(&self.qemu);
+        let done = run::caught(alone.args(self.machine("alone.log", &COUNTED)), LIMIT)?;
+        ensure!(done.status.is_some_and(|status| status.code() == Some(33)), "{}", done.text);
+        let log = |name: &str| fs::read(self.file(name)).with_context(|| name.to_owned());
+        ensure!(log("alone.log")?.len() > 10_000, "the serial log is nearly empty: then this shows nothing");
+        ensure!(log("alone.log")? == log("one.log")?, "the serial log is another one with the plugin");
+        Ok(())
+    }
+
+    fn refuses(&self) -> Result<()> {
+        let program = |name: &str, script: &str| -> Result<PathBuf> {
+            let folder = self.file(name);
+            fs::create_dir_all(&folder)?;
+            let file = folder.join("qemu-system-x86_64");
+            fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+            Ok(file)
+        };
+        let seven = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit 0; exit 3";
+        let cases = [
+            (program("new", "echo 'QEMU emulator version 9.2.1'")?, "is version 9"),
+            (program("without", seven)?, "before it loaded the plugin"),
+            (program("other", "echo hello")?, "does not say which QEMU"),
+            (PathBuf::from("qemu-system-riscv64"), "only guests of qemu-system-x86_64"),
+            (self.file("missing/qemu-system-x86_64"), "cannot run"),
+        ];
+        cases.iter().try_for_each(|(qemu, said)| self.refuses_one(qemu, said))
+    }
+
+    fn refuses_one(&self, qemu: &Path, said: &str) -> Result<()> {
+        let profile = self.file("refused.txt");
+        let mut command = run::bound(&self.tool);
+        let done = run::caught(command.args(["record", "-o"]).arg(&profile).arg("--").arg(qemu), LIMIT)?;
+        match done.status.and_then(|status| status.code()) {
+            Some(2) if done.text.contains(said) => Ok(()),
+            code => bail!("{}: exit code {code:?}, and not `{said}`: {}", qemu.display(), done.text),
+        }
+    }
+}

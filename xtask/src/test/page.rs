@@ -1,0 +1,88 @@
+//! The interactive page of `kprof-fold html`, opened in a real browser: its numbers against `folded`, `report` and
+//! `diff`, and its clicks, keys and drags. The script `xtask/readers/page.mjs` drives the browser; node and a browser
+//! are installed where they are missing.
+
+mod profile;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::readers::browser;
+use super::{Context, Outcome};
+use crate::run;
+use crate::tools;
+use profile::{Shape, image, profile};
+
+/// Nothing here takes longer, whatever happens.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Ranges in microseconds whose numbers are compared. They begin and end anywhere, also within a loss.
+const RANGES: [(u64, u64); 10] = [
+    (0, 1),
+    (0, 400_000),
+    (1_234_567, 1_234_999),
+    (1_000_000, 3_000_000),
+    (2_718_281, 8_284_590),
+    (3_141_592, 3_592_653),
+    (5_000_001, 5_000_002),
+    (6_400_000, 9_000_000),
+    (9_999_999, 12_000_000),
+    (500_000, 20_000_000),
+];
+
+/// Runs the group.
+pub fn run(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let node = tools::program("node", "nodejs", context.install)?;
+    let browser = browser(context.install)?;
+    let folder = run::root().join("target/page");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    prepare(&folder)?;
+    let mut script = Command::new(node);
+    script.arg(run::root().join("xtask/readers/page.mjs")).arg(&folder).arg(browser).current_dir(&folder);
+    outcome.script(&mut script, LIMIT)?;
+    Ok(outcome)
+}
+
+/// Makes two profiles, their pages, and what other outputs say of them.
+fn prepare(folder: &Path) -> Result<()> {
+    let root = run::root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run::output(Command::new(cargo).args(["build", "--quiet", "--package", "kprof-fold"]).current_dir(&root))?;
+    let image = image(folder)?;
+    for (name, shape) in [("old", Shape { seed: 1, favourite: 3 }), ("new", Shape { seed: 2, favourite: 20 })] {
+        std::fs::write(folder.join(format!("{name}.txt")), profile(&image, shape)?)?;
+    }
+    let fold = |words: &[&str], output: &str| {
+        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        run::output(fold.args(words).args(["-q", "-o", output]).current_dir(folder)).map(drop)
+    };
+    fold(&["html", "new.txt", "image", "--title", "a <b> & \"c\""], "page.html")?;
+    fold(&["html", "new.txt", "image", "--compare", "old.txt"], "compared.html")?;
+    fold(&["diff", "old.txt", "new.txt", "image", "--format", "json"], "diff.json")?;
+    for (number, (from, to)) in RANGES.into_iter().enumerate() {
+        let seconds = [from, to].map(|micros| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000));
+        let of = |verb, words: &[&str], output: &str| {
+            let range = ["new.txt", "image", "--between", &seconds[0], &seconds[1]];
+            fold(&[&[verb][..], &range, words].concat(), &format!("{output}-{number}"))
+        };
+        of("folded", &["--inline"], "all")?;
+        of("report", &["--top", "0"], "report")?;
+        // Each of these in every second range.
+        if number % 2 == 0 {
+            of("folded", &["--no-inline"], "none")?;
+            of("folded", &["--inline", "--user"], "user")?;
+        } else {
+            of("folded", &["--inline", "--cpu", "1"], "cpu")?;
+            of("folded", &["--inline", "--task", "copy"], "task")?;
+        }
+    }
+    let ranges: Vec<String> = RANGES.iter().map(|(from, to)| format!("[{from},{to}]")).collect();
+    std::fs::write(folder.join("ranges.json"), format!("[{}]", ranges.join(",")))?;
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! A small image with DWARF, and profiles of it, for the tests of the page.
+//!
+//! In: a seed and a function that is sampled most. Out: an ELF file, compiled by rustc, in whose functions code of the
+//! standard library and own code are inlined; a profile with everything that a page shows: three CPUs, two tasks,
+//! kernel code with interrupts on and off, interrupts, user code, filtered ticks, losses, coalesced ticks, marks, and
+//! an account that balances.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use kprof_format::checksum::Crc32;
+use kprof_format::marker::{Facts, Marker};
+
+use crate::bench::{Random, functions};
+use crate::run;
+
+/// The address of the image according to the profile.
+const LOAD: u64 = 0xffff_ffff_8000_0000;
+const FUNCTIONS: u64 = 40;
+const CPUS: u64 = 3;
+const BATCHES: u64 = 30;
+const TICKS_PER_BATCH: u64 = 400;
+/// TSC ticks between two samples, on average. The clock has 1 GHz.
+const PERIOD: u64 = 1_000_000;
+
+/// What distinguishes two profiles.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// The seed of all choices.
+    pub seed: u64,
+    /// The number of the function that every fourth sample is in.
+    pub favourite: u64,
+}
+
+/// Compiles the image.
+///
+/// # Errors
+/// If rustc fails.
+pub fn image(folder: &Path) -> Result<PathBuf> {
+    let mut source = String::from("use std::hint::black_box;\n");
+    for number in 0..FUNCTIONS {
+        write!(
+            source,
+            "#[inline(always)]\nfn step_{number}(list: &[u64], value: u64) -> u64 {{\n    \
+             list.iter().map(|one| one.rotate_left({number}) ^ value).sum()\n}}\n\
+             #[inline(never)]\npub fn act_{number}(list: &mut Vec<u64>, value: u64) -> u64 {{\n    \
+             list.push(value + {number});\n    let sum = step_{number}(list, value);\n    \
+             black_box(sum) + {number}\n}}\n"
+        )?;
+    }
+    source.push_str("fn main() {\n    let mut list = vec![std::env::args().count() as u64];\n    let mut sum = 0;\n");
+    (0..FUNCTIONS).try_for_each(|number| writeln!(source, "    sum += act_{number}(&mut list, sum);"))?;
+    source.push_str("    println!(\"{sum}\");\n}\n");
+    std::fs::write(folder.join("image.rs"), source)?;
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    run::output(rustc.args(["--edition=2024", "-g", "-Copt-level=2", "image.rs", "-o", "image"]).current_dir(folder))?;
+    Ok(folder.join("image"))
+}
+
+/// Counters of one CPU, cumulative.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    tick: u64,
+    coalesced: u64,
+    user: u64,
+    idle: u64,
+    lost: u64,
+    recorded: u64,
+    on: u64,
+    off: u64,
+    interrupt: u64,
+}
+
+/// The text of a profile.
+///
+/// # Errors
+/// If the image has not the expected functions.
+pub fn profile(image: &Path, shape: Shape) -> Result<String> {
+    let functions = functions(image, LOAD)?;
+    ensure!(functions.len() as u64 == FUNCTIONS, "{} of {FUNCTIONS} functions are in the image", functions.len());
+    let mut random = Random(shape.seed);
+    let mut text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot 77\n# hz 1000\n# load {LOAD:x}\n");
+    let sealed = |text: &mut String, batch: String, end: String| {
+        let crc = Crc32::of_batch("77").with(batch.as_bytes()).end();
+        writeln!(text, "{batch}# end {end} crc={crc:08x}")
+    };
+    let marks = [("start", 1_500_000_000), ("copying", 4_000_000_123), ("done", 9_000_000_000u64)];
+    let mut meta = "# batch cpu=meta from=0 to=30\n".to_owned();
+    marks.iter().try_for_each(|(name, tsc)| writeln!(meta, "# mark tsc={tsc:x} name={name}"))?;
+    sealed(&mut text, meta, "cpu=meta to=30".to_owned())?;
+    let mut counts = [Counts::default(); CPUS as usize];
+    let mut tsc = [1_000_000_000u64; CPUS as usize];
+    for batch in 0..BATCHES * CPUS {
+        let cpu = (batch % CPUS) as usize;
+        let (now, tsc) = (&mut counts[cpu], &mut tsc[cpu]);
+        let (mut lines, mut samples, first) = (String::new(), 0, now.tick + 1);
+        // A lost or filtered tick has no time, so the last tick of a batch is always a sample.
+        for tick in 1..=TICKS_PER_BATCH {
+            *tsc += PERIOD / 2 + random.below(PERIOD);
+            now.tick += 1;
+            let what = if tick == TICKS_PER_BATCH { 99 } else { random.below(100) };
+            match what {
+                0..3 => now.lost += 1,
+                3 => now.coalesced += 1,
+                4..15 => now.user += 1,
+                15..25 => now.idle += 1,
+                _ => {
+                    let words = stack(&mut random, &functions, shape, now, what);
+                    let task = if random.below(3) == 0 { "copy" } else { "sh" };
+                    let words: Vec<String> = words.iter().map(|word| format!("{word:x}")).collect();
+                    writeln!(lines, "{task} {} {tsc:x} {}", cpu + 1, words.join(" "))?;
+                    samples += 1;
+                }
+            }
+        }
+        now.recorded += samples;
+        let (from, to) = (batch / CPUS * 1000, (batch / CPUS + 1) * 1000);
+        let Counts { tick, coalesced, user, idle, lost, recorded, .. } = *now;
+        let head = format!(
+            "# batch cpu={} from={from} to={to} first-tick={first} last-tick={tick} taken={} coalesced={coalesced} \
+             user={user} idle={idle} lost-full={lost} recorded={recorded}\n",
+            cpu + 1,
+            tick - coalesced
+        );
+        sealed(&mut text, head + &lines, format!("cpu={} to={to} samples={samples}", cpu + 1))?;
+    }
+    for (cpu, now) in counts.iter().enumerate() {
+        let Counts { tick, coalesced, user, idle, lost, recorded, on, off, interrupt } = now;
+        writeln!(
+            text,
+            "# account cpu={} sent={tick} taken={} coalesced={coalesced} user={user} idle={idle} lost-full={lost} \
+             recorded={recorded} delivered={recorded} in-ring=0 irq-on={on} irq-off={off} interrupt={interrupt}",
+            cpu + 1,
+            tick - coalesced
+        )?;
+    }
+    Ok(text)
+}
+
+/// Makes a random stack as a kernel would record it, innermost word first. `what` selects the kind: user code, an
+/// interrupt, interrupts off, or plain kernel code.
+fn stack(random: &mut Random, functions: &[(u64, u64)], shape: Shape, counts: &mut Counts, what: u64) -> Vec<u64> {
+    let any = |random: &mut Random, number: u64| {
+        let (start, size) = functions[number as usize];
+        start + random.below(size)
+    };
+    let favourite = random.below(4) == 0;
+    let number = if favourite { shape.favourite } else { random.below(FUNCTIONS) };
+    if what < 30 {
+        return vec![0x40_1000 + 16 * random.below(20), 0x40_2000];
+    }
+    let mut words = vec![any(random, number)];
+    if what < 45 {
+        words.push(Marker::Facts(Facts(Facts::INTERRUPTS_OFF)).encode());
+    }
+    for _ in 0..1 + random.below(4) {
+        let caller = random.below(12);
+        words.push(any(random, caller));
+    }
+    if what < 40 {
+        words.push(Marker::Interrupt(33).encode());
+        words.push(any(random, number));
+    }
+    *(match what {
+        ..40 => &mut counts.interrupt,
+        40..45 => &mut counts.off,
+        _ => &mut counts.on,
+    }) += 1;
+    if what.is_multiple_of(2) {
+        words.extend([Marker::Syscall.encode(), Marker::User.encode(), 0x40_3000 + 16 * random.below(9), 0x40_4000]);
+    }
+    words
+}
