@@ -220,7 +220,7 @@ impl Stacks {
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(&[0; UNIT_BYTES][..padding]);
         self.places.push(place);
-        if self.places.len() * 4 > self.slots.len() * 3 {
+        if self.places.len() * 2 > self.slots.len() {
             self.grow();
         }
         Self::place(&mut self.slots, (hash >> 32) << 32 | u64::from(place + 1));
