@@ -14,10 +14,15 @@ use std::process::{Command, ExitCode};
 /// Calls counted for each figure.
 const TICKS: u64 = 6400;
 
+/// Frames of the program whose system call is interrupted.
+const CALLERS: usize = 2;
+
 /// What is measured: a name, and the function in which callgrind counts.
-const MEASURED: [(&str, &str); 4] = [
+const MEASURED: [(&str, &str); 6] = [
     ("ours", "*Ours*handler*"),
     ("ours-through-syscall", "*Ours*handler*"),
+    ("ours-into-user-code", "*Ours*handler*"),
+    ("ours-in-user-code", "*Ours*handler*"),
     ("reference", "*common*reference*"),
     ("reference-walk", "*common*walk_alone*"),
 ];
@@ -64,21 +69,24 @@ fn count(name: &str, function: &str, frames: usize) -> Result<u64, String> {
 
 fn run(name: &str, frames: usize) {
     let mut world = World::new(frames);
-    if name == "ours-through-syscall" {
-        world.end_in_syscall(frames);
+    match name {
+        "ours-through-syscall" => world.end_in_syscall(frames),
+        "ours-into-user-code" => world.end_in_syscall_of(frames, CALLERS),
+        "ours-in-user-code" => world.in_user_code(),
+        _ => {}
     }
     world.touch();
     let mut ring = PlainRing::new();
-    let mut ours = Ours::new();
+    let mut ours = Ours::new(name.ends_with("user-code"));
     let mut buffer = MaybeUninit::uninit();
     for tick in 0..TICKS {
         let registers = black_box(&world.registers);
         match name {
-            "ours" | "ours-through-syscall" => ours.tick(registers),
             "reference" => reference(registers, &mut ring),
-            _ => {
+            "reference-walk" => {
                 black_box(walk_alone(registers, &mut buffer));
             }
+            _ => ours.tick(registers),
         }
         if tick % 64 == 0 {
             ring.drain();

@@ -18,7 +18,7 @@ const TICKS: u32 = 400;
 const PAIRS: usize = 2000;
 
 fn main() {
-    let mut ours = Ours::new();
+    let mut ours = Ours::new(false);
     let mut ring = PlainRing::new();
     println!("frames             ours reference   minimal  ours/reference");
     for (frames, stacks, name) in [(16, 1, "16"), (28, 1, "28"), (16, 20, "16-changing"), (28, 20, "28-changing")] {

@@ -1,12 +1,12 @@
 //! Which words a user program can put into a record: addresses of the user half; every other word is recorded as 0.
 //! This is tested through the whole handler, for the interrupted instruction itself and for the user instruction after
-//! an entry frame, which the handler's fast path writes.
+//! an entry frame. The handler's fast path and its slow path write both, and the program's callers after them.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::format::marker::Marker;
+use kprof::format::marker::{Marker, TruncationReason};
 use kprof::format::record::SAMPLE_HEADER_WORDS;
 use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -71,6 +71,39 @@ fn no_instruction_after_an_entry_is_written_as_a_kernel_word() {
                 [text(30), text(20), marker, Marker::User.encode(), written],
                 "{include}, {word:#x}"
             );
+        }
+    }
+}
+
+/// At each depth some of these samples fit the fast path and some do not; the ring is small, so records begin and end
+/// at every place of it.
+#[test]
+fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
+    let (_alone, daemon) = set_up_and_claim();
+    let marker = Marker::Syscall.encode();
+    let cut = Marker::Truncated(Ok(TruncationReason::Depth)).encode();
+    for depth in [1, 2, 3, 4, 5, 6, 16, 17, 18, 20, 33, 40, 64] {
+        daemon.ctl.write(format!("depth {depth}").as_bytes()).unwrap();
+        for callers in 0..48 {
+            let rbp = user_callers(callers);
+            let callers: Vec<u64> = (0..callers).map(user_caller).collect();
+            let at = Registers { rip: 0x40_1000, cs: 0x33, rbp, ..registers() };
+            let frames = [&[0x40_1000], &callers[..]].concat();
+            let whole = |frames: &[u64]| {
+                [&frames[..frames.len().min(depth)], &[cut][..usize::from(frames.len() > depth)]].concat()
+            };
+            assert_eq!(sampled(&daemon, &at), whole(&frames), "depth {depth}, in user code");
+
+            let at = registers();
+            for (place, value) in (8..).zip([rbp, marker, 0x40_1000, 0x33, 0x202, rbp, 0x2b]) {
+                set(place, value);
+            }
+            let mut expected = whole(&[&[text(30), text(20)], &frames[..]].concat());
+            // The two markers are no frames, and come after the second frame.
+            if depth >= 2 {
+                expected.splice(2..2, [marker, Marker::User.encode()]);
+            }
+            assert_eq!(sampled(&daemon, &at), expected, "depth {depth}, after an entry");
         }
     }
 }

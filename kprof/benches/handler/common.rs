@@ -84,6 +84,26 @@ impl World {
         stack[at + 2..at + 7].copy_from_slice(&[0x40_0000, 0x33, 0x202, 0x7fff_0000, 0x2b]);
     }
 
+    /// The interrupted code is a program, and the chain of frames is its stack.
+    #[allow(dead_code, reason = "one of the benches counts it")]
+    pub fn in_user_code(&mut self) {
+        self.registers.cs = 0x33;
+    }
+
+    /// As [`end_in_syscall`](Self::end_in_syscall), and the program has `callers` frames.
+    #[allow(dead_code, reason = "one of the benches counts it")]
+    pub fn end_in_syscall_of(&mut self, frames: usize, callers: usize) {
+        self.end_in_syscall(frames);
+        let (at, base) = (8 + frames * FRAME_WORDS, self.stack.0.as_ptr() as u64);
+        let first = at + 8;
+        self.stack.0[at] = base + 8 * first as u64;
+        for caller in 0..callers {
+            let frame = first + 2 * caller;
+            let next = if caller + 1 == callers { 0 } else { base + 8 * (frame as u64 + 2) };
+            self.stack.0[frame..frame + 2].copy_from_slice(&[next, 0x40_0100 + caller as u64]);
+        }
+    }
+
     /// Keeps the stack alive and its contents unknown to the compiler.
     pub fn touch(&mut self) {
         black_box(&mut self.stack);
@@ -116,6 +136,12 @@ unsafe impl Kernel for BenchKernel {
         let id = TASK.load(Ordering::Relaxed);
         Task { id, idle: id == 0 }
     }
+    #[inline]
+    fn read_user(&self, address: u64) -> Option<u64> {
+        let is_on_stack = address.wrapping_sub(STACK.load(Ordering::Relaxed)) < STACK_BYTES;
+        // SAFETY: the caller asks for aligned words only, and this one lies in the array that `World` keeps.
+        is_on_stack.then(|| unsafe { (address as *const u64).read_volatile() })
+    }
     fn sleep_ns(&self, _ns: u64) {}
 }
 
@@ -134,7 +160,8 @@ fn memory(words: usize) -> &'static mut [MaybeUninit<u64>] {
 }
 
 impl Ours {
-    pub fn new() -> Self {
+    /// `include_user`: samples of user code count, and user frames are recorded.
+    pub fn new(include_user: bool) -> Self {
         PROFILER
             .init(|| Setup {
                 slots: &SLOTS,
@@ -144,6 +171,7 @@ impl Ours {
                     sampler_cpu: None,
                     tsc_hz: 2_000_000_000,
                     text: text(),
+                    include_user,
                     ..Config::new()
                 },
             })

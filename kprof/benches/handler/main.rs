@@ -30,7 +30,7 @@ fn batches(count: u64, mut tick: impl FnMut(), mut drain: impl FnMut()) -> Durat
 }
 
 fn handlers(criterion: &mut Criterion) {
-    let ours = std::cell::RefCell::new(Ours::new());
+    let ours = std::cell::RefCell::new(Ours::new(false));
     for frames in [16, 28] {
         let mut world = World::new(frames);
         world.touch();

@@ -10,7 +10,9 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, StackBounds, Stacks, Walk, is_user, user_word};
+use crate::unwind::{
+    self, Cursor, ENTRY_PLACES, MAX_SCANNED, Memory, ROUND, StackBounds, Stacks, Walk, is_user, user_word,
+};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
@@ -18,6 +20,10 @@ use core::sync::atomic::Ordering;
 const INTERRUPT_FLAG: u64 = 1 << 9;
 /// Words before the first caller: header, first address, facts.
 const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
+/// The same in a sample of user code, which has no facts.
+const USER_HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 1;
+/// After an entry, the fast path takes up to this many user frames.
+const USER_PLACES: usize = 16;
 
 /// The function that ends a handler.
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
@@ -109,25 +115,36 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
     /// Finishes a walk that the fast path began, and that met an entry frame or another special case.
     fn finish(&self, at: &Registers, words: usize, (cursor, bounds): (Cursor, StackBounds)) -> Outcome {
-        let (ring, settings) = (&self.slot.ring, self.profiler.shared.settings());
-        let frames = frames_of(words, at);
-        if !settings.include_user()
-            && frames < settings.depth()
-            && let Some((marker, rip, is_interrupt)) = cursor.entry_from_user(self.memory, bounds)
-            && let Some((_, reservation)) = ring.reserve::<3, 1>(words as u32)
-        {
-            let [marker_place, user_place, rip_place] = reservation.further(words);
-            marker_place.store(marker, Ordering::Relaxed);
-            user_place.store(Marker::User.encode(), Ordering::Relaxed);
-            rip_place.store(rip, Ordering::Relaxed);
-            ring.publish(Kind::Sample, words.wrapping_add(3));
-            let counters = &self.slot.handler.counters;
-            counters.recorded.add(1);
-            let kind = if is_interrupt { &counters.interrupt } else { counters.irq(interrupts_off(at)) };
-            kind.add(1);
-            return Outcome::Sampled;
+        match self.finish_in_user_code(at, words, (cursor, bounds)) {
+            Some(outcome) => outcome,
+            None => self.finish_walk(at, words, cursor),
         }
-        self.finish_walk(at, words, cursor)
+    }
+
+    /// The usual end of a walk: an entry from user code. `None` if it is another one, or needs the slow path.
+    #[inline(always)]
+    fn finish_in_user_code(
+        &self,
+        at: &Registers,
+        words: usize,
+        (cursor, bounds): (Cursor, StackBounds),
+    ) -> Option<Outcome> {
+        let (kernel, ring, settings) = (&self.profiler.kernel, &self.slot.ring, self.profiler.shared.settings());
+        let entry = cursor.user_entry(kernel, self.memory, &self.profiler.shared.ready.text, bounds)?;
+        let frames_left = settings.depth().checked_sub(frames_of(words, at).wrapping_add(entry.frames()))?;
+        let (_, reservation) = ring.reserve::<ENTRY_PLACES, 1>(words.wrapping_add(USER_PLACES) as u32)?;
+        let mut words = words.wrapping_add(entry.write(reservation.further(words)));
+        if settings.include_user() {
+            let places = reservation.after(words);
+            let places = places.get(..frames_left).unwrap_or(places);
+            words = words.wrapping_add(unwind::user_frames(kernel, entry.rbp(), places)?);
+        }
+        ring.publish(Kind::Sample, words);
+        let counters = &self.slot.handler.counters;
+        counters.recorded.add(1);
+        let kind = if entry.is_interrupt() { &counters.interrupt } else { counters.irq(interrupts_off(at)) };
+        kind.add(1);
+        Some(Outcome::Sampled)
     }
 
     /// The same, on the slow path.
@@ -146,7 +163,31 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             self.slot.handler.counters.user.add(1);
             return Outcome::Filtered;
         }
-        self.slow_path(number, at)
+        match self.user_sample(number, at) {
+            Some(outcome) => outcome,
+            None => self.slow_path(number, at),
+        }
+    }
+
+    /// The usual sample of user code. `None` if it needs the slow path.
+    #[inline(always)]
+    fn user_sample(&self, number: u64, at: &Registers) -> Option<Outcome> {
+        let (kernel, ring) = (&self.profiler.kernel, &self.slot.ring);
+        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
+        let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more)?;
+        let task = kernel.task();
+        if task.idle || interrupts_off(at) != 0 {
+            return None;
+        }
+        let first = [0, head, number, tsc::read(), task.id, user_word(at.rip)];
+        reservation.header().iter().zip(first).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
+        let callers = unwind::user_frames(kernel, at.rbp, places)?;
+        ring.publish(Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
+        let counters = &self.slot.handler.counters;
+        counters.recorded.add(1);
+        counters.recorded_user.add(1);
+        Some(Outcome::Sampled)
     }
 
     /// The slow path, which handles every case: user and idle samples, overwrite mode, the physical end of the ring,

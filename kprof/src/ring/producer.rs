@@ -166,6 +166,15 @@ impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
         unsafe { &*self.first.add(skip).cast() }
     }
 
+    /// The words after the first `skip`.
+    #[inline(always)]
+    pub(crate) fn after(&self, skip: usize) -> &'r [AtomicU64] {
+        let words = self.rounds.get().saturating_mul(R).saturating_add(H);
+        let skip = skip.min(words);
+        // SAFETY: as in `header`; `skip` is at most the number of words.
+        unsafe { slice::from_raw_parts(self.first.add(skip).cast(), words.wrapping_sub(skip)) }
+    }
+
     /// The words of the header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {

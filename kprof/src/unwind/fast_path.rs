@@ -6,8 +6,8 @@
 
 use super::entry_frame::is_unmarked_entry;
 use super::stacks::bound;
-use super::user::{is_user, user_word};
-use super::words::{FIRST_ENTRY, SYSCALL};
+use super::user::{UserEntry, is_user, user_word};
+use super::words::{FIRST_ENTRY, SYSCALL, word_of};
 use super::{Memory, Text, TextCell, is_straight};
 use crate::kernel::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
@@ -55,20 +55,37 @@ impl Cursor {
         if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
     }
 
-    /// If the run ended at the frame of an entry stub that was entered from user code: the marker, the address of the
-    /// user instruction, and whether the entry was an interrupt or exception. Most samples end this way.
+    /// If the run ended at the frame of an entry stub that was entered from user code: what the stub has saved.
     #[inline(always)]
-    pub(crate) fn entry_from_user<M: Memory>(self, memory: M, bounds: StackBounds) -> Option<(u64, u64, bool)> {
+    pub(crate) fn user_entry<K: Kernel, M: Memory>(
+        self,
+        kernel: &K,
+        memory: M,
+        text: &TextCell,
+        bounds: StackBounds,
+    ) -> Option<UserEntry> {
         let frame = self.0;
-        // The two words of the frame, and the five words of the hardware frame above it.
-        if frame & 1 == 1 || bounds.end().wrapping_sub(frame) < 8 * 7 {
+        if frame & 1 == 1 {
             return None;
         }
-        // SAFETY: only `run_from` makes a `Cursor`: `frame` is aligned and in the range whose end `bounds` holds. The
-        // check above shows that the range has five more words above the frame's two.
-        let [marker, rip, cs] = [8, 16, 24].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
-        let is_entry = (FIRST_ENTRY..=SYSCALL).contains(&marker);
-        (is_entry && is_user(cs)).then_some((marker, user_word(rip), marker < SYSCALL))
+        // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
+        let [rbp, address] = [0, 8].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
+        let (stub, marker, rip_at, rbp) = if (FIRST_ENTRY..=SYSCALL).contains(&address) {
+            (None, address, frame.wrapping_add(16), rbp)
+        } else if text.get().contains(address) && is_unmarked_entry(kernel, address) {
+            let entry = kernel.caller_entry_frame(address, frame)?;
+            (Some(address), word_of(entry.marker), entry.rip_at, entry.rbp)
+        } else {
+            return None;
+        };
+        // The hardware frame has five words.
+        let is_above = rip_at & 7 == 0 && rip_at > frame && rip_at < bounds.end();
+        if !is_above || bounds.end().wrapping_sub(rip_at) < 8 * 5 {
+            return None;
+        }
+        // SAFETY: the check above shows that these are aligned words of the range, whose end `bounds` holds.
+        let [rip, cs] = [0, 8].map(|offset: u64| unsafe { memory.stack(rip_at.wrapping_add(offset)) });
+        is_user(cs).then_some(UserEntry { stub, marker, rip: user_word(rip), rbp })
     }
 }
 

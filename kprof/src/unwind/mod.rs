@@ -42,7 +42,7 @@ pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
-pub(crate) use user::{is_user, user_word};
+pub(crate) use user::{ENTRY_PLACES, is_user, user_frames, user_word};
 
 /// Reads memory at addresses that the unwinder has checked.
 pub(crate) trait Memory: Copy {

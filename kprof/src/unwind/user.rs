@@ -8,9 +8,11 @@
 //! increase; the depth limit bounds their number. A word that cannot be read, or is no user address, ends the chain as
 //! if it were the root, because most user code has no frame pointers.
 
+use super::words::SYSCALL;
 use super::{Memory, Stop, Walk};
-use crate::format::marker::TruncationReason;
+use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::Kernel;
+use crate::sync::{AtomicU64, Ordering};
 
 /// No user address is at or above this: user addresses have 47 bits, with five-level paging 56 (Intel SDM volume 3,
 /// 4.1).
@@ -32,29 +34,93 @@ pub(crate) const fn user_word(word: u64) -> u64 {
     if word < USER_END { word } else { 0 }
 }
 
+/// One frame of a program, if there is one at `frame`: the return address, and the caller's frame. `above` is the
+/// lowest address that `frame` may have.
+#[inline(always)]
+fn user_frame<K: Kernel>(kernel: &K, frame: u64, above: u64) -> Option<(u64, u64)> {
+    if frame < above || frame & 7 != 0 || frame >= USER_END - 16 {
+        return None;
+    }
+    let (next, address) = (kernel.read_user(frame)?, user_word(kernel.read_user(frame.wrapping_add(8))?));
+    (address != 0).then_some((address, next))
+}
+
+/// The fast path: writes the return addresses of a program's chain of frames to `places`, and returns how many there
+/// are. `None` if there are more than places.
+#[inline(never)]
+pub(crate) fn user_frames<K: Kernel>(kernel: &K, mut frame: u64, places: &[AtomicU64]) -> Option<usize> {
+    let (mut above, mut taken, mut places) = (1, 0_usize, places.iter());
+    while let Some((address, next)) = user_frame(kernel, frame, above) {
+        places.next()?.store(address, Ordering::Relaxed);
+        taken = taken.wrapping_add(1);
+        (above, frame) = (frame.wrapping_add(16), next);
+    }
+    Some(taken)
+}
+
+/// The most words of an entry: the stub, if it has no marker word; the marker; the user marker; the user's RIP.
+pub(crate) const ENTRY_PLACES: usize = 4;
+
+/// An entry from user code, which ended a run of kernel frames. Most samples of kernel code end at one.
+pub(crate) struct UserEntry {
+    /// The return address in the entry stub, if the stub leaves no marker word.
+    pub(super) stub: Option<u64>,
+    pub(super) marker: u64,
+    /// The interrupted instruction of the program.
+    pub(super) rip: u64,
+    /// The program's rbp.
+    pub(super) rbp: u64,
+}
+
+impl UserEntry {
+    /// Whether the entry was an interrupt or an exception. (Otherwise it was a system call.)
+    pub(crate) fn is_interrupt(&self) -> bool {
+        self.marker < SYSCALL
+    }
+
+    /// The frames of the record that [`write`](Self::write) adds.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> usize {
+        if self.stub.is_some() { 2 } else { 1 }
+    }
+
+    /// The fast path: writes the words of the entry and of the interrupted instruction. Returns how many there are.
+    #[inline(always)]
+    pub(crate) fn write(&self, places: &[AtomicU64; ENTRY_PLACES]) -> usize {
+        let [first, second, third, fourth] = places;
+        let ([marker, user, rip], words) = match self.stub {
+            None => ([first, second, third], 3),
+            Some(stub) => {
+                first.store(stub, Ordering::Relaxed);
+                ([second, third, fourth], 4)
+            }
+        };
+        marker.store(self.marker, Ordering::Relaxed);
+        user.store(Marker::User.encode(), Ordering::Relaxed);
+        rip.store(self.rip, Ordering::Relaxed);
+        words
+    }
+
+    /// The program's rbp, where the chain of its frames begins.
+    #[inline(always)]
+    pub(crate) fn rbp(&self) -> u64 {
+        self.rbp
+    }
+}
+
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Follows the user's chain of frames, starting at `frame`.
     #[inline(never)]
     pub(super) fn user(&mut self, mut frame: u64) -> Stop {
         let mut above = 1;
-        while self.user_frames && frame >= above && frame & 7 == 0 && frame < USER_END - 16 {
-            let (Some(next), Some(address)) = (self.read_user(frame), self.read_user(frame.wrapping_add(8))) else {
-                break;
-            };
-            let address = user_word(address);
-            if address == 0 {
-                break;
-            }
+        while self.user_frames
+            && let Some((address, next)) = user_frame(self.kernel, frame, above)
+        {
             if !self.push_frame(address) {
                 return Stop::Truncated(TruncationReason::Depth);
             }
             (above, frame) = (frame.wrapping_add(16), next);
         }
         Stop::Root
-    }
-
-    #[inline(never)]
-    fn read_user(&self, address: u64) -> Option<u64> {
-        self.kernel.read_user(address)
     }
 }

@@ -43,6 +43,23 @@ pub fn registers() -> Registers {
     Registers { rip: text(30), cs: 8, rflags: 1 << 9, rsp: stack(2), rbp: stack(4), rcx: 0 }
 }
 
+/// A program's stack: where it begins, and its words. 0 cannot be read, like every other address.
+pub const USER_STACK: u64 = 0x7fff_0000;
+static USER: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+
+/// Gives the program this many callers, of two words each, and returns its rbp.
+pub fn user_callers(count: u64) -> u64 {
+    let words = |caller| [USER_STACK + 16 * (caller + 1), user_caller(caller)];
+    let chain = (0..count).flat_map(words).chain(std::iter::repeat(0));
+    USER.iter().zip(chain).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+    USER_STACK
+}
+
+/// The address in user code of a caller.
+pub fn user_caller(caller: u64) -> u64 {
+    0x40_2000 + 16 * caller
+}
+
 pub struct ArrayKernel;
 
 // SAFETY: the only CPU numbers are those that a test sets, one at a time; stack and text are statics of this program.
@@ -58,6 +75,10 @@ unsafe impl Kernel for ArrayKernel {
     }
     fn is_entry_code(&self, _address: u64) -> bool {
         false
+    }
+    fn read_user(&self, address: u64) -> Option<u64> {
+        let place = address.checked_sub(USER_STACK)? / 8;
+        Some(USER.get(place as usize)?.load(Ordering::Relaxed)).filter(|word| *word != 0)
     }
     fn task(&self) -> Task {
         Task { id: 7, idle: IDLE.load(Ordering::Relaxed) }

@@ -117,16 +117,71 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
 }
 
 #[test]
+fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read() {
+    let end = STACK + 64 * 8;
+    for rip_at in [STACK + 244, end - 32, end - 8, end, end + 8, 0, 8, u64::MAX - 7, STACK - 8] {
+        let mut machine = Machine::new(64);
+        machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
+        machine.border =
+            Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), rip_at, rbp: 0x7fff_0010 }));
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, [TEXT + 0x520, INTERRUPT, cut(TruncationReason::Range)], "{rip_at:#x}");
+    }
+}
+
+#[test]
+fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
+    let (syscall, user) = (Marker::Syscall.encode(), Marker::User.encode());
+    for (depth, callers, has_marker) in (1..12)
+        .flat_map(|depth| (0..8).flat_map(move |callers| [false, true].map(|has_marker| (depth, callers, has_marker))))
+    {
+        let mut machine = Machine::new(64);
+        (machine.depth, machine.user_frames) = (depth, true);
+        let words = |caller: u64| [0x7fff_0020 + 16 * caller, 0x40_2000 + caller];
+        let chain = (0..callers).flat_map(words).zip((0x7fff_0010..).step_by(8));
+        machine.user = chain.map(|(word, address)| (address, word)).collect();
+        machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
+        machine.frame(STACK + 200, 0x7fff_0010, if has_marker { syscall } else { TEXT + 0x520 });
+        machine.hardware_frame(STACK + 216, 0x40_1000, 0x33, 0x7fff_0000);
+        let border = CallerEntryFrame { marker: Marker::Syscall, rip_at: STACK + 216, rbp: 0x7fff_0010 };
+        machine.border = Some((TEXT + 0x520, border));
+        // The interrupted instruction, which is not in this list, is the first frame.
+        let stub = (!has_marker).then_some(TEXT + 0x520);
+        let kernel = [Some(TEXT + 0x200), stub].into_iter().flatten();
+        let frames: Vec<u64> = kernel.chain([0x40_1000]).chain((0..callers).map(|caller| 0x40_2000 + caller)).collect();
+        let kernel = frames.len() - 1 - callers as usize;
+        let mut expected: Vec<u64> = frames.iter().copied().take(depth - 1).collect();
+        expected.extend((frames.len() > depth - 1).then_some(cut(TruncationReason::Depth)));
+        if depth > kernel {
+            expected.splice(kernel..kernel, [syscall, user]);
+        }
+        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        assert_eq!(stack, expected, "depth {depth}, {callers} callers, marker word: {has_marker}");
+    }
+}
+
+#[test]
 fn user_chains_of_every_badness_end_quietly() {
-    for (frame, next) in [(0x7fff_0011, 0), (8, 8), (1 << 47, 0), (u64::MAX - 7, 0), (0x7fff_0010, 0x7fff_0008)] {
+    let end = 1 << 56;
+    for (frame, next, callers) in [
+        (0x7fff_0011, 0, 0),
+        (0, 0, 0),
+        (8, 8, 1),
+        (0x7fff_0010, 0x7fff_0008, 1),
+        (0x7fff_0010, 0x7fff_0018, 1),
+        (0x7fff_0010, 0x7fff_0024, 1),
+        (0x7fff_0010, 0x7fff_0020, 2),
+        (1 << 47, 0, 1),
+        (end - 24, 0, 1),
+        (end - 16, 0, 0),
+        (u64::MAX - 7, 0, 0),
+    ] {
         let mut machine = Machine::new(64);
         machine.user_frames = true;
-        machine.user = (0..64).map(|word| (frame.wrapping_add(8 * word), 0x40_2000)).collect();
+        machine.user = (0..64).map(|word: u64| (frame.wrapping_add(word), 0x40_2000)).collect();
         machine.user.insert(frame, next);
         let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: frame, ..Registers::default() };
-        let (stack, _) = machine.walk(&at);
-        assert!(stack.iter().all(|word| *word == 0x40_2000), "{stack:x?}");
-        assert!(stack.len() <= 2);
+        assert_eq!(machine.walk(&at).0, vec![0x40_2000; callers], "{frame:#x}, then {next:#x}");
     }
 }
 

@@ -7,7 +7,8 @@ mod innermost_callers;
 mod single_step;
 mod wild;
 
-use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost};
+use super::user::UserEntry;
+use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost, user_frames};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{CallerEntryFrame, EntryFrame, Kernel, Registers, Task};
 use crate::ring::Sink;
@@ -94,6 +95,12 @@ impl Machine {
         walk.run(at);
         assert!(!walk.sink.is_full(), "room for every walk");
         let slow_path = (words(&places, walk.sink.words()), walk.in_interrupt);
+        if at.cs & 3 != 0
+            && self.user_frames
+            && let Some(taken) = user_frames(self, at.rbp, &places[..self.depth - 1])
+        {
+            assert_eq!((words(&places, taken), false), slow_path, "fast path and slow path differ");
+        }
         // With an empty cache, with the right guesses that the first turn has left, and with guesses that belong to
         // other rounds.
         let before = FrameCache::new();
@@ -122,21 +129,29 @@ impl Machine {
         text.set(walk.text);
         let guess = |end: usize| before.after(end - room.as_ptr().addr());
         let Some(run) = innermost(self, walk.memory, &text, at, room.as_chunks().0, guess) else { return false };
-        let from_user = run.cursor.entry_from_user(self, run.bounds);
         let taken = (run.end - room.as_ptr().addr()) / 8;
         walk.sink.advance(taken);
         walk.frames_left -= taken;
         if run.at_root() {
-        } else if let (Some((marker, rip, is_interrupt)), false) = (from_user, self.user_frames)
-            && taken + 1 < self.depth
-        {
-            for word in [marker, Marker::User.encode(), rip] {
-                walk.sink.push(word);
-            }
-            walk.in_interrupt = is_interrupt;
-        } else {
-            walk.finish(run.cursor, at.rsp);
+            return true;
         }
+        match run.cursor.user_entry(self, self, &text, run.bounds) {
+            Some(entry) if self.finish_in_user_code(walk, &entry) => {}
+            _ => walk.finish(run.cursor, at.rsp),
+        }
+        true
+    }
+
+    /// The usual end of a walk, as the handler writes it. Returns whether the depth allows it.
+    fn finish_in_user_code(&self, walk: &mut Walk<'_, '_, Self, &Self>, entry: &UserEntry) -> bool {
+        let Some(frames_left) = walk.frames_left.checked_sub(entry.frames()) else { return false };
+        let places = walk.sink.contiguous(1000);
+        let words = entry.write(places.first_chunk().unwrap());
+        let user =
+            if self.user_frames { user_frames(self, entry.rbp(), &places[words..][..frames_left]) } else { Some(0) };
+        let Some(user) = user else { return false };
+        walk.sink.advance(words + user);
+        walk.in_interrupt = entry.is_interrupt();
         true
     }
 }
@@ -172,6 +187,7 @@ unsafe impl Kernel for Machine {
         self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)
     }
     fn caller_entry_frame(&self, return_address: u64, _frame_pointer: u64) -> Option<CallerEntryFrame> {
+        assert!(self.is_entry_code(return_address), "asked only for stubs");
         self.border.filter(|(address, _)| *address == return_address).map(|(_, border)| border)
     }
     fn sleep_ns(&self, _ns: u64) {}
