@@ -6,9 +6,10 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::format::marker::{Marker, TruncationReason};
+use kprof::format::marker::{Facts, Marker, TruncationReason};
 use kprof::format::record::SAMPLE_HEADER_WORDS;
 use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
@@ -28,7 +29,8 @@ fn set_up_and_claim() -> (MutexGuard<'static, ()>, Daemon) {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     set_up(&PROFILER, &SLOTS, Config { include_user: true, ..Config::new() });
     let daemon = Daemon::claim(&PROFILER, 1);
-    daemon.ctl.write(b"include user").unwrap();
+    daemon.ctl.write(b"include user\ndepth 64").unwrap();
+    user_callers(0);
     (alone, daemon)
 }
 
@@ -106,4 +108,38 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
             assert_eq!(sampled(&daemon, &at), expected, "depth {depth}, after an entry");
         }
     }
+}
+
+#[test]
+fn each_kind_of_sample_with_user_code_has_its_facts_and_its_counter() {
+    let (_alone, daemon) = set_up_and_claim();
+    let counted = |name: &str, at: &Registers, expected: &[u64]| {
+        let before = counter(&PROFILER, name);
+        assert_eq!(sampled(&daemon, at), expected, "{name}");
+        assert_eq!(counter(&PROFILER, name), before + 1, "{name}");
+    };
+    let user_marker = Marker::User.encode();
+    for (rflags, irq) in [(1 << 9, "irq-on"), (0, "irq-off")] {
+        for idle in [false, true] {
+            IDLE.store(idle, Ordering::Relaxed);
+            let facts = u8::from(rflags == 0) * Facts::INTERRUPTS_OFF | u8::from(idle) * Facts::IDLE;
+            let facts = (facts != 0).then_some(Marker::Facts(Facts(facts)).encode());
+            let with_facts = |rest: &[u64]| [&rest[..1], facts.as_slice(), &rest[1..]].concat();
+            let rbp = user_callers(1);
+            let at = Registers { rip: 0x40_1000, cs: 0x33, rflags, rbp, ..registers() };
+            counted("recorded-user", &at, &with_facts(&[0x40_1000, user_caller(0)]));
+            for (marker, name) in [(Marker::Syscall, irq), (Marker::Interrupt(33), "interrupt")] {
+                let marker = marker.encode();
+                let at = Registers { rflags, ..registers() };
+                for (place, value) in (8..).zip([rbp, marker, 0x40_1000, 0x33, 0x202, rbp, 0x2b]) {
+                    set(place, value);
+                }
+                let name = if idle && name == irq { "recorded-idle" } else { name };
+                let stack = [text(30), text(20), marker, user_marker, 0x40_1000, user_caller(0)];
+                daemon.ctl.write(b"include idle").unwrap();
+                counted(name, &at, &with_facts(&stack));
+            }
+        }
+    }
+    IDLE.store(false, Ordering::Relaxed);
 }

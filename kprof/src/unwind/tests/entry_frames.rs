@@ -131,32 +131,37 @@ fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read(
 
 #[test]
 fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
-    let (syscall, user) = (Marker::Syscall.encode(), Marker::User.encode());
-    for (depth, callers, has_marker) in (1..12)
-        .flat_map(|depth| (0..8).flat_map(move |callers| [false, true].map(|has_marker| (depth, callers, has_marker))))
+    // The fast path takes up to 16 frames at these depths.
+    let cases = (17..30_usize).flat_map(|depth| (10..16_u64).map(move |before| (depth, before)));
+    for ((depth, before), (callers, has_marker)) in
+        cases.flat_map(|case| (0..8_u64).flat_map(move |callers| [false, true].map(|marked| (case, (callers, marked)))))
     {
-        let mut machine = Machine::new(64);
+        let mut machine = Machine::new(512);
         (machine.depth, machine.user_frames) = (depth, true);
         let words = |caller: u64| [0x7fff_0020 + 16 * caller, 0x40_2000 + caller];
         let chain = (0..callers).flat_map(words).zip((0x7fff_0010..).step_by(8));
         machine.user = chain.map(|(word, address)| (address, word)).collect();
-        machine.frame(STACK + 80, STACK + 200, TEXT + 0x200);
-        machine.frame(STACK + 200, 0x7fff_0010, if has_marker { syscall } else { TEXT + 0x520 });
-        machine.hardware_frame(STACK + 216, 0x40_1000, 0x33, 0x7fff_0000);
-        let border = CallerEntryFrame { marker: Marker::Syscall, rip_at: STACK + 216, rbp: 0x7fff_0010 };
-        machine.border = Some((TEXT + 0x520, border));
-        // The interrupted instruction, which is not in this list, is the first frame.
+        let at = |frame| STACK + 80 + 32 * frame;
+        (0..before).for_each(|frame| machine.frame(at(frame), at(frame + 1), TEXT + 0x200));
+        let syscall = Marker::Syscall.encode();
+        machine.frame(at(before), 0x7fff_0010, if has_marker { syscall } else { TEXT + 0x520 });
+        let rip_at = at(before) + 16;
+        machine.hardware_frame(rip_at, 0x40_1000, 0x33, 0x7fff_0000);
+        let entry = CallerEntryFrame { marker: Marker::Syscall, rip_at, rbp: 0x7fff_0010 };
+        machine.border = Some((TEXT + 0x520, entry));
         let stub = (!has_marker).then_some(TEXT + 0x520);
-        let kernel = [Some(TEXT + 0x200), stub].into_iter().flatten();
-        let frames: Vec<u64> = kernel.chain([0x40_1000]).chain((0..callers).map(|caller| 0x40_2000 + caller)).collect();
-        let kernel = frames.len() - 1 - callers as usize;
+        let mut frames = vec![TEXT + 0x200; before as usize];
+        frames.extend(stub);
+        let entry_at = frames.len();
+        frames.extend([0x40_1000].into_iter().chain((0..callers).map(|caller| 0x40_2000 + caller)));
+        // The interrupted instruction, which is not among these, is the first frame.
         let mut expected: Vec<u64> = frames.iter().copied().take(depth - 1).collect();
         expected.extend((frames.len() > depth - 1).then_some(cut(TruncationReason::Depth)));
-        if depth > kernel {
-            expected.splice(kernel..kernel, [syscall, user]);
+        if depth > entry_at {
+            expected.splice(entry_at..entry_at, [syscall, Marker::User.encode()]);
         }
         let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
-        assert_eq!(stack, expected, "depth {depth}, {callers} callers, marker word: {has_marker}");
+        assert_eq!(stack, expected, "depth {depth}, {before} frames, {callers} callers, marker word: {has_marker}");
     }
 }
 
