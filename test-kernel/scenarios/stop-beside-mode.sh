@@ -35,4 +35,8 @@ for try in $(seq 15); do
     done
 done
 kill $work
-[ "$(value cpu.1.recorded)" -gt 100 ] || exit 7
+# All of this says nothing if nothing was sampled. Where `dd` ran and how many ticks were coalesced is the host's choice.
+sum() {
+    echo $(($(sed -n "s/^cpu.[0-9]*.$1 \(.*\)/\1 +/p" $ctl) 0))
+}
+[ "$(sum sent)" -gt 100 ] && [ "$(sum recorded)" -gt 0 ] || { grep "sent\|recorded" $ctl; exit 7; }
