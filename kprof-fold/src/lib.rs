@@ -24,6 +24,7 @@ pub mod select;
 pub mod tally;
 pub mod timeline;
 pub mod tracks;
+pub mod watch;
 
 pub mod account;
 pub mod aliasing;

@@ -168,3 +168,39 @@ fn every_subcommand_that_names_functions_warns() {
         assert!(all.contains("addresses lie where these symbols have no code"), "{command:?}: {}", said(&done));
     }
 }
+
+#[test]
+fn a_program_that_ran_elsewhere_is_found_and_another_one_is_refused() {
+    const DISTANCE: u64 = 0x5555_5555_4000;
+    let program = env!("CARGO_BIN_EXE_kprof-fold");
+    let symbols = Symbols::open(program, &mut Default::default()).expect("is an ELF file");
+    let (mut lines, mut names) = (String::new(), Vec::new());
+    for number in (0..symbols.table.len()).step_by(symbols.table.len() / 200) {
+        let Some((start, code)) = symbols.code(number).filter(|(_, code)| code.len() > 32) else { continue };
+        for instruction in Decoder::with_ip(64, code, start, DecoderOptions::NONE).iter().take(4) {
+            writeln!(lines, "me 1 1 {:x}", instruction.ip() + DISTANCE).expect("memory takes everything");
+        }
+        names.push(symbols.function(number).into_owned());
+    }
+    let profile = file("program.profile", &lines);
+    let syms = file("program.syms", "ffffffff80001000 0000000000001000 T kmain\n");
+    let fold = |file: &str, more: &[&str]| {
+        let mut fold = Command::new(program);
+        fold.args(["report", "--user", "--top", "0", "--user-syms", &format!("me={file}"), &profile, &syms, "1"]);
+        fold.args(more).output().expect("kprof-fold runs")
+    };
+    let done = fold(program, &["--strict"]);
+    let (out, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains(&format!("me ran {DISTANCE:#x} higher than its symbols")), "{said}");
+    assert!(!out.contains("[unknown]"), "{out}");
+    let shown = names.iter().filter(|name| out.contains(name.as_str())).count();
+    assert!(shown * 10 > names.len() * 9, "{shown} of {} names: {out}", names.len());
+
+    let other = std::env::current_exe().expect("this test is a file");
+    let other = other.to_str().expect("a path in UTF-8");
+    let said = String::from_utf8(fold(other, &[]).stderr).expect("is text");
+    assert!(said.contains(&format!("{other}: does not look like the symbols of me")), "{said}");
+    let done = fold(other, &["--strict"]);
+    assert_eq!(done.status.code(), Some(2), "{}", String::from_utf8_lossy(&done.stderr));
+}

@@ -20,11 +20,12 @@ use crate::output::folded;
 use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::ingest::Consumer;
-use crate::read::{self, Source};
+use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check, plausible};
 use crate::tally::{By, Tally};
+use crate::watch::Watched;
 use kprof_format::fact::Fact;
 
 /// Exit code: something in the input was skipped.
@@ -121,20 +122,36 @@ pub fn open<C: Consumer>(
     users::open(input, &rest, &mut symbols, &mut problems)?;
     let mut bar = Progress::new(&input.file, input.quiet);
     let source = Source { file: &input.file, form: input.form, progress: &mut |bytes| bar.at(bytes) };
-    let mut reading = read::read(source, consumer(&select))?;
+    let watch = users::watch(input, &rest)?;
+    let (mut reading, watch) = if watch.is_empty() {
+        (read::read(source, consumer(&select))?, watch)
+    } else {
+        let Reading { consumer: Watched { inner, watch }, profile, stacks, problems, form } =
+            read::read(source, Watched { inner: consumer(&select), watch })?;
+        (Reading { consumer: inner, profile, stacks, problems, form }, watch)
+    };
     bar.end();
     problems.append(reading.problems);
     places::settle(&reading.profile, &mut reading.stacks);
     place_symbols(input, &reading.profile, &mut symbols, talk)?;
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
-    let doubt = doubt(&reading.profile, &reading.stacks, &symbols);
-    if let Some(why) = &doubt {
-        let text = format!("does not look like the symbols of {}: {why}", input.file);
+    let mut doubt = doubt(&reading.profile, &reading.stacks, &symbols);
+    let say = |file: &str, what: &str, why: &str| {
+        let text = format!("does not look like the symbols of {what}: {why}");
         if input.strict && !input.force {
-            return Err(Error::unusable(&input.syms, format!("{text}. Give the symbols of that build, or --force")));
+            return Err(Error::unusable(file, format!("{text}. Give the symbols of that build, or --force")));
         }
-        talk.say(format_args!("{}: {text}; every name may be wrong. Give the symbols of that build", input.syms));
+        talk.say(format_args!("{file}: {text}; every name may be wrong. Give the symbols of that build"));
+        Ok(())
+    };
+    if let Some(why) = &doubt {
+        say(&input.syms, &input.file, why)?;
     }
+    users::settle((input, &rest), &mut symbols, (&reading.stacks, &watch), talk, |file, task, why| {
+        say(file, &format!("{task} in {}", input.file), &why)?;
+        doubt.get_or_insert(format!("{file}: {why}"));
+        Ok(())
+    })?;
     let account = Account::of(&reading.profile);
     talk.say(&problems);
     if !input.shows_account {

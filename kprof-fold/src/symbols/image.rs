@@ -43,6 +43,11 @@ impl Images {
         self.placed.iter().find(holds).map(|(first, image)| (*first, image))
     }
 
+    /// The image with this name.
+    pub fn named_mut(&mut self, name: &str) -> Option<&mut Placed> {
+        self.placed.iter_mut().map(|(_, image)| image).find(|image| image.name == name)
+    }
+
     /// The image of the symbol with this number, and the number of its first symbol.
     pub fn of_symbol(&self, number: usize) -> Option<(usize, &Placed)> {
         self.placed.iter().rev().find(|(first, _)| *first <= number).map(|(first, image)| (*first, image))

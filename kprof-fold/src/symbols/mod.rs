@@ -13,6 +13,7 @@ pub mod library;
 pub mod name;
 pub mod nm;
 pub mod plausible;
+pub mod program;
 pub mod table;
 pub mod users;
 
@@ -147,10 +148,28 @@ impl Symbols {
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
         match self.images.at(address) {
-            Some((first, image)) => image.symbols.find(address).map(|number| first + number),
+            Some((first, image)) => image.symbols.find_code(address).map(|number| first + number),
             None if self.is_foreign(address) => None,
             None => self.table.find(address.wrapping_sub(self.slide)),
         }
+    }
+
+    /// As [`find`](Self::find), but an address that is not code of the image has no name: the range that was declared
+    /// for the image may be larger than its code, and the last symbol without a size would get all of the rest.
+    fn find_code(&self, address: u64) -> Option<usize> {
+        let place = address.wrapping_sub(self.slide);
+        let number = self.table.find(place)?;
+        let symbol = self.table.get(number);
+        let is_code = match &self.elf {
+            Some(elf) => elf.code(place).is_some(),
+            None => symbol.size > 0 || place - symbol.start <= plausible::FAR_BYTES,
+        };
+        is_code.then_some(number)
+    }
+
+    /// The image with this name.
+    pub fn image_mut(&mut self, name: &str) -> Option<&mut Placed> {
+        self.images.named_mut(name)
     }
 
     /// Whether an address is certainly not the kernel's. It must then not get the name of the nearest kernel symbol.

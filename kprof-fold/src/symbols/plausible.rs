@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// Maximum number of stacks that are checked; they are spread over all stacks.
 const MAX_STACKS: usize = 2048;
 /// With fewer different addresses than this nothing is proved.
-const MIN: usize = 30;
+pub(super) const MIN: usize = 30;
 /// Addresses where no code can be: the minimum number, and the minimum share of all addresses.
 const MIN_NOWHERE: usize = 5;
 const NOWHERE_PERCENT: usize = 1;
@@ -26,7 +26,7 @@ const NOWHERE_PERCENT: usize = 1;
 const UNCALLED_PERCENT: usize = 10;
 /// An address further than this from the start of a symbol without a size is doubtful, because such a long function is
 /// rare.
-const FAR_BYTES: u64 = 64 * 1024;
+pub(super) const FAR_BYTES: u64 = 64 * 1024;
 const FAR_PERCENT: usize = 10;
 /// Lengths in bytes of the shortest and the longest call instruction.
 const CALL_BYTES: std::ops::RangeInclusive<usize> = 2..=9;

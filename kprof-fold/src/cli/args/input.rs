@@ -38,7 +38,8 @@ pub struct Input {
     /// The debug file of a stripped SYMS, where `.gnu_debuglink` does not lead to it
     #[arg(long, value_name = "FILE")]
     pub debug_file: Option<String>,
-    /// Symbols of the program that a task runs, for profiles that name no images (with --user); may be repeated
+    /// Symbols of the program that a task runs, for profiles that name no images (with --user); may be repeated. A
+    /// position-independent program (ELF file, x86_64) is found where it ran
     #[arg(long, value_name = "TASK=FILE", value_parser = crate::cli::values::image)]
     pub user_syms: Vec<ImageFile>,
     /// Fold although the symbols do not belong to the profile
