@@ -6,7 +6,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use core::ops::Range;
-use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Setup, Task};
+use kprof::{Config, CpuSet, CpuSlot, Kernel, Profiler, Setup, StreamFile, Task};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -105,4 +105,22 @@ fn a_halted_cpu_sleeps_on_and_its_ticks_are_idle() {
     let [.., idle_kept, kept] = second();
     assert_eq!(idle_kept, idle_awake);
     assert!(kept > 0);
+
+    // Both CPUs had the same ticks, so the numbers in their newest samples are the same, however long one was halted.
+    let daemon = Daemon::claim(&PROFILER, 1);
+    let second = PROFILER.open_stream(2, 1).unwrap();
+    let newest = |stream: &StreamFile| {
+        let mut buffer = [0; 8 * 1024];
+        let bytes = stream.read(&mut buffer).unwrap();
+        let records = words(&buffer[..bytes]);
+        let mut rest = &records[..];
+        let mut number = 0;
+        while let Some(header) = rest.first() {
+            number = rest[2];
+            rest = &rest[(header & 0xffff) as usize..];
+        }
+        number
+    };
+    let [sent, ..] = self::second();
+    assert_eq!([newest(&daemon.stream), newest(&second)], [sent; 2]);
 }

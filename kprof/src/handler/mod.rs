@@ -71,7 +71,10 @@ impl<K: Kernel> Instance<K> {
             number
         };
         let tick = Tick { profiler: self, slot, memory };
-        if number.is_multiple_of(MEASURED) { measured(tick, number, at) } else { tick.sample(number, at, leave) }
+        let is_measured = number.is_multiple_of(MEASURED);
+        // Ticks that found the CPU halted are sent and taken too, and no handler has counted them.
+        let number = number.wrapping_add(slot.sampler.halted.get());
+        if is_measured { measured(tick, number, at) } else { tick.sample(number, at, leave) }
     }
 }
 

@@ -199,6 +199,7 @@ fn look(folder: &Path, name: &str) -> Result<()> {
                 bail!("no stack has {frame}");
             }
         }
+        rates(folder)?;
     }
     if name != "plain" {
         let roots = ["[syscall]", "[interrupt ", "[exception ", "[lost]", "test_kernel::task::thread::thread_start"];
@@ -209,6 +210,26 @@ fn look(folder: &Path, name: &str) -> Result<()> {
         if !strange.is_empty() {
             bail!("{} stacks begin in the middle of nowhere, such as {}", strange.len(), strange[0]);
         }
+    }
+    Ok(())
+}
+
+/// Every CPU was sampled at the rate that was asked for, within a hundredth, also one that was halted most of the time.
+fn rates(folder: &Path) -> Result<()> {
+    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let text = run::output(std::process::Command::new(fold).arg("info").arg(folder.join("profiling.txt")))?;
+    let mut cpus = 0;
+    for line in text.lines().filter(|line| line.ends_with(" asked for")) {
+        let (before, asked) = line.split_once(" ticks/s of ").with_context(|| line.to_owned())?;
+        let rate: f64 = before.rsplit(' ').next().unwrap_or_default().parse()?;
+        let asked: f64 = asked.trim_end_matches(" asked for").parse()?;
+        if (rate / asked - 1.0).abs() > 0.01 {
+            bail!("the rate is not the one that was asked for:\n{line}");
+        }
+        cpus += 1;
+    }
+    if cpus != 3 {
+        bail!("{cpus} CPUs have a rate, of 3:\n{text}");
     }
     Ok(())
 }
