@@ -122,7 +122,7 @@ fn each_kind_of_sample_with_user_code_has_its_facts_and_its_counter() {
     for (rflags, irq) in [(1 << 9, "irq-on"), (0, "irq-off")] {
         for idle in [false, true] {
             IDLE.store(idle, Ordering::Relaxed);
-            let facts = u8::from(rflags == 0) * Facts::INTERRUPTS_OFF | u8::from(idle) * Facts::IDLE;
+            let facts = (u8::from(rflags == 0) * Facts::INTERRUPTS_OFF) | (u8::from(idle) * Facts::IDLE);
             let facts = (facts != 0).then_some(Marker::Facts(Facts(facts)).encode());
             let with_facts = |rest: &[u64]| [&rest[..1], facts.as_slice(), &rest[1..]].concat();
             let rbp = user_callers(1);

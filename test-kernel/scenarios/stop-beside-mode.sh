@@ -35,7 +35,7 @@ for try in $(seq 15); do
     done
 done
 kill $work
-# All of this says nothing if nothing was sampled. Where `dd` ran and how many ticks were coalesced is the host's choice.
+# All of this says nothing if nothing was sampled. The host decides where `dd` ran and how many ticks were coalesced.
 sum() {
     echo $(($(sed -n "s/^cpu.[0-9]*.$1 \(.*\)/\1 +/p" $ctl) 0))
 }
