@@ -87,7 +87,8 @@ fn it_records_every_sample_beside_another_reader_which_loses_none() {
     assert_eq!(commands, ["copy 1", "lease", "lease", "hz 5000", "start"], "nothing is acknowledged or stopped");
     assert!(world.kernel.running && world.kernel.claim == Some(PROFILED));
     assert_eq!(world.kernel.copier, None);
-    assert!(world.kernel.text(0).contains("\nhz 1000\n"), "the lease was undone");
+    drop(world);
+    assert!(system.0.borrow_mut().kernel.text(0).contains("\nhz 1000\n"), "the lease was undone");
 }
 
 #[test]

@@ -54,6 +54,20 @@ fn run(system: &Simulated, signals: &Signals) -> (Totals, Reading) {
 }
 
 #[test]
+fn a_mode_that_changes_between_reading_and_acknowledging_ends_nothing() {
+    for seed in 1..30 {
+        let signals = Signals::default();
+        let system = world(Kernel::new(&[1, 2], 1 << 13, seed), 60, &signals, |kernel, _| {
+            for _ in 0..kernel.random.below(12) {
+                kernel.tick();
+            }
+        });
+        system.0.borrow_mut().kernel.nasty.overwrites_before_ack = 3;
+        run(&system, &signals);
+    }
+}
+
+#[test]
 fn short_reads_split_records_and_interrupted_calls_lose_nothing() {
     for seed in 1..30 {
         let signals = Signals::default();

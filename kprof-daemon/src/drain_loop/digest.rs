@@ -4,7 +4,7 @@
 //! in: user process. Records that are already on disk are recognised by their position and skipped. Damage is counted,
 //! and noted in the file at its position.
 
-use super::intake::{Piece, Place};
+use super::intake::Piece;
 use super::{Session, Totals};
 use crate::error::Error;
 use crate::read::framed::Framed;
@@ -13,6 +13,9 @@ use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
 use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
+
+/// How often records are acknowledged again that the kernel refuses to free.
+const MAX_TRIES: u32 = 8;
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// Parses one piece and adds its batch to the output.
@@ -109,16 +112,34 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         if self.source.layout() == Layout::RedoxRaw {
             return Ok(());
         }
-        let is_new = |place: &Place| place.position.filter(|position| *position > place.acknowledged);
+        let mut tries = 1;
+        loop {
+            let ends = self.unacknowledged();
+            match self.source.acknowledge(self.system, &ends) {
+                // Somebody may have changed the mode since the state was read. A flight recorder frees its records
+                // itself, and the kernel refuses to do it.
+                Err(Error::Refused { .. }) if tries < MAX_TRIES => self.source.observe(self.system, &mut self.ctl)?,
+                done => return done.map(|()| self.are_acknowledged(ends)),
+            }
+            tries += 1;
+        }
+    }
+
+    /// The streams with records that are on disk and that the kernel still has, and the end of these records.
+    fn unacknowledged(&self) -> Vec<(Stream, u64)> {
         // A flight recorder overwrites old records itself, so only its meta stream is acknowledged.
         let is_freed_here = |stream: Stream| stream == Stream::Meta || !self.ctl.overwrites();
+        let is_there = |stream, end| self.ctl.position_out(stream).is_none_or(|out| end > out);
         let places = self.intake.places.iter().filter(|(stream, _)| is_freed_here(**stream));
-        let ends: Vec<(Stream, u64)> = places.filter_map(|(stream, place)| Some((*stream, is_new(place)?))).collect();
-        self.source.acknowledge(self.system, &ends)?;
+        let ends = places.filter_map(|(stream, place)| Some((*stream, place.position?, place.acknowledged)));
+        let new = ends.filter(|(stream, end, acknowledged)| end > acknowledged && is_there(*stream, *end));
+        new.map(|(stream, end, _)| (stream, end)).collect()
+    }
+
+    fn are_acknowledged(&mut self, ends: Vec<(Stream, u64)>) {
         for (stream, end) in ends {
             self.intake.place(stream).acknowledged = end;
         }
-        Ok(())
     }
 }
 

@@ -26,6 +26,10 @@ pub struct Nasty {
     pub pending: u64,
     /// The number of reads that are refused because another reader is using the stream.
     pub busy_reads: u32,
+    /// Before one of this many writes of `ack` lines, somebody changes the mode to `overwrite`.
+    pub overwrites_before_ack: u64,
+    /// After this many more reads of ctl, somebody changes it back.
+    pub reads_until_drop: u32,
 }
 
 pub struct Kernel {
@@ -155,7 +159,11 @@ impl Kernel {
     }
 
     /// The text that a read of ctl gives through `handle`.
-    pub fn text(&self, handle: u64) -> String {
+    pub fn text(&mut self, handle: u64) -> String {
+        if self.nasty.reads_until_drop > 0 {
+            self.nasty.reads_until_drop -= 1;
+            self.overwrites &= self.nasty.reads_until_drop > 0;
+        }
         let state = match (self.frozen, self.running) {
             (true, _) => "frozen",
             (_, true) => "running",
@@ -273,6 +281,13 @@ impl Kernel {
                     let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
                     let position = position.parse().expect("a position");
                     let held = self.claim == Some(handle);
+                    if acks.is_empty() && self.random.once_in(self.nasty.overwrites_before_ack) {
+                        (self.overwrites, self.nasty.reads_until_drop) = (true, 3);
+                    }
+                    if self.overwrites && stream != Stream::Meta {
+                        let why = "nothing is acknowledged in mode overwrite".to_owned();
+                        return refuse(self, io::ErrorKind::InvalidInput, why);
+                    }
                     let ring = self.ring(stream).expect("an ack for a stream that exists");
                     if !held || !ring.may_acknowledge(position) {
                         let why = format!("`{line}`: the end of a record that was read is expected");
