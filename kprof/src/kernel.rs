@@ -26,8 +26,8 @@ use core::ops::Range;
 ///   [`crate::Trigger::Published`] that began before then can still be in progress.
 /// - [`crate::Config::text`], of whatever configuration a [`crate::Profiler`] of this kernel is initialised with: each
 ///   page that the range touches is ordinary memory, mapped and readable for ever.
-/// - [`Kernel::read_user`]: sound for every `address`: it does not fault, and reads only memory that the loaded page
-///   tables map for user code.
+/// - [`Kernel::read_user`] and [`Kernel::read_user_frame`]: sound for every address: they do not fault, and read only
+///   memory that the loaded page tables map for user code.
 /// - [`Kernel::foreign_stack_range`] and [`Kernel::read_foreign`]: the second is sound for each aligned word of each
 ///   range that the first has ever returned for that CPU, also if the stack has since been unmapped or put to another
 ///   use.
@@ -88,12 +88,22 @@ pub unsafe trait Kernel: Sync + 'static {
         None
     }
 
+    /// The two words of a user frame: the one at `frame` and the one after it, or `None` if either cannot be read.
+    ///
+    /// Runs in: NMI, as [`Kernel::read_user`], which the default calls twice. Most frames have both words in one page,
+    /// so a kernel that finds the page once saves instructions for each frame.
+    #[inline(always)]
+    fn read_user_frame(&self, frame: u64) -> Option<[u64; 2]> {
+        Some([self.read_user(frame)?, self.read_user(frame.wrapping_add(8))?])
+    }
+
     /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
     /// system call, NMI) and the call of a Rust function, and back. There rbp may still be that of the interrupted
     /// code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
     /// it.
     ///
-    /// Runs in: NMI, for the interrupted instruction; for each return address too, unless [`Kernel::MARKED_ENTRIES`].
+    /// Runs in: NMI, for the interrupted instruction; for each return address that is kernel code too, unless
+    /// [`Kernel::MARKED_ENTRIES`].
     /// `false` for every address is right only if no sample can be taken inside a stub: all stubs run with interrupts
     /// off, and the trigger is not an NMI.
     fn is_entry_code(&self, address: u64) -> bool;

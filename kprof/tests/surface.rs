@@ -39,6 +39,9 @@ unsafe impl Kernel for Port {
     fn read_user(&self, _: u64) -> Option<u64> {
         None
     }
+    fn read_user_frame(&self, _: u64) -> Option<[u64; 2]> {
+        None
+    }
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }

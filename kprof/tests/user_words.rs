@@ -64,7 +64,7 @@ fn no_instruction_after_an_entry_is_written_as_a_kernel_word() {
             let at = registers();
             let marker = Marker::Exception(14).encode();
             // g's frame leads to the entry stub's frame, and the hardware's frame follows that.
-            for (place, value) in (8..).zip([0x7fff_0000, marker, word, 0x33, 0x202, 0x7fff_0000, 0x2b]) {
+            for (place, value) in (8..).zip([0, marker, word, 0x33, 0x202, 0x7fff_0000, 0x2b]) {
                 set(place, value);
             }
             let written = if kept { word } else { 0 };

@@ -16,7 +16,8 @@ sweep() {
     for order in "$@"; do echo "$order" > /kernel/sweep || return 1; done
 }
 user() {
-    sweep-entries call 1 1000 && sweep-entries spin 1500 1520
+    sweep-entries call 1 1000 && sweep-entries spin 1500 1520 || return 1
+    for end in root nowhere; do sweep-entries $end 300 600 || return 1; done
 }
 thrown() {
     sweep stacks stacks "dice $1" "registers $1"
@@ -29,7 +30,9 @@ sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
 echo "include idle" > $ctl && thrown 1000 || exit 6
 echo "include user" > $ctl && thrown 1000 && user || exit 7
 # First with a depth at which the fast path takes at most one round, then with one at which it takes none.
+# At the first one, a program has more callers than that round.
 echo "depth 20" > $ctl && sweep stacks stacks "measure on" stacks stacks "measure off" || exit 8
+sweep-entries deep 1500 1520 || exit 8
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report
 cat $ctl > /root/ctl.txt

@@ -21,6 +21,7 @@
     )
 )]
 
+mod in_user_code;
 mod progress;
 mod sample;
 

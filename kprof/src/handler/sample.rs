@@ -2,7 +2,8 @@
 //!
 //! In: the interrupted registers. Out: a record, or a counted reason why not. Runs in: NMI. The usual sample (kernel
 //! code, an ordinary stack, free space in the ring, drop mode) takes the fast path; everything else takes the slow
-//! path. Both write the same words: the unwinder's tests walk each stack on both paths.
+//! path. Both write the same words: the unwinder's tests walk each stack on both paths. `in_user_code` has the part of
+//! the fast path that reads a program's memory.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
@@ -10,20 +11,14 @@ use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{
-    self, Cursor, ENTRY_PLACES, MAX_SCANNED, Memory, ROUND, StackBounds, Stacks, Walk, is_user, user_word,
-};
+use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, Stacks, Walk, is_user, user_word};
 use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
 /// Bit 9 of RFLAGS: interrupts are on.
 const INTERRUPT_FLAG: u64 = 1 << 9;
 /// Words before the first caller: header, first address, facts.
-const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
-/// The same in a sample of user code, which has no facts.
-const USER_HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 1;
-/// After an entry, the fast path takes up to this many user frames.
-const USER_PLACES: usize = 16;
+pub(super) const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 
 /// The function that ends a handler.
 pub(super) trait Leave: FnOnce(&CpuSlot, Outcome) -> Outcome {}
@@ -35,6 +30,15 @@ pub(super) struct Tick<'a, K: Kernel, M> {
     pub(super) slot: &'a CpuSlot,
     pub(super) memory: M,
 }
+
+// Passed by value: it is two pointers, which stay in registers then.
+impl<K: Kernel, M: Memory> Clone for Tick<'_, K, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Kernel, M: Memory> Copy for Tick<'_, K, M> {}
 
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     /// Filters, walks, publishes, leaves. Rare cases go to `slow_path`, which writes the same record. Each exit ends
@@ -77,13 +81,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         };
         if !run.at_root() {
-            return Self::leave_by_finish(
-                interrupted,
-                self,
-                reservation.before(run.end),
-                (run.cursor, run.bounds),
-                leave,
-            );
+            let words = reservation.before(run.end);
+            return Self::leave_by_finish(interrupted, self, words, (run.cursor, run.bounds), leave);
         }
         self.slot.ring.publish_at(&header[0], Kind::Sample, reservation.before(run.end));
         let counters = &self.slot.handler.counters;
@@ -93,101 +92,24 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     }
 
     #[inline(never)]
-    fn leave_by_user(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
-        leave(tick.slot, tick.user(number, &interrupted.registers()))
-    }
-
-    #[inline(never)]
-    fn leave_by_slow_path(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+    pub(super) fn leave_by_slow_path(
+        interrupted: &impl Interrupted,
+        tick: Self,
+        number: u64,
+        leave: impl Leave,
+    ) -> Outcome {
         leave(tick.slot, tick.slow_path(number, &interrupted.registers()))
     }
 
+    /// Finishes a walk that the fast path began, and that met a special case.
     #[inline(never)]
-    fn leave_by_finish(
-        interrupted: &impl Interrupted,
-        tick: Self,
-        words: usize,
-        cursor: (Cursor, StackBounds),
-        leave: impl Leave,
-    ) -> Outcome {
-        leave(tick.slot, tick.finish(&interrupted.registers(), words, cursor))
-    }
-
-    /// Finishes a walk that the fast path began, and that met an entry frame or another special case.
-    fn finish(&self, at: &Registers, words: usize, (cursor, bounds): (Cursor, StackBounds)) -> Outcome {
-        match self.finish_in_user_code(at, words, (cursor, bounds)) {
-            Some(outcome) => outcome,
-            None => self.finish_walk(at, words, cursor),
-        }
-    }
-
-    /// The usual end of a walk: an entry from user code. `None` if it is another one, or needs the slow path.
-    #[inline(always)]
-    fn finish_in_user_code(
-        &self,
-        at: &Registers,
-        words: usize,
-        (cursor, bounds): (Cursor, StackBounds),
-    ) -> Option<Outcome> {
-        let (kernel, ring, settings) = (&self.profiler.kernel, &self.slot.ring, self.profiler.shared.settings());
-        let entry = cursor.user_entry(kernel, self.memory, &self.profiler.shared.ready.text, bounds)?;
-        let frames_left = settings.depth().checked_sub(frames_of(words, at).wrapping_add(entry.frames()))?;
-        let (_, reservation) = ring.reserve::<ENTRY_PLACES, 1>(words.wrapping_add(USER_PLACES) as u32)?;
-        let mut words = words.wrapping_add(entry.write(reservation.further(words)));
-        if settings.include_user() {
-            let places = reservation.after(words);
-            let places = places.get(..frames_left).unwrap_or(places);
-            words = words.wrapping_add(unwind::user_frames(kernel, entry.rbp(), places)?);
-        }
-        ring.publish(Kind::Sample, words);
-        let counters = &self.slot.handler.counters;
-        counters.recorded.add(1);
-        let kind = if entry.is_interrupt() { &counters.interrupt } else { counters.irq(interrupts_off(at)) };
-        kind.add(1);
-        Some(Outcome::Sampled)
-    }
-
-    /// The same, on the slow path.
-    #[inline(never)]
-    fn finish_walk(&self, at: &Registers, words: usize, cursor: Cursor) -> Outcome {
-        let frames = frames_of(words, at);
+    pub(super) fn finish_walk(&self, at: &Registers, words: usize, cursor: Cursor) -> Outcome {
+        let frames = frames_of(words, interrupts_off(at));
         let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
         walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
         walk.finish(cursor, at.rsp);
         self.publish(at, &walk, false)
-    }
-
-    fn user(&self, number: u64, at: &Registers) -> Outcome {
-        if !self.profiler.shared.settings().include_user() {
-            self.slot.handler.counters.user.add(1);
-            return Outcome::Filtered;
-        }
-        match self.user_sample(number, at) {
-            Some(outcome) => outcome,
-            None => self.slow_path(number, at),
-        }
-    }
-
-    /// The usual sample of user code. `None` if it needs the slow path.
-    #[inline(always)]
-    fn user_sample(&self, number: u64, at: &Registers) -> Option<Outcome> {
-        let (kernel, ring) = (&self.profiler.kernel, &self.slot.ring);
-        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
-        let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more)?;
-        let task = kernel.task();
-        if task.idle || interrupts_off(at) != 0 {
-            return None;
-        }
-        let first = [0, head, number, tsc::read(), task.id, user_word(at.rip)];
-        reservation.header().iter().zip(first).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
-        let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
-        let callers = unwind::user_frames(kernel, at.rbp, places)?;
-        ring.publish(Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
-        let counters = &self.slot.handler.counters;
-        counters.recorded.add(1);
-        counters.recorded_user.add(1);
-        Some(Outcome::Sampled)
     }
 
     /// The slow path, which handles every case: user and idle samples, overwrite mode, the physical end of the ring,
@@ -279,12 +201,13 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
 /// The number of frames, the interrupted instruction included, in a record of kernel code that has `words` words and no
 /// marker except the facts.
-fn frames_of(words: usize, at: &Registers) -> usize {
-    words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off(at) as usize)
+#[inline(always)]
+pub(super) fn frames_of(words: usize, interrupts_off: u64) -> usize {
+    words.wrapping_sub(HEADER_PLACES - 2).wrapping_sub(interrupts_off as usize)
 }
 
 /// Bit 0 of the sample's facts: 1 if interrupts were off.
 #[inline(always)]
-fn interrupts_off(at: &Registers) -> u64 {
+pub(super) fn interrupts_off(at: &Registers) -> u64 {
     (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)
 }

@@ -71,6 +71,25 @@ impl Ring {
         ))
     }
 
+    /// The word at the head, and `N` contiguous words that begin `skip` words after it. All words in between are free
+    /// too. `None` if it is not known that so many words are free.
+    #[inline(always)]
+    pub(crate) fn reserve_after<const N: usize>(&self, skip: u32) -> Option<(&AtomicU64, &[AtomicU64; N])> {
+        const { assert!(N <= MIN_ROOM) };
+        let head = self.producer.head.load(Ordering::Relaxed);
+        if head.wrapping_add(u64::from(skip)) >= self.producer.limit.load(Ordering::Relaxed) {
+            return None;
+        }
+        let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
+        let after = first.wrapping_add(skip as usize).cast::<[AtomicU64; N]>();
+        // SAFETY: as in `reserve`, for the positions `head` and `head + skip`. Both are below `limit`, because a position
+        // counts words since boot, and so the sum does not wrap.
+        unsafe {
+            hint::assert_unchecked(!first.is_null() && !after.is_null());
+            Some((&*first, &*after))
+        }
+    }
+
     /// The address of the word at the head, for a caller of [`Ring::reserve`] that has got words there.
     #[inline(always)]
     pub(crate) fn head_address(&self) -> usize {
@@ -157,24 +176,6 @@ fn before_words() {
 }
 
 impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
-    /// As many words as the header has, `skip` words after the beginning. `skip` is limited to the length of the
-    /// rounds.
-    #[inline(always)]
-    pub(crate) fn further(&self, skip: usize) -> &'r [AtomicU64; H] {
-        let skip = skip.min(self.rounds.get().saturating_mul(R));
-        // SAFETY: as in `header`; `skip` is at most the length of the rounds.
-        unsafe { &*self.first.add(skip).cast() }
-    }
-
-    /// The words after the first `skip`.
-    #[inline(always)]
-    pub(crate) fn after(&self, skip: usize) -> &'r [AtomicU64] {
-        let words = self.rounds.get().saturating_mul(R).saturating_add(H);
-        let skip = skip.min(words);
-        // SAFETY: as in `header`; `skip` is at most the number of words.
-        unsafe { slice::from_raw_parts(self.first.add(skip).cast(), words.wrapping_sub(skip)) }
-    }
-
     /// The words of the header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {

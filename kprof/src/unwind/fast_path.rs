@@ -40,19 +40,23 @@ impl Run {
     }
 }
 
-/// Where a run ended: the address of its last valid frame. Bit 0 is set if the return address of that frame was taken,
-/// so that only its saved rbp is still to be checked.
+/// Where a run ended: the address of its last valid frame. Bit 0 ([`TAKEN`]) is set if the return address of that frame
+/// was taken, so that only its saved rbp is still to be checked. Bit 1 ([`STUB`]) is set if that address is in an entry
+/// stub that leaves no marker word.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor(u64);
+
+const TAKEN: u64 = 1;
+const STUB: u64 = 2;
 
 impl Cursor {
     /// The frame to continue with, and the lowest address it may have.
     #[inline(always)]
     pub(super) fn next<M: Memory>(self, memory: M) -> (u64, u64) {
-        let last = self.0 & !1;
+        let last = self.0 & !(TAKEN | STUB);
         // SAFETY: only `run_from` makes a `Cursor`, and `last` is the last frame that it found valid: an aligned word
         // of the range.
-        if self.0 & 1 == 1 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
+        if self.0 & TAKEN != 0 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
     }
 
     /// If the run ended at the frame of an entry stub that was entered from user code: what the stub has saved.
@@ -61,29 +65,29 @@ impl Cursor {
         self,
         kernel: &K,
         memory: M,
-        text: &TextCell,
         bounds: StackBounds,
     ) -> Option<UserEntry> {
-        let frame = self.0;
-        if frame & 1 == 1 {
+        if self.0 & TAKEN != 0 {
             return None;
         }
+        let frame = self.0 & !STUB;
         // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
         let [rbp, address] = [0, 8].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
-        let (stub, marker, rip_at, rbp) = if (FIRST_ENTRY..=SYSCALL).contains(&address) {
-            (None, address, frame.wrapping_add(16), rbp)
-        } else if text.get().contains(address) && is_unmarked_entry(kernel, address) {
+        let (stub, marker, rip_at, rbp) = if self.0 & STUB != 0 {
             let entry = kernel.caller_entry_frame(address, frame)?;
             (Some(address), word_of(entry.marker), entry.rip_at, entry.rbp)
+        } else if (FIRST_ENTRY..=SYSCALL).contains(&address) {
+            (None, address, frame.wrapping_add(16), rbp)
         } else {
             return None;
         };
-        // The hardware frame has five words.
-        let is_above = rip_at & 7 == 0 && rip_at > frame && rip_at < bounds.end();
-        if !is_above || bounds.end().wrapping_sub(rip_at) < 8 * 5 {
+        // The hardware frame has five words. The last two must lie where a frame above the stub's could be. `rip_at`
+        // must not be below the stub's frame, and so is in the range too.
+        let last_two = rip_at.wrapping_add(24);
+        if rip_at < frame || bounds.height(last_two) <= bounds.height(frame) {
             return None;
         }
-        // SAFETY: the check above shows that these are aligned words of the range, whose end `bounds` holds.
+        // SAFETY: the check above shows that all five are aligned words of the range.
         let [rip, cs] = [0, 8].map(|offset: u64| unsafe { memory.stack(rip_at.wrapping_add(offset)) });
         is_user(cs).then_some(UserEntry { stub, marker, rip: user_word(rip), rbp })
     }
@@ -107,12 +111,6 @@ impl StackBounds {
     #[inline(always)]
     fn of(range: &Range<u64>) -> Self {
         Self { origin: !bound(range) }
-    }
-
-    /// The end of the range.
-    #[inline(always)]
-    fn end(self) -> u64 {
-        (!self.origin).wrapping_add(16)
     }
 
     #[inline(always)]
@@ -238,15 +236,18 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
             let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame.wrapping_add(8))) };
             // Stored before it is checked, which saves a register. A word that is not counted is still free space.
             place.store(address, Ordering::Relaxed);
-            if !text.contains(address) || is_unmarked_entry(kernel, address) {
+            if !text.contains(address) {
                 // SAFETY: as above. Read again, because keeping it would take another register.
                 let last = unsafe { memory.stack(frame.wrapping_add(8)) };
                 return Run { end: address_of(place), cursor: Cursor(frame), last, bounds };
             }
+            if is_unmarked_entry(kernel, address) {
+                return Run { end: address_of(place), cursor: Cursor(frame | STUB), last: frame, bounds };
+            }
             let next_height = bounds.height(next);
             if next_height <= height {
                 let end = address_of(place).wrapping_add(size_of_val(place));
-                return Run { end, cursor: Cursor(frame | 1), last: next, bounds };
+                return Run { end, cursor: Cursor(frame | TAKEN), last: next, bounds };
             }
             (frame, height) = (next, next_height);
         }

@@ -38,16 +38,18 @@ pub(crate) const fn user_word(word: u64) -> u64 {
 /// lowest address that `frame` may have.
 #[inline(always)]
 fn user_frame<K: Kernel>(kernel: &K, frame: u64, above: u64) -> Option<(u64, u64)> {
-    if frame < above || frame & 7 != 0 || frame >= USER_END - 16 {
+    // The lowest three bits come out at the top, so one comparison refuses addresses that are too high or not aligned.
+    if frame < above || frame.rotate_right(3) >= (USER_END - 16) >> 3 {
         return None;
     }
-    let (next, address) = (kernel.read_user(frame)?, user_word(kernel.read_user(frame.wrapping_add(8))?));
+    let [next, address] = kernel.read_user_frame(frame)?;
+    let address = user_word(address);
     (address != 0).then_some((address, next))
 }
 
 /// The fast path: writes the return addresses of a program's chain of frames to `places`, and returns how many there
 /// are. `None` if there are more than places.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn user_frames<K: Kernel>(kernel: &K, mut frame: u64, places: &[AtomicU64]) -> Option<usize> {
     let (mut above, mut taken, mut places) = (1, 0_usize, places.iter());
     while let Some((address, next)) = user_frame(kernel, frame, above) {
@@ -84,21 +86,28 @@ impl UserEntry {
         if self.stub.is_some() { 2 } else { 1 }
     }
 
-    /// The fast path: writes the words of the entry and of the interrupted instruction. Returns how many there are.
+    /// The words that [`write`](Self::write) writes.
     #[inline(always)]
-    pub(crate) fn write(&self, places: &[AtomicU64; ENTRY_PLACES]) -> usize {
-        let [first, second, third, fourth] = places;
-        let ([marker, user, rip], words) = match self.stub {
-            None => ([first, second, third], 3),
-            Some(stub) => {
-                first.store(stub, Ordering::Relaxed);
-                ([second, third, fourth], 4)
+    pub(crate) fn words(&self) -> usize {
+        if self.stub.is_some() { ENTRY_PLACES } else { ENTRY_PLACES - 1 }
+    }
+
+    /// The fast path: writes the words of the entry and of the interrupted instruction. Returns the places after them.
+    #[inline(always)]
+    pub(crate) fn write<'p, const N: usize>(&self, places: &'p [AtomicU64; N]) -> &'p [AtomicU64] {
+        let [stub, rest @ ..] = &places[..] else { return &[] };
+        let rest = match self.stub {
+            None => &places[..],
+            Some(address) => {
+                stub.store(address, Ordering::Relaxed);
+                rest
             }
         };
+        let [marker, user, rip, rest @ ..] = rest else { return &[] };
         marker.store(self.marker, Ordering::Relaxed);
         user.store(Marker::User.encode(), Ordering::Relaxed);
         rip.store(self.rip, Ordering::Relaxed);
-        words
+        rest
     }
 
     /// The program's rbp, where the chain of its frames begins.

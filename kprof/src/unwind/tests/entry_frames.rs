@@ -119,12 +119,13 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
 #[test]
 fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read() {
     let end = STACK + 64 * 8;
-    for rip_at in [STACK + 244, end - 32, end - 8, end, end + 8, 0, 8, u64::MAX - 7, STACK - 8] {
+    let outside = [STACK + 244, end - 32, end - 8, end, end + 8, 0, 8, u64::MAX - 7, STACK - 8];
+    for (rip_at, frame) in outside.into_iter().flat_map(|rip_at| [(rip_at, STACK), (rip_at, STACK + 80)]) {
         let mut machine = Machine::new(64);
-        machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
+        machine.frame(frame, STACK + 160, TEXT + 0x520);
         machine.border =
             Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), rip_at, rbp: 0x7fff_0010 }));
-        let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
+        let (stack, _) = machine.walk(&registers(frame, frame));
         assert_eq!(stack, [TEXT + 0x520, INTERRUPT, cut(TruncationReason::Range)], "{rip_at:#x}");
     }
 }

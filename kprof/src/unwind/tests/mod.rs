@@ -7,7 +7,7 @@ mod innermost_callers;
 mod single_step;
 mod wild;
 
-use super::user::UserEntry;
+use super::user::{ENTRY_PLACES, UserEntry};
 use super::{FrameCache, MAX_SCANNED, Memory, Stacks, Text, TextCell, Walk, innermost, user_frames};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{CallerEntryFrame, EntryFrame, Kernel, Registers, Task};
@@ -135,7 +135,7 @@ impl Machine {
         if run.at_root() {
             return true;
         }
-        match run.cursor.user_entry(self, self, &text, run.bounds) {
+        match run.cursor.user_entry(self, self, run.bounds) {
             Some(entry) if self.finish_in_user_code(walk, &entry) => {}
             _ => walk.finish(run.cursor, at.rsp),
         }
@@ -146,7 +146,8 @@ impl Machine {
     fn finish_in_user_code(&self, walk: &mut Walk<'_, '_, Self, &Self>, entry: &UserEntry) -> bool {
         let Some(frames_left) = walk.frames_left.checked_sub(entry.frames()) else { return false };
         let places = walk.sink.contiguous(1000);
-        let words = entry.write(places.first_chunk().unwrap());
+        entry.write(places.first_chunk::<ENTRY_PLACES>().unwrap());
+        let words = entry.words();
         let user =
             if self.user_frames { user_frames(self, entry.rbp(), &places[words..][..frames_left]) } else { Some(0) };
         let Some(user) = user else { return false };

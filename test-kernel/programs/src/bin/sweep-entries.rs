@@ -1,8 +1,9 @@
 //! For `cargo xtask sweep`: enters the kernel by one kind of entry, with an NMI after one instruction, after two, and
 //! so on, counted from the system call that orders the NMI (`/kernel/sweep`).
 //!
-//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`, `spin`), the first number of
-//! instructions, and one past the last. With three more numbers N, M, S a second NMI comes N to M instructions after
+//! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`; `spin`, `deep`: user code with few
+//! or many callers; `root`, `nowhere`: a call whose callers end at a saved rbp or a return address of 0), the first
+//! number of instructions, and one past the last. With three more numbers N, M, S a second NMI comes N to M instructions after
 //! each S-th first one. Out: exit code 0 if every result was right.
 
 use std::arch::asm;
@@ -92,17 +93,34 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
             unsafe { asm!("int3") };
             true
         }
-        "spin" => spin(),
+        "root" => call_with([[0, 0x40_1000]]),
+        "nowhere" => call_with([[usize::MAX, 0]]),
+        "spin" => spin::<3>(),
+        "deep" => spin::<24>(),
         _ => return Err(io::Error::other("there is no such kind")),
     };
     if right { Ok(()) } else { Err(io::Error::other(format!("a wrong result, with an NMI at {text}"))) }
 }
 
-/// Spins with three frames on the stack. Returns whether the loop had the right result.
-fn spin() -> bool {
-    let mut frames = [0_usize, 0x40_1000, 0, 0x40_2000, 0, 0x40_3000];
-    frames[0] = &raw const frames[2] as usize;
-    frames[2] = &raw const frames[4] as usize;
+/// A system call with such frames. Returns whether it had the right result.
+fn call_with<const FRAMES: usize>(frames: [[usize; 2]; FRAMES]) -> bool {
+    let mut number = libc::SYS_getppid;
+    // SAFETY: rbp is restored. The call has no arguments, and changes nothing but these registers.
+    unsafe {
+        asm!(
+            "push rbp", "mov rbp, {frames}", "syscall", "pop rbp",
+            frames = in(reg) frames.as_ptr(), inout("rax") number, out("rcx") _, out("r11") _,
+        );
+    }
+    number > 0
+}
+
+/// Spins with so many frames. Returns whether the loop had the right result.
+fn spin<const FRAMES: usize>() -> bool {
+    let mut frames: [[usize; 2]; FRAMES] = std::array::from_fn(|frame| [0, 0x40_1000 * (frame + 1)]);
+    for frame in 1..FRAMES {
+        frames[frame - 1][0] = &raw const frames[frame] as usize;
+    }
     let mut turns = 2000_u64;
     // SAFETY: rbp is restored, and nothing else is changed. The frames outlive the loop.
     unsafe {
@@ -111,7 +129,7 @@ fn spin() -> bool {
             frames = in(reg) frames.as_ptr(), turns = inout(reg) turns,
         );
     }
-    turns == 0 && frames[5] == 0x40_3000
+    turns == 0 && frames[FRAMES - 1] == [0, 0x40_1000 * FRAMES]
 }
 
 /// For each signal the number of bytes that its handler skips.

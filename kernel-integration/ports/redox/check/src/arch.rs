@@ -83,8 +83,9 @@ pub mod interrupt {
     }
 
     pub mod syscall {
-        // The text of the stand-in: a page of `nop`, the syscall stub, stubs that end with `iretq` (page fault,
-        // keyboard, the one to which all generic interrupts jump), the table of the generic ones, more `nop`.
+        // The text of the stand-in: the syscall stub, stubs that end with `iretq` (page fault, keyboard, the one to
+        // which all generic interrupts jump), the table of the generic ones, two pages of `nop`. The stubs come first
+        // and take less than 0x300 bytes; the functions of the tests are after them.
         core::arch::global_asm!(
             ".text",
             ".balign 4096",
@@ -92,7 +93,6 @@ pub mod interrupt {
             ".global redox_check_generic_stub, redox_check_entry_start, redox_check_entry_end, __generic_interrupts_start, __generic_interrupts_end",
             ".global syscall_instruction, __syscall_instruction_end",
             "redox_check_text_start:",
-            ".skip 4096, 0x90",
             "redox_check_entry_start:",
             "syscall_instruction:",
             ".skip 128, 0x90",
@@ -115,7 +115,7 @@ pub mod interrupt {
             ".balign 8",
             "__generic_interrupts_end:",
             "redox_check_entry_end:",
-            ".skip 4096, 0x90",
+            ".skip 8192, 0x90",
             "redox_check_text_end:",
         );
 

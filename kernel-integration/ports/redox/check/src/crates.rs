@@ -1,41 +1,4 @@
-//! Stand-ins for the crates of the kernel that the drop-in uses: rmm, x86, hashbrown, arrayvec.
-
-use core::marker::PhantomData;
-
-use crate::arch::CurrentRmmArch;
-use crate::machine;
-use crate::memory::{PhysicalAddress, RmmArch, TableKind, VirtualAddress};
-
-/// rmm's walk through the loaded page tables.
-pub struct PageMapper<A, F>(PhantomData<(A, F)>);
-
-pub struct PageFlags {
-    user: bool,
-}
-
-impl PageFlags {
-    pub fn has_user(&self) -> bool {
-        self.user
-    }
-}
-
-impl<A, F> PageMapper<A, F> {
-    /// # Safety
-    /// None needed here.
-    pub unsafe fn current(_kind: TableKind, _allocator: F) -> Self {
-        Self(PhantomData)
-    }
-
-    /// The frame of a page. User pages are mapped by the tests; a page of the linear map is its own frame.
-    pub fn translate(&self, page: VirtualAddress) -> Option<(PhysicalAddress, PageFlags)> {
-        assert_eq!(page.data() % 4096, 0);
-        if page.data() >= CurrentRmmArch::PHYS_OFFSET {
-            return Some((PhysicalAddress(page.data()), PageFlags { user: false }));
-        }
-        let frame = *machine::user_pages().lock().unwrap().get(&page.data())?;
-        Some((PhysicalAddress(frame), PageFlags { user: true }))
-    }
-}
+//! Stand-ins for the crates of the kernel that the drop-in uses: x86, hashbrown, arrayvec.
 
 /// x86's `sidt` and its port functions.
 pub mod dtables {

@@ -11,7 +11,6 @@ extern crate alloc;
 // The crates of the kernel that the drop-in uses.
 extern crate self as arrayvec;
 extern crate self as hashbrown;
-extern crate self as rmm;
 extern crate self as x86;
 
 macro_rules! log_macros {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::arch::interrupt::InterruptStack;
 use crate::cpu_set::LogicalCpuId;
+use crate::memory::{RmmA, RmmArch};
 use crate::percpu::{PercpuBlock, ALL_PERCPU_BLOCKS};
 
 thread_local! {
@@ -90,10 +91,31 @@ pub fn nmi(cpu: usize) {
 /// The counts with which the timer was started.
 pub static TIMER_COUNTS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// For each mapped user page the address of its host memory.
-pub fn user_pages() -> &'static Mutex<HashMap<usize, usize>> {
-    static PAGES: OnceLock<Mutex<HashMap<usize, usize>>> = OnceLock::new();
-    PAGES.get_or_init(Mutex::default)
+/// Host memory for the first of the tables that map user pages.
+pub fn user_tables() -> usize {
+    static ROOT: OnceLock<usize> = OnceLock::new();
+    *ROOT.get_or_init(|| aligned(4096))
+}
+
+/// The physical address of host memory, which is all in the linear map.
+fn physical(address: usize) -> usize {
+    address - RmmA::PHYS_OFFSET
+}
+
+/// Maps a user page to a frame, in four levels of tables.
+pub fn map_frame(page: usize, frame: usize) {
+    const USER_PRESENT: usize = 5;
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _guard = LOCK.lock().unwrap();
+    let place = |table: usize, shift: usize| table + (page >> shift & 511) * 8;
+    let table = [39, 30, 21].iter().fold(user_tables(), |table, shift| {
+        let place = place(table, *shift);
+        if peek(place) == 0 {
+            poke(place, physical(aligned(4096)) | USER_PRESENT);
+        }
+        (peek(place) & !0xfff) + RmmA::PHYS_OFFSET
+    });
+    poke(place(table, 12), frame | USER_PRESENT);
 }
 
 /// Allocates memory of `bytes`, aligned to its size, which is never freed. Returns its address.
@@ -109,10 +131,16 @@ pub fn poke(address: usize, word: usize) {
     unsafe { (address as *mut usize).write_volatile(word) }
 }
 
+/// Reads a word of such memory.
+fn peek(address: usize) -> usize {
+    // SAFETY: the caller gives an address in memory from `aligned`.
+    unsafe { (address as *const usize).read_volatile() }
+}
+
 /// Maps a user page.
 pub fn map_user(page: usize) -> usize {
     let memory = aligned(4096);
-    user_pages().lock().unwrap().insert(page, memory);
+    map_frame(page, physical(memory));
     memory
 }
 

@@ -134,20 +134,7 @@ pub mod memory {
     pub const PAGE_SIZE: usize = 4096;
 
     #[derive(Clone, Copy)]
-    pub struct VirtualAddress(pub usize);
-
-    #[derive(Clone, Copy)]
     pub struct PhysicalAddress(pub usize);
-
-    impl VirtualAddress {
-        pub const fn new(address: usize) -> Self {
-            Self(address)
-        }
-
-        pub fn data(&self) -> usize {
-            self.0
-        }
-    }
 
     impl PhysicalAddress {
         pub fn data(&self) -> usize {
@@ -178,14 +165,15 @@ pub mod memory {
     /// rmm's `Arch`.
     pub trait RmmArch {
         const PHYS_OFFSET: usize;
-        fn phys_to_virt(physical: PhysicalAddress) -> VirtualAddress;
+        fn table(kind: TableKind) -> PhysicalAddress;
     }
 
     impl RmmArch for RmmA {
         const PHYS_OFFSET: usize = crate::USER_END_OFFSET;
 
-        fn phys_to_virt(physical: PhysicalAddress) -> VirtualAddress {
-            VirtualAddress(physical.0)
+        /// With some bits that are no address, as CR3 may have.
+        fn table(_kind: TableKind) -> PhysicalAddress {
+            PhysicalAddress((crate::machine::user_tables() - Self::PHYS_OFFSET) | 0x18)
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::cell::Cell;
 
 use kprof::format::marker::Marker;
-use redox_check::arch::profiling::entries::{hardware_frame, is_rip_in_rcx, Entries, Entry};
+use redox_check::arch::profiling::entries::{
+    contains, hardware_frame, is_rip_in_rcx, Entries, Entry,
+};
+use redox_check::kernel_executable_offsets::{__entry_end, __entry_start, __text_start};
 
 const CS: u64 = 8;
 /// The saved RSP of a frame that was pushed at `at`, from an RSP that was not aligned.
@@ -15,6 +18,14 @@ fn entry(start: u64, vector: u8) -> Entry {
         marker: Marker::Interrupt(vector),
         rip_above: 72,
     }
+}
+
+#[test]
+fn code_is_in_a_stub_below_the_end_of_their_section() {
+    let (start, end) = (__text_start() as u64, __entry_end() as u64);
+    assert_eq!(start, __entry_start() as u64, "as in the linker script");
+    assert!(contains(start) && contains(end - 1));
+    assert!(!contains(end) && !contains(start + 0x300));
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub struct Port;
 // SAFETY: `cpu` is the per-CPU block's number, found by the descriptor table. `stack_range` declares
 // only the part of that CPU's own stack above the interrupted RSP. This stack is completely mapped,
 // and in use until the NMI returns. The kernel's text is mapped for ever, and there are no modules.
-// `read_user` reads only pages that the page tables map for the user. No lock is taken.
+// `read_user` and `read_user_frame` read only pages that the page tables map for the user. No lock is taken.
 unsafe impl Kernel for Port {
     /// The NMI entry finds the per-CPU block by the descriptor table and does not trust GS.
     #[inline(always)]
@@ -75,10 +75,10 @@ unsafe impl Kernel for Port {
     }
 
     /// The range from the interrupted RSP up to the end of its stack. Nothing else is ever read.
+    /// kprof checks that it contains the address.
     #[inline(always)]
-    fn stack_range(&self, address: u64) -> Option<Range<u64>> {
-        let range = PercpuBlock::current().profiling?.stack_range();
-        range.contains(&address).then_some(range)
+    fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
+        Some(PercpuBlock::current().profiling?.stack_range())
     }
 
     #[inline(always)]
@@ -86,24 +86,26 @@ unsafe impl Kernel for Port {
         let percpu = PercpuBlock::current();
         let idle_of = |ring: &super::RingBuffer| ring.idle_id.load(Ordering::Relaxed);
         let idle = percpu.profiling.map_or(u32::MAX, idle_of);
-        // Before the first switch there is no id. The idle context is running, or, before it is
-        // created, the boot.
-        let id = match percpu
-            .switch_internals
-            .current_dbg_id
-            .load(Ordering::Relaxed)
-        {
-            u32::MAX => idle,
-            id => id,
+        let current = &percpu.switch_internals.current_dbg_id;
+        let (id, idle) = match current.load(Ordering::Relaxed) {
+            // Before the first switch there is no id. The idle context is running, or, before it is
+            // created, the boot.
+            u32::MAX => (idle, idle != u32::MAX),
+            id => (id, id == idle),
         };
         Task {
             id: u64::from(id),
-            idle: id == idle && id != u32::MAX,
+            idle,
         }
     }
 
     fn read_user(&self, address: u64) -> Option<u64> {
         user_memory::read(&PercpuBlock::current().profiling?.last_page, address)
+    }
+
+    #[inline(always)]
+    fn read_user_frame(&self, frame: u64) -> Option<[u64; 2]> {
+        user_memory::read_frame(&PercpuBlock::current().profiling?.last_page, frame)
     }
 
     #[inline(always)]

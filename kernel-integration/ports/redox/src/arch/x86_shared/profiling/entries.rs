@@ -54,11 +54,11 @@ impl Entries {
 
 static ENTRIES: Once<Entries> = Once::new();
 
-/// Whether the address is in a stub.
+/// Whether an address of kernel code is in a stub. The section is at the beginning of the kernel's text, so one
+/// comparison with its end decides.
 #[inline(always)]
 pub fn contains(address: u64) -> bool {
-    let (start, end) = (__entry_start() as u64, __entry_end() as u64);
-    address.wrapping_sub(start) < end.wrapping_sub(start)
+    address < __entry_end() as u64
 }
 
 /// The stub that contains the address, if [`contains`] is true for it.
@@ -110,7 +110,9 @@ pub fn init() {
                 32 => (Marker::Interrupt(vector), all),
                 _ => (Marker::Interrupt(vector), nine),
             };
-            let is_stub = contains(start) && !table.contains(&start);
+            // (Below the section are gates that are not set.)
+            let is_stub =
+                start >= __entry_start() as u64 && contains(start) && !table.contains(&start);
             is_stub.then_some(Entry {
                 start,
                 marker,

@@ -1,0 +1,96 @@
+//! Samples that end in user code, on the fast path: a program's own, and those of system calls and interrupts.
+//!
+//! In: the interrupted registers; or the words that the fast path of a kernel stack has written, and where it ended.
+//! Out: a record, or `None`, and then the slow path takes the sample. Runs in: NMI. These functions get the few
+//! registers that they need, because a copy of all of them costs twice as many instructions as there are registers.
+
+use super::sample::{HEADER_PLACES, Leave, Tick, frames_of, interrupts_off};
+use crate::format::record::Kind;
+use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
+use crate::unwind::{self, Cursor, ENTRY_PLACES, Memory, ROUND, StackBounds, user_word};
+use crate::x86_64::tsc;
+use core::sync::atomic::Ordering;
+
+/// Words before the first caller in a sample of user code, which has no facts.
+const USER_HEADER_PLACES: usize = HEADER_PLACES - 1;
+/// After an entry, the fast path takes up to this many user frames.
+const USER_PLACES: usize = 16;
+
+impl<K: Kernel, M: Memory> Tick<'_, K, M> {
+    #[inline(never)]
+    pub(super) fn leave_by_user(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
+        let Registers { rip, rbp, .. } = interrupted.registers();
+        match tick.user(number, rip, rbp, interrupts_off(&interrupted.registers())) {
+            Some(outcome) => leave(tick.slot, outcome),
+            None => Self::leave_by_slow_path(interrupted, tick, number, leave),
+        }
+    }
+
+    /// A sample of user code. `None` if it needs the slow path.
+    #[inline(never)]
+    fn user(self, number: u64, rip: u64, rbp: u64, interrupts_off: u64) -> Option<Outcome> {
+        let (kernel, ring, counters) = (&self.profiler.kernel, &self.slot.ring, &self.slot.handler.counters);
+        if !self.profiler.shared.settings().include_user() {
+            counters.user.add(1);
+            return Some(Outcome::Filtered);
+        }
+        let more = self.profiler.shared.live.fast_path_words.load(Ordering::Relaxed);
+        let (head, reservation) = ring.reserve::<USER_HEADER_PLACES, ROUND>(more)?;
+        let task = kernel.task();
+        if task.idle || interrupts_off != 0 {
+            return None;
+        }
+        let header = reservation.header();
+        let first = [0, head, number, tsc::read(), task.id, user_word(rip)];
+        header.iter().zip(first).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
+        let callers = unwind::user_frames(kernel, rbp, places)?;
+        ring.publish_at(&header[0], Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
+        counters.recorded.add(1);
+        counters.recorded_user.add(1);
+        Some(Outcome::Sampled)
+    }
+
+    /// Finishes a walk that the fast path began, and that met an entry frame or another special case.
+    #[inline(never)]
+    pub(super) fn leave_by_finish(
+        interrupted: &impl Interrupted,
+        tick: Self,
+        words: usize,
+        (cursor, bounds): (Cursor, StackBounds),
+        leave: impl Leave,
+    ) -> Outcome {
+        let outcome = match tick.finish_in_user_code(words, cursor, bounds, interrupts_off(&interrupted.registers())) {
+            Some(outcome) => outcome,
+            None => tick.finish_walk(&interrupted.registers(), words, cursor),
+        };
+        leave(tick.slot, outcome)
+    }
+
+    /// The usual end of a walk: an entry from user code. `None` if it is another one, or needs the slow path.
+    #[inline(always)]
+    fn finish_in_user_code(
+        self,
+        words: usize,
+        cursor: Cursor,
+        bounds: StackBounds,
+        interrupts_off: u64,
+    ) -> Option<Outcome> {
+        let (kernel, ring, settings) = (&self.profiler.kernel, &self.slot.ring, self.profiler.shared.settings());
+        let entry = cursor.user_entry(kernel, self.memory, bounds)?;
+        let frames_left =
+            settings.depth().checked_sub(frames_of(words, interrupts_off).wrapping_add(entry.frames()))?;
+        let (header, places) = ring.reserve_after::<{ ENTRY_PLACES + USER_PLACES }>(words as u32)?;
+        let (places, mut words) = (entry.write(places), words.wrapping_add(entry.words()));
+        if settings.include_user() {
+            let places = places.get(..frames_left).unwrap_or(places);
+            words = words.wrapping_add(unwind::user_frames(kernel, entry.rbp(), places)?);
+        }
+        ring.publish_at(header, Kind::Sample, words);
+        let counters = &self.slot.handler.counters;
+        counters.recorded.add(1);
+        let kind = if entry.is_interrupt() { &counters.interrupt } else { counters.irq(interrupts_off) };
+        kind.add(1);
+        Some(Outcome::Sampled)
+    }
+}
