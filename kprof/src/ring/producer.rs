@@ -82,8 +82,8 @@ impl Ring {
         }
         let first = self.producer.origin.load(Ordering::Relaxed).wrapping_add(head as usize);
         let after = first.wrapping_add(skip as usize).cast::<[AtomicU64; N]>();
-        // SAFETY: as in `reserve`, for the positions `head` and `head + skip`. Both are below `limit`, because a position
-        // counts words since boot, and so the sum does not wrap.
+        // SAFETY: as in `reserve`, for the positions `head` and `head + skip`. Both are below `limit`: positions count
+        // words since boot, so the sum does not wrap.
         unsafe {
             hint::assert_unchecked(!first.is_null() && !after.is_null());
             Some((&*first, &*after))
