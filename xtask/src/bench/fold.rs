@@ -103,7 +103,7 @@ impl Bench {
         let (one, ten) = (shape(0, 1, 3_000, false)?, shape(10, 20_000, 3_000, true)?);
         let hundred = shape(100, 20_000, 3_000, false)?;
 
-        self.against_the_peer("100 MB", &hundred, &few, &[(Figure::Cpu, 100.0), (Figure::Wall, 60.0)])?;
+        self.against_the_peer("100 MB", &hundred, &few, &[(Figure::Cpu, 140.0), (Figure::Wall, 80.0)])?;
         self.against_the_peer("100 MB, drawn with skew", &shape(100, 20_000, 3_000, true)?, &few, &[])?;
         let (real, real_syms) = input::real(&folder, 100)?;
         self.against_the_peer("100 MB of real Redox lines", &real, &real_syms, &[])?;
@@ -212,7 +212,7 @@ impl Bench {
         let pairs = self.pairs(&self.fold(file, syms), &words(&[Path::new("wc"), Path::new("-l"), file]))?;
         println!("{name}: ours {}; wc -l {}", figures(&pairs, |p| p.0), figures(&pairs, |p| p.1));
         let ratio = median(pairs.iter().map(|(ours, wc)| ours.cpu_s / wc.cpu_s));
-        self.judge(&format!("{name}: CPU time beside that of wc -l"), ratio, Goal::AtMost(6.0));
+        self.judge(&format!("{name}: CPU time beside that of wc -l"), ratio, Goal::AtMost(4.0));
         let peak = pairs.iter().map(|(ours, _)| ours.peak_mib).fold(0.0, f64::max);
         self.judge(&format!("{name}: peak memory in MiB"), peak, Goal::AtMost(20.0));
         Ok(())
