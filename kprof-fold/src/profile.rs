@@ -3,7 +3,10 @@
 //! In: metadata that the readers have parsed. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
 //! texts have one boot without a header. No counter is computed from others here; [`crate::account`] does that.
 
+mod gap;
+
 use crate::stacks::Traits;
+pub use gap::{Gap, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::record::OTHER_TASKS_NAME;
@@ -78,32 +81,6 @@ impl Seen {
     }
 }
 
-/// A part of one CPU's time in which samples were lost or ticks coalesced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// Index of the boot.
-    pub boot: usize,
-    /// The CPU.
-    pub cpu: u32,
-    /// TSC at its start (the end of the batch before), if known.
-    pub from: Option<u64>,
-    /// TSC at its end (the last sample of the batch that reports it), if known.
-    pub to: Option<u64>,
-    /// Samples lost in it before they reached the file.
-    pub lost: u64,
-    /// Samples that were delivered but cannot be read from the file, because it is damaged or parts were removed.
-    pub missing: u64,
-    /// Ticks coalesced in it.
-    pub coalesced: u64,
-}
-
-impl Gap {
-    /// Samples that are not in the file: lost or missing.
-    pub fn samples(&self) -> u64 {
-        self.lost.saturating_add(self.missing)
-    }
-}
-
 /// Fewer ticks than this give no rate, because intervals are random and a few of them say little about the average.
 const FEW_TICKS: u64 = 20;
 
@@ -125,6 +102,11 @@ impl Ticks {
         *ends = [ends[0].min(first), ends[1].max(last)];
         self.within.0 += last.0 - first.0;
         self.within.1 += last.1 - first.1;
+    }
+
+    /// TSC ticks from one tick to the next, on average within batches.
+    pub fn period(&self) -> Option<f64> {
+        (self.within.0 >= FEW_TICKS).then(|| self.within.1 as f64 / self.within.0 as f64)
     }
 
     /// Ticks per second. The time between batches is included, unless a setting was changed in between: then sampling
@@ -161,6 +143,8 @@ pub struct Cpu {
     pub batch: Counters,
     /// TSC of the last sample of the newest complete batch.
     pub batch_tsc: Option<u64>,
+    /// Ticks without a sample that the newest complete batch has counted and that came after its last sample.
+    pub unplaced: Unsampled,
     /// Counters of the newest `# account` line.
     pub account: Option<Counters>,
     /// Tick numbers and times, for the rate.
@@ -278,6 +262,12 @@ impl Boot {
         self.fact(Fact::Mode) == Some("overwrite")
     }
 
+    /// The last time known of it: of a sample, a mark or a change of a setting.
+    pub fn last_tsc(&self) -> Option<u64> {
+        let marks = self.marks.iter().chain(&self.settings).map(|mark| mark.tsc);
+        self.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).chain(marks).max()
+    }
+
     /// The id of the boot; empty if the header has none.
     pub fn id(&self) -> &str {
         self.fact(Fact::Boot).unwrap_or_default()
@@ -315,8 +305,8 @@ impl Boot {
 pub struct Profile {
     /// Boots in file order; at least one as soon as anything was read.
     pub boots: Vec<Boot>,
-    /// Parts of time with losses or coalesced ticks.
-    pub intervals: Vec<Gap>,
+    /// Parts of time with ticks that have no sample, and samples that cannot be read.
+    pub gaps: Vec<Gap>,
     /// Lines (or chunks) read.
     pub lines: u64,
     /// Bytes read.
@@ -331,11 +321,11 @@ impl Profile {
 
     /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
-        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))
     }
 
     /// Samples that were delivered but cannot be read, all CPUs and boots.
     pub fn missing(&self) -> u64 {
-        self.intervals.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
+        self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.missing))
     }
 }

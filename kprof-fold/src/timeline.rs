@@ -3,7 +3,6 @@
 //! In: samples, which are provisional until their batch ends. Out: all samples that count, in file order or by time.
 //! Each sample takes 24 bytes of memory, so this is used only for outputs that need single samples.
 
-use crate::read::batch::Filtered;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::select::Select;
@@ -32,8 +31,6 @@ pub struct Timeline {
     select: Select,
     /// The samples that count.
     pub events: Vec<Event>,
-    /// Ticks without a sample, in file order.
-    pub filtered: Vec<Filtered>,
     /// The names of the tasks, unescaped.
     pub tasks: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
@@ -132,11 +129,5 @@ impl Consumer for Timeline {
 
     fn discard(&mut self) {
         self.events.truncate(self.certain);
-    }
-
-    fn filtered(&mut self, filtered: Filtered) {
-        if self.select.admits_cpu(filtered.cpu) {
-            self.filtered.push(filtered);
-        }
     }
 }

@@ -4,7 +4,6 @@
 //! only if the symbols of programs were given, because the symbols must then be compared with the addresses of their
 //! task. Samples of a batch that does not count are watched too: their addresses are as good.
 
-use crate::read::batch::Filtered;
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};
 use crate::stacks::StackId;
@@ -35,9 +34,5 @@ impl<C: Consumer> Consumer for Watched<C> {
 
     fn discard(&mut self) {
         self.inner.discard();
-    }
-
-    fn filtered(&mut self, filtered: Filtered) {
-        self.inner.filtered(filtered);
     }
 }

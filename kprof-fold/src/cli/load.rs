@@ -286,14 +286,14 @@ fn select(choice: &Choice, rest: &Rest) -> Select {
 
 /// Losses within the selection: those that batches report, and those that are only in the account.
 fn lost(profile: &Profile, select: &Select) -> u64 {
-    let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    intervals.map(|gap| select.share(gap.samples(), gap.from, gap.to)).sum()
+    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    gaps.map(|gap| select.share(gap.samples(), gap.from, gap.to)).sum()
 }
 
 /// Coalesced ticks within the selection.
 fn coalesced(profile: &Profile, select: &Select) -> u64 {
-    let intervals = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
-    intervals.map(|gap| select.share(gap.coalesced, gap.from, gap.to)).sum()
+    let gaps = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    gaps.map(|gap| select.share(gap.ticks.coalesced, gap.from, gap.to)).sum()
 }
 
 impl Loaded {

@@ -158,7 +158,7 @@ pub fn lost_name(select: &Select) -> &'static str {
 
 /// The losses within the selection.
 pub fn losses(profile: &Profile, select: &Select) -> Vec<Loss> {
-    let admitted = profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    let admitted = profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
     let loss = |gap: &crate::profile::Gap| {
         let samples = select.share(gap.samples(), gap.from, gap.to);
         let seen = profile.boots.get(gap.boot).and_then(|boot| boot.cpus.get(&gap.cpu)).map(|cpu| cpu.seen);

@@ -6,7 +6,8 @@
 //! boot and CPU is skipped. Counters are cumulative, so a void batch loses none of them.
 
 use super::seal::Seal;
-use crate::profile::{self, Boot, Counters, Gap, Hole, Seen, counted};
+use super::unsampled;
+use crate::profile::{self, Boot, Counters, Gap, Hole, Seen, Unsampled, counted};
 use kprof_format::counter::Counter;
 use kprof_format::line::{FIRST_TICK, LAST_TICK};
 
@@ -73,36 +74,10 @@ pub fn end_before(seen: &[(u64, u64)], position: u64) -> u64 {
     seen.iter().map(|(_, to)| *to).filter(|to| *to <= position).max().unwrap_or(0)
 }
 
-/// Ticks between the last sample of one batch of a CPU and the last sample of the next that were filtered, so that they
-/// have no sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filtered {
-    /// Index of the boot.
-    pub boot: usize,
-    /// The CPU.
-    pub cpu: u32,
-    /// TSC at the start and at the end.
-    pub tsc: (u64, u64),
-    /// Ticks in user code.
-    pub user: u64,
-    /// Ticks in the idle task.
-    pub idle: u64,
-}
-
-/// The filtered ticks of a batch, called before [`commit`]. `None` if there are none or their time is not known.
-pub fn filtered(boot: &Boot, boot_index: usize, open: &Open) -> Option<Filtered> {
-    let cpu = open.cpu?;
-    let unknown = profile::Cpu::default();
-    let known = boot.cpus.get(&cpu).unwrap_or(&unknown);
-    let [user, idle] = [Counter::User, Counter::Idle].map(|counter| grown(known, &open.counters, counter.name()));
-    let (from, to) = (known.batch_tsc.or(open.seen.tsc_min())?, open.seen.tsc_max()?);
-    (user + idle > 0 && from <= to).then_some(Filtered { boot: boot_index, cpu, tsc: (from, to), user, idle })
-}
-
-/// Adds a CPU's batch to the profile; `missing` of its samples cannot be read. Returns the gap that the batch reports,
-/// if there is one.
-pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> Option<Gap> {
-    let number = open.cpu?;
+/// Adds a CPU's batch to the profile; `missing` of its samples cannot be read. Returns the gaps before it and in it.
+pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> [Option<Gap>; 2] {
+    let gaps = unsampled::gaps(boot, boot_index, open, missing);
+    let Some(number) = open.cpu else { return gaps };
     let cpu = boot.cpus.entry(number).or_default();
     cpu.begins_at = Some(cpu.begins_at.map_or(open.positions.0, |before| before.min(open.positions.0)));
     let hole = hole(cpu, open, missing);
@@ -117,7 +92,6 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
     cpu.missing += missing;
     remember(&mut cpu.positions, open.positions);
     cpu.last_batch = (open.positions.0, open.seen.samples());
-    let gap = gap(boot_index, number, cpu, &open.counters, open.seen.tsc_max(), missing);
     for (name, value) in &open.counters {
         // Counters only grow. A smaller value is damage; if it were kept, the next difference would count some events
         // twice.
@@ -125,34 +99,7 @@ pub fn commit(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> 
         *known = value.max(known).to_owned();
     }
     cpu.batch_tsc = open.seen.tsc_max().or(cpu.batch_tsc);
-    gap
-}
-
-/// The names of those counters that count losses.
-fn losses(counters: &Counters) -> impl Iterator<Item = &str> {
-    counters.keys().map(String::as_str).filter(|name| Counter::names_a_loss(name))
-}
-
-/// The gap that `newer` counters report, compared with those of the last batch.
-pub fn gap(
-    boot: usize,
-    cpu: u32,
-    known: &profile::Cpu,
-    newer: &Counters,
-    to: Option<u64>,
-    missing: u64,
-) -> Option<Gap> {
-    let lost = losses(newer).map(|name| grown(known, newer, name)).sum();
-    let coalesced = grown(known, newer, Counter::Coalesced.name());
-    (lost > 0 || coalesced > 0 || missing > 0).then_some(Gap {
-        boot,
-        cpu,
-        from: known.batch_tsc,
-        to: to.or(known.batch_tsc),
-        lost,
-        missing,
-        coalesced,
-    })
+    gaps
 }
 
 /// The hole between the newest batch and this one, if this one begins at a later position than that one ended.
@@ -162,13 +109,9 @@ pub fn gap(
 fn hole(known: &profile::Cpu, open: &Open, missing: u64) -> Option<Hole> {
     let end = known.positions.last().map_or(0, |(_, to)| *to);
     let positions = (end, open.positions.0);
-    let ticks = grown(known, &open.counters, LAST_TICK);
-    let counted: u64 = [Counter::Coalesced, Counter::User, Counter::Idle]
-        .map(Counter::name)
-        .into_iter()
-        .chain(losses(&open.counters))
-        .map(|n| grown(known, &open.counters, n))
-        .sum();
+    let ticks = open.counters.get(LAST_TICK).copied().unwrap_or(0);
+    let ticks = ticks.saturating_sub(known.batch.get(LAST_TICK).copied().unwrap_or(0));
+    let counted = unsampled::grown(known, &open.counters).sum();
     let here = open.seen.samples() + missing;
     let samples = ticks.saturating_sub(counted).saturating_sub(here);
     let tsc = (known.batch_tsc, open.seen.tsc_max());
@@ -199,7 +142,8 @@ pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) 
     let holes: Vec<&Hole> = cpu.holes.iter().filter(is_hole).collect();
     let exact = not_here(boot, cpu).map(|exact| exact.saturating_sub(cpu.missing));
     let guessed: u64 = holes.iter().fold(0, |sum, hole| sum.saturating_add(hole.samples));
-    let gap = |missing, (from, to)| Gap { boot: boot_index, cpu: number, from, to, lost: 0, missing, coalesced: 0 };
+    let ticks = Unsampled::default();
+    let gap = |missing, (from, to)| Gap { boot: boot_index, cpu: number, from, to, ticks, missing };
     let mut rest = exact.unwrap_or(guessed);
     let mut intervals = Vec::new();
     for (at, hole) in holes.iter().enumerate() {
@@ -219,11 +163,6 @@ pub fn missing(boot: &Boot, number: u32, cpu: &profile::Cpu, boot_index: usize) 
         intervals.push((gap(rest, (cpu.batch_tsc, cpu.batch_tsc)), None));
     }
     intervals
-}
-
-fn grown(known: &profile::Cpu, newer: &Counters, name: &str) -> u64 {
-    let before = known.batch.get(name).copied().unwrap_or(0);
-    newer.get(name).map_or(0, |value| value.saturating_sub(before))
 }
 
 #[cfg(test)]
@@ -256,13 +195,13 @@ mod tests {
             ..Open::default()
         };
         let mut boot = Boot::default();
-        let first = commit(&mut boot, 0, &open(5, 0), 0).map(|gap| (gap.lost, gap.coalesced));
-        let third = commit(&mut boot, 0, &open(12, 20), 0).map(|gap| (gap.lost, gap.coalesced));
+        let mut of = |open| commit(&mut boot, 0, &open, 0)[0].map(|gap| (gap.ticks.lost, gap.ticks.coalesced));
+        let (first, third) = (of(open(5, 0)), of(open(12, 20)));
         assert_eq!((first, third), (Some((5, 2)), Some((7, 0))));
-        assert_eq!(commit(&mut boot, 0, &open(12, 30), 0), None);
+        assert_eq!(of(open(12, 30)), None);
         // A counter that gets smaller is damaged, so it is ignored.
-        assert_eq!(commit(&mut boot, 0, &open(3, 40), 0), None);
-        assert_eq!(commit(&mut boot, 0, &open(12, 50), 0), None);
+        assert_eq!(of(open(3, 40)), None);
+        assert_eq!(of(open(12, 50)), None);
     }
 
     #[test]
@@ -288,27 +227,6 @@ mod tests {
         assert_eq!(missing_of(3, 4), 0);
         assert_eq!(missing_of(3, 6), 2, "delivered, and not in the file");
         assert_eq!(missing_of(0, 4), 2, "a hole that nothing explains");
-    }
-
-    #[test]
-    fn filtered_ticks_lie_between_the_last_samples_of_two_batches() {
-        let open = |from, user, idle, tsc: &[u64]| {
-            let mut seen = Seen::default();
-            tsc.iter().for_each(|tsc| seen.add(*tsc, crate::stacks::Traits::of(&[1 << 63])));
-            let counters = Counters::from([("user".to_owned(), user), ("idle".to_owned(), idle)]);
-            Open { cpu: Some(1), positions: (from, from + 10), counters, seen, ..Open::default() }
-        };
-        let mut boot = Boot::default();
-        let mut of = |open: Open| {
-            let found = filtered(&boot, 0, &open).map(|found| (found.tsc, found.user, found.idle));
-            commit(&mut boot, 0, &open, 0);
-            found
-        };
-        assert_eq!(of(open(0, 3, 0, &[10, 40])), Some(((10, 40), 3, 0)));
-        assert_eq!(of(open(10, 5, 7, &[60, 90])), Some(((40, 90), 2, 7)));
-        assert_eq!(of(open(20, 5, 7, &[95])), None);
-        // Without a sample the end is not known; the next batch has these ticks too.
-        assert_eq!(of(open(30, 9, 7, &[])), None);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl<C: Consumer> Ingest<C> {
             // If a damaged end line names too many samples, the account corrects the number.
             for (number, cpu) in &boot.cpus {
                 let mut excess = batch::not_here(boot, cpu).map_or(0, |exact| cpu.missing.saturating_sub(exact));
-                for gap in self.profile.intervals.iter_mut().filter(|gap| (gap.boot, gap.cpu) == (index, *number)) {
+                for gap in self.profile.gaps.iter_mut().filter(|gap| (gap.boot, gap.cpu) == (index, *number)) {
                     let part = gap.missing.min(excess);
                     gap.missing -= part;
                     excess -= part;
@@ -68,7 +68,7 @@ impl<C: Consumer> Ingest<C> {
                         });
                         format!("{file}: CPU {number}: {missing} samples are missing{place}; they count as lost")
                     });
-                    self.profile.intervals.push(gap);
+                    self.profile.gaps.push(gap);
                 }
             }
         }

@@ -8,6 +8,7 @@ use super::batch::{self, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
+use super::unsampled::last_gap;
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
 use kprof_format::fact::Fact;
@@ -148,12 +149,11 @@ impl<C: Consumer> Ingest<C> {
         self.tell_stray();
         self.flush_free();
         self.note_beginnings();
-        // Only the account contains the losses after the last batch.
+        // Only the account contains the ticks after the last batch.
         for (index, boot) in self.profile.boots.iter().enumerate() {
-            let late = boot.cpus.iter().filter_map(|(number, cpu)| {
-                cpu.account.as_ref().and_then(|account| batch::gap(index, *number, cpu, account, None, 0))
-            });
-            self.profile.intervals.extend(late);
+            let end = boot.last_tsc();
+            let late = boot.cpus.iter().filter_map(|(number, cpu)| last_gap(boot, index, *number, cpu, end));
+            self.profile.gaps.extend(late);
         }
         self.count_missing();
         self.profile.lines = self.line;
@@ -273,10 +273,8 @@ impl<C: Consumer> Ingest<C> {
             });
         }
         let boot = self.boot;
-        if let Some(filtered) = batch::filtered(&self.profile.boots[boot], boot, open) {
-            self.consumer.filtered(filtered);
-        }
-        self.profile.intervals.extend(batch::commit(&mut self.profile.boots[boot], boot, open, missing));
+        let gaps = batch::commit(&mut self.profile.boots[boot], boot, open, missing);
+        self.profile.gaps.extend(gaps.into_iter().flatten());
         self.consumer.commit();
     }
 

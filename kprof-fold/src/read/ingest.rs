@@ -4,7 +4,7 @@
 //! [`Profile`]. Of a malformed line only that line is lost. For each line the loop finds three spaces, parses two
 //! numbers and looks up one stack. Addresses are only parsed for a stack that was never seen before.
 
-use super::batch::{Filtered, Open};
+use super::batch::Open;
 use super::blocks::MAX_LINE_BYTES;
 use super::form::Form;
 use super::hex::{Addresses, BadNumber, hex32, hex64};
@@ -45,9 +45,6 @@ pub trait Consumer {
     fn commit(&mut self);
     /// The samples since the last `commit` or `discard` do not count.
     fn discard(&mut self);
-    /// Some ticks of a batch that counts have no sample, because they were filtered. Only outputs that show time need
-    /// to know.
-    fn filtered(&mut self, _: Filtered) {}
 }
 
 /// Which fields a sample line has, and in which order.

@@ -19,6 +19,7 @@ pub mod metadata;
 pub mod seal;
 pub mod serial;
 pub mod split;
+pub mod unsampled;
 
 use crate::error::Error;
 use crate::problems::{Kind, Problems};

@@ -58,13 +58,11 @@ fn micros(ticks: u64, tsc_hz: u64) -> u64 {
     (u128::from(ticks) * MICROS / u128::from(tsc_hz)) as u64
 }
 
-/// The CPUs that have samples, losses or filtered ticks, ascending.
+/// The CPUs that have samples or ticks without one, ascending.
 pub fn cpus(input: &Input<'_>) -> Vec<u32> {
     let events = input.timeline.events.iter().map(|event| event.cpu);
-    let filtered = input.timeline.filtered.iter().map(|filtered| filtered.cpu);
     let admitted = |cpu: &u32| input.timeline.select().admits_cpu(*cpu);
-    let mut cpus: Vec<u32> =
-        events.chain(filtered).chain(input.profile.intervals.iter().map(|gap| gap.cpu)).filter(admitted).collect();
+    let mut cpus: Vec<u32> = events.chain(input.profile.gaps.iter().map(|gap| gap.cpu)).filter(admitted).collect();
     cpus.sort_unstable();
     cpus.dedup();
     cpus

@@ -1,7 +1,7 @@
 //! Parts of time with losses or filtered ticks, for the lanes and the sums of the page. Stage: output, part of the
 //! page.
 //!
-//! In: the gaps of a profile and the filtered ticks of its batches. Out: for the script, each with its CPU, its time in
+//! In: the gaps of a profile. Out: for the script, each with its CPU, its time in
 //! microseconds, and its counts. If only a range of time was asked for, each is clipped to it, with its part of the
 //! counts, as in `report --between`.
 
@@ -23,7 +23,7 @@ fn clipped(input: &Input<'_>, (from, to): Ends) -> Option<Ends> {
 /// sample, as texts. With these the part of a loss in a range is exactly what `report --between` computes.
 pub fn losses(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
     let select = input.timeline.select();
-    let chosen = input.profile.intervals.iter().filter(|gap| select.admits_cpu(gap.cpu));
+    let chosen = input.profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu));
     chosen
         .filter_map(|gap| {
             let (from, to) = clipped(input, (gap.from, gap.to))?;
@@ -35,15 +35,17 @@ pub fn losses(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         .collect()
 }
 
-/// Filtered ticks: CPU, from, to, in user code, idle.
+/// Filtered ticks: CPU, from, to, in user code, idle. Those before the first sample of their CPU are drawn from the
+/// first sample of the boot on.
 pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
     let select = input.timeline.select();
-    let found = input.timeline.filtered.iter().filter_map(|one| {
-        let ends = (Some(one.tsc.0), Some(one.tsc.1));
+    let found = input.profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)).filter_map(|gap| {
+        let ends = (gap.from.or(gap.to.map(|to| to.min(clock.first(gap.boot)))), gap.to);
         let (from, to) = clipped(input, ends)?;
         let share = |count| select.share(count, ends.0, ends.1);
-        let at = |tsc: Option<u64>| tsc.map(|tsc| clock.micros(one.boot as u32, tsc));
-        Some(json!([one.cpu, at(from), at(to), share(one.user), share(one.idle)]))
+        let at = |tsc: Option<u64>| tsc.map(|tsc| clock.micros(gap.boot as u32, tsc));
+        let (user, idle) = (share(gap.ticks.user), share(gap.ticks.idle));
+        (user + idle > 0).then(|| json!([gap.cpu, at(from), at(to), user, idle]))
     });
     found.collect()
 }
