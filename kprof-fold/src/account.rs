@@ -144,8 +144,9 @@ impl fmt::Display for Account {
         if self.cpus.iter().all(|cpu| !cpu.is_final) {
             return write!(
                 f,
-                "account: the file has no final counters, so what was sent cannot be compared with what came. Up to the last \
-                 batch: taken {}, coalesced {}, lost {lost}; in the file {in_file}. Stop the recording before the file is copied",
+                "account: the file has no final counters, so what was sent cannot be compared with what came. Up to the \
+                 last batch: taken {}, coalesced {}, lost {lost}; in the file {in_file}. Stop the recording before the \
+                 file is copied",
                 sum(Counter::Taken),
                 sum(Counter::Coalesced),
             );
@@ -157,7 +158,8 @@ impl fmt::Display for Account {
         };
         write!(
             f,
-            "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; in the file {in_file}",
+            "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; \
+             in the file {in_file}",
             sum(Counter::Sent),
             sum(Counter::Taken),
             sum(Counter::Coalesced),

@@ -38,7 +38,8 @@ fn profile() -> String {
         )
     };
     let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=hz%20500\n");
-    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# hz 1000\n# build-id 00112233445566778899aabbccddeeff00112233\n";
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# hz 1000\n\
+                # build-id 00112233445566778899aabbccddeeff00112233\n";
     sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
 }
 

@@ -7,10 +7,9 @@ mod array_kernel;
 use array_kernel::*;
 use kprof::format::account::IDENTITIES;
 use kprof::format::record::{Header, Kind};
-use kprof::{CommandError, Config, ControlFile, CpuSlot, Mode, Outcome, Profiler, ReadError, Setup, StreamFile};
+use kprof::{CommandError, Config, ControlFile, Mode, Outcome, Profiler, ReadError, Setup, StreamFile};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// More than the longest record, so that what the owner has freed can still be copied for a while.
 const RING_WORDS: usize = if cfg!(miri) { 2048 } else { 4096 };
@@ -19,18 +18,9 @@ const LAP: usize = RING_WORDS / 8;
 /// Rounds of 100 ticks, which are several laps.
 const ROUNDS: usize = 60;
 
-type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
-
-/// Runs one test at a time, because the tests share the stack and the number of the running CPU.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A running machine. With this clock, time limits of a second last half a minute or more.
-fn machine(config: Config) -> Machine {
-    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+fn running(config: Config) -> Machine {
+    let (profiler, slots) = machine();
     let config = Config { running: true, tsc_hz: 100_000_000_000, text: (text(0), text(256)), ..config };
     profiler.init(|| Setup { slots, meta: memory(1024), config }).unwrap();
     profiler.register(1, || memory(RING_WORDS)).unwrap();
@@ -106,7 +96,7 @@ fn assert_balanced(account: &HashMap<String, String>) {
 #[test]
 fn copies_are_what_the_claimant_gets_and_it_notices_nothing() {
     let _alone = alone();
-    let machine = machine(Config::new());
+    let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
     ticks(machine, 3);
     let recorder = Recorder::new(machine.0, 20);
@@ -133,7 +123,7 @@ fn copies_are_what_the_claimant_gets_and_it_notices_nothing() {
 #[test]
 fn what_the_claimant_has_freed_is_copied_until_it_is_overwritten() {
     let _alone = alone();
-    let machine = machine(Config::new());
+    let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
     let recorder = Recorder::new(machine.0, 20);
     let mut buffer = vec![0; 8 * RING_WORDS];
@@ -155,7 +145,7 @@ fn what_the_claimant_has_freed_is_copied_until_it_is_overwritten() {
 #[cfg_attr(miri, ignore = "its ring goes round many times; the tests of the ring do that with fewer words")]
 fn what_is_overwritten_before_it_is_copied_is_counted_and_the_account_balances() {
     let _alone = alone();
-    let machine = machine(Config::new());
+    let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
     let recorder = Recorder::new(machine.0, 20);
     let (mut buffer, mut end, mut owned, mut copied) = (vec![0; 8 * RING_WORDS], 0, BTreeMap::new(), BTreeMap::new());
@@ -185,7 +175,7 @@ fn what_is_overwritten_before_it_is_copied_is_counted_and_the_account_balances()
 #[cfg_attr(miri, ignore = "its ring goes round many times; the tests of the ring do that with fewer words")]
 fn a_flight_recorder_can_be_copied_while_it_runs() {
     let _alone = alone();
-    let machine = machine(Config { mode: Mode::Overwrite, ..Config::new() });
+    let machine = running(Config { mode: Mode::Overwrite, ..Config::new() });
     let recorder = Recorder::new(machine.0, 20);
     let mut copied = 0;
     for round in 0..ROUNDS {
@@ -207,7 +197,7 @@ fn a_flight_recorder_can_be_copied_while_it_runs() {
 #[test]
 fn only_the_process_that_asked_gets_copies_and_until_its_file_is_closed() {
     let _alone = alone();
-    let machine = machine(Config::new());
+    let machine = running(Config::new());
     let (profiler, mut buffer) = (machine.0, vec![0; 8192]);
     let daemon = Daemon::claim(profiler, 10);
     let recorder = Recorder::new(profiler, 20);
@@ -241,7 +231,7 @@ fn only_the_process_that_asked_gets_copies_and_until_its_file_is_closed() {
 #[test]
 fn names_and_settings_are_repeated_and_marks_are_not() {
     let _alone = alone();
-    let machine = machine(Config::new());
+    let machine = running(Config::new());
     let daemon = Daemon::claim(machine.0, 10);
     let meta = |file: &StreamFile| {
         let mut buffer = vec![0; 8192];
@@ -271,7 +261,7 @@ fn names_and_settings_are_repeated_and_marks_are_not() {
 
 /// Producer, owner and reader of copies at the same time.
 fn beside_each_other(mode: Mode) {
-    let machine = machine(Config { mode, ..Config::new() });
+    let machine = running(Config { mode, ..Config::new() });
     let (daemon, recorder) = (Daemon::claim(machine.0, 10), Recorder::new(machine.0, 20));
     let done = AtomicBool::new(false);
     let (owned, (copied, busy)) = std::thread::scope(|scope| {

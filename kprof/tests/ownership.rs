@@ -9,19 +9,9 @@ use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
 use kprof::{CommandError, Config, CpuSlot, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
-
-/// Runs one test at a time, because the tests share the stack and the number of the running CPU.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn machine(config: Config) -> Machine {
-    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
-    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+fn with(config: Config) -> Machine {
+    let (profiler, slots) = machine();
     set_up(profiler, slots, config);
     (profiler, slots)
 }
@@ -80,7 +70,7 @@ fn assert_balanced(profiler: &Profiler<ArrayKernel>) {
 #[test]
 fn a_claimed_stream_is_read_by_its_claimant_only() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let profiler = machine.0;
     let daemon = Daemon::claim(profiler, 10);
     (0..5).for_each(|_| tick(machine));
@@ -106,7 +96,7 @@ fn a_claimed_stream_is_read_by_its_claimant_only() {
 #[test]
 fn a_buffer_gets_whole_records_and_one_that_is_too_small_says_so() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     (0..3).for_each(|_| tick(machine));
     let read = |bytes: usize| Daemon::claim(machine.0, 1).stream.read(&mut vec![0; bytes]);
     let one = read(4096).unwrap() / 3;
@@ -119,7 +109,7 @@ fn a_buffer_gets_whole_records_and_one_that_is_too_small_says_so() {
 #[test]
 fn a_stream_that_does_not_exist_is_not_opened_and_the_meta_stream_has_no_raw_words() {
     let _alone = alone();
-    let (profiler, slots) = machine(running());
+    let (profiler, slots) = with(running());
     assert!(matches!(profiler.open_stream(slots.len(), 1), Err(ReadError::NoStream)));
     profiler.mark("a record");
     assert_eq!(profiler.open_meta(1).read(&mut [0; 4096]), Err(ReadError::NotClaimed));
@@ -128,7 +118,7 @@ fn a_stream_that_does_not_exist_is_not_opened_and_the_meta_stream_has_no_raw_wor
 #[test]
 fn a_second_write_through_a_file_waits_for_the_first_one() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let ctl = machine.0.open_control(1);
     machine.1[1].raise_tick();
     std::thread::scope(|scope| {
@@ -148,7 +138,7 @@ fn a_second_write_through_a_file_waits_for_the_first_one() {
 #[test]
 fn a_running_recorder_gives_whole_records_that_are_marked_as_a_snapshot() {
     let _alone = alone();
-    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    let machine = with(Config { mode: Mode::Overwrite, ..running() });
     (0..3).for_each(|_| tick(machine));
     let daemon = Daemon::claim(machine.0, 1);
     let mut bytes = [0; 4096];
@@ -171,7 +161,7 @@ fn a_running_recorder_gives_whole_records_that_are_marked_as_a_snapshot() {
 #[test]
 fn raw_words_need_a_buffer_for_a_whole_record() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     (0..3).for_each(|_| tick(machine));
     let stream = machine.0.open_stream(1, 1).unwrap();
     let mut bytes = [0; 4096];
@@ -189,7 +179,7 @@ fn raw_words_need_a_buffer_for_a_whole_record() {
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_back() {
     let _alone = alone();
-    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    let machine = with(Config { mode: Mode::Overwrite, ..running() });
     let profiler = machine.0;
     // As with the real sampler, no tick is numbered after a stop, and `stop` waits for pending ticks.
     let (ticking, at_rest, has_ended) = (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(false));
@@ -237,7 +227,7 @@ fn a_raw_reader_beside_a_recorder_that_starts_and_stops_never_moves_a_position_b
 #[test]
 fn an_export_and_a_claim_exclude_each_other() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let profiler = machine.0;
     (0..5).for_each(|_| tick(machine));
     (0..20).for_each(|id| profiler.task_name(id, "name"));
@@ -271,7 +261,7 @@ fn an_export_and_a_claim_exclude_each_other() {
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_record() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let profiler = machine.0;
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -300,7 +290,7 @@ fn a_claim_that_begins_while_the_last_one_is_still_read_begins_with_the_oldest_r
 #[test]
 fn a_refused_write_changes_nothing() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let profiler = machine.0;
     let daemon = Daemon::claim(profiler, 1);
     (0..3).for_each(|_| tick(machine));
@@ -341,7 +331,7 @@ fn a_refused_write_changes_nothing() {
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn a_stop_beside_a_change_of_mode_is_not_undone() {
     let _alone = alone();
-    let (profiler, slots) = machine(running());
+    let (profiler, slots) = with(running());
     // A tick is pending, so both commands wait for it.
     slots[1].raise_tick();
     std::thread::scope(|scope| {
@@ -360,7 +350,7 @@ fn a_stop_beside_a_change_of_mode_is_not_undone() {
 #[cfg_attr(miri, ignore = "threads that wait for each other: minutes; the sanitizers see them")]
 fn the_account_of_a_running_recorder_balances() {
     let _alone = alone();
-    let machine = machine(Config { mode: Mode::Overwrite, ..running() });
+    let machine = with(Config { mode: Mode::Overwrite, ..running() });
     let (profiler, slots) = machine;
     (0..200).for_each(|_| tick(machine));
     let end = AtomicBool::new(false);
@@ -384,7 +374,7 @@ fn the_account_of_a_running_recorder_balances() {
 #[test]
 fn many_acknowledgements_in_one_write_look_at_each_record_once() {
     let _alone = alone();
-    let machine = machine(running());
+    let machine = with(running());
     let profiler = machine.0;
     let daemon = Daemon::claim(profiler, 1);
     (0..100).for_each(|_| tick(machine));

@@ -9,12 +9,11 @@ use array_kernel::*;
 use kprof::format::marker::{Facts, Marker, TruncationReason};
 use kprof::format::record::SAMPLE_HEADER_WORDS;
 use kprof::{Config, CpuSlot, Outcome, Profiler, Registers};
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static PROFILER: Profiler<ArrayKernel> = Profiler::new(ArrayKernel);
 static SLOTS: [CpuSlot; 2] = [const { CpuSlot::new() }; 2];
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Words that a program may choose, most of them like the kernel's own, and whether they may be recorded unchanged.
 fn chosen() -> Vec<(u64, bool)> {
@@ -26,7 +25,7 @@ fn chosen() -> Vec<(u64, bool)> {
 }
 
 fn set_up_and_claim() -> (MutexGuard<'static, ()>, Daemon) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone();
     set_up(&PROFILER, &SLOTS, Config { include_user: true, ..Config::new() });
     let daemon = Daemon::claim(&PROFILER, 1);
     daemon.ctl.write(b"include user\ndepth 64").unwrap();

@@ -3,10 +3,7 @@
 # cpus: 4
 # balanced: profiling.txt
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 # Does this many rounds of work on all three CPUs.
 work() {
     for cpu in 1 2 3; do

@@ -4,10 +4,7 @@
 # balanced: profiling.txt
 # serial: is refused: line 1: cpu 2 has not taken
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 pending_is() {
     [ "$(value cpu.2.sent)" = $(($(value cpu.2.taken) + $(value cpu.2.coalesced) + $(value cpu.2.pending))) ]
 }

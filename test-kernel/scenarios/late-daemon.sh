@@ -2,10 +2,7 @@
 # settings.
 # balanced: profiling.txt
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 echo "hz 2000" > $ctl
 echo "include user" > $ctl
 echo "mark before-the-daemon" > $ctl

@@ -6,12 +6,9 @@
 # append: ring-words=1048576 random-seed=7
 # balanced: profiling.txt
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^cpu.1.$1 //p" $ctl
-}
+. /etc/ctl.sh
 echo "dice 15000" > /kernel/sweep || exit 1
 sweep-entries spin 1500 1501 1 600 1 || exit 2
-[ "$(value lost-nested)" -gt 5000 ] || exit 3
+[ "$(value cpu.1.lost-nested)" -gt 5000 ] || exit 3
 profiled_start || exit 4
 profiled_stop || exit 5

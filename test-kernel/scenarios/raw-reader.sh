@@ -1,10 +1,7 @@
 # A raw reader runs at the same time as `start`, `freeze`, `thaw` and `stop` of the flight recorder. No position goes
 # back, no ring has more words than its capacity, and every record is accounted for.
 # append: ring-words=1024
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 # Gives a command. If a busy host has not run a CPU for more than a second, `freeze` and `stop` return an error, but
 # they take effect.
 change() {

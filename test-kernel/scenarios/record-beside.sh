@@ -5,10 +5,7 @@
 # balanced: own.txt
 # balanced: own.txt.old
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 # Time is counted in instructions here, so a busy host changes nothing; but files in /root wait for the host.
 kprof-record stat -- sleep 0.1 > /root/sleep.txt 2>&1 || exit 1
 grep -q '^`sleep 0.1`: 0.1[0-2] s' /root/sleep.txt || { cat /root/sleep.txt; exit 2; }

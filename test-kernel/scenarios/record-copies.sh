@@ -6,19 +6,7 @@
 # balanced: copies.txt
 # balanced: copies.bin
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
-# Waits until ctl shows this, but at most for a time that is very long on a quiet machine.
-until_is() {
-    for try in $(seq 600); do
-        [ "$(value $1)" = "$2" ] && return
-        usleep 100000
-    done
-    echo "$1 is $(value $1), not $2"
-    return 1
-}
+. /etc/ctl.sh
 work() {
     dd if=/scheme/zero of=/scheme/null bs=4k count=$1 2> /dev/null
 }

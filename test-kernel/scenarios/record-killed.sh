@@ -1,19 +1,7 @@
 # kprof-record is killed. Sampling ends, and rate, filters and CPUs are as before; settings that another process has
 # changed since then stay. If profiled is killed, sampling that its user has started continues.
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
-# Waits until ctl shows this, but at most for a time that is very long on a quiet machine.
-until_is() {
-    for try in $(seq 600); do
-        [ "$(value $1)" = "$2" ] && return
-        usleep 100000
-    done
-    echo "$1 is $(value $1), not $2"
-    return 1
-}
+. /etc/ctl.sh
 echo "hz 700" > $ctl
 echo "depth 33" > $ctl
 kprof-record --quiet -o /root/killed.txt --hz 5000 --include user --include idle --cpus 1 --interval fixed --depth 12 \

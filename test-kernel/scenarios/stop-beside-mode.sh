@@ -1,9 +1,6 @@
 # Two processes give `stop` and `mode` at the same time, many times. Sampling is stopped afterwards, in whatever order
 # they came, and every record is accounted for.
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^$1 //p" $ctl
-}
+. /etc/ctl.sh
 # Every recorded sample was delivered or overwritten, or is still in the ring.
 balances() {
     for cpu in 1 2 3; do

@@ -6,24 +6,21 @@
 # append: ring-words=1048576
 # balanced: profiling.txt
 . /etc/profiled.sh
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^cpu.1.$1 //p" $ctl
-}
+. /etc/ctl.sh
 say() {
-    echo "strange-nmis: $1: $(for name in sent taken coalesced spurious foreign lost-nested; do echo "$name $(value $name)"; done | tr '\n' ' ')"
+    echo "strange-nmis: $1: $(for name in sent taken coalesced spurious foreign lost-nested; do echo "$name $(value cpu.1.$name)"; done | tr '\n' ' ')"
 }
 echo "foreign on" > /kernel/sweep || exit 1
 sweep-entries spin 1500 1501 1 400 1 || exit 2
 echo "foreign off" > /kernel/sweep || exit 3
 say "a foreign one after each"
-[ "$(value foreign)" -ge 390 ] && [ "$(value lost-nested)" = 0 ] && [ "$(value coalesced)" = 0 ] || exit 4
-foreign=$(value foreign) taken=$(value taken) spurious=$(value spurious)
+[ "$(value cpu.1.foreign)" -ge 390 ] && [ "$(value cpu.1.lost-nested)" = 0 ] && [ "$(value cpu.1.coalesced)" = 0 ] || exit 4
+foreign=$(value cpu.1.foreign) taken=$(value cpu.1.taken) spurious=$(value cpu.1.spurious)
 for try in $(seq 50); do
     echo latched > /kernel/sweep || exit 5
 done
 say "two at once"
-[ "$(value spurious)" = $((spurious + 50)) ] && [ "$(value coalesced)" = 50 ] && [ "$(value taken)" = $((taken + 50)) ] || exit 6
-[ "$(value foreign)" = $foreign ] || exit 7
+[ "$(value cpu.1.spurious)" = $((spurious + 50)) ] && [ "$(value cpu.1.coalesced)" = 50 ] && [ "$(value cpu.1.taken)" = $((taken + 50)) ] || exit 6
+[ "$(value cpu.1.foreign)" = $foreign ] || exit 7
 profiled_start || exit 8
 profiled_stop || exit 9

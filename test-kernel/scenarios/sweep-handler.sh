@@ -8,10 +8,7 @@
 # limit: 1200
 # append: ring-words=1048576
 # serial: nested: 
-ctl=/scheme/debug/ctl-profiling
-value() {
-    sed -n "s/^cpu.1.$1 //p" $ctl
-}
+. /etc/ctl.sh
 sweep() {
     for order in "$@"; do echo "$order" > /kernel/sweep || return 1; done
 }
@@ -24,7 +21,7 @@ thrown() {
 }
 echo 1 > /kernel/module || exit 1
 sweep "drain on" handler || exit 2
-[ "$(value lost-nested)" -gt 1000 ] || exit 3
+[ "$(value cpu.1.lost-nested)" -gt 1000 ] || exit 3
 sweep "steps on" tree unknown unknown edges && thrown 1500 && user || exit 4
 sweep "measure on" tree stacks stacks && user && sweep "measure off" || exit 5
 echo "include idle" > $ctl && thrown 1000 || exit 6
@@ -36,7 +33,7 @@ sweep-entries deep 1500 1520 || exit 8
 echo "depth 4" > $ctl && thrown 1000 && user || exit 9
 sweep report
 cat $ctl > /root/ctl.txt
-lost=$(($(value lost-full) + $(value lost-nested) + $(value lost-torn)))
-[ "$(value sent)" = $(($(value taken) + $(value coalesced))) ] || exit 10
-[ "$(value taken)" = $(($(value user) + $(value idle) + lost + $(value recorded))) ] || exit 11
-[ "$(value recorded)" = $(($(value delivered) + $(value in-ring))) ] || exit 12
+lost=$(($(value cpu.1.lost-full) + $(value cpu.1.lost-nested) + $(value cpu.1.lost-torn)))
+[ "$(value cpu.1.sent)" = $(($(value cpu.1.taken) + $(value cpu.1.coalesced))) ] || exit 10
+[ "$(value cpu.1.taken)" = $(($(value cpu.1.user) + $(value cpu.1.idle) + lost + $(value cpu.1.recorded))) ] || exit 11
+[ "$(value cpu.1.recorded)" = $(($(value cpu.1.delivered) + $(value cpu.1.in-ring))) ] || exit 12

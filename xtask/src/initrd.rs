@@ -54,6 +54,7 @@ impl Initrd {
             }
         }
         initrd.file("etc/profiled.sh", &run::root().join("kprof-daemon/init/profiled.sh"))?;
+        initrd.file("etc/ctl.sh", &run::root().join("test-kernel/ctl.sh"))?;
         initrd.file("init", &run::root().join("test-kernel/init.sh"))?;
         Ok(initrd)
     }

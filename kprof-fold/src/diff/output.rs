@@ -42,8 +42,8 @@ fn headline(diff: &Diff, style: &Style) -> String {
     let (old_runs, new_runs) = (runs(diff.runs.0), runs(diff.runs.1));
     let work = if diff.is_same_work { "; numbers of samples of the same work, as parts of OLD" } else { "" };
     format!(
-        "From {old} (OLD, {old_runs}{} samples) to {new} (NEW, {new_runs}{} samples): {significant} of {} comparisons changed by \
-         more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{}){work}.",
+        "From {old} (OLD, {old_runs}{} samples) to {new} (NEW, {new_runs}{} samples): {significant} of {} comparisons \
+         changed by more than chance at {} % confidence for the whole table (Newcombe intervals, Holm{}){work}.",
         diff.old_samples,
         diff.new_samples,
         diff.rows.len(),
@@ -90,7 +90,8 @@ pub fn markdown(diff: &Diff, style: &Style) -> String {
         let (verdict, kind, fate) = (verdict(row), row.kind.word(), row.fate());
         let _ = writeln!(
             text,
-            "| {middle:+.2} % | {low:+.2} to {high:+.2} | {old:.2} % | {new:.2} % | {verdict} | {kind} | `{name}` {fate} |"
+            "| {middle:+.2} % | {low:+.2} to {high:+.2} | {old:.2} % | {new:.2} % | {verdict} | {kind} | \
+             `{name}` {fate} |"
         );
     }
     text

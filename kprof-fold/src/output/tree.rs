@@ -217,7 +217,8 @@ mod tests {
         let callers = text(&folded, &style(Direction::Callers, 0.4));
         assert_eq!(
             callers,
-            "  60.00 %         6  |-b < a\n  40.00 %         4  `-...\n... stands for what is left out; --top 0 --limit 0% shows all\n"
+            "  60.00 %         6  |-b < a\n  40.00 %         4  `-...\n\
+             ... stands for what is left out; --top 0 --limit 0% shows all\n"
         );
     }
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, Task};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// The CPU that "runs" now, and whether its task is idle.
 pub static CPU: AtomicUsize = AtomicUsize::new(1);
@@ -15,6 +15,21 @@ pub static IDLE: AtomicBool = AtomicBool::new(false);
 pub static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static TEXT: [u8; 256] = [0x90; 256];
 static STACK: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// A profiler with the slots of two CPUs.
+pub type Machine = (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]);
+
+/// A machine of its own for a test, not set up yet.
+pub fn machine() -> Machine {
+    let slots = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    (Box::leak(Box::new(Profiler::new(ArrayKernel))), slots)
+}
+
+/// Runs one test at a time: for tests that change the stack, or the number of the CPU that "runs".
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub fn text(offset: u64) -> u64 {
     TEXT.as_ptr() as u64 + offset

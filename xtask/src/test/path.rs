@@ -217,19 +217,20 @@ fn look(folder: &Path, name: &str) -> Result<()> {
 /// Every CPU was sampled at the rate that was asked for, within a hundredth, also one that was halted most of the time.
 fn rates(folder: &Path) -> Result<()> {
     let fold = build::host("kprof-fold", "")?.join("kprof-fold");
-    let text = run::output(std::process::Command::new(fold).arg("info").arg(folder.join("profiling.txt")))?;
-    let mut cpus = 0;
-    for line in text.lines().filter(|line| line.ends_with(" asked for")) {
-        let (before, asked) = line.split_once(" ticks/s of ").with_context(|| line.to_owned())?;
-        let rate: f64 = before.rsplit(' ').next().unwrap_or_default().parse()?;
-        let asked: f64 = asked.trim_end_matches(" asked for").parse()?;
+    let mut info = std::process::Command::new(fold);
+    info.arg("info").arg(folder.join("profiling.txt")).args(["--format", "json"]);
+    let text = run::output(&mut info)?;
+    let info: serde_json::Value = serde_json::from_str(&text)?;
+    let cpus = info["boots"][0]["cpus"].as_array().context("no CPUs")?;
+    let number = |cpu: &serde_json::Value, name: &str| cpu[name].as_f64().with_context(|| format!("{name} in {cpu}"));
+    for cpu in cpus {
+        let (rate, asked) = (number(cpu, "ticks_per_second")?, number(cpu, "asked_per_second")?);
         if (rate / asked - 1.0).abs() > 0.01 {
-            bail!("the rate is not the one that was asked for:\n{line}");
+            bail!("the rate is not the one that was asked for: {cpu}");
         }
-        cpus += 1;
     }
-    if cpus != 3 {
-        bail!("{cpus} CPUs have a rate, of 3:\n{text}");
+    if cpus.len() != 3 {
+        bail!("{} CPUs have a rate, of 3:\n{text}", cpus.len());
     }
     Ok(())
 }
