@@ -159,6 +159,112 @@ await check("a drag in a lane selects its range, and a double click the whole re
   same("range after a double click", await page.value("kprof.choice.from"), null);
 });
 
+await check("the lanes show what each CPU did at each time, also at the ticks that have no sample", async () => {
+  const page = await ready("page.html");
+  const columns = 60;
+  const lanes = await page.value(`kprof.timeline.bins(${columns}).map((lane) => [...lane])`);
+  const end = await page.value("kprof.data.end");
+  const kinds = lanes[0].length / columns;
+  const truth = lanes.map((lane) => lane.map(() => 0));
+  const ticks = JSON.parse(read("new.ticks.json"));
+  for (const [cpu, micros, kind] of ticks) truth[cpu - 1][Math.floor((micros / end) * columns) * kinds + kind]++;
+  for (const kind of [3, 4, 5]) {
+    const of = (some) => some.flat().filter((_, at) => at % kinds === kind);
+    const [is, must] = [of(lanes), of(truth)];
+    // Of the ticks in and after a batch only the sums are known, so they are spread evenly.
+    is.forEach((ticks, at) => same(`kind ${kind}, CPU and column ${at}: ${ticks} of ${must[at]}`,
+      Math.abs(ticks - must[at]) <= 40, true));
+    const sum = (list) => Math.round(list.reduce((sum, one) => sum + one, 0));
+    same(`all ticks of kind ${kind}`, sum(is), sum(must));
+    if (kind > 3) same(`a long time of kind ${kind}`, Math.max(...must) > 50, true);
+  }
+  const [share, pixels] = await page.value(`(() => {
+    const { lanes } = kprof.timeline, bins = kprof.timeline.bins(lanes.width)[0];
+    const shareOf = (column) => {
+      const ticks = bins.slice(column * ${kinds}, (column + 1) * ${kinds});
+      return ticks[4] / Math.max(1, ticks.reduce((sum, one) => sum + one, 0));
+    };
+    const most = [...Array(lanes.width).keys()].sort((a, b) => shareOf(b) - shareOf(a))[0];
+    const context = document.createElement("canvas").getContext("2d");
+    context.fillStyle = "hsl(215 20% 84%)";
+    context.fillRect(0, 0, 1, 1);
+    const color = [...context.getImageData(0, 0, 1, 1).data].join();
+    const column = lanes.getContext("2d").getImageData(most, 0, 1, 24).data;
+    return [shareOf(most), [...Array(24).keys()].filter((y) => column.slice(4 * y, 4 * y + 4).join() === color).length];
+  })()`);
+  same("a column with many idle ticks", share > 0.5, true);
+  same(`${pixels} of 20 pixels for a share of ${share}`, Math.abs(pixels - share * 20) <= 2, true);
+});
+
+await check("the page of a part of the time has nothing outside of it", async () => {
+  const page = await ready("part.html");
+  const ends = await page.value(`(({ samples, gaps, filtered, end }) => [Math.min(...samples.time), end,
+    ...[gaps, filtered].map((list) => [Math.min(...list.map((one) => one[1])), Math.max(...list.map((one) => one[2]))]),
+  ])(kprof.data)`);
+  const isInside = (at) => at >= 2_500_000 && at <= 3_000_000;
+  same("ends of samples, losses and filtered ticks", ends.flat().every(isInside), true);
+});
+
+await check("a second boot follows the first", async () => {
+  const page = await ready("boots.html");
+  const [samples, old] = [await page.value("kprof.data.samples.time.length"),
+    await (await ready("compared.html")).value("kprof.data.old.samples")];
+  const again = await ready("boots.html");
+  const marks = await again.value("kprof.data.marks");
+  const begin = marks.find(([, name]) => name.startsWith("boot "))[0];
+  const times = await again.value("[...kprof.data.samples.time]");
+  same("samples before the second boot", times.filter((time) => time < begin).length, old);
+  same("samples", times.length, samples);
+  same("marks", marks.map(([, name]) => name).sort(), ["boot 78", "copying", "copying", "done", "done", "start", "start"]);
+  const starts = marks.filter(([, name]) => name === "start").map(([at]) => at).sort((a, b) => a - b);
+  same("the same mark in each boot", starts[0] < begin && starts[1] > begin, true);
+});
+
+await check("boxes lie above their callers, as wide as their samples", async () => {
+  const page = await ready("page.html", "#inline=all");
+  const wrong = await page.value(`(() => {
+    const { boxes, width, parts: [{ tree, weights }] } = kprof.flame;
+    const places = new Map(boxes.map((box) => [box.node, box])), ends = new Map();
+    return boxes.filter((box) => box.node).filter((box) => {
+      const below = places.get(tree.parent[box.node]);
+      const start = ends.get(below.node) ?? below.x;
+      const isSound = box.x >= below.x - 0.01 && box.x + box.width <= below.x + below.width + 0.01
+        && Math.abs(box.width - weights.total[box.node] / weights.total[0] * width) < 0.01
+        && boxes.every((other) => other === box || other.row !== box.row
+          || other.x >= box.x + box.width - 0.01 || other.x + other.width <= box.x + 0.01);
+      return !isSound || box.row !== below.row + 1;
+    }).map((box) => kprof.data.names[tree.frame[box.node]]);
+  })()`);
+  same("boxes elsewhere", wrong, []);
+});
+
+await check("frames have the color of their kind, as in the legend", async () => {
+  const page = await ready("page.html", "#inline=all&kinds=11111");
+  const colors = await page.value(`(() => {
+    kprof.change({ view: "flame" });
+    const hue = (text) => Number(/hsl\\((\\d+) /.exec(text)[1]), { flame, data } = kprof;
+    return flame.boxes.filter((box) => box.node).map((box) => {
+      const frame = box.part.tree.frame[box.node];
+      return [data.names[frame] + (data.traits[frame] & 1 ? " (inlined)" : ""), hue(flame.style.color(box))];
+    });
+  })()`);
+  const legend = Object.fromEntries(await page.value(`[...document.querySelectorAll("#legend li")].map((item) =>
+    [item.textContent, item.querySelector(".swatch").style.background])`));
+  same("kinds of the legend", Object.keys(legend).sort(),
+    ["inlined", "interrupt", "kernel", "lost", "marker", "syscall", "user"]);
+  const hues = { inlined: 46, interrupt: 275, kernel: 28, lost: 0, syscall: 190, user: 110 };
+  const kindOf = (name) => /^\[interrupt/.test(name) ? "interrupt" : /^\[syscall/.test(name) ? "syscall"
+    : /^\[lost/.test(name) ? "lost" : / \(inlined\)$/.test(name) ? "inlined" : /^image::act_\d+$/.test(name) ? "kernel"
+    : null;
+  const seen = new Set();
+  for (const [name, hue] of colors) {
+    const kind = kindOf(name);
+    if (kind) same(`color of ${name}`, hue, hues[kind]);
+    seen.add(kind);
+  }
+  for (const kind of ["interrupt", "syscall", "lost", "inlined", "kernel"]) same(`a frame: ${kind}`, seen.has(kind), true);
+});
+
 await check("a click zooms, its details are right, Escape zooms out", async () => {
   const page = await ready("page.html", "#inline=all");
   const found = await box(page, "(name) => name.includes('act_3')");
@@ -181,6 +287,9 @@ await check("a click zooms, its details are right, Escape zooms out", async () =
   same("rows of source lines", sum > 0, true);
   for (let left = zoom.length; left > 0; left--) await press(page, "Escape");
   same("zoom after Escape", await page.value("kprof.choice.zoom"), []);
+  await page.value("kprof.change({ from: 1000000, to: 2000000 })");
+  await press(page, "Escape");
+  same("range after Escape", await page.value("kprof.choice.from"), null);
 });
 
 await check("the key / searches, by text and by regular expression, with the right share", async () => {
@@ -209,6 +318,11 @@ await check("the arrow keys walk the flame graph and Enter zooms", async () => {
     await press(page, key);
     names.push(await text(page, "hover"));
   }
+  const places = async () => page.value(`kprof.flame.boxes.find((box) => kprof.flame.isSelected(box)).x`);
+  const before = await places();
+  await press(page, "ArrowRight");
+  same("to the right", await places() > before, true);
+  await press(page, "ArrowLeft");
   same("after down, the caller again", names[3], names[1]);
   same("after right and left, the same", names[5], names[3]);
   same("each with its samples", names.every((name) => / samples, [\d.]+ %/.test(name)), true);
@@ -240,6 +354,46 @@ await check("inverted and sandwich views have the samples of each function", asy
     return wrong;
   })()`);
   same("functions whose numbers differ", wrong, []);
+  // The callers and callees of each function, counted from the folded stacks: from its outermost call on.
+  const found = await page.value(`(() => {
+    kprof.change({ view: "flame", func: null, inline: "all" });
+    const { data, now } = kprof, folded = kprof.folded(), all = {};
+    const name = (frame) => data.names[frame] + (data.traits[frame] & 1 ? " (inlined)" : "");
+    const beside = ({ tree, weights }) => {
+      const top = tree.children[tree.first[0]];
+      return [...tree.children.slice(tree.first[top], tree.first[top + 1])]
+        .map((node) => [name(tree.frame[node]), weights.total[node]]).filter(([, samples]) => samples).sort();
+    };
+    for (let func = 0; func < data.lostFrame; func++) {
+      if (!now.functions.total[func]) continue;
+      kprof.change({ view: "sandwich", func });
+      const rows = (title) => [...document.querySelectorAll("#detail caption")].filter((one) => one.textContent === title)
+        .flatMap((one) => [...one.parentElement.querySelectorAll("tbody tr")])
+        .map((row) => [row.children[2].textContent, Number(row.children[1].textContent.replaceAll(",", ""))]).sort();
+      all[name(func)] = [...kprof.flame.parts.map(beside), rows("Called by"), rows("Calls")];
+    }
+    return [folded, all];
+  })()`);
+  const [folded, all] = found;
+  const must = Object.fromEntries(Object.keys(all).map((name) => [name, [{}, {}]]));
+  for (const line of sorted(folded)) {
+    const frames = line.slice(0, line.lastIndexOf(" ")).split(";");
+    const samples = Number(line.slice(line.lastIndexOf(" ")));
+    for (const name of new Set(frames)) {
+      const at = frames.indexOf(name);
+      const [callers, callees] = must[name] ?? [{}, {}];
+      if (at > 0) callers[frames[at - 1]] = (callers[frames[at - 1]] ?? 0) + samples;
+      if (at + 1 < frames.length) callees[frames[at + 1]] = (callees[frames[at + 1]] ?? 0) + samples;
+    }
+  }
+  for (const [name, [callers, callees, calledBy, calls]] of Object.entries(all)) {
+    same(`callers of ${name}`, callers, Object.entries(must[name][0]).sort());
+    same(`callees of ${name}`, callees, Object.entries(must[name][1]).sort());
+    same(`table of callers of ${name}`, calledBy.length <= callers.length && (calledBy.length > 0 || !callers.length), true);
+    const isIn = (list) => ([one, samples]) => list.some(([other, number]) => one === other && number === samples);
+    same(`callers of ${name} in the table`, calledBy.filter((row) => !isIn(callers)(row)), []);
+    same(`callees of ${name} in the table`, calls.filter((row) => !isIn(callees)(row)), []);
+  }
 });
 
 await check("the table sorts, filters and says what it leaves out", async () => {
@@ -301,7 +455,7 @@ await check("a fragment restores the view, and a bad one does no harm", async ()
 });
 
 await check("folded stacks and SVG are saved", async () => {
-  const page = await ready("page.html");
+  const page = await ready("page.html", "#inline=all");
   await page.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder });
   await click(page, "#folded");
   await click(page, "#svg");
@@ -311,10 +465,13 @@ await check("folded stacks and SVG are saved", async () => {
     await new Promise((done) => setTimeout(done, 50));
   }
   same("stacks", read("profile.folded"), await page.value("kprof.folded()"));
+  const pictured = await page.value("kprof.flame.boxes.length");
   const svg = await opened(tab, address("flamegraph.svg"));
   await until(svg, "document.readyState === 'complete'");
   const boxes = await svg.value("document.querySelectorAll('rect').length - 1");
-  same("boxes of the SVG", boxes, await page.value("kprof.flame.boxes.length"));
+  same("boxes of the SVG", boxes, pictured);
+  same("titles of the SVG", boxes, await svg.value("document.querySelectorAll('g > title').length"));
+  same("a name with angle brackets", await svg.value("document.documentElement.textContent.includes('<')"), true);
 });
 
 await check("a comparison has the changes of diff, and only those beyond chance in full color", async () => {
@@ -341,6 +498,15 @@ await check("a comparison has the changes of diff, and only those beyond chance 
     Number(/ (\\d+)%/.exec(kprof.flame.style.color(box))[1])])`);
   same("full colors that may be chance", colors.filter(([is, saturation]) => !is && saturation > 30).length, 0);
   same("a full color", colors.some(([is, saturation]) => is && saturation > 30), true);
+  const hues = await page.value(`kprof.flame.boxes.filter((box) => box.node).map((box) => {
+    const row = kprof.data.old.rows[kprof.data.old.frames[box.part.tree.frame[box.node]]?.[1]];
+    const { weights, tree } = box.part, { now } = kprof;
+    const share = weights.total[box.node] / now.all - now.old.weights.total[box.node] / now.old.samples;
+    return [row?.[5] ?? false, share, Number(/hsl\\((\\d+) /.exec(kprof.flame.style.color(box))[1])];
+  })`);
+  const wrong = hues.filter(([is, share, hue]) => is && Math.abs(share) > 0.01 && hue !== (share > 0 ? 5 : 215));
+  same("colors of the wrong direction", wrong, []);
+  same("both directions", new Set(hues.filter(([is]) => is).map(([, , hue]) => hue)).size >= 2, true);
 });
 
 await check("everything has a name for a screen reader, in light and dark", async () => {

@@ -56,7 +56,9 @@ fn prepare(folder: &Path) -> Result<()> {
     run::output(Command::new(cargo).args(["build", "--quiet", "--package", "kprof-fold"]).current_dir(&root))?;
     let image = image(folder)?;
     for (name, shape) in [("old", Shape { seed: 1, favourite: 3 }), ("new", Shape { seed: 2, favourite: 20 })] {
-        std::fs::write(folder.join(format!("{name}.txt")), profile(&image, shape)?)?;
+        let made = profile(&image, shape)?;
+        std::fs::write(folder.join(format!("{name}.txt")), made.text)?;
+        std::fs::write(folder.join(format!("{name}.ticks.json")), made.truth.json(made.first))?;
     }
     let fold = |words: &[&str], output: &str| {
         let mut fold = Command::new(root.join("target/debug/kprof-fold"));
@@ -64,6 +66,11 @@ fn prepare(folder: &Path) -> Result<()> {
     };
     fold(&["html", "new.txt", "image", "--title", "a <b> & \"c\""], "page.html")?;
     fold(&["html", "new.txt", "image", "--compare", "old.txt"], "compared.html")?;
+    let both = ["old.txt", "new.txt"].map(|name| std::fs::read_to_string(folder.join(name)));
+    let [old, new] = both;
+    std::fs::write(folder.join("boots.txt"), old? + &new?)?;
+    fold(&["html", "boots.txt", "image"], "boots.html")?;
+    fold(&["html", "new.txt", "image", "--between", "2.5", "3"], "part.html")?;
     fold(&["diff", "old.txt", "new.txt", "image", "--format", "json"], "diff.json")?;
     for (number, (from, to)) in RANGES.into_iter().enumerate() {
         let seconds = [from, to].map(|micros| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000));

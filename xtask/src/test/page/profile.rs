@@ -3,7 +3,8 @@
 //! In: a seed and a function that is sampled most. Out: an ELF file, compiled by rustc, in whose functions code of the
 //! standard library and own code are inlined; a profile with everything that a page shows: three CPUs, two tasks,
 //! kernel code with interrupts on and off, interrupts, user code, filtered ticks, losses, coalesced ticks, marks, and
-//! an account that balances.
+//! an account that balances. Also when each tick of user code, each idle and each lost one came, which the profile does
+//! not say: its counters are those of a moment that may be long after the last sample of a batch.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -73,17 +74,58 @@ struct Counts {
     interrupt: u64,
 }
 
-/// The text of a profile.
+/// Ticks after the last sample of a batch and before its ring is read: none, many idle ones, or some lost ones.
+fn late(batch: u64) -> (u64, What) {
+    match batch / CPUS % 5 {
+        1 => (120, What::Idle),
+        3 => (60, What::Lost),
+        _ => (0, What::Idle),
+    }
+}
+
+/// What a CPU did at a tick, by its number on the page.
+#[derive(Clone, Copy)]
+enum What {
+    User = 3,
+    Idle = 4,
+    Lost = 5,
+}
+
+/// When ticks of user code, idle and lost ones came.
+#[derive(Default)]
+pub struct Truth(Vec<(usize, u64, What)>);
+
+impl Truth {
+    /// A JSON list of `[CPU, microseconds since the first sample, kind]`.
+    pub fn json(&self, first: u64) -> String {
+        let micros = |tsc: u64| tsc.saturating_sub(first) / 1000;
+        let ticks = self.0.iter().map(|(cpu, tsc, what)| format!("[{},{},{}]", cpu + 1, micros(*tsc), *what as u8));
+        format!("[{}]\n", ticks.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// A profile, and the truth about it.
+pub struct Made {
+    /// The text of the profile.
+    pub text: String,
+    /// The time of its first sample.
+    pub first: u64,
+    /// What its counters only sum up.
+    pub truth: Truth,
+}
+
+/// Makes a profile.
 ///
 /// # Errors
 /// If the image has not the expected functions.
-pub fn profile(image: &Path, shape: Shape) -> Result<String> {
+pub fn profile(image: &Path, shape: Shape) -> Result<Made> {
     let functions = functions(image, LOAD)?;
     ensure!(functions.len() as u64 == FUNCTIONS, "{} of {FUNCTIONS} functions are in the image", functions.len());
     let mut random = Random(shape.seed);
-    let mut text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot 77\n# hz 1000\n# load {LOAD:x}\n");
+    let boot = format!("{:x}", 0x76 + shape.seed);
+    let mut text = format!("# kprof-profile 1\n# tsc-hz 1000000000\n# boot {boot}\n# hz 1000\n# load {LOAD:x}\n");
     let sealed = |text: &mut String, batch: String, end: String| {
-        let crc = Crc32::of_batch("77").with(batch.as_bytes()).end();
+        let crc = Crc32::of_batch(&boot).with(batch.as_bytes()).end();
         writeln!(text, "{batch}# end {end} crc={crc:08x}")
     };
     let marks = [("start", 1_500_000_000), ("copying", 4_000_000_123), ("done", 9_000_000_000u64)];
@@ -92,21 +134,44 @@ pub fn profile(image: &Path, shape: Shape) -> Result<String> {
     sealed(&mut text, meta, "cpu=meta to=30".to_owned())?;
     let mut counts = [Counts::default(); CPUS as usize];
     let mut tsc = [1_000_000_000u64; CPUS as usize];
+    let (mut truth, mut began) = (Truth::default(), u64::MAX);
     for batch in 0..BATCHES * CPUS {
         let cpu = (batch % CPUS) as usize;
         let (now, tsc) = (&mut counts[cpu], &mut tsc[cpu]);
-        let (mut lines, mut samples, first) = (String::new(), 0, now.tick + 1);
-        // A lost or filtered tick has no time, so the last tick of a batch is always a sample.
-        for tick in 1..=TICKS_PER_BATCH {
+        let (mut lines, mut samples) = (String::new(), 0);
+        let (mut first_tick, mut last_tick) = (0, 0);
+        let (after, of_kind) = late(batch);
+        for tick in 1..=TICKS_PER_BATCH + after {
             *tsc += PERIOD / 2 + random.below(PERIOD);
             now.tick += 1;
-            let what = if tick == TICKS_PER_BATCH { 99 } else { random.below(100) };
+            let what = match tick {
+                // The first and the last sample have the first and the last tick number of the batch.
+                1 | TICKS_PER_BATCH => 99,
+                ..TICKS_PER_BATCH => random.below(100),
+                _ if matches!(of_kind, What::Idle) => 15,
+                _ => 0,
+            };
+            let mut note = |what| truth.0.push((cpu, *tsc, what));
             match what {
-                0..3 => now.lost += 1,
+                0..3 => {
+                    now.lost += 1;
+                    note(What::Lost);
+                }
                 3 => now.coalesced += 1,
-                4..15 => now.user += 1,
-                15..25 => now.idle += 1,
+                4..15 => {
+                    now.user += 1;
+                    note(What::User);
+                }
+                15..25 => {
+                    now.idle += 1;
+                    note(What::Idle);
+                }
                 _ => {
+                    first_tick = if samples == 0 { now.tick } else { first_tick };
+                    (last_tick, began) = (now.tick, began.min(*tsc));
+                    if what < 30 {
+                        note(What::User);
+                    }
                     let words = stack(&mut random, &functions, shape, now, what);
                     let task = if random.below(3) == 0 { "copy" } else { "sh" };
                     let words: Vec<String> = words.iter().map(|word| format!("{word:x}")).collect();
@@ -119,7 +184,7 @@ pub fn profile(image: &Path, shape: Shape) -> Result<String> {
         let (from, to) = (batch / CPUS * 1000, (batch / CPUS + 1) * 1000);
         let Counts { tick, coalesced, user, idle, lost, recorded, .. } = *now;
         let head = format!(
-            "# batch cpu={} from={from} to={to} first-tick={first} last-tick={tick} taken={} coalesced={coalesced} \
+            "# batch cpu={} from={from} to={to} first-tick={first_tick} last-tick={last_tick} taken={} coalesced={coalesced} \
              user={user} idle={idle} lost-full={lost} recorded={recorded}\n",
             cpu + 1,
             tick - coalesced
@@ -136,7 +201,7 @@ pub fn profile(image: &Path, shape: Shape) -> Result<String> {
             tick - coalesced
         )?;
     }
-    Ok(text)
+    Ok(Made { text, first: began, truth })
 }
 
 /// Makes a random stack as a kernel would record it, innermost word first. `what` selects the kind: user code, an
