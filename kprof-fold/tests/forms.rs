@@ -6,7 +6,7 @@ mod sealed;
 
 use kprof_fold::output::export::pprof::proto::Profile;
 use kprof_format::chunk::{Chunk, ChunkKind};
-use kprof_format::samples::{Delta, Times, put_varint};
+use kprof_format::samples::{Delta, Times, varint};
 use kprof_format::serial;
 use prost::Message;
 use sealed::sealed;
@@ -67,12 +67,13 @@ fn binary() -> Vec<Vec<u8>> {
     for (number, batch) in batches().iter().enumerate() {
         let line = format!("# batch cpu=1 from={} to={} lost-full={number}\n", number * 1000, number * 1000 + 1000);
         let mut payload = Vec::new();
-        put_varint(line.len() as u64, &mut |bytes: &[u8]| payload.extend_from_slice(bytes));
+        let (block, length) = varint(line.len() as u64);
+        payload.extend_from_slice(&block[..length]);
         payload.extend_from_slice(line.as_bytes());
         let mut delta = Delta::default();
         for (tick, (tsc, stack)) in batch.iter().enumerate() {
             let times = Times { tick: tick as u64, tsc: *tsc, task: 5 };
-            delta.write(times, stack, |bytes| payload.extend_from_slice(bytes));
+            delta.write(times, stack, |block, length| payload.extend_from_slice(&block[..length]));
         }
         chunks.push(chunk(ChunkKind::Samples, batch.len() as u32, &payload));
     }

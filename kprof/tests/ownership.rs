@@ -6,7 +6,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
-use kprof::{CommandError, Config, CpuSlot, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
+use kprof::{CommandError, Config, ExportError, Mode, Outcome, Profiler, ReadError, StateError, StreamName};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -58,10 +58,10 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 self.composer.begin(here);
                 is_first = false;
             }
-            match (item, stream) {
+            match (&item, stream) {
                 (Item::Sample(sample), Stream::Cpu(cpu)) => {
                     let make_name = || self.source.task_name(self.system, sample.task);
-                    self.composer.sample(&mut self.names, cpu, &sample, make_name);
+                    self.composer.sample(&mut self.names, cpu, sample, make_name);
                     self.unwritten += 1;
                     let (first, last) = self.totals.tsc.unwrap_or((sample.tsc, sample.tsc));
                     self.totals.tsc = Some((first.min(sample.tsc), last.max(sample.tsc)));
@@ -73,19 +73,19 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                             OTHER_TASKS => OTHER_TASKS_NAME,
                             id => self.names.get_or_make(id, meta.tsc, make_name).text,
                         };
-                        self.composer.events(&meta, name);
+                        self.composer.events(meta, name);
                         self.by_task.add(name, meta.text);
                     }
                     Kind::TaskName => {
                         self.names.set(meta.values[0], meta.tsc, meta.text);
-                        self.composer.meta(&meta);
+                        self.composer.meta(meta);
                     }
-                    Kind::Image | Kind::Mark | Kind::Setting => self.composer.meta(&meta),
+                    Kind::Image | Kind::Mark | Kind::Setting => self.composer.meta(meta),
                     Kind::Sample | Kind::SnapshotSample => self.totals.unknown += 1,
                 },
                 (Item::Skipped(skipped), _) => {
-                    newer = newer.or(count(&mut self.totals, &skipped));
-                    self.composer.corrupt(stream, &skipped);
+                    newer = newer.or(count(&mut self.totals, skipped));
+                    self.composer.corrupt(stream, skipped);
                 }
                 // A record of a kind that does not belong in this stream is only counted.
                 (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,

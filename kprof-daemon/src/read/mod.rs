@@ -17,6 +17,12 @@ impl<'a> Words<'a> {
         Self(bytes)
     }
 
+    /// These words, undecoded.
+    #[inline(always)]
+    pub fn of(words: &'a [[u8; 8]]) -> Self {
+        Self(words.as_flattened())
+    }
+
     /// The number of words.
     pub fn count(self) -> usize {
         self.0.len() / 8

@@ -3,8 +3,9 @@
 //! In: header, meta records and samples of one round. Out: the bytes of one write. Runs in: user process. The buffers
 //! are kept from round to round; they grow to the size of the largest round and no further.
 
+use super::body::Body;
 use super::lines::{self, Batch};
-use super::sample_line::{self, SampleLines};
+use super::sample_line::{self, Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
 use crate::read::{Meta, Sample, Skipped};
@@ -31,7 +32,7 @@ pub enum Form {
 pub struct Composer {
     form: Form,
     out: Vec<u8>,
-    body: Vec<u8>,
+    body: Body,
     open: Batch,
     has_begun: bool,
     /// The previous sample, for the differences of the binary form.
@@ -40,9 +41,7 @@ pub struct Composer {
     notes: Vec<u8>,
     stack: Vec<u64>,
     sample_lines: SampleLines,
-    /// The beginning of a line, and the task and upper half of the TSC for which it is valid.
-    prefix: Vec<u8>,
-    prefix_of: Option<(u64, u64)>,
+    prefix: Prefix,
 }
 
 impl Composer {
@@ -73,7 +72,7 @@ impl Composer {
         composer.header(ctl);
         composer.begin(position);
         for (id, _, name) in names.all() {
-            lines::task(&mut composer.body, id, Name::Escaped(name));
+            composer.body.append(|out| lines::task(out, id, Name::Escaped(name)));
         }
         composer.end(Stream::Meta, ctl.boot(), position, None);
         composer.out
@@ -86,8 +85,7 @@ impl Composer {
         self.has_begun = false;
         self.notes.clear();
         self.delta.reset();
-        self.sample_lines.begin();
-        self.prefix_of = None;
+        self.prefix.forget();
     }
 
     /// Adds a sample to the open batch. `make_name` is asked for a name that the table does not have.
@@ -110,16 +108,15 @@ impl Composer {
             self.stack.clear();
             self.stack.extend(sample.stack.iter());
             let times = Times { tick: sample.tick, tsc: sample.tsc, task: sample.task };
-            self.delta.write(times, &self.stack, |bytes| self.body.extend_from_slice(bytes));
+            // A word takes at most two numbers; tick, TSC, task and two counts come before the words.
+            self.body.make_room((5 + 2 * self.stack.len() + 1) * samples::BLOCK_BYTES);
+            self.delta.write(times, &self.stack, |block, length| self.body.put(block, length));
         } else {
-            let key = (sample.task, sample.tsc >> 32);
-            if self.prefix_of != Some(key) {
+            if !self.prefix.is_of(sample.task, sample.tsc) {
                 let name = names.get_or_make(sample.task, sample.tsc, make_name);
-                self.prefix.clear();
-                sample_line::prefix(&mut self.prefix, name.text, cpu, sample.tsc);
-                self.prefix_of = name.is_the_only_one.then_some(key);
+                self.prefix.set((sample.task, name.text, name.is_the_only_one), cpu, sample.tsc);
             }
-            self.body.extend_from_slice(&self.prefix);
+            self.prefix.put(&mut self.body);
             match self.form {
                 Form::Plain => sample_line::plain(&mut self.body, sample),
                 _ => self.sample_lines.put(&mut self.body, sample),
@@ -129,24 +126,28 @@ impl Composer {
 
     /// Adds a meta record to the open batch.
     pub fn meta(&mut self, record: &Meta<'_>) {
-        lines::meta(&mut self.body, record);
+        self.body.append(|out| lines::meta(out, record));
     }
 
     /// Adds the events of the task with this (escaped) name.
     pub fn events(&mut self, record: &Meta<'_>, name: &[u8]) {
-        lines::events(&mut self.body, record, name);
+        self.body.append(|out| lines::events(out, record, name));
     }
 
     /// Adds a note about damage to the open batch.
     pub fn corrupt(&mut self, stream: Stream, skipped: &Skipped) {
         let in_chunk = self.form == Form::Binary && stream != Stream::Meta;
-        lines::corrupt(if in_chunk { &mut self.notes } else { &mut self.body }, stream, skipped);
+        if in_chunk {
+            lines::corrupt(&mut self.notes, stream, skipped);
+        } else {
+            self.body.append(|out| lines::corrupt(out, stream, skipped));
+        }
     }
 
     /// Ends the open batch at this position. An empty batch is not written. In the text forms its last line has its
     /// checksum, which begins with the id of the boot; in the binary form the chunk has one.
     pub fn end(&mut self, stream: Stream, boot: &str, to: u64, counters: Option<&Counters>) {
-        if self.body.is_empty() && self.notes.is_empty() {
+        if self.body.bytes().is_empty() && self.notes.is_empty() {
             return;
         }
         self.open.to = to;
@@ -161,7 +162,7 @@ impl Composer {
             let start = out.len();
             lines::batch(out, stream, &open, counters);
             out.push(b'\n');
-            out.extend_from_slice(&body);
+            out.extend_from_slice(body.bytes());
             let sum = is_checked.then(|| Crc32::of_batch(boot).with(&out[start..]).end());
             lines::end(out, stream, &open, sum);
         });
@@ -190,9 +191,10 @@ impl Composer {
         head.rotate_left(notes);
         let start = self.out.len();
         self.out.resize(start + HEADER_BYTES, 0);
-        samples::put_varint(head.len() as u64, &mut |bytes| self.out.extend_from_slice(bytes));
+        let (block, length) = samples::varint(head.len() as u64);
+        self.out.extend_from_slice(&block[..length]);
         self.out.extend_from_slice(&head);
-        self.out.extend_from_slice(&self.body);
+        self.out.extend_from_slice(self.body.bytes());
         self.seal(start, ChunkKind::Samples, self.open.samples);
         self.notes = head;
     }

@@ -4,6 +4,7 @@
 //! then acknowledge to the kernel (by [`crate::drain_loop`]).
 
 pub mod append;
+pub mod body;
 pub mod compose;
 pub mod damaged;
 pub mod lines;

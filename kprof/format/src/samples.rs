@@ -21,6 +21,9 @@ use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
 
 /// The greatest stack in words.
 pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
+/// The size of the blocks that numbers are written into: at least the longest number, so that a block can be copied
+/// without a look at its length.
+pub const BLOCK_BYTES: usize = 16;
 /// The value of `v / 2` that says that the word follows unencoded.
 const LITERAL: u64 = 4096;
 
@@ -75,11 +78,12 @@ impl Delta {
         &self.words[self.start..]
     }
 
-    /// Writes one sample as bytes to `put`.
+    /// Writes one sample as bytes to `put`, which gets blocks and how many bytes of each count.
     ///
     /// # Panics
     /// When the stack is empty or longer than [`MAX_STACK_WORDS`]; no record can hold such a stack.
-    pub fn write(&mut self, times: Times, stack: &[u64], mut put: impl FnMut(&[u8])) {
+    #[inline]
+    pub fn write(&mut self, times: Times, stack: &[u64], mut put: impl FnMut(&[u8; BLOCK_BYTES], usize)) {
         assert!((1..=MAX_STACK_WORDS).contains(&stack.len()), "a stack of {} words", stack.len());
         let common = stack.iter().rev().zip(self.stack().iter().rev()).take_while(|(new, old)| new == old).count();
         for (new, old) in [(times.tick, self.tick), (times.tsc, self.tsc), (times.task, self.task)] {
@@ -97,7 +101,9 @@ impl Delta {
                 reference = word;
             } else {
                 put_varint(LITERAL << 1 | 1, &mut put);
-                put(&word.to_le_bytes());
+                let mut block = [0; BLOCK_BYTES];
+                block[..8].copy_from_slice(&word.to_le_bytes());
+                put(&block, 8);
                 reference = word;
             }
         }
@@ -151,16 +157,40 @@ impl Delta {
     }
 }
 
-/// Writes a number of up to 64 bits.
-pub fn put_varint(mut value: u64, put: &mut impl FnMut(&[u8])) {
-    let (mut bytes, mut count) = ([0; 10], 0);
-    while value > 0x7f {
-        bytes[count] = value as u8 | 0x80;
-        value >>= 7;
-        count += 1;
+/// The bytes of a number, in a block of which the first so many count.
+///
+/// ```
+/// use kprof_format::samples::varint;
+/// let (block, length) = varint(300);
+/// assert_eq!(block[..length], [0xac, 0x02]);
+/// ```
+#[inline]
+pub fn varint(value: u64) -> ([u8; BLOCK_BYTES], usize) {
+    if value < 0x80 {
+        return (u128::from(value).to_le_bytes(), 1);
     }
-    bytes[count] = value as u8;
-    put(&bytes[..=count]);
+    let bits = u64::BITS - value.leading_zeros();
+    // Seven bits a byte, rounded up, without a division.
+    let count = (bits as usize * 9 + 64) / 64;
+    // The lower 56 bits are eight groups of seven: each step moves the upper half of what is together.
+    let pairs = (value & 0x00ff_ffff_f000_0000) << 4 | value & 0x0fff_ffff;
+    let fours = (pairs & 0x0fff_c000_0fff_c000) << 2 | pairs & 0x0000_3fff_0000_3fff;
+    let groups = (fours & 0x3f80_3f80_3f80_3f80) << 1 | fours & 0x007f_007f_007f_007f;
+    // All bytes but the last one have bit 7. What is behind the last one does not count.
+    let lower = groups | 0x8080_8080_8080_8080;
+    if count <= 8 {
+        return (u128::from(lower ^ 0x80 << (8 * count - 8)).to_le_bytes(), count);
+    }
+    let upper = value >> 56;
+    let last = if count == 10 { upper & 0x7f | 0x80 | upper >> 7 << 8 } else { upper };
+    ((u128::from(last) << 64 | u128::from(lower)).to_le_bytes(), count)
+}
+
+/// Gives the bytes of a number to `put`, as a block and how many bytes of it count.
+#[inline]
+fn put_varint(value: u64, put: &mut impl FnMut(&[u8; BLOCK_BYTES], usize)) {
+    let (block, length) = varint(value);
+    put(&block, length);
 }
 
 /// Reads a number and moves `bytes` past it.
@@ -202,9 +232,9 @@ mod tests {
         let (mut bytes, mut length) = ([0; 20_000], 0);
         let mut writer = Delta::default();
         for (times, stack) in samples {
-            writer.write(*times, stack, |part| {
-                bytes[length..length + part.len()].copy_from_slice(part);
-                length += part.len();
+            writer.write(*times, stack, |block, used| {
+                bytes[length..length + used].copy_from_slice(&block[..used]);
+                length += used;
             });
         }
         let (mut reader, mut rest) = (Delta::default(), &bytes[..length]);
@@ -222,6 +252,18 @@ mod tests {
             }
         }
         length
+    }
+
+    #[test]
+    fn numbers_of_every_length_survive() {
+        for shift in 0..64 {
+            for value in [1_u64 << shift, (1 << shift) - 1, u64::MAX >> shift, 0x9e37_79b9_7f4a_7c15 >> shift] {
+                let (block, length) = varint(value);
+                let mut bytes = &block[..length];
+                assert_eq!((take_varint(&mut bytes), bytes), (Ok(value), &[][..]), "{value:x}");
+                assert_eq!(length, ((u64::BITS - (value | 1).leading_zeros()) as usize).div_ceil(7), "{value:x}");
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use kprof_format::samples::put_varint;
+use kprof_format::samples::varint;
 use std::io::{self, Write};
 
 /// A column of numbers.
@@ -23,7 +23,8 @@ pub struct Column(Vec<u8>);
 impl Column {
     /// Appends a number.
     pub fn push(&mut self, number: u64) {
-        put_varint(number, &mut |bytes| self.0.extend_from_slice(bytes));
+        let (block, length) = varint(number);
+        self.0.extend_from_slice(&block[..length]);
     }
 }
 
