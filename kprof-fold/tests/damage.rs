@@ -108,7 +108,7 @@ fn what_precedes_the_boot_line_of_a_known_boot_belongs_to_that_boot() {
 }
 
 #[test]
-fn one_damaged_byte_costs_its_batch_and_is_counted_and_told() {
+fn one_damaged_byte_is_repaired_in_the_first_line_and_elsewhere_costs_the_batch_and_is_told() {
     let pieces = pieces();
     let (mut tried, mut whole) = (0, 0);
     for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.starts_with("# batch")) {
@@ -127,7 +127,11 @@ fn one_damaged_byte_costs_its_batch_and_is_counted_and_told() {
                 let what = format!("byte {at} of {:?}\n{problems}", damaged[number].lines().next());
                 // The last line has more than is needed, so damage there may leave the batch whole.
                 let is_whole = profile.samples() == DELIVERED && (samples == 0 || at > piece.rfind("# end").unwrap());
-                let missing = if is_whole { 0 } else { samples };
+                // From its second byte on the first line is recognised and repaired, unless it is no longer one line.
+                let first_line = 1..piece.find('\n').unwrap();
+                let is_repaired = first_line.contains(&at) && damage != b'\n';
+                let missing = if is_whole || is_repaired { 0 } else { samples };
+                assert!(samples == 0 || !is_repaired || problems.to_string().contains("a damaged byte"), "{what}");
                 assert_eq!((profile.samples(), profile.missing()), (DELIVERED - missing, missing), "{what}");
                 assert!(missing == 0 || problems.skipped() > 0, "{what}");
                 assert_eq!(profile.boots[0].cpus.len() as u64, CPUS, "{what}");
@@ -136,7 +140,7 @@ fn one_damaged_byte_costs_its_batch_and_is_counted_and_told() {
             }
         }
     }
-    assert!(tried > 2000 && whole * 10 < tried, "{whole} of {tried}");
+    assert!(tried > 2000 && whole * 2 < tried, "{whole} of {tried}");
 }
 
 #[test]

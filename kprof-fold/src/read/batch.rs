@@ -26,10 +26,25 @@ pub struct Open {
     pub seen: Seen,
     /// Sample lines so far, malformed ones included.
     pub lines: u64,
+    /// The line and the CPU of its first sample of another CPU, and how many such samples it has.
+    pub strangers: Option<(u64, u32, u64)>,
     /// In the text form, its checksum so far.
     pub seal: Seal,
+    /// In the text form, its first line.
+    pub line: Vec<u8>,
+    /// Why it does not count unless its first line turns out to be damaged.
+    pub doubt: Option<Doubt>,
     /// In the text form, its `#` lines so far and their numbers. They are applied when the batch is known to be whole.
     pub held: Vec<(u64, Vec<u8>)>,
+}
+
+/// Why a batch of the text form does not count as its first line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The line cannot be parsed.
+    Line,
+    /// Some of its positions were seen before.
+    Overlap,
 }
 
 /// How the positions of a batch relate to those of earlier batches.

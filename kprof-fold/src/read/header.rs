@@ -2,9 +2,9 @@
 //!
 //! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
 //! that cannot be parsed is reported and skipped. In the text form the lines of a batch are applied when its checksum
-//! matches. [`super::damage`] decides what becomes of batches of the serial form that lack lines.
+//! matches ([`super::checked`]). [`super::damage`] decides what becomes of batches of the serial form that lack lines.
 
-use super::batch::{self, Open, Position};
+use super::batch::{self, Doubt, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
@@ -23,6 +23,11 @@ impl<C: Consumer> Ingest<C> {
             Ok(Line::Profile(profile)) => self.new_header(profile.version),
             Ok(Line::Batch(batch)) => {
                 self.begin(batch.cpu.0, (batch.from, batch.to), metadata::batch_counters(&batch));
+                if let Region::Batch(open) = &mut self.region
+                    && self.is_text
+                {
+                    open.line = line.to_vec();
+                }
             }
             Ok(Line::End(end)) if self.is_text => self.end_checked(&end),
             Ok(Line::End(End { cpu, to, samples, .. })) => self.end(cpu.0, to, samples),
@@ -31,6 +36,11 @@ impl<C: Consumer> Ingest<C> {
                     self.drop_open("an account follows before its end");
                 }
                 self.account(account.cpu.0, metadata::counters(account.counters));
+            }
+            // In the text form facts are in headers only, so this may have been the first line of a batch.
+            Ok(Line::Unknown { .. }) if self.only_batches && !self.is_in_header && self.is_free() => {
+                self.end_free();
+                self.region = self.doubtful(line);
             }
             Ok(parsed) => match &mut self.region {
                 Region::Batch(open) if self.is_text => open.held.push((self.line, line.to_vec())),
@@ -45,7 +55,7 @@ impl<C: Consumer> Ingest<C> {
                         self.unended(None, None);
                         self.end_free();
                         self.is_in_header = false;
-                        self.region = Region::Free;
+                        self.region = if self.is_text { self.doubtful(line) } else { Region::Free };
                     }
                     Some(End::WORD) => {
                         self.drop_open("its last line is damaged");
@@ -76,7 +86,7 @@ impl<C: Consumer> Ingest<C> {
     }
 
     /// Applies a line of a batch.
-    fn apply_of_batch(&mut self, line: Line<'_>) {
+    pub(super) fn apply_of_batch(&mut self, line: Line<'_>) {
         match line {
             Line::Task(task) => drop(self.present_boot().tasks.insert(task.id.0, metadata::bytes(task.name))),
             Line::Corrupt(Corrupt { words, .. }) => {
@@ -100,38 +110,6 @@ impl<C: Consumer> Ingest<C> {
             Line::Profile(_) | Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_) => {}
             Line::Batch(_) | Line::End(_) | Line::Account(_) => {}
         }
-    }
-
-    /// Closes the open batch of the text form if it is as it was written, and drops it otherwise.
-    fn end_checked(&mut self, end: &End) {
-        let Region::Batch(open) = &mut self.region else {
-            if matches!(std::mem::replace(&mut self.region, Region::Free), Region::Free) {
-                self.stray_line();
-                self.end_free();
-            }
-            return;
-        };
-        let because = match end.crc {
-            _ if open.cpu != end.cpu.0 || open.positions.1 != end.to => "the next end belongs to another batch",
-            None => "its last line has no checksum",
-            Some(written) if !open.seal.is(written) => "it does not match its checksum",
-            Some(_) => {
-                for (number, line) in std::mem::take(&mut open.held) {
-                    self.apply_held(number, &line);
-                }
-                return self.end(end.cpu.0, end.to, end.samples);
-            }
-        };
-        self.drop_open(because);
-    }
-
-    /// Applies a line of a batch that is whole.
-    fn apply_held(&mut self, number: u64, line: &[u8]) {
-        let at = std::mem::replace(&mut self.line, number);
-        if let Ok(line) = Line::parse(&String::from_utf8_lossy(line.get(1..).unwrap_or_default())) {
-            self.apply_of_batch(line);
-        }
-        self.line = at;
     }
 
     /// Closes the open batch: its chunk was complete, so the batch is.
@@ -219,7 +197,7 @@ impl<C: Consumer> Ingest<C> {
         self.unended(cpu, Some(positions.0));
         self.end_free();
         self.is_in_header = false;
-        let has_cr = self.has_cr;
+        let (has_cr, is_text) = (self.has_cr, self.is_text);
         let boot = self.present_boot();
         // Names and marks of the meta stream may be repeated without harm, so its positions are not kept.
         boot.is_from_its_start |= cpu.is_none() && positions.0 == 0 && positions.1 > 0;
@@ -231,26 +209,27 @@ impl<C: Consumer> Ingest<C> {
                 cpu.repeated_batches += 1;
                 self.region = Region::Repeated;
             }
-            (Position::Overlap, _) => {
-                let (file, line) = (&self.file, self.line);
-                self.problems.add(Kind::Overlap, || {
-                    let (from, to) = positions;
-                    let cpu = cpu.unwrap_or_default();
-                    format!(
-                        "{file}:{line}: positions {from} to {to} of CPU {cpu} were seen in part before; batch left out"
-                    )
-                });
+            (Position::Overlap, _) if !is_text => {
+                self.say_overlap(self.line, cpu, positions);
                 self.region = Region::Damaged;
             }
             _ => {
                 let place = self.line;
-                self.region =
-                    Region::Batch(Box::new(Open { place, cpu, positions, counters, seal, ..Open::default() }));
+                let doubt = (position == Position::Overlap).then_some(Doubt::Overlap);
+                let open = Open { place, cpu, positions, counters, seal, doubt, ..Open::default() };
+                self.region = Region::Batch(Box::new(open));
             }
         }
     }
 
-    fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
+    pub(super) fn say_overlap(&mut self, line: u64, cpu: Option<u32>, (from, to): (u64, u64)) {
+        let (file, cpu) = (&self.file, cpu.unwrap_or_default());
+        self.problems.add(Kind::Overlap, || {
+            format!("{file}:{line}: positions {from} to {to} of CPU {cpu} were seen in part before; batch left out")
+        });
+    }
+
+    pub(super) fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
             Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => self.close(&open, samples),
             Region::Batch(open) => {
@@ -270,6 +249,12 @@ impl<C: Consumer> Ingest<C> {
             let (file, line) = (&self.file, self.line);
             self.problems.add(Kind::BatchCount, || {
                 format!("{file}:{line}: the batch says {samples} samples and {used} can be read")
+            });
+        }
+        if let Some((line, cpu, samples)) = open.strangers {
+            let file = &self.file;
+            self.problems.add_lines(Kind::Note, samples, || {
+                format!("{file}:{line}: {samples} samples of CPU {cpu} or others in the batch of another CPU; counted")
             });
         }
         let boot = self.boot;
@@ -296,7 +281,8 @@ impl<C: Consumer> Ingest<C> {
     pub(super) fn drop_open(&mut self, because: &str) {
         if let Region::Batch(open) = std::mem::replace(&mut self.region, Region::Free) {
             let _ = self.present_boot();
-            self.begins.extend(open.cpu.map(|cpu| (self.boot, cpu, open.positions.0)));
+            let begin = open.cpu.filter(|_| open.doubt.is_none()).map(|cpu| (self.boot, cpu, open.positions.0));
+            self.begins.extend(begin);
             self.consumer.discard();
             let file = &self.file;
             self.problems.add_lines(Kind::VoidBatch, open.lines, || {

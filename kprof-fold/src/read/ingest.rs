@@ -339,14 +339,13 @@ impl<C: Consumer> Ingest<C> {
     fn book(&mut self, parts: Parts<'_>, stack: StackId, traits: Traits) {
         let Parts { task, cpu, tsc, .. } = parts;
         match &mut self.region {
-            Region::Batch(open) => {
+            Region::Batch(open) if open.cpu == Some(cpu) => {
                 open.lines += 1;
-                if open.cpu.is_none() {
-                    return self.sample_among_names();
-                }
                 open.seen.add(tsc, traits);
-                if open.cpu != Some(cpu) {
-                    self.odd_cpu(cpu);
+            }
+            Region::Batch(_) => {
+                if !self.counts_in_batch(cpu, tsc, traits) {
+                    return;
                 }
             }
             _ => match self.free.get_mut(cpu as usize) {
@@ -357,18 +356,20 @@ impl<C: Consumer> Ingest<C> {
         self.consumer.sample(&Sample { boot: self.boot, task, cpu, tsc, stack, traits });
     }
 
-    /// A batch of the meta stream has names and marks but no CPU, and it may be repeated.
+    /// Counts a sample in the open batch, which is not known to be of its CPU. Returns whether it counts.
     #[cold]
-    fn sample_among_names(&mut self) {
-        let (file, line) = (&self.file, self.line);
-        self.problems.add(Kind::Sample, || format!("{file}:{line}: a sample in the batch of meta; line skipped"));
-    }
-
-    #[cold]
-    fn odd_cpu(&mut self, cpu: u32) {
-        let (file, line) = (&self.file, self.line);
-        self.problems
-            .add(Kind::Note, || format!("{file}:{line}: sample of CPU {cpu} in the batch of another CPU; counted"));
+    fn counts_in_batch(&mut self, cpu: u32, tsc: u64, traits: Traits) -> bool {
+        let Region::Batch(open) = &mut self.region else { return false };
+        open.lines += 1;
+        if open.cpu.is_none() && open.doubt.is_none() {
+            // A batch of the meta stream has names and marks but no CPU, and it may be repeated.
+            let (file, line) = (&self.file, self.line);
+            self.problems.add(Kind::Sample, || format!("{file}:{line}: a sample in the batch of meta; line skipped"));
+            return false;
+        }
+        open.seen.add(tsc, traits);
+        open.strangers.get_or_insert((self.line, cpu, 0)).2 += 1;
+        true
     }
 
     #[cold]

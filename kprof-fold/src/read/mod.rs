@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod binary;
 pub mod blocks;
+pub mod checked;
 pub mod compressed;
 pub mod damage;
 pub mod escape;
@@ -16,6 +17,7 @@ pub mod hex;
 pub mod ingest;
 pub mod lines;
 pub mod metadata;
+pub mod repair;
 pub mod seal;
 pub mod serial;
 pub mod split;

@@ -3,6 +3,7 @@
 //! In: the id of the boot and the bytes of the batch, in pieces. Out: whether they are what was written. Lines that end
 //! in CR LF, because the file went through a tool that changes line ends, are summed as they were written, without CR.
 
+use super::repair::repaired;
 use kprof_format::checksum::Crc32;
 use kprof_format::line::Checksum;
 
@@ -10,29 +11,41 @@ use kprof_format::line::Checksum;
 #[derive(Clone, Debug, Default)]
 pub struct Seal {
     sum: Crc32,
+    bytes: u64,
     has_cr: bool,
 }
 
 impl Seal {
     /// The checksum of a batch of this boot, before its first line. `has_cr`: its lines end in CR LF.
     pub fn of(boot: &str, has_cr: bool) -> Self {
-        Self { sum: Crc32::of_batch(boot), has_cr }
+        Self { sum: Crc32::of_batch(boot), bytes: 0, has_cr }
     }
 
     /// Adds bytes. A CR LF is not divided between two calls.
     pub fn add(&mut self, bytes: &[u8]) {
         if !self.has_cr {
-            return self.sum.add(bytes);
+            return self.put(bytes);
         }
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             match line.strip_suffix(b"\r\n") {
                 Some(text) => {
-                    self.sum.add(text);
-                    self.sum.add(b"\n");
+                    self.put(text);
+                    self.put(b"\n");
                 }
-                None => self.sum.add(line),
+                None => self.put(line),
             }
         }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.sum.add(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// The first line of the batch as it was written, and the place of the byte that was damaged, if that byte is all
+    /// that is wrong with the batch.
+    pub fn repaired(&self, line: &[u8], written: Checksum) -> Option<(Vec<u8>, usize)> {
+        repaired(line, self.bytes.checked_sub(line.len() as u64)?, self.sum.end() ^ written.0)
     }
 
     /// Whether this is the checksum of all bytes so far.

@@ -1,0 +1,102 @@
+//! The batches of the text form, which have a checksum. Stage: read.
+//!
+//! In: the open batch and its last line. Out: the batch closed if it is as it was written, also if the only damage is
+//! one byte of its first line, which is repaired and reported; otherwise dropped. Never uses a batch that does not
+//! match.
+
+use super::batch::{self, Doubt, Open, Position};
+use super::ingest::{Consumer, Ingest, Region};
+use super::metadata;
+use super::seal::Seal;
+use crate::problems::{Kind, shown};
+use kprof_format::line::{Checksum, End, Line};
+
+impl<C: Consumer> Ingest<C> {
+    /// Closes the open batch of the text form if it is as it was written, and drops it otherwise.
+    pub(super) fn end_checked(&mut self, end: &End) {
+        let Region::Batch(open) = &mut self.region else {
+            if matches!(std::mem::replace(&mut self.region, Region::Free), Region::Free) {
+                self.stray_line();
+                self.end_free();
+            }
+            return;
+        };
+        let is_its_own = open.cpu == end.cpu.0 && open.positions.1 == end.to;
+        let because = match end.crc {
+            None => "its last line has no checksum",
+            Some(written) if open.seal.is(written) => match open.doubt {
+                Some(Doubt::Overlap) => {
+                    let (place, cpu, positions) = (open.place, open.cpu, open.positions);
+                    self.region = Region::Free;
+                    self.consumer.discard();
+                    return self.say_overlap(place, cpu, positions);
+                }
+                Some(Doubt::Line) => "its first line cannot be parsed",
+                None if !is_its_own => "the next end belongs to another batch",
+                None => return self.end_whole(end),
+            },
+            Some(written) if self.repair(end, written) => return self.end_whole(end),
+            Some(_) if !is_its_own => "the next end belongs to another batch",
+            Some(_) => "it does not match its checksum",
+        };
+        self.drop_open(because);
+    }
+
+    /// Closes the open batch, which is as it was written.
+    fn end_whole(&mut self, end: &End) {
+        if let Region::Batch(open) = &mut self.region {
+            for (number, line) in std::mem::take(&mut open.held) {
+                self.apply_held(number, &line);
+            }
+        }
+        self.end(end.cpu.0, end.to, end.samples);
+    }
+
+    /// Repairs the first line of the open batch, if one damaged byte of it is all that is wrong with the batch.
+    fn repair(&mut self, end: &End, written: Checksum) -> bool {
+        let Region::Batch(open) = &mut self.region else { return false };
+        let Some((line, place)) = open.seal.repaired(&open.line, written) else { return false };
+        let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
+        let Ok(Line::Batch(batch)) = Line::parse(&text) else { return false };
+        let known = batch.cpu.0.and_then(|cpu| self.profile.boots.get(self.boot)?.cpus.get(&cpu));
+        let positions = (batch.from, batch.to);
+        let is_new = known.is_none_or(|cpu| batch::position(&cpu.positions, positions) == Position::New);
+        // A line that was two lines has lost the first of its samples.
+        if batch.cpu != end.cpu || batch.to != end.to || !is_new || line.contains(&b'\n') {
+            return false;
+        }
+        (open.cpu, open.positions, open.counters) = (batch.cpu.0, positions, metadata::batch_counters(&batch));
+        // They are of the CPU that the line had when it was written.
+        open.strangers = None;
+        let (file, number, samples, column) = (&self.file, open.place, open.seen.samples(), place + 1);
+        self.problems.add(Kind::BatchLine, || {
+            let was = shown(&line[place..=place]);
+            format!(
+                "{file}:{number}:{column}: a damaged byte in the first line of a batch; by the checksum it was {was}, \
+                 and the {samples} samples of the batch are used"
+            )
+        });
+        true
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.is_text && matches!(self.region, Region::Free)
+    }
+
+    /// A batch whose first line cannot be parsed. It counts only if the line can be repaired.
+    pub(super) fn doubtful(&mut self, line: &[u8]) -> Region {
+        let has_cr = self.has_cr;
+        let seal = Seal::of(self.present_boot().id(), has_cr);
+        let (place, line, doubt) = (self.line, line.to_vec(), Some(Doubt::Line));
+        Region::Batch(Box::new(Open { place, seal, line, doubt, ..Open::default() }))
+    }
+
+    /// Applies a line of a batch that is whole.
+    fn apply_held(&mut self, number: u64, line: &[u8]) {
+        let at = std::mem::replace(&mut self.line, number);
+        if let Ok(line) = Line::parse(&String::from_utf8_lossy(line.get(1..).unwrap_or_default())) {
+            self.apply_of_batch(line);
+        }
+        self.line = at;
+    }
+}
