@@ -24,7 +24,7 @@ const COMMANDS: [&[&str]; 17] = [
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
     &["report", "FILE", "SYMS"],
-    &["report", "--tree", "callees", "FILE", "SYMS"],
+    &["report", "FILE", "SYMS", "--tree"],
     &["script", "FILE", "SYMS"],
     &["info", "FILE"],
     &["export", "--to", "speedscope", "FILE", "SYMS"],

@@ -88,8 +88,9 @@ pub struct Report {
     /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
     #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
     pub format: Option<TableFormat>,
-    /// Callers and callees as a tree instead of the table
+    /// A tree instead of the table: from callers to callees, or from callees to callers
     #[arg(long, value_enum, value_name = "callees|callers", hide_possible_values = true)]
+    #[arg(num_args = 0..=1, default_missing_value = "callees")]
     pub tree: Option<crate::output::tree::Direction>,
     /// Leave out functions below this part of all samples, such as 0.2%
     #[arg(long, value_name = "PART", value_parser = crate::cli::values::part, default_value = "0%")]
