@@ -3,8 +3,8 @@
 //! In: the stack pointer before the first block of a handler, and the guest's memory. Out: what was interrupted. Words
 //! that only look like such a frame are told apart by the stack pointer in it, which is the one before the entry.
 
+use super::block::{Machine, Past};
 use super::decode::Ending;
-use super::shadow::{Machine, Past};
 
 /// What an entry has interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Entry {
     pub rsp: u64,
     pub has_error_code: bool,
     pub is_from_user: bool,
+    /// Whether the interrupted code used the same stack.
+    pub is_on_same_stack: bool,
 }
 
 /// The entry whose frame is at `rsp`.
@@ -35,7 +37,13 @@ pub fn entry(rsp: u64, machine: &impl Machine) -> Option<Entry> {
             && rflags & 1 << 3 == 0
             && rflags >> 22 == 0
             && matches!(cs & 3, 0 | 3);
-        is_frame.then_some(Entry { rip, rsp, has_error_code, is_from_user: cs & 3 == 3 })
+        is_frame.then_some(Entry {
+            rip,
+            rsp,
+            has_error_code,
+            is_from_user: cs & 3 == 3,
+            is_on_same_stack: frame + 40 == rsp & !15,
+        })
     })
 }
 

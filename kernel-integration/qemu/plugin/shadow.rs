@@ -11,10 +11,10 @@
 //! begins a new chain. Code that is not the kernel's has no chain: its context is its function alone. A wrong guess
 //! can only put instructions into a wrong context, never lose one.
 
+use super::block::{Block, Machine, Past, Place};
 use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
 use super::entries::entry;
-use std::cell::Cell;
 
 /// Stacks of a kernel are closer together than this only by accident.
 const NEAR_BYTES: u64 = 16 * 1024;
@@ -22,55 +22,6 @@ const NEAR_BYTES: u64 = 16 * 1024;
 const MAX_ARGUMENT_BYTES: u64 = 256;
 /// The most frames of a chain.
 const MAX_FRAMES: usize = 1 << 16;
-
-/// What code a block is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In kernel mode, in the lower half, and in no known function: firmware, boot loader.
-    Unknown,
-    User,
-    Kernel,
-}
-
-/// What a block does, as it was translated.
-#[derive(Debug)]
-pub struct Block {
-    pub start: u64,
-    pub end: u64,
-    /// The length of each instruction.
-    pub lengths: Box<[u8]>,
-    pub ending: Ending,
-    pub target: u64,
-    pub place: Place,
-    /// The function of the first instruction.
-    pub function: u32,
-    /// Whether the first instruction is the first of its function.
-    pub is_entry: bool,
-    /// If the block is of several functions: how many instructions are of each.
-    pub pieces: Box<[(u32, u32)]>,
-    /// The last caller's context with this block's context in it.
-    pub cached: Cell<(u32, u32)>,
-}
-
-impl Block {
-    /// The address of an instruction.
-    pub fn address(&self, number: u32) -> u64 {
-        self.start + self.lengths[..number as usize].iter().map(|length| u64::from(*length)).sum::<u64>()
-    }
-}
-
-/// A vCPU before a block.
-pub trait Machine {
-    fn rsp(&self) -> u64;
-    fn word(&self, address: u64) -> Option<u64>;
-}
-
-/// A block that has run, and how many of its instructions have begun.
-#[derive(Clone, Copy)]
-pub struct Past {
-    pub block: &'static Block,
-    pub executed: u32,
-}
 
 pub(super) struct Frame {
     /// Where the return address is.

@@ -3,10 +3,12 @@
 //! In: the vCPU, its last block and the present one. Out: the context of the present block: that of a handler, of
 //! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one.
 
+use super::block::{Machine, Past};
 use super::context::ROOT;
 use super::decode::Ending;
-use super::entries::entry;
-use super::shadow::{Frame, Machine, Past, Shadow, is_near_above};
+use super::entries::{Entry, entry};
+use super::functions::USER;
+use super::shadow::{Frame, Shadow, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
 enum Found {
@@ -30,36 +32,56 @@ impl Shadow {
                 return self.flow(number);
             }
         }
-        let is_return = matches!(past.block.ending, Ending::Return);
-        let entered = entry(rsp, machine).filter(|entry| {
-            let fits = |frame: &Frame| frame.returns(entry.rip, entry.rsp);
-            let is_expected = match past.block.ending {
-                // Data for a later `iret` may be what a return to another stack finds there.
-                Ending::Return | Ending::InterruptReturn => {
-                    cpu.frames.iter().rev().any(fits) || self.suspended.get(&entry.rsp).and_then(|it| it.last()).is_some_and(fits)
-                }
-                Ending::CallIndirect => machine.word(entry.rsp) == Some(past.block.end),
-                _ => entry.can_follow(&past),
-            };
-            !entry.is_from_user && is_expected
-        });
-        if let Some(entry) = entered {
-            self.counts.interrupts += 1;
+        let ending = past.block.ending;
+        let entered = entry(rsp, machine);
+        let is_to_user = matches!(ending, Ending::ToUser | Ending::InterruptReturn);
+        if is_to_user && entered.is_some_and(|entry| entry.is_from_user) {
+            // An interrupt came before the first instruction of the user's code.
+            let cpu = &mut self.cpus[number];
+            cpu.frames.clear();
+            cpu.node = self.tree.child(ROOT, USER);
+            return self.enter(number);
+        }
+        if let Some(entry) = entered.filter(|entry| !entry.is_from_user && self.is_expected(number, entry, &past, machine))
+        {
             self.counts.faults += u64::from(entry.repeats(&past));
             let cpu = &mut self.cpus[number];
             let frame = Frame { slot: rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
             cpu.frames.push(frame);
-            cpu.node = self.tree.child(cpu.node, block.function);
-            return self.tree.enter(cpu.node);
+            return self.enter(number);
         }
-        if is_return || past.block.ending == Ending::InterruptReturn {
+        if matches!(ending, Ending::Return | Ending::InterruptReturn) {
             return self.return_to(number, rsp_before, machine);
         }
-        if past.block.ending != Ending::JumpIndirect {
+        if ending != Ending::JumpIndirect {
             self.counts.unexplained += 1;
         }
         self.drop_dead(number);
         self.flow(number);
+    }
+
+    /// The block is the first of a handler.
+    fn enter(&mut self, number: usize) {
+        self.counts.interrupts += 1;
+        let cpu = &mut self.cpus[number];
+        let Some(Past { block, .. }) = cpu.last else { return };
+        cpu.node = self.tree.child(cpu.node, block.function);
+        self.tree.enter(cpu.node);
+    }
+
+    /// Whether the words on the stack are the frame of an entry, after this block. They may be data for a later `iret`,
+    /// which a return to another stack finds there.
+    fn is_expected(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
+        let fits = |frame: &Frame| frame.returns(entry.rip, entry.rsp);
+        match past.block.ending {
+            Ending::Return | Ending::InterruptReturn => {
+                entry.is_on_same_stack
+                    || self.cpus[number].frames.iter().rev().any(fits)
+                    || self.suspended.get(&entry.rsp).and_then(|frames| frames.last()).is_some_and(fits)
+            }
+            Ending::CallIndirect => machine.word(entry.rsp) == Some(past.block.end),
+            _ => entry.can_follow(past),
+        }
     }
 
     fn find(&self, number: usize, rip: u64, rsp: u64) -> Found {

@@ -9,7 +9,7 @@
 use super::decode::{Ending, ending, is_sure};
 use super::functions::Functions;
 use super::qemu;
-use super::shadow::{Block, Place};
+use super::block::{Block, Place};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
