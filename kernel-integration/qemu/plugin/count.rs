@@ -10,7 +10,8 @@ use super::output::{Output, message};
 use super::qemu::{self, Id, Vcpu};
 use super::block::{Block, Machine};
 use super::shadow::Shadow;
-use super::translate::{Blocks, EXECUTED, Translated};
+use super::describe::Translated;
+use super::translate::{Blocks, EXECUTED};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 

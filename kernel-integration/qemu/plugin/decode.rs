@@ -56,12 +56,9 @@ fn parts(bytes: &[u8]) -> Option<Parts<'_>> {
         match bytes.get(at)? {
             0xf0 => has_lock = true,
             0xf2 | 0xf3 => repeats = true,
-            0x66 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x67 => {}
+            0x40..=0x4f | 0x66 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x67 => {}
             _ => break,
         }
-        at += 1;
-    }
-    if bytes.get(at)? >> 4 == 4 {
         at += 1;
     }
     let first = *bytes.get(at)?;

@@ -61,9 +61,10 @@ impl Entry {
     /// Whether this can have come after `past`. What follows an indirect jump or a return is not known here.
     pub fn can_follow(&self, past: &Past) -> bool {
         let block = past.block;
-        let is_within = || (0..=past.executed).any(|number| {
-            (number as usize) < block.lengths.len() && self.rip == block.address(number)
-        });
+        let is_within = || {
+            (0..=past.executed)
+                .any(|number| (number as usize) < block.lengths.len() && self.rip == block.address(number))
+        };
         if (past.executed as usize) < block.lengths.len() {
             return is_within();
         }

@@ -8,6 +8,7 @@ mod block;
 mod context;
 mod count;
 mod decode;
+mod describe;
 mod entries;
 mod functions;
 mod output;

@@ -128,7 +128,9 @@ impl Shadow {
         let cpu = &mut self.cpus[number];
         let rsp = machine.rsp();
         let rsp_before = std::mem::replace(&mut cpu.rsp, rsp);
-        let Some(past) = cpu.last.replace(Past { block, executed: 0 }) else { return self.outside(number, None, machine) };
+        let Some(past) = cpu.last.replace(Past { block, executed: 0 }) else {
+            return self.outside(number, None, machine);
+        };
         let last = past.block;
         if block.place != Place::Kernel || last.place != Place::Kernel {
             return self.outside(number, Some(past), machine);
@@ -171,8 +173,10 @@ impl Shadow {
     fn call(&mut self, number: usize, rip: u64) {
         let cpu = &mut self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
-        // What is below the new return address is no longer in use.
-        while cpu.frames.pop_if(|top| top.interrupted.is_none() && is_near_above(cpu.rsp, top.slot)).is_some() {}
+        // What is at or below the new return address is no longer in use.
+        while let Some(dead) = cpu.frames.pop_if(|top| top.interrupted.is_none() && is_near_above(cpu.rsp, top.slot)) {
+            cpu.node = self.tree.child(self.tree.parent(dead.node), self.tree.function(cpu.node));
+        }
         if cpu.frames.len() == MAX_FRAMES {
             cpu.frames.clear();
         }

@@ -42,7 +42,8 @@ impl Shadow {
             cpu.node = self.tree.child(ROOT, USER);
             return self.enter(number);
         }
-        if let Some(entry) = entered.filter(|entry| !entry.is_from_user && self.is_expected(number, entry, &past, machine))
+        if let Some(entry) =
+            entered.filter(|entry| !entry.is_from_user && self.is_expected(number, entry, &past, machine))
         {
             self.counts.faults += u64::from(entry.repeats(&past));
             let cpu = &mut self.cpus[number];
@@ -150,11 +151,14 @@ impl Shadow {
         }
     }
 
-    /// Drops frames of the same stack whose return address is no longer on it.
+    /// Drops frames of the same stack whose return address is no longer on it: the context is that of the outermost call
+    /// that will not return.
     fn drop_dead(&mut self, number: usize) {
         let cpu = &mut self.cpus[number];
         let rsp = cpu.rsp;
         let is_dead = |top: &mut Frame| top.interrupted.is_none() && rsp != top.slot && is_near_above(rsp, top.slot);
-        while cpu.frames.pop_if(|top| is_dead(top)).is_some() {}
+        while let Some(dead) = cpu.frames.pop_if(|top| is_dead(top)) {
+            cpu.node = dead.node;
+        }
     }
 }

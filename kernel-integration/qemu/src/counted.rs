@@ -153,3 +153,63 @@ impl Counted {
         folded
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three functions of 16 bytes: numbers 2, 3, 4, names f, g, h.
+    fn functions() -> Functions {
+        Functions::of([("f", 0x1000), ("g", 0x1010), ("h", 0x1020)])
+    }
+
+    fn run(count: u64, start: u64, instructions: usize) -> Message {
+        Message::Run(Run { count, start, is_user: false, lengths: vec![4; instructions] })
+    }
+
+    fn context(parent: u32, function: u32, instructions: u64, calls: u64) -> Message {
+        Message::Context(Context { parent, function, instructions, calls })
+    }
+
+    fn counted(messages: &[Message], executed: u64) -> Result<Counted> {
+        let mut counted = Counted::new(&functions());
+        messages.iter().try_for_each(|message| counted.take(message, &functions()))?;
+        counted.take(&Message::Totals(Totals { executed, ..Totals::default() }), &functions())?;
+        counted.finish(&functions()).map(|_| counted)
+    }
+
+    #[test]
+    fn every_instruction_is_in_one_row_and_a_run_may_be_of_two_functions() {
+        let rows = counted(&[run(10, 0x1000, 6), run(3, 0x1010, 1), run(2, 0x1030, 2)], 67).unwrap().rows;
+        let row = |own, calls| Row { own, total: 0, calls };
+        assert_eq!(rows, [row(4, 0), row(0, 0), row(40, 10), row(23, 13), row(0, 0)]);
+    }
+
+    #[test]
+    fn counts_that_differ_are_an_error() {
+        let root = context(0, u32::MAX, 0, 0);
+        let good = [run(10, 0x1000, 4), root.clone(), context(0, 2, 40, 1)];
+        assert!(counted(&good, 40).is_ok());
+        let said = |messages: &[Message], executed| counted(messages, executed).unwrap_err().to_string();
+        assert!(said(&good, 41).contains("40 instructions by function, 41 one by one"));
+        let elsewhere = [good[0].clone(), root.clone(), context(0, 2, 39, 1), context(1, 3, 1, 1)];
+        assert!(said(&elsewhere, 40).contains("differ for f: 40 instructions by address, 39 by context"));
+        assert!(said(&[good[0].clone(), context(0, u32::MAX, 40, 0)], 40).contains("in no context"));
+        assert!(said(&[root, context(7, 2, 40, 0)], 40).contains("unknown caller"));
+        assert!(Counted::new(&functions()).finish(&functions()).unwrap_err().to_string().contains("was it killed"));
+    }
+
+    #[test]
+    fn a_recursive_function_has_its_callees_once() {
+        // f calls g, which calls f, which calls h.
+        let contexts = [context(0, 2, 4, 1), context(1, 3, 8, 2), context(2, 2, 12, 2), context(3, 4, 16, 4)];
+        let mut messages = vec![run(4, 0x1000, 4), run(4, 0x1010, 2), run(4, 0x1020, 4), context(0, u32::MAX, 0, 0)];
+        messages.extend(contexts);
+        let counted = counted(&messages, 40).unwrap();
+        let row = |own, total, calls| Row { own, total, calls };
+        assert_eq!(counted.rows[2..], [row(16, 40, 3), row(8, 36, 2), row(16, 16, 4)]);
+        let folded: Vec<_> = counted.folded(&functions()).into_iter().collect();
+        let expected = [("f", 4), ("f;g", 8), ("f;g;f", 12), ("f;g;f;h", 16)];
+        assert_eq!(folded, expected.map(|(stack, count)| (stack.to_owned(), count)));
+    }
+}

@@ -70,6 +70,14 @@ impl Functions {
         Ok(functions)
     }
 
+    /// Kernel functions of 16 bytes each.
+    #[cfg(test)]
+    pub fn of<const COUNT: usize>(all: [(&str, u64); COUNT]) -> Self {
+        let function =
+            |(name, start): (&str, u64)| Function { start, end: start + 16, name: name.to_owned(), image: 0 };
+        Self { list: all.into_iter().map(function).collect(), images: vec!["kernel".to_owned()] }
+    }
+
     /// Adds the functions of an image, which is moved so that it begins at `address`.
     fn add(&mut self, file: &str, image: &str, address: Option<u64>) -> Result<()> {
         let symbols = Symbols::open(file, &mut Problems::default())?;
