@@ -53,3 +53,10 @@ pub struct Past {
     pub block: &'static Block,
     pub executed: u32,
 }
+
+impl Past {
+    /// Whether it was left before its last instruction had begun.
+    pub fn is_partial(&self) -> bool {
+        (self.executed as usize) < self.block.lengths.len()
+    }
+}

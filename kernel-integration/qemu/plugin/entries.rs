@@ -52,7 +52,7 @@ impl Entry {
     pub fn repeats(&self, past: &Past) -> bool {
         let is_last = past.executed > 0 && self.rip == past.block.address(past.executed - 1);
         // An interrupt between two rounds of a repeated instruction, or of a jump to itself, has no error code.
-        let is_next = past.executed as usize == past.block.lengths.len()
+        let is_next = !past.is_partial()
             && matches!(past.block.ending, Ending::Branch | Ending::Jump)
             && self.rip == past.block.target;
         is_last && (self.has_error_code || !is_next)
@@ -65,7 +65,7 @@ impl Entry {
             (0..=past.executed)
                 .any(|number| (number as usize) < block.lengths.len() && self.rip == block.address(number))
         };
-        if (past.executed as usize) < block.lengths.len() {
+        if past.is_partial() {
             return is_within();
         }
         match block.ending {

@@ -135,9 +135,8 @@ impl Shadow {
         if block.place != Place::Kernel || last.place != Place::Kernel {
             return self.outside(number, Some(past), machine);
         }
-        let is_complete = past.executed as usize == last.lengths.len();
         match last.ending {
-            _ if !is_complete => {}
+            _ if past.is_partial() => {}
             Ending::Falls if block.start == last.end => return self.flow(number),
             Ending::Branch if block.start == last.end || block.start == last.target => return self.flow(number),
             Ending::Jump if block.start == last.target => return self.flow(number),
@@ -207,13 +206,20 @@ impl Shadow {
         let parent = if caller.is_some() { cpu.node } else { ROOT };
         // The kernel's stack is empty when user code runs.
         cpu.frames.clear();
+        let entered = caller.and_then(|past| Some((past, entry(cpu.rsp, machine)?)));
+        if let Some((past, entry)) = entered.filter(|(_, entry)| !entry.is_from_user) {
+            // An NMI came before the first instruction of the kernel's entry, which follows after it.
+            let frame =
+                Frame { slot: cpu.rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
+            cpu.frames.push(frame);
+        }
+        if let Some((past, entry)) = entered {
+            self.counts.interrupts += 1;
+            self.counts.faults += u64::from(entry.repeats(&past));
+        }
         cpu.node = self.tree.child(parent, block.function);
         if block.place == Place::Kernel || (is_call && block.is_entry) {
             self.tree.enter(cpu.node);
-        }
-        if let Some((past, entry)) = caller.zip(entry(cpu.rsp, machine)).filter(|(_, entry)| entry.is_from_user) {
-            self.counts.interrupts += 1;
-            self.counts.faults += u64::from(entry.repeats(&past));
         }
     }
 }

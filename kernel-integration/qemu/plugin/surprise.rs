@@ -25,7 +25,7 @@ impl Shadow {
         let cpu = &self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
         let (rsp, rip) = (cpu.rsp, block.start);
-        if (past.executed as usize) < past.block.lengths.len() && past.executed > 0 {
+        if past.is_partial() && past.executed > 0 {
             // After an access to a device QEMU goes on within the block; after a store to it, it repeats the store.
             let next = past.block.address(past.executed);
             if rip == next || rip == past.block.address(past.executed - 1) {
@@ -33,6 +33,10 @@ impl Shadow {
             }
         }
         let ending = past.block.ending;
+        let is_return = !past.is_partial() && matches!(ending, Ending::Return | Ending::InterruptReturn);
+        if is_return && self.return_to_a_frame(number, machine) {
+            return;
+        }
         let entered = entry(rsp, machine);
         let is_to_user = matches!(ending, Ending::ToUser | Ending::InterruptReturn);
         if is_to_user && entered.is_some_and(|entry| entry.is_from_user) {
@@ -51,8 +55,8 @@ impl Shadow {
             cpu.frames.push(frame);
             return self.enter(number);
         }
-        if matches!(ending, Ending::Return | Ending::InterruptReturn) {
-            return self.return_to(number, rsp_before, machine);
+        if is_return {
+            return self.go_elsewhere(number, rsp_before);
         }
         if ending != Ending::JumpIndirect {
             self.counts.unexplained += 1;
@@ -73,14 +77,22 @@ impl Shadow {
     /// Whether the words on the stack are the frame of an entry, after this block. They may be data for a later `iret`,
     /// which a return to another stack finds there.
     fn is_expected(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
+        // An NMI may come before the first instruction of another handler, whose frame is then below its own.
+        let first = || super::entries::entry(entry.rsp, machine).filter(|first| !first.is_from_user);
+        self.is_entry_after(number, entry, past, machine)
+            || first().is_some_and(|first| self.is_entry_after(number, &first, past, machine))
+    }
+
+    fn is_entry_after(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
         let fits = |frame: &Frame| frame.returns(entry.rip, entry.rsp);
         match past.block.ending {
+            _ if past.is_partial() => entry.can_follow(past),
             Ending::Return | Ending::InterruptReturn => {
                 entry.is_on_same_stack
                     || self.cpus[number].frames.iter().rev().any(fits)
                     || self.suspended.get(&entry.rsp).and_then(|frames| frames.last()).is_some_and(fits)
             }
-            Ending::CallIndirect => machine.word(entry.rsp) == Some(past.block.end),
+            Ending::CallIndirect => machine.word(entry.rsp) == Some(past.block.end) || entry.repeats(past),
             _ => entry.can_follow(past),
         }
     }
@@ -94,10 +106,10 @@ impl Shadow {
         if self.suspended.get(&rsp).is_some_and(is_suspended) { Found::Suspended } else { Found::Nothing }
     }
 
-    /// A return or the end of an interrupt that does not fit the innermost frame.
-    fn return_to(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
+    /// A return or the end of an interrupt that does not fit the innermost call. False if it fits no other frame.
+    fn return_to_a_frame(&mut self, number: usize, machine: &impl Machine) -> bool {
         let cpu = &self.cpus[number];
-        let Some(Past { block, .. }) = cpu.last else { return };
+        let Some(Past { block, .. }) = cpu.last else { return false };
         let (rip, rsp) = (block.start, cpu.rsp);
         match self.find(number, rip, rsp) {
             Found::Outer(at) => self.cpus[number].frames.truncate(at + 1),
@@ -105,10 +117,10 @@ impl Shadow {
                 self.suspend(number);
                 self.cpus[number].frames = self.suspended.remove(&rsp).unwrap_or_default();
             }
-            Found::Nothing => return self.go_elsewhere(number, rsp_before),
+            Found::Nothing => return false,
         }
         let cpu = &mut self.cpus[number];
-        let Some(frame) = cpu.frames.pop() else { return };
+        let Some(frame) = cpu.frames.pop() else { return false };
         cpu.node = frame.node;
         match frame.interrupted {
             // As if the interrupt had not been.
@@ -118,6 +130,7 @@ impl Shadow {
             }
             None => self.flow(number),
         }
+        true
     }
 
     /// A return to where no frame is.

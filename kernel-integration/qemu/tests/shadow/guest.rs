@@ -89,9 +89,18 @@ impl Guest {
 
     /// What the processor pushes at an interrupt of code that goes on at `rip`.
     pub fn interrupt(&mut self, rip: u64, error_code: Option<u64>) -> &mut Self {
+        self.entry([0x10, 8], rip, error_code)
+    }
+
+    /// The same for user code; both use one stack here.
+    pub fn user_interrupt(&mut self, rip: u64, error_code: Option<u64>) -> &mut Self {
+        self.entry([0x23, 0x2b], rip, error_code)
+    }
+
+    fn entry(&mut self, [ss, cs]: [u64; 2], rip: u64, error_code: Option<u64>) -> &mut Self {
         let rsp = self.memory.rsp;
         self.memory.rsp &= !15;
-        [0x10, rsp, 0x202, 8, rip].into_iter().chain(error_code).for_each(|word| {
+        [ss, rsp, 0x202, cs, rip].into_iter().chain(error_code).for_each(|word| {
             self.push(word);
         });
         self

@@ -98,6 +98,27 @@ fn a_fault_is_counted_once_and_its_instruction_begins_again() {
 }
 
 #[test]
+fn an_nmi_before_the_first_instruction_of_another_handler_is_below_the_same_code() {
+    for function in [5, functions::USER] {
+        let mut guest = Guest::new();
+        let faulting = plain(function, 0, Ending::Falls);
+        guest.part(faulting, 2);
+        if function == functions::USER {
+            guest.user_interrupt(faulting.address(1), Some(2));
+        } else {
+            guest.interrupt(faulting.address(1), Some(2));
+        }
+        guest.interrupt(start(8), None).run(plain(9, 0, Ending::InterruptReturn)).iret();
+        guest.run(plain(8, 0, Ending::InterruptReturn)).pop(1).iret().part(plain(function, 4, Ending::Falls), 3);
+        let (contexts, counts) = guest.end();
+        let calls = u64::from(function == 5);
+        let of = |below: &str| format!("{function}{below}");
+        assert_eq!(contexts, expected(&[(&of(""), 5, calls), (&of(" 8"), 4, 1), (&of(" 9"), 4, 1)]));
+        assert_eq!(counts, Counts { interrupts: 2, faults: 1, ..Counts::default() });
+    }
+}
+
+#[test]
 fn after_an_access_to_a_device_the_block_goes_on() {
     let mut guest = Guest::new();
     let (contexts, counts) = guest.part(plain(5, 0, Ending::Return), 2).part(plain(5, 8, Ending::Return), 2).end();
