@@ -1,4 +1,4 @@
-//! The plugin that `kprof-qemu` loads into QEMU: samples each vCPU, or counts every executed instruction. Stage: capture.
+//! The plugin that `kprof-qemu` loads into QEMU: samples each vCPU, or counts every instruction. Stage: capture.
 //!
 //! In: `socket=PATH`, and what [`sample`] or, with `count=flat` or `count=calls`, [`count`] needs. Out: messages on the
 //! socket, see [`output::message`]. Runs in: QEMU's process. Nothing is written to the guest. Never ends QEMU.

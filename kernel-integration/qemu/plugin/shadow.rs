@@ -6,8 +6,8 @@
 //!
 //! A vCPU has a chain of frames: calls, each with its return address and where that is on the stack, and interrupts. A
 //! block that does not come after the one before, by that one's last instruction, is the entry of an interrupt or
-//! exception; the frame remembers where the interrupted code was. A return that does not fit the innermost frame fits an
-//! outer one (frames of calls that never return are dropped), or a chain that was suspended (another guest stack), or
+//! exception; the frame remembers where the interrupted code was. A return that does not fit the innermost frame fits
+//! an outer one (frames of calls that never return are dropped), or a chain that was suspended (another guest stack), or
 //! begins a new chain. Code that is not the kernel's has no chain: its context is its function alone. A wrong guess
 //! can only put instructions into a wrong context, never lose one.
 
@@ -15,6 +15,7 @@ use super::block::{Block, Machine, Past, Place};
 use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
 use super::entries::entry;
+use super::functions::USER;
 
 /// Stacks of a kernel are closer together than this only by accident.
 const NEAR_BYTES: u64 = 16 * 1024;
@@ -115,7 +116,9 @@ impl Shadow {
             let node = &mut self.cpus[self.last].node;
             if number > 0 && left > 0 {
                 *node = self.tree.child(self.tree.parent(*node), *function);
-                self.tree.enter(*node);
+                if *function > USER {
+                    self.tree.enter(*node);
+                }
             }
             let now = left.min(u64::from(*of_piece));
             self.tree.nodes[*node as usize].instructions += now;

@@ -164,8 +164,8 @@ impl Shadow {
         }
     }
 
-    /// Drops frames of the same stack whose return address is no longer on it: the context is that of the outermost call
-    /// that will not return.
+    /// Drops frames of the same stack whose return address is no longer on it: the context is that of the outermost
+    /// call that will not return.
     fn drop_dead(&mut self, number: usize) {
         let cpu = &mut self.cpus[number];
         let rsp = cpu.rsp;

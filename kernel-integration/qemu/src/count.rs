@@ -23,8 +23,8 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let run = Run::new(&arguments.qemu)?;
     ensure!(
         run.has_one_thread(),
-        "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off (the guest's clock \
-         then counts instructions), or -accel tcg,thread=single"
+        "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off (the guest's \
+         clock then counts instructions), or -accel tcg,thread=single"
     );
     let functions = Functions::open(&arguments.kernel, &arguments.image)?;
     let file = run.file("functions", &functions.bytes())?;

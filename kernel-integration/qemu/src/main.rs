@@ -1,7 +1,7 @@
 //! `kprof-qemu`: profiles a kernel in QEMU from outside. Stage: capture, command line.
 //!
-//! In: a QEMU command line. Out: a profile in kprof's text form, for `kprof-fold`, or exact counts. Runs in: user process, on the host.
-//! Changes nothing in the guest, and ends no process.
+//! In: a QEMU command line. Out: a profile in kprof's text form, for `kprof-fold`, or exact counts. Runs in: user
+//! process, on the host. Changes nothing in the guest, and ends no process.
 #![forbid(unsafe_code)]
 
 mod count;

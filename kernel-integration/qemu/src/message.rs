@@ -214,4 +214,21 @@ mod tests {
             assert!(read(&mut &damaged[..]).is_err(), "{damaged:?}");
         }
     }
+
+    #[test]
+    fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
+        let lengths = [0x1111_2222_3333_4444, 0x5];
+        let run = [5 | 6 << 32, 9, 0x1000, 1, 17, lengths[0], lengths[1]];
+        let context = [6 | 4 << 32, 3, 2, 70, 5];
+        let totals = [7 | 10 << 32, 100, u64::MAX, 0, 0, 4, 3, 2, 1, 0, 0];
+        let stream = bytes(&[&run[..], &context, &totals].concat());
+        let from = &mut &stream[..];
+        let lengths = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 5].to_vec();
+        assert_eq!(read(from).unwrap(), Some(Message::Run(Run { count: 9, start: 0x1000, is_user: true, lengths })));
+        let context = Context { parent: 3, function: 2, instructions: 70, calls: 5 };
+        assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
+        let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
+        assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
+        assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
+    }
 }

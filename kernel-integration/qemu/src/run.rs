@@ -1,8 +1,8 @@
 //! Runs QEMU with the plugin. Stage: capture.
 //!
 //! In: a QEMU command line, and what the plugin is to do. Out: what the plugin sends, and QEMU's exit code. The plugin
-//! is part of this program; it is written to a temporary folder, which is removed at the end. Ctrl-C ends QEMU, and what
-//! the plugin has sent until then, and at the end, is read.
+//! is part of this program; it is written to a temporary folder, which is removed at the end. Ctrl-C ends QEMU, and
+//! what the plugin has sent until then, and at the end, is read.
 
 use crate::message::{self, Message};
 use anyhow::{Context, Result, bail, ensure};
