@@ -7,8 +7,8 @@
 //! A vCPU has a chain of frames: calls, each with its return address and where that is on the stack, and interrupts. A
 //! block that does not come after the one before, by that one's last instruction, is the entry of an interrupt or
 //! exception; the frame remembers where the interrupted code was. A return that does not fit the innermost frame fits
-//! an outer one (frames of calls that never return are dropped), or a chain that was suspended (another guest stack), or
-//! begins a new chain. Code that is not the kernel's has no chain: its context is its function alone. A wrong guess
+//! an outer one (frames of calls that never return are dropped), or a chain that was suspended (another guest stack),
+//! or begins a new chain. Code that is not the kernel's has no chain: its context is its function alone. A wrong guess
 //! can only put instructions into a wrong context, never lose one.
 
 use super::block::{Block, Machine, Past, Place};
