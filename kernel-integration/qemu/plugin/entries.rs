@@ -22,7 +22,7 @@ pub fn entry(rsp: u64, machine: &impl Machine) -> Option<Entry> {
     [false, true].into_iter().find_map(|has_error_code| {
         let frame = rsp + if has_error_code { 8 } else { 0 };
         // The processor aligns the stack before it pushes five words.
-        if (frame + 40) % 16 != 0 {
+        if !(frame + 40).is_multiple_of(16) {
             return None;
         }
         let mut words = [0; 5];

@@ -1,6 +1,6 @@
 //! The functions of the guest, as the tool has found them in its symbols. Stage: capture.
 //!
-//! In: a file of triples of words (first address, one past the last, number with [`OF_USER`]); those of the kernel and
+//! In: a file of triples of words (first address, one past the last, number with `OF_USER`); those of the kernel and
 //! those of user programs are each sorted, and none overlaps another of its kind. Out: the number of the function that
 //! an address is in.
 

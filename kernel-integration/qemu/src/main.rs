@@ -42,7 +42,7 @@ enum Command {
     #[command(after_help = "Examples:
   kprof-qemu count --kernel kernel.elf --folded calls.folded -- \\
       qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
-  inferno-flamegraph --countname instructions calls.folded > calls.svg
+  inferno-flamegraph --countname instructions calls.folded > flamegraph.svg
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 
 The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
