@@ -122,13 +122,13 @@ impl Counted {
             below[self.contexts[number].parent as usize] += below[number];
         }
         self.rows.iter_mut().for_each(|row| (row.calls, row.total) = (0, 0));
-        for number in 1..self.contexts.len() {
+        for (number, below) in below.into_iter().enumerate().skip(1) {
             let context = self.contexts[number];
             // A function that is in a stack more than once counts once.
             let is_outermost = !self.callers(number).any(|caller| caller.function == context.function);
             let row = &mut self.rows[context.function as usize];
             row.calls += context.calls;
-            row.total += if is_outermost { below[number] } else { 0 };
+            row.total += if is_outermost { below } else { 0 };
         }
     }
 
