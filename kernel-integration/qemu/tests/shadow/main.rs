@@ -46,6 +46,22 @@ fn calls_returns_and_tail_jumps_have_their_contexts() {
 }
 
 #[test]
+fn returns_from_deep_calls_go_back_to_each_caller() {
+    let mut guest = Guest::new();
+    for function in 5..9 {
+        let caller = block(function, 0, Ending::Call, start(function + 1));
+        guest.run(caller).push(caller.end);
+    }
+    guest.run(plain(9, 0, Ending::Return)).pop(1);
+    for function in (5..9).rev() {
+        guest.run(plain(function, 16, Ending::Return)).pop(1);
+    }
+    let (contexts, counts) = guest.end();
+    let rows = [("5", 8, 1), ("5 6", 8, 1), ("5 6 7", 8, 1), ("5 6 7 8", 8, 1), ("5 6 7 8 9", 4, 1)];
+    assert_eq!((contexts, counts), (expected(&rows), Counts::default()));
+}
+
+#[test]
 fn an_interrupt_at_any_place_is_below_what_it_interrupts_and_nothing_is_lost_after_it() {
     // What runs when the interrupt comes, how the stack changes before it, and what goes on after it, in context 5.
     let cases: [(Ending, &[u64], u64, &str); 5] = [
