@@ -1,197 +1,43 @@
-//! The plugin that `kprof-qemu` loads into QEMU: takes samples of each vCPU and sends them to the tool. Stage: capture.
+//! The plugin that `kprof-qemu` loads into QEMU: samples each vCPU, or counts every instruction. Stage: capture.
 //!
-//! In: `socket=PATH`, `seed=N`, and `hz=N` (by time) or `every=N` (by executed instructions). Out: messages on the
-//! socket, see [`message`]. Runs in: QEMU's process. By time, a thread asks QEMU to call a function on the vCPU's own
-//! thread, so nothing runs between two samples; by instructions, a function is called before each translated block.
-//! Nothing is written to the guest. Never ends QEMU: if the tool has gone, no more samples are taken.
+//! In: `socket=PATH`, and what [`sample`] or, with `count=flat` or `count=calls`, [`count`] needs. Out: messages on the
+//! socket, see [`output::message`]. Runs in: QEMU's process. Nothing is written to the guest. Never ends QEMU.
 #![allow(missing_docs)]
 
+mod block;
+mod context;
+mod count;
+mod decode;
+mod describe;
+mod entries;
+mod functions;
+mod output;
 mod qemu;
+mod sample;
+mod shadow;
+mod surprise;
+mod translate;
 mod walk;
 
-use qemu::{CpuState, Id, Info, Registers, Vcpu};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::io::{BufWriter, Write};
+use qemu::{Id, Info};
+use std::ffi::{CStr, c_char, c_int};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 /// The version of the interface.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 1;
 
-/// The most vCPUs that are sampled.
-const MAX_CPUS: usize = 256;
-/// How often messages are passed on.
-const FLUSH: Duration = Duration::from_millis(100);
+/// What the tool has given, as `key=value`.
+struct Arguments(Vec<String>);
 
-/// Kinds of messages. Each is a word `kind | vCPU << 8 | words << 32` and so many words after it, little-endian.
-mod message {
-    /// A sample: time, RIP, RFLAGS, CS, the candidate, the end, callers. Those after CS only if CS is the kernel's.
-    pub const SAMPLE: u64 = 1;
-    /// A tick while the vCPU was halted: time.
-    pub const IDLE: u64 = 2;
-    /// A tick while an earlier one had not been taken.
-    pub const COALESCED: u64 = 3;
-    /// A tick that was not taken when QEMU ended.
-    pub const PENDING: u64 = 4;
-}
-
-#[derive(Default)]
-struct Cpu {
-    is_up: AtomicBool,
-    is_idle: AtomicBool,
-    is_pending: AtomicBool,
-    instructions: AtomicU64,
-    /// The number of instructions at which the next sample is due.
-    due: AtomicU64,
-    random: AtomicU64,
-}
-
-struct Plugin {
-    start: Instant,
-    /// The average interval: nanoseconds or instructions.
-    period: u64,
-    by_time: bool,
-    out: Mutex<Option<BufWriter<UnixStream>>>,
-    cpus: [Cpu; MAX_CPUS],
-}
-
-static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-
-impl Plugin {
-    fn send(&self, kind: u64, cpu: usize, words: &[u64]) {
-        let mut guard = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(out) = guard.as_mut() else { return };
-        let head = kind | (cpu as u64) << 8 | (words.len() as u64) << 32;
-        let mut all = std::iter::once(&head).chain(words);
-        if all.try_for_each(|word| out.write_all(&word.to_le_bytes())).is_err() {
-            *guard = None;
-        }
+impl Arguments {
+    fn word(&self, key: &str) -> Option<&str> {
+        self.0.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 
-    fn flush(&self) {
-        let mut guard = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.as_mut().is_some_and(|out| out.flush().is_err()) {
-            *guard = None;
-        }
+    fn number(&self, key: &str) -> Option<u64> {
+        self.word(key).and_then(|text| text.parse::<u64>().ok()).filter(|number| *number > 0)
     }
-
-    fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
-        let at: Registers = vcpu.registers();
-        let mut words = vec![time, at.rip, at.rflags, at.cs];
-        if at.cs & 3 == 0 {
-            let stack = walk::walk(&at, &|address, to| vcpu.read(address, to));
-            words.extend([stack.candidate, stack.end as u64]);
-            words.extend(stack.callers);
-        }
-        self.send(message::SAMPLE, cpu, &words);
-    }
-
-    /// The next interval: uniform between half and one and a half of the average.
-    fn interval(&self, cpu: usize) -> u64 {
-        let state = self.cpus[cpu].random.load(Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.cpus[cpu].random.store(state, Relaxed);
-        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.period / 2 + (mixed ^ mixed >> 31) % self.period.max(1)
-    }
-
-    /// Sends a tick to each vCPU, at random intervals, until QEMU ends.
-    fn run_clock(&'static self) {
-        let mut next = Duration::ZERO;
-        let mut flushed = Duration::ZERO;
-        loop {
-            next += Duration::from_nanos(self.interval(0));
-            std::thread::sleep(next.saturating_sub(self.start.elapsed()));
-            // After a pause of the host, ticks are not made up for.
-            next = next.max(self.start.elapsed().saturating_sub(Duration::from_nanos(self.period)));
-            let time = self.start.elapsed();
-            for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_up.load(Relaxed)) {
-                if cpu.is_pending.load(Relaxed) {
-                    self.send(message::COALESCED, number, &[]);
-                } else if cpu.is_idle.load(Relaxed) {
-                    self.send(message::IDLE, number, &[time.as_nanos() as u64]);
-                } else {
-                    cpu.is_pending.store(true, Relaxed);
-                    if !qemu::ask(number as u32, take) {
-                        cpu.is_pending.store(false, Relaxed);
-                    }
-                }
-            }
-            if time > flushed + FLUSH {
-                self.flush();
-                flushed = time;
-            }
-        }
-    }
-}
-
-/// A tick of the clock, on the thread of its vCPU.
-extern "C" fn take(_: *mut CpuState, cpu: u64) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    // SAFETY: QEMU calls this on the thread of this vCPU, because it was asked to.
-    if let Some(vcpu) = unsafe { Vcpu::present(cpu as u32) } {
-        plugin.sample(cpu as usize, &vcpu, plugin.start.elapsed().as_nanos() as u64);
-    }
-    plugin.cpus[cpu as usize].is_pending.store(false, Relaxed);
-}
-
-extern "C" fn before_block(cpu: c_uint, instructions: *mut c_void) {
-    let number = cpu as usize;
-    let Some((plugin, state)) = vcpu(cpu) else { return };
-    // Only this vCPU's thread changes them.
-    let executed = state.instructions.load(Relaxed) + instructions as u64;
-    state.instructions.store(executed, Relaxed);
-    if executed >= state.due.load(Relaxed) {
-        state.due.store(executed + plugin.interval(number), Relaxed);
-        // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
-        if let Some(vcpu) = unsafe { Vcpu::present(cpu) } {
-            plugin.sample(number, &vcpu, executed);
-        }
-    }
-}
-
-extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
-    // SAFETY: QEMU gives a block that lives during this call, and takes any word as data.
-    unsafe {
-        let instructions = qemu::qemu_plugin_tb_n_insns(block);
-        qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, instructions as *mut c_void);
-    }
-}
-
-/// The plugin and its state of a vCPU; `None` beyond [`MAX_CPUS`].
-fn vcpu(cpu: c_uint) -> Option<(&'static Plugin, &'static Cpu)> {
-    let plugin = PLUGIN.get()?;
-    Some((plugin, plugin.cpus.get(cpu as usize)?))
-}
-
-extern "C" fn on_init(_: Id, cpu: c_uint) {
-    if let Some((plugin, state)) = vcpu(cpu) {
-        state.due.store(plugin.interval(cpu as usize), Relaxed);
-        state.is_up.store(true, Relaxed);
-    }
-}
-
-extern "C" fn on_idle(_: Id, cpu: c_uint) {
-    if let Some((_, state)) = vcpu(cpu) {
-        state.is_idle.store(true, Relaxed);
-    }
-}
-
-extern "C" fn on_resume(_: Id, cpu: c_uint) {
-    if let Some((_, state)) = vcpu(cpu) {
-        state.is_idle.store(false, Relaxed);
-    }
-}
-
-extern "C" fn on_exit(_: Id, _: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    for (number, _) in plugin.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_pending.load(Relaxed)) {
-        plugin.send(message::PENDING, number, &[]);
-    }
-    plugin.flush();
 }
 
 /// What QEMU calls first. Its result is 0, or anything else to end QEMU.
@@ -206,11 +52,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
     arguments: *const *const c_char,
 ) -> c_int {
     // SAFETY: QEMU gives a description whose first field is the name of the emulated processor, and `count` strings.
-    let (target, words) = unsafe {
+    let (target, arguments) = unsafe {
         let words = (0..count as usize).map(|at| CStr::from_ptr(*arguments.add(at)).to_string_lossy().into_owned());
-        (CStr::from_ptr((*info).target).to_string_lossy().into_owned(), words.collect::<Vec<_>>())
+        (CStr::from_ptr((*info).target).to_string_lossy().into_owned(), Arguments(words.collect()))
     };
-    match install(id, &target, &words) {
+    match install(id, &target, &arguments) {
         Ok(()) => 0,
         Err(why) => {
             eprintln!("kprof-qemu: {why}");
@@ -219,42 +65,14 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
-fn install(id: Id, target: &str, words: &[String]) -> Result<(), String> {
-    let word = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    let number = |key: &str| word(key).and_then(|text| text.parse::<u64>().ok()).filter(|number| *number > 0);
+fn install(id: Id, target: &str, arguments: &Arguments) -> Result<(), String> {
     if target != "x86_64" {
-        return Err(format!("the guest is {target}; only x86_64 is sampled yet"));
+        return Err(format!("the guest is {target}; only x86_64 is known yet"));
     }
-    let (period, by_time) = match (number("hz"), number("every")) {
-        (Some(hz), _) => ((1_000_000_000 / hz).max(1), true),
-        (None, Some(every)) => (every, false),
-        (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
-    };
-    let path = word("socket").ok_or("the plugin was given no socket")?;
-    let out = UnixStream::connect(path).map_err(|error| format!("{path}: {error}"))?;
-    let plugin = PLUGIN.get_or_init(|| Plugin {
-        start: Instant::now(),
-        period,
-        by_time,
-        out: Mutex::new(Some(BufWriter::new(out))),
-        cpus: std::array::from_fn(|_| Cpu::default()),
-    });
-    let seed = word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
-    for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
-        cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);
+    let path = arguments.word("socket").ok_or("the plugin was given no socket")?;
+    let out = output::Output::new(UnixStream::connect(path).map_err(|error| format!("{path}: {error}"))?);
+    match arguments.word("count") {
+        Some(_) => count::install(id, arguments, out),
+        None => sample::install(id, arguments, out),
     }
-    // SAFETY: the functions have the types that the interface asks for, and live as long as the process.
-    unsafe {
-        qemu::qemu_plugin_register_vcpu_init_cb(id, on_init);
-        qemu::qemu_plugin_register_vcpu_idle_cb(id, on_idle);
-        qemu::qemu_plugin_register_vcpu_resume_cb(id, on_resume);
-        qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
-        if !plugin.by_time {
-            qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
-        }
-    }
-    if plugin.by_time {
-        std::thread::spawn(|| PLUGIN.get().map(Plugin::run_clock));
-    }
-    Ok(())
 }

@@ -25,6 +25,15 @@ pub struct Block {
     opaque: [u8; 0],
 }
 
+/// An instruction of a block that is being translated.
+#[repr(C)]
+pub struct Instruction {
+    opaque: [u8; 0],
+}
+
+/// The operation of inline code: adds to a word, without a lock.
+pub const ADD: c_int = 0;
+
 /// QEMU's number of this plugin.
 pub type Id = u64;
 /// Called with the plugin's number and the number of a vCPU.
@@ -39,6 +48,19 @@ unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, call: extern "C" fn(Id, *mut Block));
     pub fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut Block, call: OnBlock, flags: c_int, data: *mut c_void);
     pub fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
+    pub fn qemu_plugin_register_vcpu_insn_exec_inline(
+        instruction: *mut Instruction,
+        operation: c_int,
+        to: *mut c_void,
+        add: u64,
+    );
+    pub fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
+    fn qemu_plugin_insn_data(instruction: *const Instruction) -> *const c_void;
+    fn qemu_plugin_insn_size(instruction: *const Instruction) -> usize;
+    fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
+    fn icount_get_raw() -> i64;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn malloc_usable_size(object: *const c_void) -> usize;
     pub fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), data: *mut c_void);
     fn qemu_get_cpu(index: c_int) -> *mut CpuState;
     fn async_run_on_cpu(cpu: *mut CpuState, call: extern "C" fn(*mut CpuState, u64), data: u64);
@@ -61,6 +83,13 @@ const RSP: c_int = 7;
 const RIP: c_int = 16;
 const RFLAGS: c_int = 17;
 const CS: c_int = 18;
+
+/// The general registers in the order in which QEMU has them in memory, then RIP, as GDB's numbers.
+const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+/// Where RSP is among them.
+const RSP_IN_MEMORY: usize = 4;
+/// So many of them must differ and be other than 0 for their place to be known.
+const MIN_DISTINCT: usize = 5;
 
 /// The registers that a sample needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +116,28 @@ impl Vcpu {
     }
 
     pub fn registers(&self) -> Registers {
+        let [rip, rsp, rbp, rflags, cs] = self.by_number([RIP, RSP, RBP, RFLAGS, CS]);
+        Registers { rip, rsp, rbp, rflags, cs }
+    }
+
+    /// The stack pointer's place in QEMU's memory, which can be read faster than by [`registers`](Self::registers):
+    /// where all general registers and RIP are in a row. `None` if that is nowhere, or at several places.
+    pub fn place_of_rsp(&self) -> Option<*const u64> {
+        let all = self.by_number(IN_MEMORY);
+        let mut distinct: Vec<u64> = all.iter().copied().filter(|value| *value != 0).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        // SAFETY: the vCPU is an object from the C library's allocator; so many bytes of it can be read, and they do
+        // not change while this thread, which is the vCPU's, is here. The object is aligned for any type.
+        let object = unsafe { std::slice::from_raw_parts(self.0.cast::<u64>(), malloc_usable_size(self.0.cast()) / 8) };
+        let mut found = object.windows(all.len()).filter(|window| *window == all);
+        match (found.next(), found.next()) {
+            (Some(place), None) if distinct.len() >= MIN_DISTINCT => Some(&raw const place[RSP_IN_MEMORY]),
+            _ => None,
+        }
+    }
+
+    fn by_number<const COUNT: usize>(&self, numbers: [c_int; COUNT]) -> [u64; COUNT] {
         // SAFETY: GLib's function returns a new array, which is freed below.
         let array = unsafe { g_byte_array_new() };
         let mut next = 0;
@@ -102,10 +153,10 @@ impl Vcpu {
             next += bytes;
             u64::from_le_bytes(value)
         };
-        let [rip, rsp, rbp, rflags, cs] = [RIP, RSP, RBP, RFLAGS, CS].map(&mut read);
+        let values = numbers.map(&mut read);
         // SAFETY: the array is from `g_byte_array_new` and not used any more.
         unsafe { g_byte_array_free(array, 1) };
-        Registers { rip, rsp, rbp, rflags, cs }
+        values
     }
 
     /// Reads guest memory by the vCPU's present page tables. False if it is not mapped.
@@ -125,4 +176,34 @@ pub fn ask(index: u32, call: extern "C" fn(*mut CpuState, u64)) -> bool {
         }
         !cpu.is_null()
     }
+}
+
+/// Address and bytes of an instruction.
+///
+/// # Safety
+/// QEMU has given the instruction for a block that is being translated.
+pub unsafe fn instruction(of: *const Instruction) -> (u64, Vec<u8>) {
+    // SAFETY: QEMU's array of the instruction's bytes has as many bytes as the instruction.
+    unsafe {
+        let bytes = std::slice::from_raw_parts(qemu_plugin_insn_data(of).cast::<u8>(), qemu_plugin_insn_size(of));
+        (qemu_plugin_insn_vaddr(of), bytes.to_vec())
+    }
+}
+
+/// The instructions that QEMU has counted, for a QEMU that was told to.
+pub fn counted() -> u64 {
+    // SAFETY: QEMU's function takes any thread.
+    unsafe { icount_get_raw() as u64 }
+}
+
+/// The vCPU that this thread runs now; `None` if QEMU does not say.
+///
+/// # Safety
+/// The caller is called by QEMU on the thread of a vCPU, outside of any block or before one.
+pub unsafe fn present() -> Option<Vcpu> {
+    // SAFETY: the name is a C string; for a variable of the thread the result is this thread's own.
+    let place = unsafe { dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()) }.cast::<*mut CpuState>();
+    // SAFETY: QEMU's variable is a pointer to a vCPU, or null.
+    let cpu = if place.is_null() { std::ptr::null_mut() } else { unsafe { place.read() } };
+    (!cpu.is_null()).then_some(Vcpu(cpu))
 }

@@ -1,12 +1,23 @@
 //! `kprof-qemu`: profiles a kernel in QEMU from outside. Stage: capture, command line.
 //!
-//! In: a QEMU command line. Out: a profile in kprof's text form, for `kprof-fold`. Runs in: user process, on the host.
-//! Changes nothing in the guest, and ends no process.
+//! In: a QEMU command line. Out: a profile in kprof's text form, for `kprof-fold`, or exact counts. Runs in: user
+//! process, on the host. Changes nothing in the guest, and ends no process.
 #![forbid(unsafe_code)]
 
+mod count;
+mod counted;
+mod functions;
 mod message;
 mod profile;
 mod record;
+mod run;
+mod slowdown;
+mod table;
+
+/// The plugin's numbers for functions.
+#[allow(dead_code, missing_docs)]
+#[path = "../plugin/functions.rs"]
+mod plugin;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -27,6 +38,44 @@ enum Command {
     #[command(after_help = "Example:
   kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic")]
     Record(Record),
+    /// Runs QEMU and counts every executed instruction, by function and by calling context
+    #[command(after_help = "Examples:
+  kprof-qemu count --kernel kernel.elf --folded calls.folded -- \\
+      qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
+  inferno-flamegraph --countname instructions calls.folded > flamegraph.svg
+  kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
+
+The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
+    Count(Count),
+}
+
+/// Arguments of `count`.
+#[derive(Args, Debug)]
+pub struct Count {
+    /// The kernel: its ELF file, or what nm prints of it
+    #[arg(long, value_name = "ELF")]
+    pub kernel: String,
+    /// A module or a program: its ELF file, and where it begins if that is not where it was linked; may be repeated
+    #[arg(long, value_name = "FILE[@0xADDRESS]")]
+    pub image: Vec<String>,
+    /// Only by function, not by calling context: faster
+    #[arg(long)]
+    pub flat: bool,
+    /// Folded stacks with exact counts, for a flame graph
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub folded: Option<PathBuf>,
+    /// The table; without it, standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Functions with a smaller share are one row
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.2)]
+    pub min: f64,
+    /// Also run QEMU without the plugin before, and say how many times longer it takes with it
+    #[arg(long)]
+    pub compare: bool,
+    /// The QEMU command line; it must have -icount, or -accel tcg,thread=single
+    #[arg(last = true, required = true, value_name = "QEMU")]
+    pub qemu: Vec<String>,
 }
 
 /// Arguments of `record`.
@@ -57,8 +106,11 @@ pub struct Record {
 }
 
 fn main() -> ExitCode {
-    let Command::Record(arguments) = Cli::parse().command;
-    match record::run(&arguments) {
+    let done = match Cli::parse().command {
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Count(arguments) => count::run(&arguments),
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("kprof-qemu: {error:#}");

@@ -29,6 +29,63 @@ pub enum Message {
         /// The vCPU.
         cpu: u32,
     },
+    /// Instructions that were executed equally often.
+    Run(Run),
+    /// A calling context. The first one is the root.
+    Context(Context),
+    /// Totals of a counted run.
+    Totals(Totals),
+}
+
+/// Instructions in a row that were executed equally often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How often.
+    pub count: u64,
+    /// The first one's address.
+    pub start: u64,
+    /// Whether they are of user code.
+    pub is_user: bool,
+    /// The length of each in bytes.
+    pub lengths: Vec<u8>,
+}
+
+/// A calling context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The caller's context.
+    pub parent: u32,
+    /// The function's number.
+    pub function: u32,
+    /// Instructions executed in it, without those of called functions.
+    pub instructions: u64,
+    /// How often it was entered.
+    pub calls: u64,
+}
+
+/// Totals of a counted run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Instructions that have begun, counted one by one.
+    pub executed: u64,
+    /// QEMU's own count, if it counts.
+    pub clock: Option<u64>,
+    /// How often QEMU's count has jumped when a vCPU was reset.
+    pub jumps: u64,
+    /// By how much in all.
+    pub jumped: u64,
+    /// Entries by an interrupt or exception.
+    pub interrupts: u64,
+    /// Those of them that repeat the interrupted instruction.
+    pub faults: u64,
+    /// Changes from one stack to another.
+    pub switches: u64,
+    /// Blocks whose predecessor does not explain them.
+    pub unexplained: u64,
+    /// Calls at the greatest depth.
+    pub too_deep: u64,
+    /// Wrong readings of the stack pointer.
+    pub wrong_stack_pointers: u64,
 }
 
 /// A sample.
@@ -84,6 +141,35 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         (2, [_]) => Message::Idle { cpu },
         (3, []) => Message::Coalesced { cpu },
         (4, []) => Message::Pending { cpu },
+        (5, [count, start, is_user, instructions, lengths @ ..]) => {
+            let nibble = |number: usize| lengths.get(number / 16).map(|word| (word >> (number % 16 * 4)) as u8 & 15);
+            let lengths: Option<Vec<u8>> = (0..usize::try_from(*instructions)?).map(nibble).collect();
+            let Some(lengths) = lengths else { bail!("the plugin sent fewer lengths than instructions") };
+            Message::Run(Run { count: *count, start: *start, is_user: *is_user != 0, lengths })
+        }
+        (6, &[parent, function, instructions, calls]) => {
+            let (parent, function) = (u32::try_from(parent)?, u32::try_from(function)?);
+            Message::Context(Context { parent, function, instructions, calls })
+        }
+        (
+            7,
+            &[
+                executed,
+                clock,
+                jumps,
+                jumped,
+                interrupts,
+                faults,
+                switches,
+                unexplained,
+                too_deep,
+                wrong_stack_pointers,
+            ],
+        ) => {
+            let clock = (clock != u64::MAX).then_some(clock);
+            let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
+            Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
+        }
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }
@@ -127,5 +213,22 @@ mod tests {
         for damaged in [&stream[..60], &stream[..4], &bytes(&[9])[..], &bytes(&[1 | 2000 << 32])[..]] {
             assert!(read(&mut &damaged[..]).is_err(), "{damaged:?}");
         }
+    }
+
+    #[test]
+    fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
+        let lengths = [0x1111_2222_3333_4444, 0x5];
+        let run = [5 | 6 << 32, 9, 0x1000, 1, 17, lengths[0], lengths[1]];
+        let context = [6 | 4 << 32, 3, 2, 70, 5];
+        let totals = [7 | 10 << 32, 100, u64::MAX, 0, 0, 4, 3, 2, 1, 0, 0];
+        let stream = bytes(&[&run[..], &context, &totals].concat());
+        let from = &mut &stream[..];
+        let lengths = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 5].to_vec();
+        assert_eq!(read(from).unwrap(), Some(Message::Run(Run { count: 9, start: 0x1000, is_user: true, lengths })));
+        let context = Context { parent: 3, function: 2, instructions: 70, calls: 5 };
+        assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
+        let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
+        assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
+        assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
     }
 }

@@ -5,7 +5,7 @@
 //! loaders) are written as unknown.
 
 use crate::message::{Message, Sample};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kprof_format::checksum::Crc32;
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
@@ -131,6 +131,9 @@ impl<W: Write> Profile<W> {
             Message::Idle { cpu } => self.count(*cpu, |counts| counts.idle += 1),
             Message::Coalesced { cpu } => self.count(*cpu, |counts| counts.coalesced += 1),
             Message::Pending { cpu } => self.count(*cpu, |counts| counts.pending += 1),
+            Message::Run(_) | Message::Context(_) | Message::Totals(_) => {
+                bail!("the plugin counts, and was not asked to")
+            }
         }
         Ok(())
     }

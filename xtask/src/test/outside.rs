@@ -2,7 +2,9 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason.
+//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`].
+
+mod exact;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -60,6 +62,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let outside = Outside { tool: run::root().join("target/debug/kprof-qemu"), qemu, fold, kernel, folder };
     outcome.check("by time, every tick is accounted for", outside.by_time());
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
+    exact::check(&outside, &mut outcome);
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
     Ok(outcome)
 }

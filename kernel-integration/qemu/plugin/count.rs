@@ -1,0 +1,221 @@
+//! Counts every executed instruction, by address and by calling context. Stage: capture.
+//!
+//! In: `count=flat` or `count=calls`, `functions=FILE`, `icount=1` if QEMU counts instructions. Out: when QEMU ends,
+//! messages with all counters. Runs in: QEMU's process, on the one thread of all vCPUs; when QEMU ends, on any thread,
+//! with no vCPU running beside it. Nothing is sent before the end, so a QEMU that is killed leaves no counts.
+
+use super::Arguments;
+use super::functions::Functions;
+use super::output::{Output, message};
+use super::qemu::{self, Id, Vcpu};
+use super::block::{Block, Machine};
+use super::shadow::Shadow;
+use super::describe::Translated;
+use super::translate::{Blocks, EXECUTED};
+use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// The most vCPUs.
+const MAX_CPUS: usize = 256;
+/// How many blocks run between two checks of the stack pointer's place.
+const CHECK: u64 = 1 << 16;
+
+/// When a vCPU is reset (INIT), QEMU counts the rest of its slice as executed. The two counts are compared at each
+/// translation, where both can be read. What one faulting instruction changes is smaller than this.
+const MIN_JUMP: u64 = 1000;
+
+/// What is sent at the end, a word each.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Instructions that have begun, counted one by one.
+    pub executed: u64,
+    /// QEMU's own count; [`u64::MAX`] if it does not count.
+    pub clock: u64,
+    /// How often, and by how much, QEMU's count has jumped: see [`MIN_JUMP`].
+    pub jumps: u64,
+    pub jumped: u64,
+    pub interrupts: u64,
+    pub faults: u64,
+    pub switches: u64,
+    pub unexplained: u64,
+    pub too_deep: u64,
+    /// How often the fast way to the stack pointer gave another value than QEMU's own.
+    pub wrong_stack_pointers: u64,
+}
+
+struct Counting {
+    out: Output,
+    functions: Functions,
+    blocks: Blocks,
+    shadow: Option<Shadow>,
+    has_clock: bool,
+    /// QEMU's count beyond that of executed instructions, and its jumps.
+    ahead: u64,
+    jumps: u64,
+    jumped: u64,
+    /// Where each vCPU's stack pointer is; null if that is not known yet.
+    places: [*const u64; MAX_CPUS],
+    until_check: u64,
+    wrong_stack_pointers: u64,
+}
+
+/// The state; null before it is installed. Only one thread uses it at a time, see above.
+static STATE: AtomicPtr<Counting> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The vCPU before a block.
+struct Guest {
+    cpu: c_uint,
+    place: *const u64,
+}
+
+impl Guest {
+    fn vcpu(&self) -> Option<Vcpu> {
+        // SAFETY: this exists only in `before_block`.
+        unsafe { Vcpu::present(self.cpu) }
+    }
+}
+
+impl Machine for Guest {
+    #[inline]
+    fn rsp(&self) -> u64 {
+        if self.place.is_null() {
+            return self.vcpu().map_or(0, |vcpu| vcpu.registers().rsp);
+        }
+        // SAFETY: it points into the vCPU, which QEMU does not free, and this is the vCPU's thread, between two blocks.
+        unsafe { self.place.read() }
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.vcpu()?.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
+    // SAFETY: QEMU gives back what `on_translation` gave it. The state is used by this thread only.
+    let (counting, block): (&mut Counting, &'static Block) =
+        unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
+    let Some(shadow) = &mut counting.shadow else { return };
+    let Some(place) = counting.places.get_mut(cpu as usize) else { return };
+    let mut guest = Guest { cpu, place: *place };
+    counting.until_check -= 1;
+    if counting.until_check == 0 {
+        counting.until_check = CHECK;
+    }
+    if counting.until_check == CHECK || place.is_null() {
+        counting.wrong_stack_pointers += check(&mut guest);
+        *place = guest.place;
+    }
+    shadow.before(cpu as usize, block, EXECUTED.load(Relaxed), &guest);
+}
+
+impl Counting {
+    fn watch_clock(&mut self) {
+        // Wrapping: after a fault QEMU's count is the smaller one.
+        let ahead = qemu::counted().wrapping_sub(EXECUTED.load(Relaxed));
+        let jump = ahead.wrapping_sub(self.ahead);
+        if (MIN_JUMP..1 << 63).contains(&jump) {
+            self.jumps += 1;
+            self.jumped += jump;
+        }
+        self.ahead = ahead;
+    }
+}
+
+/// Looks for the stack pointer's place, or checks it. Returns 1 if it was wrong.
+#[cold]
+fn check(guest: &mut Guest) -> u64 {
+    let Some(vcpu) = guest.vcpu() else { return 0 };
+    let is_wrong = !guest.place.is_null() && guest.rsp() != vcpu.registers().rsp;
+    if is_wrong || guest.place.is_null() {
+        guest.place = vcpu.place_of_rsp().unwrap_or(std::ptr::null());
+    }
+    u64::from(is_wrong)
+}
+
+extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
+    // SAFETY: the state is used by this thread only.
+    let counting = unsafe { &mut *STATE.load(Relaxed) };
+    if counting.has_clock {
+        counting.watch_clock();
+    }
+    // SAFETY: QEMU calls this on the thread of the vCPU that is about to run the block, outside of any block.
+    let is_user = unsafe { qemu::present() }.is_some_and(|vcpu| vcpu.registers().cs & 3 == 3);
+    // SAFETY: QEMU gives a block that lives during this call.
+    let Some(known) = (unsafe { counting.blocks.translate(block, is_user, &counting.functions) }) else { return };
+    if counting.shadow.is_some() {
+        let data: *const Block = &raw const known.block;
+        // SAFETY: the same, and the data lives as long as the process.
+        unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, data.cast_mut().cast()) };
+    }
+}
+
+extern "C" fn on_exit(_: Id, _: *mut c_void) {
+    // SAFETY: no vCPU runs any more, or this is its thread.
+    let counting = unsafe { &mut *STATE.load(Relaxed) };
+    let executed = EXECUTED.load(Relaxed);
+    let clock = if counting.has_clock { qemu::counted() } else { u64::MAX };
+    if counting.has_clock {
+        counting.watch_clock();
+    }
+    counting.blocks.all().for_each(|known| send_runs(&counting.out, known));
+    let mut totals = Totals { executed, clock, ..Totals::default() };
+    (totals.jumps, totals.jumped) = (counting.jumps, counting.jumped);
+    totals.wrong_stack_pointers = counting.wrong_stack_pointers;
+    if let Some(shadow) = &mut counting.shadow {
+        shadow.settle(executed);
+        for node in &shadow.tree.nodes {
+            let words = [u64::from(node.parent), u64::from(node.function), node.instructions, node.calls];
+            counting.out.send(message::CONTEXT, 0, &words);
+        }
+        let counts = shadow.counts;
+        (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
+        (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
+        totals.too_deep = shadow.tree.too_deep;
+    }
+    let Totals { executed, clock, jumps, jumped, interrupts, faults, switches, unexplained, .. } = totals;
+    let first = [executed, clock, jumps, jumped, interrupts, faults, switches, unexplained];
+    let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
+    counting.out.send(message::TOTALS, 0, &words);
+    counting.out.flush();
+}
+
+fn send_runs(out: &Output, known: &Translated) {
+    let ends = known.runs.iter().skip(1).map(|(first, _)| *first as usize).chain([known.block.lengths.len()]);
+    for ((first, counter), end) in known.runs.iter().zip(ends) {
+        let (count, lengths) = (counter.load(Relaxed), &known.block.lengths[*first as usize..end]);
+        if count > 0 {
+            let mut words = vec![count, known.block.address(*first), u64::from(known.is_user), lengths.len() as u64];
+            let packed = |some: &[u8]| some.iter().rev().fold(0, |all, length| all << 4 | u64::from(*length));
+            words.extend(lengths.chunks(16).map(packed));
+            out.send(message::RUN, 0, &words);
+        }
+    }
+}
+
+/// Begins to count.
+pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String> {
+    let path = arguments.word("functions").ok_or("the plugin was given no functions")?;
+    let functions = Functions::read(&std::fs::read(path).map_err(|error| format!("{path}: {error}"))?);
+    let shadow = (arguments.word("count") == Some("calls")).then(|| Shadow::new(MAX_CPUS));
+    let state = Counting {
+        out,
+        functions,
+        blocks: Blocks::default(),
+        shadow,
+        has_clock: arguments.number("icount").is_some(),
+        ahead: 0,
+        jumps: 0,
+        jumped: 0,
+        places: [std::ptr::null(); MAX_CPUS],
+        until_check: CHECK,
+        wrong_stack_pointers: 0,
+    };
+    STATE.store(Box::leak(Box::new(state)), Relaxed);
+    // SAFETY: the functions have the types that the interface asks for, and live as long as the process.
+    unsafe {
+        qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+        qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
+    }
+    Ok(())
+}

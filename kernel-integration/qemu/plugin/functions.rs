@@ -1,0 +1,52 @@
+//! The functions of the guest, as the tool has found them in its symbols. Stage: capture.
+//!
+//! In: a file of triples of words (first address, one past the last, number with `OF_USER`); those of the kernel and
+//! those of user programs are each sorted, and none overlaps another of its kind. Out: the number of the function that
+//! an address is in.
+
+/// The number for code of the kernel that is in no function.
+pub const UNKNOWN: u32 = 0;
+/// The number for code of user programs that is in no function.
+pub const USER: u32 = 1;
+/// Is set in the third word for functions of user programs.
+pub const OF_USER: u64 = 1 << 32;
+
+/// A function's range, and its number.
+#[derive(Clone, Copy, Debug)]
+struct Function {
+    start: u64,
+    end: u64,
+    number: u32,
+}
+
+/// All functions.
+#[derive(Debug, Default)]
+pub struct Functions {
+    kernel: Vec<Function>,
+    user: Vec<Function>,
+}
+
+impl Functions {
+    /// Reads the file's bytes.
+    pub fn read(bytes: &[u8]) -> Self {
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+        let mut functions = Self::default();
+        for all in words.chunks_exact(3) {
+            let list = if all[2] & OF_USER == 0 { &mut functions.kernel } else { &mut functions.user };
+            list.push(Function { start: all[0], end: all[1], number: all[2] as u32 });
+        }
+        functions
+    }
+
+    /// The number of the function at an address, and whether it begins there.
+    pub fn at(&self, address: u64, is_user: bool) -> (u32, bool) {
+        let list = if is_user { &self.user } else { &self.kernel };
+        let after = list.partition_point(|function| function.start <= address);
+        match list[..after].last() {
+            Some(function) if address < function.end => (function.number, function.start == address),
+            _ if is_user => (USER, false),
+            _ => (UNKNOWN, false),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Messages to the tool. Stage: capture.
+//!
+//! In: words. Out: bytes on the socket. If the tool has gone, messages are dropped: the guest goes on without it.
+
+use std::io::{BufWriter, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+/// Kinds of messages. Each is a word `kind | vCPU << 8 | words << 32` and so many words after it, little-endian.
+pub mod message {
+    /// A sample: time, RIP, RFLAGS, CS, the candidate, the end, callers. Those after CS only if CS is the kernel's.
+    pub const SAMPLE: u64 = 1;
+    /// A tick while the vCPU was halted: time.
+    pub const IDLE: u64 = 2;
+    /// A tick while an earlier one had not been taken.
+    pub const COALESCED: u64 = 3;
+    /// A tick that was not taken when QEMU ended.
+    pub const PENDING: u64 = 4;
+    /// Instructions that were executed equally often: how often, address of the first one, 1 for user code, their
+    /// number, their lengths in bytes (16 to a word, the first one lowest).
+    pub const RUN: u64 = 5;
+    /// A calling context: number of its caller's, function, instructions, calls. Numbered from 0 as they come.
+    pub const CONTEXT: u64 = 6;
+    /// Totals: see [`Totals`](super::super::count::Totals).
+    pub const TOTALS: u64 = 7;
+}
+
+/// The socket.
+pub struct Output(Mutex<Option<BufWriter<UnixStream>>>);
+
+impl Output {
+    pub fn new(socket: UnixStream) -> Self {
+        Self(Mutex::new(Some(BufWriter::new(socket))))
+    }
+
+    pub fn send(&self, kind: u64, cpu: usize, words: &[u64]) {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(out) = guard.as_mut() else { return };
+        let head = kind | (cpu as u64) << 8 | (words.len() as u64) << 32;
+        let mut all = std::iter::once(&head).chain(words);
+        if all.try_for_each(|word| out.write_all(&word.to_le_bytes())).is_err() {
+            *guard = None;
+        }
+    }
+
+    pub fn flush(&self) {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.as_mut().is_some_and(|out| out.flush().is_err()) {
+            *guard = None;
+        }
+    }
+}

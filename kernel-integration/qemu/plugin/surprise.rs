@@ -1,0 +1,177 @@
+//! What follows a block in another way than by its last instruction alone. Stage: capture.
+//!
+//! In: the vCPU, its last block and the present one. Out: the context of the present block: that of a handler, of
+//! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one.
+
+use super::block::{Machine, Past};
+use super::context::ROOT;
+use super::decode::Ending;
+use super::entries::{Entry, entry};
+use super::functions::USER;
+use super::shadow::{Frame, Shadow, is_near_above};
+
+/// What a return or the end of an interrupt leads to.
+enum Found {
+    /// A frame of the present chain.
+    Outer(usize),
+    /// A chain that was suspended.
+    Suspended,
+    Nothing,
+}
+
+impl Shadow {
+    #[cold]
+    pub(super) fn surprise(&mut self, number: usize, past: Past, rsp_before: u64, machine: &impl Machine) {
+        let cpu = &self.cpus[number];
+        let Some(Past { block, .. }) = cpu.last else { return };
+        let (rsp, rip) = (cpu.rsp, block.start);
+        if past.is_partial() && past.executed > 0 {
+            // After an access to a device QEMU goes on within the block; after a store to it, it repeats the store.
+            let next = past.block.address(past.executed);
+            if rip == next || rip == past.block.address(past.executed - 1) {
+                return self.flow(number);
+            }
+        }
+        let ending = past.block.ending;
+        let is_return = !past.is_partial() && matches!(ending, Ending::Return | Ending::InterruptReturn);
+        if is_return && self.return_to_a_frame(number, machine) {
+            return;
+        }
+        let entered = entry(rsp, machine);
+        let is_to_user = matches!(ending, Ending::ToUser | Ending::InterruptReturn);
+        if is_to_user && entered.is_some_and(|entry| entry.is_from_user) {
+            // An interrupt came before the first instruction of the user's code.
+            let cpu = &mut self.cpus[number];
+            cpu.frames.clear();
+            cpu.node = self.tree.child(ROOT, USER);
+            return self.enter(number);
+        }
+        if let Some(entry) =
+            entered.filter(|entry| !entry.is_from_user && self.is_expected(number, entry, &past, machine))
+        {
+            self.counts.faults += u64::from(entry.repeats(&past));
+            let cpu = &mut self.cpus[number];
+            let frame = Frame { slot: rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
+            cpu.frames.push(frame);
+            return self.enter(number);
+        }
+        if is_return {
+            return self.go_elsewhere(number, rsp_before);
+        }
+        if ending != Ending::JumpIndirect {
+            self.counts.unexplained += 1;
+        }
+        self.drop_dead(number);
+        self.flow(number);
+    }
+
+    /// The block is the first of a handler.
+    fn enter(&mut self, number: usize) {
+        self.counts.interrupts += 1;
+        let cpu = &mut self.cpus[number];
+        let Some(Past { block, .. }) = cpu.last else { return };
+        cpu.node = self.tree.child(cpu.node, block.function);
+        self.tree.enter(cpu.node);
+    }
+
+    /// Whether the words on the stack are the frame of an entry, after this block. They may be data for a later `iret`,
+    /// which a return to another stack finds there.
+    fn is_expected(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
+        // An NMI may come before the first instruction of another handler, whose frame is then below its own.
+        let first = || super::entries::entry(entry.rsp, machine).filter(|first| !first.is_from_user);
+        self.is_entry_after(number, entry, past, machine)
+            || first().is_some_and(|first| self.is_entry_after(number, &first, past, machine))
+    }
+
+    fn is_entry_after(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
+        let fits = |frame: &Frame| frame.returns(entry.rip, entry.rsp);
+        match past.block.ending {
+            _ if past.is_partial() => entry.can_follow(past),
+            Ending::Return | Ending::InterruptReturn => {
+                entry.is_on_same_stack
+                    || self.cpus[number].frames.iter().rev().any(fits)
+                    || self.suspended.get(&entry.rsp).and_then(|frames| frames.last()).is_some_and(fits)
+            }
+            Ending::CallIndirect => machine.word(entry.rsp) == Some(past.block.end) || entry.repeats(past),
+            _ => entry.can_follow(past),
+        }
+    }
+
+    fn find(&self, number: usize, rip: u64, rsp: u64) -> Found {
+        let frames = &self.cpus[number].frames;
+        if let Some(at) = frames.iter().rposition(|frame| frame.returns(rip, rsp)) {
+            return Found::Outer(at);
+        }
+        let is_suspended = |frames: &Vec<Frame>| frames.last().is_some_and(|frame| frame.returns(rip, rsp));
+        if self.suspended.get(&rsp).is_some_and(is_suspended) { Found::Suspended } else { Found::Nothing }
+    }
+
+    /// A return or the end of an interrupt that does not fit the innermost call. False if it fits no other frame.
+    fn return_to_a_frame(&mut self, number: usize, machine: &impl Machine) -> bool {
+        let cpu = &self.cpus[number];
+        let Some(Past { block, .. }) = cpu.last else { return false };
+        let (rip, rsp) = (block.start, cpu.rsp);
+        match self.find(number, rip, rsp) {
+            Found::Outer(at) => self.cpus[number].frames.truncate(at + 1),
+            Found::Suspended => {
+                self.suspend(number);
+                self.cpus[number].frames = self.suspended.remove(&rsp).unwrap_or_default();
+            }
+            Found::Nothing => return false,
+        }
+        let cpu = &mut self.cpus[number];
+        let Some(frame) = cpu.frames.pop() else { return false };
+        cpu.node = frame.node;
+        match frame.interrupted {
+            // As if the interrupt had not been.
+            Some(past) => {
+                cpu.last = Some(past);
+                self.step(number, block, machine);
+            }
+            None => self.flow(number),
+        }
+        true
+    }
+
+    /// A return to where no frame is.
+    fn go_elsewhere(&mut self, number: usize, rsp_before: u64) {
+        let cpu = &mut self.cpus[number];
+        let rsp = cpu.rsp;
+        // The return address was replaced.
+        if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp) {
+            cpu.node = frame.node;
+            return self.flow(number);
+        }
+        // A return address that was pushed by other instructions than a call.
+        let top = cpu.frames.last().map(|frame| frame.slot);
+        let is_same_stack = rsp.abs_diff(rsp_before) < 256 && top.is_none_or(|top| is_near_above(top, rsp));
+        if is_same_stack {
+            return self.flow(number);
+        }
+        self.suspend(number);
+        let cpu = &mut self.cpus[number];
+        let Some(Past { block, .. }) = cpu.last else { return };
+        cpu.node = self.tree.child(ROOT, block.function);
+        self.tree.enter(cpu.node);
+    }
+
+    /// Puts the present chain aside until its innermost frame is returned to.
+    fn suspend(&mut self, number: usize) {
+        self.counts.switches += 1;
+        let frames = std::mem::take(&mut self.cpus[number].frames);
+        if let Some(top) = frames.last() {
+            self.suspended.insert(top.rsp, frames);
+        }
+    }
+
+    /// Drops frames of the same stack whose return address is no longer on it: the context is that of the outermost
+    /// call that will not return.
+    fn drop_dead(&mut self, number: usize) {
+        let cpu = &mut self.cpus[number];
+        let rsp = cpu.rsp;
+        let is_dead = |top: &mut Frame| top.interrupted.is_none() && rsp != top.slot && is_near_above(rsp, top.slot);
+        while let Some(dead) = cpu.frames.pop_if(|top| is_dead(top)) {
+            cpu.node = dead.node;
+        }
+    }
+}

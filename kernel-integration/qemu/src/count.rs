@@ -1,0 +1,72 @@
+//! `count`: runs QEMU with every instruction counted, and writes the tables. Stage: capture to output.
+//!
+//! In: a QEMU command line, the kernel's ELF file. Out: a table by function, folded stacks, QEMU's exit code. Counts
+//! that differ from each other are an error.
+
+use crate::Count;
+use crate::counted::Counted;
+use crate::functions::Functions;
+use crate::message::Totals;
+use crate::run::{self, Run};
+use crate::{slowdown, table};
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs QEMU and writes what was counted.
+///
+/// # Errors
+/// If QEMU cannot be run or takes no plugin, if a file cannot be read or written, if counts differ.
+pub fn run(arguments: &Count) -> Result<ExitCode> {
+    let run = Run::new(&arguments.qemu)?;
+    ensure!(
+        run.has_one_thread(),
+        "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off (the guest's \
+         clock then counts instructions), or -accel tcg,thread=single"
+    );
+    let functions = Functions::open(&arguments.kernel, &arguments.image)?;
+    let file = run.file("functions", &functions.bytes())?;
+    let mode = if arguments.flat { "flat" } else { "calls" };
+    let clock = if run.has_icount() { ",icount=1" } else { "" };
+    let options = format!("count={mode},functions={file}{clock}");
+    let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
+    let mut counted = Counted::new(&functions);
+    let (status, cost) = slowdown::measure(|| run.run(&options, |message| counted.take(message, &functions)))?;
+    let totals = counted.finish(&functions)?;
+    match &arguments.output {
+        Some(file) => create(file, |out| table::write(&counted, &functions, arguments.min, out))?,
+        None => table::write(&counted, &functions, arguments.min, &mut std::io::stdout().lock())?,
+    }
+    if let Some(file) = &arguments.folded {
+        let folded = counted.folded(&functions);
+        create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+    }
+    for line in table::checks(&counted, &totals) {
+        eprintln!("kprof-qemu: {line}");
+    }
+    warn(&totals);
+    if let Some(alone) = alone {
+        eprintln!("kprof-qemu: {}", slowdown::shown(&alone, &cost));
+    }
+    Ok(run::exit_code(status))
+}
+
+fn warn(totals: &Totals) {
+    if totals.wrong_stack_pointers > 0 {
+        eprintln!(
+            "kprof-qemu: warning: {} readings of the stack pointer were wrong; contexts may be wrong, sums are not",
+            totals.wrong_stack_pointers
+        );
+    }
+}
+
+fn create(file: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    let done = File::create(file).and_then(|created| {
+        let mut out = BufWriter::new(created);
+        write(&mut out)?;
+        out.flush()
+    });
+    done.with_context(|| format!("{}: cannot write", file.display()))
+}

@@ -1,0 +1,143 @@
+//! The functions of the guest, by number. Stage: symbolize.
+//!
+//! In: the kernel's symbols, and those of modules and user programs. Out: a number for each function, which the plugin
+//! uses too, its name, and the function at an address. An address belongs to the function that `kprof-fold` finds
+//! there. Number 0 is kernel code in no function, number 1 user code in no function.
+
+use crate::plugin::{OF_USER, UNKNOWN, USER};
+use anyhow::{Context, Result, ensure};
+use kprof_fold::problems::Problems;
+use kprof_fold::symbols::{Symbols, name};
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its first address.
+    pub start: u64,
+    /// One past its last address.
+    pub end: u64,
+    /// Its name, fit for the output.
+    pub name: String,
+    /// The number of its image: 0 is the kernel.
+    pub image: usize,
+}
+
+impl Function {
+    /// Whether it is of a program in user space.
+    pub fn is_of_user(&self) -> bool {
+        self.image > 0 && self.start >> 63 == 0
+    }
+}
+
+/// All functions.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// Sorted by kind, kernel first, then by address.
+    list: Vec<Function>,
+    /// The images' names.
+    pub images: Vec<String>,
+}
+
+impl Functions {
+    /// Reads the kernel, and other images given as `FILE` or `FILE@ADDRESS`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, has no code symbols, or two images overlap.
+    pub fn open(kernel: &str, others: &[String]) -> Result<Self> {
+        let mut functions = Self::default();
+        functions.add(kernel, "kernel", None)?;
+        for other in others {
+            let (file, address) = match other.rsplit_once("@0x") {
+                Some((file, digits)) => {
+                    let address = u64::from_str_radix(digits, 16);
+                    (file, Some(address.with_context(|| format!("{other}: `{digits}` is no address"))?))
+                }
+                None => (&other[..], None),
+            };
+            functions.add(file, file.rsplit('/').next().unwrap_or(file), address)?;
+        }
+        functions.list.sort_by_key(|function| (function.is_of_user(), function.start));
+        for pair in functions.list.windows(2) {
+            ensure!(
+                pair[0].is_of_user() != pair[1].is_of_user() || pair[0].end <= pair[1].start,
+                "{} and {} overlap: {} and {} are at the same addresses",
+                functions.images[pair[0].image],
+                functions.images[pair[1].image],
+                pair[0].name,
+                pair[1].name
+            );
+        }
+        Ok(functions)
+    }
+
+    /// Kernel functions of 16 bytes each.
+    #[cfg(test)]
+    pub fn of<const COUNT: usize>(all: [(&str, u64); COUNT]) -> Self {
+        let function =
+            |(name, start): (&str, u64)| Function { start, end: start + 16, name: name.to_owned(), image: 0 };
+        Self { list: all.into_iter().map(function).collect(), images: vec!["kernel".to_owned()] }
+    }
+
+    /// Adds the functions of an image, which is moved so that it begins at `address`.
+    fn add(&mut self, file: &str, image: &str, address: Option<u64>) -> Result<()> {
+        let symbols = Symbols::open(file, &mut Problems::default())?;
+        let base = symbols.elf.as_ref().map_or(0, |elf| elf.base);
+        let slide = address.map_or(0, |address| address.wrapping_sub(base));
+        let number = self.images.len();
+        self.images.push(image.to_owned());
+        let table = &symbols.table;
+        for at in 0..table.len() {
+            let symbol = table.get(at);
+            let next = if at + 1 < table.len() { table.get(at + 1).start } else { u64::MAX };
+            let code = symbols.elf.as_ref().and_then(|elf| elf.code(symbol.start)).map_or(0, |code| code.len() as u64);
+            let size = if symbol.size > 0 { symbol.size } else { code };
+            let end = symbol.start.saturating_add(size).min(next);
+            let name = name::clean(&symbols.function(at)).into_owned();
+            let (start, end) = (symbol.start.wrapping_add(slide), end.wrapping_add(slide));
+            self.list.push(Function { start, end, name, image: number });
+        }
+        Ok(())
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        self.list.len() + 2
+    }
+
+    /// The function with this number, if it is one.
+    fn get(&self, number: u32) -> Option<&Function> {
+        self.list.get((number as usize).checked_sub(2)?)
+    }
+
+    /// The name of a number.
+    pub fn name(&self, number: u32) -> &str {
+        match number {
+            UNKNOWN => "[unknown]",
+            USER => "[user]",
+            _ => self.get(number).map_or("[?]", |function| &function.name),
+        }
+    }
+
+    /// The image of a number.
+    pub fn image(&self, number: u32) -> &str {
+        self.get(number).map_or(self.name(number), |function| &self.images[function.image])
+    }
+
+    /// The number of the function at an address, and whether it begins there.
+    pub fn at(&self, address: u64, is_user: bool) -> (u32, bool) {
+        let after = self.list.partition_point(|function| (function.is_of_user(), function.start) <= (is_user, address));
+        let found = self.list[..after].last().filter(|it| it.is_of_user() == is_user && address < it.end);
+        match found {
+            Some(function) => (after as u32 + 1, function.start == address),
+            None => (if is_user { USER } else { UNKNOWN }, false),
+        }
+    }
+
+    /// The file for the plugin.
+    pub fn bytes(&self) -> Vec<u8> {
+        let words = |(function, number): (&Function, u64)| {
+            [function.start, function.end, number | if function.is_of_user() { OF_USER } else { 0 }]
+        };
+        self.list.iter().zip(2..).flat_map(words).flat_map(u64::to_le_bytes).collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs QEMU with the plugin. Stage: capture.
+//!
+//! In: a QEMU command line, and what the plugin is to do. Out: what the plugin sends, and QEMU's exit code. The plugin
+//! is part of this program; it is written to a temporary folder, which is removed at the end. Ctrl-C ends QEMU, and
+//! what the plugin has sent until then, and at the end, is read.
+
+use crate::message::{self, Message};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::io::{BufReader, ErrorKind};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The plugin; `build.rs` has compiled it.
+const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin.so"));
+/// The first version of QEMU that refuses plugins of version 1.
+const TOO_NEW: u32 = 9;
+/// How often it is checked whether QEMU has ended before it has loaded the plugin.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A QEMU that is about to be run.
+pub struct Run<'a> {
+    program: &'a str,
+    words: &'a [String],
+    folder: TempDir,
+}
+
+impl<'a> Run<'a> {
+    /// Checks the command line.
+    ///
+    /// # Errors
+    /// If there is no QEMU in it that takes the plugin.
+    pub fn new(line: &'a [String]) -> Result<Self> {
+        let (program, words) = line.split_first().context("the QEMU command line is missing")?;
+        check_version(program)?;
+        Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")? })
+    }
+
+    /// Whether QEMU counts instructions.
+    pub fn has_icount(&self) -> bool {
+        self.words.iter().any(|word| word == "-icount")
+    }
+
+    /// Whether all vCPUs are in one thread.
+    pub fn has_one_thread(&self) -> bool {
+        self.has_icount() || self.words.iter().any(|word| word.split(',').any(|part| part == "thread=single"))
+    }
+
+    /// Writes a file for the plugin, and gives its path.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn file(&self, name: &str, bytes: &[u8]) -> Result<String> {
+        let file = self.folder.path().join(name);
+        fs::write(&file, bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+        Ok(file.display().to_string())
+    }
+
+    /// Runs it, and calls `take` with each message.
+    ///
+    /// # Errors
+    /// If QEMU cannot be run, takes no plugin, or the plugin sends something unknown; what `take` says.
+    pub fn run(&self, options: &str, mut take: impl FnMut(&Message) -> Result<()>) -> Result<ExitStatus> {
+        let plugin = self.file("plugin.so", PLUGIN)?;
+        let socket = self.folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).with_context(|| format!("{}: cannot listen", socket.display()))?;
+        let given = format!("{plugin},{options},socket={}", socket.display());
+        // Ctrl-C is for QEMU, which is in the same process group; this program ends after it.
+        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)))?;
+        let mut child = Command::new(self.program)
+            .args(["-plugin", &given])
+            .args(self.words)
+            .spawn()
+            .with_context(|| format!("{}: cannot run", self.program))?;
+        let Some(stream) = accept(&listener, &mut child)? else {
+            bail!(
+                "{} ended ({}) before it loaded the plugin; if it said that -plugin is unknown, it was built without \
+                 plugin support",
+                self.program,
+                child.wait()?
+            )
+        };
+        let mut stream = BufReader::new(stream);
+        let mut receive = || -> Result<()> {
+            while let Some(message) = message::read(&mut stream)? {
+                take(&message)?;
+            }
+            Ok(())
+        };
+        let read = receive();
+        if read.is_err() {
+            // Nobody reads any more: the plugin sends nothing more, and QEMU goes on to its end.
+            drop(stream);
+            eprintln!("kprof-qemu: what the plugin sends is no longer read; waiting for QEMU to end");
+        }
+        let status = child.wait()?;
+        read.map(|()| status)
+    }
+}
+
+/// QEMU's exit code as this program's.
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Refuses a QEMU that does not take this plugin.
+fn check_version(program: &str) -> Result<()> {
+    ensure!(
+        program.rsplit('/').next().is_some_and(|name| name.contains("x86_64")),
+        "{program}: only guests of qemu-system-x86_64 are sampled yet"
+    );
+    let said = Command::new(program).arg("--version").output().with_context(|| format!("{program}: cannot run"))?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version = text.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    match version {
+        Some(major) if major < TOO_NEW => Ok(()),
+        Some(major) => bail!(
+            "{program} is version {major}; its plugin interface is another one from {TOO_NEW}.0 on, use an older QEMU \
+             (7.2 to 8.2)"
+        ),
+        None => bail!("{program} --version does not say which QEMU it is: {}", text.lines().next().unwrap_or_default()),
+    }
+}
+
+/// Waits for the plugin; `None` if QEMU has ended before.
+fn accept(listener: &UnixListener, child: &mut Child) -> Result<Option<UnixStream>> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(Some(stream));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        if child.try_wait()?.is_some() {
+            return Ok(None);
+        }
+        std::thread::sleep(POLL);
+    }
+}

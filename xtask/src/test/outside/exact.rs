@@ -1,0 +1,126 @@
+//! `kprof-qemu count` with the bare kernel, whose calls are known: the counts are exact, repeat, agree with each other
+//! and with QEMU's clock, do not change what the kernel does, and cost no more than was promised.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{COUNTED, LIMIT, Outcome, Outside};
+use crate::run;
+
+/// The rounds of the bare kernel's work, and how many numbers each of them looks at.
+const ROUNDS: u64 = 40;
+const NUMBERS: u64 = 30_000 - 2;
+/// How many times longer QEMU may take with the plugin, by calling context and flat.
+const SLOWER: [f64; 2] = [5.0, 2.0];
+
+/// Instructions and calls by function.
+type Rows = BTreeMap<String, (u64, u64)>;
+
+/// Runs the checks.
+pub fn check(outside: &Outside, outcome: &mut Outcome) {
+    let counted = count(outside, "calls", &["--folded", &outside.file("calls.folded").display().to_string()]);
+    let flat = count(outside, "flat", &["--flat"]);
+    let by_context = || counted.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
+    let by_function = || flat.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
+    outcome.check(
+        "every instruction is counted, and known calls are found",
+        by_context().and_then(|(rows, said)| {
+            has_known_calls(rows)?;
+            ensure!(said.contains("otherwise the same"), "QEMU's clock has another count: {said}");
+            ensure!(said.contains(" 0 jumps without a reason"), "{said}");
+            is_cheap(said, SLOWER[0])
+        }),
+    );
+    outcome.check(
+        "two runs, by context and flat, have the same counts",
+        by_context().and_then(|(rows, _)| {
+            let (flat, said) = by_function()?;
+            let own = |rows: &Rows| rows.iter().map(|(name, (own, _))| (name.clone(), *own)).collect::<Vec<_>>();
+            ensure!(own(rows) == own(flat), "by context {:?}, flat {:?}", own(rows), own(flat));
+            is_cheap(said, SLOWER[1])
+        }),
+    );
+    outcome
+        .check("the folded stacks have all instructions", by_context().and_then(|(rows, _)| is_folded(outside, rows)));
+    let is_same_log = || -> Result<()> {
+        let log = |name: &str| fs::read(outside.file(name)).with_context(|| name.to_owned());
+        ensure!(log("alone.log")? == log("calls.log")?, "the serial log is another one when instructions are counted");
+        ensure!(log("alone.log")? == log("flat.log")?, "the serial log is another one when they are counted flat");
+        Ok(())
+    };
+    outcome.check("the kernel does not notice that it is counted", is_same_log());
+    outcome.check("counting on several threads is refused", is_refused(outside));
+}
+
+/// Counts, with QEMU alone before; gives the rows and what was said.
+fn count(outside: &Outside, name: &str, options: &[&str]) -> Result<(Rows, String)> {
+    let table = outside.file(&format!("{name}.txt"));
+    let mut command = run::bound(&outside.tool);
+    command.args(["count", "--compare", "--min", "0", "--kernel"]).arg(&outside.kernel).arg("-o").arg(&table);
+    command.args(options).arg("--").arg(&outside.qemu).args(outside.machine(&format!("{name}.log"), &COUNTED));
+    let done = run::caught(&mut command, LIMIT)?;
+    let code = done.status.and_then(|status| status.code());
+    ensure!(code == Some(33), "it ended with {code:?}: {}", done.text);
+    let text = fs::read_to_string(&table)?;
+    let mut rows = Rows::new();
+    for line in text.lines().skip(1).take_while(|line| !line.is_empty()) {
+        let (numbers, function) = line.rsplit_once("  ").context("a row has a function")?;
+        let mut numbers = numbers.split_whitespace();
+        let own: u64 = numbers.next().context("a row has a number")?.parse()?;
+        let calls = numbers.nth(1).and_then(|calls| calls.parse().ok()).unwrap_or(0);
+        let row: &mut (u64, u64) = rows.entry(function.to_owned()).or_default();
+        *row = (row.0 + own, row.1 + calls);
+    }
+    Ok((rows, done.text))
+}
+
+fn has_known_calls(rows: &Rows) -> Result<()> {
+    let known = [("bare::work", ROUNDS), ("bare::checksum", ROUNDS), ("bare::is_prime", ROUNDS * NUMBERS)];
+    for (function, calls) in known {
+        let found = rows.get(function).map(|row| row.1);
+        ensure!(found == Some(calls), "{function} has {found:?} calls, and not {calls}");
+    }
+    let sum: u64 = rows.iter().filter(|(name, _)| *name != "all").map(|(_, row)| row.0).sum();
+    let all = rows.get("all").map(|row| row.0);
+    ensure!(all == Some(sum) && sum > 100_000_000, "the rows have {sum} instructions, and the sum is {all:?}");
+    Ok(())
+}
+
+fn is_cheap(said: &str, limit: f64) -> Result<()> {
+    let (before, _) = said.split_once(" times the processor time").context("the cost is missing")?;
+    let times: f64 = before.rsplit(' ').next().context("the cost has a number")?.parse()?;
+    eprintln!("counting takes {times} times the processor time of QEMU alone");
+    ensure!(times <= limit, "counting takes {times} times as long; {limit} times was promised");
+    Ok(())
+}
+
+fn is_folded(outside: &Outside, rows: &Rows) -> Result<()> {
+    let text = fs::read_to_string(outside.file("calls.folded"))?;
+    let mut all = 0;
+    let mut primes = 0;
+    for line in text.lines() {
+        let (stack, count) = line.rsplit_once(' ').context("a line has a count")?;
+        let count: u64 = count.parse()?;
+        all += count;
+        primes += if stack == "kmain;bare::work;bare::is_prime" { count } else { 0 };
+    }
+    ensure!(
+        rows.get("all").map(|row| row.0) == Some(all),
+        "the stacks have {all} instructions, the table {:?}",
+        rows["all"]
+    );
+    let own = rows.get("bare::is_prime").map(|row| row.0);
+    ensure!(own == Some(primes), "is_prime under work has {primes} instructions, in all {own:?}");
+    Ok(())
+}
+
+fn is_refused(outside: &Outside) -> Result<()> {
+    let mut command = run::bound(&outside.tool);
+    command.args(["count", "--kernel"]).arg(&outside.kernel).arg("--").arg(&outside.qemu).args(["-smp", "2"]);
+    let done = run::caught(&mut command, LIMIT)?;
+    let code = done.status.and_then(|status| status.code());
+    ensure!(code == Some(2) && done.text.contains("in one thread"), "exit code {code:?}: {}", done.text);
+    Ok(())
+}
