@@ -58,26 +58,44 @@ fn text() -> String {
     sealed(&text)
 }
 
-fn binary() -> Vec<Vec<u8>> {
-    let chunk = |kind, samples, payload: &[u8]| {
-        let chunk = Chunk { kind, samples, payload };
-        [&chunk.header()[..], payload].concat()
-    };
-    let mut chunks = vec![chunk(ChunkKind::Lines, 0, [HEADER, META].concat().as_bytes())];
-    for (number, batch) in batches().iter().enumerate() {
-        let line = format!("# batch cpu=1 from={} to={} lost-full={number}\n", number * 1000, number * 1000 + 1000);
-        let mut payload = Vec::new();
-        let (block, length) = varint(line.len() as u64);
-        payload.extend_from_slice(&block[..length]);
-        payload.extend_from_slice(line.as_bytes());
-        let mut delta = Delta::default();
-        for (tick, (tsc, stack)) in batch.iter().enumerate() {
-            let times = Times { tick: tick as u64, tsc: *tsc, task: 5 };
-            delta.write(times, stack, |block, length| payload.extend_from_slice(&block[..length]));
-        }
-        chunks.push(chunk(ChunkKind::Samples, batch.len() as u32, &payload));
+fn chunk(kind: ChunkKind, samples: u32, payload: &[u8]) -> Vec<u8> {
+    let chunk = Chunk { kind, samples, payload };
+    [&chunk.header()[..], payload].concat()
+}
+
+/// The chunk of a batch; `boot` is the field that names its boot, or nothing.
+fn chunk_of(number: usize, batch: &[(u64, Vec<u64>)], boot: &str) -> Vec<u8> {
+    let line = format!("# batch cpu=1 from={} to={} lost-full={number}{boot}\n", number * 1000, number * 1000 + 1000);
+    let mut payload = Vec::new();
+    let (block, length) = varint(line.len() as u64);
+    payload.extend_from_slice(&block[..length]);
+    payload.extend_from_slice(line.as_bytes());
+    let mut delta = Delta::default();
+    for (tick, (tsc, stack)) in batch.iter().enumerate() {
+        let times = Times { tick: tick as u64, tsc: *tsc, task: 5 };
+        delta.write(times, stack, |block, length| payload.extend_from_slice(&block[..length]));
     }
-    chunks
+    chunk(ChunkKind::Samples, batch.len() as u32, &payload)
+}
+
+fn binary() -> Vec<Vec<u8>> {
+    let head = chunk(ChunkKind::Lines, 0, [HEADER, META].concat().as_bytes());
+    let samples = batches().iter().enumerate().map(|(number, batch)| chunk_of(number, batch, "")).collect::<Vec<_>>();
+    [vec![head], samples].concat()
+}
+
+#[test]
+fn a_chunk_of_another_boot_is_left_out_and_reported() {
+    let [first, second] = batches();
+    let boot = HEADER.lines().find_map(|line| line.strip_prefix("# boot ")).expect("the header names its boot");
+    for (name, is_used) in [(boot, true), ("other", false), ("", false)] {
+        let last = chunk_of(1, &second, &format!(" boot={name}"));
+        let all = [binary()[0].clone(), chunk_of(0, &first, ""), last].concat();
+        let done = fold("other-boot", &all, &["--by", "task"], &[]);
+        assert_eq!(out(&done).contains("[interrupt 33]"), is_used, "{name}: {}", out(&done));
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(said.contains("without the header of this boot"), !is_used, "{name}: {said}");
+    }
 }
 
 fn serial_lines() -> Vec<String> {

@@ -183,6 +183,7 @@ impl<W: Write> Profile<W> {
             last_tick: Some(state.ticks.1),
             counters: line::Counters::List(&list),
             snapshot: None,
+            boot: None,
         };
         let text = format!("{first}\n{}", state.lines);
         let crc = Crc32::of_batch(&self.boot).with(text.as_bytes()).end();

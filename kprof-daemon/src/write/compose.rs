@@ -145,7 +145,8 @@ impl Composer {
     }
 
     /// Ends the open batch at this position. An empty batch is not written. In the text forms its last line has its
-    /// checksum, which begins with the id of the boot; in the binary form the chunk has one.
+    /// checksum, which begins with the id of the boot; in the binary form the chunk has one, and the first line has the
+    /// id.
     pub fn end(&mut self, stream: Stream, boot: &str, to: u64, counters: Option<&Counters>) {
         if self.body.bytes().is_empty() && self.notes.is_empty() {
             return;
@@ -153,14 +154,14 @@ impl Composer {
         self.open.to = to;
         let open = self.open;
         if self.form == Form::Binary && stream != Stream::Meta {
-            self.chunk_of_samples(stream, counters);
+            self.chunk_of_samples(stream, boot, counters);
             return;
         }
         let body = std::mem::take(&mut self.body);
         let is_checked = self.form != Form::Binary;
         self.lines(|out| {
             let start = out.len();
-            lines::batch(out, stream, &open, counters);
+            lines::batch(out, stream, &open, counters, (!is_checked).then_some(boot));
             out.push(b'\n');
             out.extend_from_slice(body.bytes());
             let sum = is_checked.then(|| Crc32::of_batch(boot).with(&out[start..]).end());
@@ -183,10 +184,10 @@ impl Composer {
         self.seal(start, ChunkKind::Lines, 0);
     }
 
-    fn chunk_of_samples(&mut self, stream: Stream, counters: Option<&Counters>) {
+    fn chunk_of_samples(&mut self, stream: Stream, boot: &str, counters: Option<&Counters>) {
         let mut head = std::mem::take(&mut self.notes);
         let notes = head.len();
-        lines::batch(&mut head, stream, &self.open, counters);
+        lines::batch(&mut head, stream, &self.open, counters, Some(boot));
         head.push(b'\n');
         head.rotate_left(notes);
         let start = self.out.len();

@@ -45,8 +45,8 @@ pub struct Batch {
     pub is_snapshot: bool,
 }
 
-/// Writes the line that begins a batch, without its line feed.
-pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<&Counters>) {
+/// Writes the line that begins a batch, without its line feed. `boot` is the id of its boot, if the line is to have it.
+pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<&Counters>, boot: Option<&str>) {
     let list = |each: &mut dyn FnMut(&str, u64) -> fmt::Result| {
         let known = |counter: Counter| Some((counter.name(), counters?.find(counter)?));
         Counter::BATCH.into_iter().filter_map(known).try_for_each(|(name, value)| each(name, value))
@@ -59,6 +59,7 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
         last_tick: (stream != Stream::Meta).then_some(batch.last_tick),
         counters: line::Counters::List(&list),
         snapshot: batch.is_snapshot.then_some(1),
+        boot: boot.map(|boot| Name::Raw(boot.trim().as_bytes())),
     };
     put!(out, "{line}");
 }

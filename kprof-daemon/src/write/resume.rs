@@ -191,9 +191,11 @@ impl Scan {
         }
     }
 
-    /// The batch that begins with this line; its checksum begins here.
+    /// The batch that begins with this line; its checksum begins here. One that names another boot than the header is
+    /// left from an older file.
     fn begin(&self, rest: &str) -> Option<OpenBatch> {
-        let batch = Batch::read(rest).ok()?;
+        let of_header = Name::Raw(self.header_boot.trim().as_bytes());
+        let batch = Batch::read(rest).ok().filter(|batch| batch.boot.is_none_or(|boot| boot == of_header))?;
         let sum = Crc32::of_batch(&self.header_boot);
         Some(OpenBatch { stream: batch.cpu.into(), to: batch.to, sum, names: Vec::new() })
     }
@@ -224,5 +226,29 @@ impl Scan {
             self.finished = Resumed { boot: Some(boot), ..Resumed::default() };
         }
         self.finished.finished_bytes = self.offset;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_that_is_left_from_another_boot_is_not_on_disk() {
+        let chunk = |kind, payload: &[u8]| [&Chunk { kind, samples: 0, payload }.header()[..], payload].concat();
+        let header = chunk(ChunkKind::Lines, b"# kprof-profile 1\n# boot now\n");
+        let samples = |from: u64, boot: &str| {
+            let line = format!("# batch cpu=1 from={from} to={}{boot}\n", from + 10);
+            let (block, length) = samples::varint(line.len() as u64);
+            chunk(ChunkKind::Samples, &[&block[..length], line.as_bytes()].concat())
+        };
+        for (boot, end) in [(" boot=now", 60), ("", 60), (" boot=before", 10)] {
+            let file = [header.clone(), samples(0, " boot=now"), samples(50, boot)].concat();
+            let mut scan = Scan::new(true);
+            assert_eq!(scan.take(&file, true), Ok(file.len()));
+            let resumed = scan.end();
+            assert_eq!(resumed.ends[&Stream::Cpu(1)], end, "{boot}");
+            assert_eq!(resumed.finished_bytes as usize == file.len(), end == 60, "{boot}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::unsampled::last_gap;
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
 use kprof_format::fact::Fact;
-use kprof_format::line::{self, Batch, Corrupt, End, Header, Line};
+use kprof_format::line::{self, Batch, Corrupt, End, Header, Line, Name};
 
 impl<C: Consumer> Ingest<C> {
     /// Reads a line that begins with `#`.
@@ -21,6 +21,17 @@ impl<C: Consumer> Ingest<C> {
         let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
         match Line::parse(&text) {
             Ok(Line::Profile(profile)) => self.new_header(profile.version),
+            Ok(Line::Batch(batch)) if !self.is_of_present_boot(&batch) => {
+                self.unended(None, None);
+                self.end_free();
+                self.is_in_header = false;
+                self.region = Region::Damaged;
+                let (file, number) = (&self.file, self.line);
+                let boot = batch.boot.map(|boot| boot.to_string()).unwrap_or_default();
+                self.problems.add(Kind::VoidBatch, || {
+                    format!("{file}:{number}: a batch of boot {boot} without the header of this boot; batch left out")
+                });
+            }
             Ok(Line::Batch(batch)) => {
                 self.begin(batch.cpu.0, (batch.from, batch.to), metadata::batch_counters(&batch));
                 if let Region::Batch(open) = &mut self.region
@@ -220,6 +231,12 @@ impl<C: Consumer> Ingest<C> {
                 self.region = Region::Batch(Box::new(open));
             }
         }
+    }
+
+    /// Whether a batch that names its boot follows the header of this boot.
+    fn is_of_present_boot(&self, batch: &Batch<'_>) -> bool {
+        let present = self.profile.boots.get(self.boot).map_or("", Boot::id).trim();
+        batch.boot.is_none_or(|boot| boot == Name::Raw(present.as_bytes()))
     }
 
     pub(super) fn say_overlap(&mut self, line: u64, cpu: Option<u32>, (from, to): (u64, u64)) {

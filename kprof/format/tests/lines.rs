@@ -78,10 +78,11 @@ proptest! {
     #[test]
     fn a_batch_comes_back(
         cpu in stream(), from: u64, to: u64, first_tick: Option<u64>, last_tick: Option<u64>, snapshot: Option<u64>,
-        list in counters(),
+        list in counters(), boot in prop::option::of(name()),
     ) {
         listed(&list, |counters| {
-            let batch = Batch { cpu, from, to, first_tick, last_tick, counters, snapshot };
+            let boot = boot.as_deref().map(Name::Raw);
+            let batch = Batch { cpu, from, to, first_tick, last_tick, counters, snapshot, boot };
             comes_back(Line::Batch(batch))
         })?;
     }
@@ -158,7 +159,11 @@ proptest! {
 
 /// A line of each word, and the fields that it must have.
 const WHOLE: [(&str, &str, &[&str]); LINES.len()] = [
-    ("batch", "cpu=3 from=10 to=90 first-tick=1 last-tick=7 taken=7 lost-full=1 snapshot=1", &["cpu", "from", "to"]),
+    (
+        "batch",
+        "cpu=3 from=10 to=90 first-tick=1 last-tick=7 taken=7 lost-full=1 snapshot=1 boot=7",
+        &["cpu", "from", "to"],
+    ),
     ("end", "cpu=meta to=90 samples=7 crc=0123abcd", &["cpu", "to"]),
     ("account", "cpu=1 sent=9 taken=9", &["cpu"]),
     ("corrupt", "cpu=1 from=8 words=2 reason=no-record", &["cpu", "from", "words", "reason"]),
@@ -188,7 +193,7 @@ fn a_line_without_a_field_is_an_error_that_names_the_field() {
 
 #[test]
 fn a_field_with_a_wrong_value_is_an_error_that_names_the_field() {
-    let names = ["name", "value", "reason", "task", "build-id"];
+    let names = ["name", "value", "reason", "task", "build-id", "boot"];
     for (word, rest, _) in WHOLE {
         for changed in rest.split(' ') {
             let (key, value) = changed.split_once('=').expect("a field");

@@ -64,7 +64,8 @@ impl Lines<'_> {
     pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
         let (first_tick, last_tick, snapshot) = (None, None, None);
         let cpu = Stream(None);
-        let batch = line::Batch { cpu, from, to, first_tick, last_tick, counters: Counters::None, snapshot };
+        let batch =
+            line::Batch { cpu, from, to, first_tick, last_tick, counters: Counters::None, snapshot, boot: None };
         self.put(format_args!("{batch}"))?;
         let mut at = from;
         while at < to {

@@ -126,7 +126,7 @@ fn export_ring(
         wanted.try_for_each(|(counter, value)| each(counter.name(), *value))
     };
     let (first_tick, last_tick, counters) = (Some(first), Some(last), line::Counters::List(&list));
-    let batch = line::Batch { cpu: stream(cpu), from, to, first_tick, last_tick, counters, snapshot: None };
+    let batch = line::Batch { cpu: stream(cpu), from, to, first_tick, last_tick, counters, snapshot: None, boot: None };
     lines.put(format_args!("{batch}"))?;
     let mut samples = 0;
     each_record(ring, from, to, |at| {

@@ -51,6 +51,8 @@ lines! {
         counters: Counters<'a> = "",
         /// 1 if samples of a running flight recorder are among them.
         snapshot: Option<u64> = "snapshot",
+        /// The id of its boot, in the binary form. In the text form the checksum has it.
+        boot: Option<Name<'a>> = "boot",
     }
     /// A batch is complete.
     End = "end" {
