@@ -131,7 +131,9 @@ fn one_damaged_byte_is_repaired_in_the_first_line_and_elsewhere_costs_the_batch_
                 let first_line = 1..piece.find('\n').unwrap();
                 let is_repaired = first_line.contains(&at) && damage != b'\n';
                 let missing = if is_whole || is_repaired { 0 } else { samples };
-                assert!(samples == 0 || !is_repaired || problems.to_string().contains("a damaged byte"), "{what}");
+                let said = problems.to_string();
+                assert!(samples == 0 || !is_repaired || said.contains("a damaged byte"), "{what}");
+                assert!(!is_repaired || !said.contains("another CPU"), "{what}");
                 assert_eq!((profile.samples(), profile.missing()), (DELIVERED - missing, missing), "{what}");
                 assert!(missing == 0 || problems.skipped() > 0, "{what}");
                 assert_eq!(profile.boots[0].cpus.len() as u64, CPUS, "{what}");
@@ -141,6 +143,32 @@ fn one_damaged_byte_is_repaired_in_the_first_line_and_elsewhere_costs_the_batch_
         }
     }
     assert!(tried > 2000 && whole * 2 < tried, "{whole} of {tried}");
+}
+
+#[test]
+fn a_repaired_batch_counts_once_even_if_it_is_there_again() {
+    let pieces = pieces();
+    let mut damaged = pieces[2].clone().into_bytes();
+    damaged[20] ^= 1;
+    let damaged = String::from_utf8(damaged).expect("is ASCII");
+    for both in [[&damaged, &pieces[2]], [&pieces[2], &damaged], [&damaged, &damaged]] {
+        let mut all = pieces.clone();
+        all[2] = both.map(String::as_str).concat();
+        let (profile, problems) = parse(&all.concat());
+        assert_eq!((profile.samples(), profile.missing()), (DELIVERED, 0), "{problems}");
+    }
+}
+
+#[test]
+fn a_batch_line_that_was_written_so_and_cannot_be_parsed_does_not_count() {
+    let mut all = pieces();
+    let head = all[0].len();
+    let unknown = all[2].replacen("from=0", "from=nowhere", 1);
+    let unsealed: String = unknown.lines().map(|line| line.split(" crc=").next().unwrap().to_owned() + "\n").collect();
+    all[2] = sealed(&[&all[0][..], &unsealed].concat())[head..].to_owned();
+    let (profile, problems) = parse(&all.concat());
+    assert_eq!((profile.samples(), profile.missing()), (DELIVERED - BATCHES[0], BATCHES[0]), "{problems}");
+    assert!(problems.to_string().contains("its first line cannot be parsed"), "{problems}");
 }
 
 #[test]

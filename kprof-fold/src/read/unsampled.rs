@@ -160,6 +160,31 @@ mod tests {
     }
 
     #[test]
+    fn samples_that_cannot_be_read_are_not_taken_for_filtered_ticks() {
+        let mut boot = from_start();
+        // Ten ticks: three samples, two more that cannot be read, and five idle ticks.
+        let [before, within] = commit(&mut boot, 0, &open(0, &[1, 2, 10], [0, 5, 0, 10]), 2);
+        let within = within.unwrap();
+        assert_eq!((before, within.missing, within.ticks.idle), (None, 2, 5));
+        commit(&mut boot, 0, &open(10, &[12, 13, 20], [0, 9, 0, 20]), 2);
+        assert_eq!(boot.cpus[&1].unplaced.sum(), 0);
+        let [before, within] = commit(&mut boot, 0, &open(20, &[21, 30], [0, 12, 0, 30]), 5);
+        assert_eq!((before, within.unwrap().ticks.idle, boot.cpus[&1].unplaced.sum()), (None, 3, 0));
+    }
+
+    #[test]
+    fn of_a_cpu_without_a_batch_the_account_has_what_came_before_a_later_file_too() {
+        let last = |boot: &mut Boot| {
+            let counters = [("user", 4), ("idle", 26), ("lost-full", 3)];
+            let cpu = boot.cpus.entry(1).or_default();
+            cpu.account = Some(counters.map(|(name, value)| (name.to_owned(), value)).into());
+            shown(last_gap(boot, 0, 1, &boot.cpus[&1], Some(900)))
+        };
+        assert_eq!(last(&mut from_start()), [(None, Some(900), [4, 26, 3])]);
+        assert_eq!(last(&mut Boot::default()), [(None, Some(900), [0, 0, 3])]);
+    }
+
+    #[test]
     fn no_count_is_lost_or_invented() {
         // A CPU whose ticks are kept or filtered in an order that a small generator chooses. The ring is read late.
         let mut state = 12_345u64;
