@@ -2,8 +2,8 @@
 //!
 //! In: registers, and functions that read the guest's stack and its code. Out: the words of a stack, without the first
 //! one: a caller that only the host can judge, callers, and why the walk ended. Runs in: QEMU's process, on the vCPU's
-//! thread; in `attach`, which is built from this file too, the tool. Never writes a return address that does not follow a
-//! call instruction, and never goes on across an interrupt's frame.
+//! thread; and in the tool, for `attach`. Never writes a return address that does not follow a call instruction, and
+//! never goes on across an interrupt's frame.
 
 /// The registers that a sample needs.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,12 +1,13 @@
 //! `attach`: samples a machine that already runs, through its gdb stub. Stage: capture.
 //!
-//! In: the address of a stub. Out: the profile. The machine is stopped for each sample, and runs in between at least as
-//! long as it was stopped, so that it keeps half of its speed. It runs on at the end, whatever the reason of the end is:
-//! the connection detaches when it is dropped. What was sampled until then is in the file.
+//! In: the address of a stub. Out: the profile. The machine is stopped for each sample, and runs in between for at
+//! least as long, so it keeps half of its speed. It runs on at the end, whatever the reason of the end is: the
+//! connection detaches when it is dropped. What was sampled until then is in the file.
 
 use crate::Attach;
-use crate::gdb::{Ended, Gdb};
+use crate::gdb::Gdb;
 use crate::guest::Guest;
+use crate::packet::Ended;
 use crate::profile::{About, Profile};
 use crate::record;
 use anyhow::Result;

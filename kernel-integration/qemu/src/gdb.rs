@@ -1,13 +1,12 @@
 //! The client side of GDB's remote serial protocol, over TCP. Stage: capture.
 //!
-//! In: requests. Out: replies. A machine stops when a client connects, and a stub such as QEMU's leaves it stopped when
-//! the client goes without a word: so [`Gdb`] detaches when it is dropped, whatever the reason. QEMU takes any byte as
-//! "stop" while the machine runs: nothing but [`Gdb::stop_and_ask`] and [`Gdb::detach`] is sent then. No client crate is
-//! kept in the registry; `gdbstub` is the server side.
+//! In: requests. Out: replies. A machine stops when a client connects, and QEMU leaves it stopped when the client goes
+//! without a word: so [`Gdb`] detaches when it is dropped, whatever the reason. QEMU takes any byte as "stop" while the
+//! machine runs, so only [`Gdb::stop_and_ask`] and [`Gdb::detach`] send then. The registry has no maintained crate for
+//! this side of the protocol.
 
-use crate::packet::{from_digits, is_stop, packet, read_reply, read_request, sum, to_digits, unpacked};
+use crate::packet::{Ended, from_digits, is_stop, packet, sum, to_digits, unpacked};
 use anyhow::{Context, Result, bail, ensure};
-use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -20,18 +19,6 @@ const STOP: u8 = 3;
 const X86_64: &str = "i386:x86-64";
 /// No packet is larger; a server that sends more is no stub.
 const MAX_BYTES: usize = 1 << 20;
-
-/// The other side has ended the connection.
-#[derive(Debug)]
-pub struct Ended;
-
-impl fmt::Display for Ended {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the machine, or its gdb stub, has ended the connection")
-    }
-}
-
-impl std::error::Error for Ended {}
 
 /// A connection to a gdb stub.
 #[derive(Debug)]
@@ -146,15 +133,6 @@ impl Gdb {
         self.send(&packet("c"))
     }
 
-    /// Reads memory of the chosen processor; `None` if it is not mapped.
-    ///
-    /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn memory(&mut self, address: u64, bytes: u64) -> Result<Option<Vec<u8>>> {
-        let replies = self.ask(&[read_request(address, bytes)])?;
-        Ok(read_reply(&replies[0], bytes))
-    }
-
     /// What a command of the machine's monitor prints; `None` if there is no monitor.
     ///
     /// # Errors
@@ -186,7 +164,7 @@ impl Gdb {
             }
         }
         self.send(&packet("D"))?;
-        // A stub that is busy with another client reads this when it is free: then it must not keep the machine stopped.
+        // A stub that is busy with another client reads this later. Then it lets the machine run, too.
         while self.has_answered && self.receive()? != "OK" {}
         Ok(())
     }

@@ -144,10 +144,13 @@ impl<'a> Memory<'a> {
         if self.error.borrow().is_some() {
             return None;
         }
-        self.gdb.borrow_mut().memory(address, bytes).unwrap_or_else(|error| {
-            *self.error.borrow_mut() = Some(error);
-            None
-        })
+        match self.gdb.borrow_mut().ask(&[read_request(address, bytes)]) {
+            Ok(replies) => read_reply(&replies[0], bytes),
+            Err(error) => {
+                *self.error.borrow_mut() = Some(error);
+                None
+            }
+        }
     }
 
     fn stack(&self, address: u64, to: &mut [u8]) -> bool {

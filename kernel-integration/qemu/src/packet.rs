@@ -2,7 +2,19 @@
 //!
 //! In: a request, or the bytes of a reply. Out: its packet, or what it says.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+/// The other side has ended the connection.
+#[derive(Debug)]
+pub struct Ended;
+
+impl fmt::Display for Ended {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("the machine, or its gdb stub, has ended the connection")
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// A request as it is sent.
 pub fn packet(text: &str) -> Vec<u8> {

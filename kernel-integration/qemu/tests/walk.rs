@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 
+#[allow(dead_code)]
 #[path = "../plugin/walk.rs"]
 mod walk;
 

@@ -2,8 +2,10 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`].
+//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]. A machine that
+//! already runs is sampled by its gdb stub: see [`attached`].
 
+mod attached;
 mod exact;
 
 use std::fs;
@@ -63,6 +65,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("by time, every tick is accounted for", outside.by_time());
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
     exact::check(&outside, &mut outcome);
+    attached::check(&outside, &mut outcome);
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
     Ok(outcome)
 }
