@@ -1,8 +1,8 @@
 //! What a sample needs of a machine that is stopped by its gdb stub: registers, halted or not, stack, code. Stage:
 //! capture.
 //!
-//! In: a connection. Out: messages as the plugin sends them. Few round trips: the registers of all vCPUs are one, the
-//! beginnings of their stacks another; code is read once, because the kernel's does not change.
+//! In: a connection. Out: messages as the plugin sends them. Mostly in one round trip: with the registers of all vCPUs,
+//! their stacks are read where they were at the last sample. Code is read once, because the kernel's does not change.
 
 use crate::gdb::Gdb;
 use crate::message::{Message, Sample};
@@ -17,6 +17,8 @@ const LINE: u64 = 64;
 /// So many are kept: 4 MiB.
 const MAX_LINES: usize = 1 << 16;
 const PAGE: u64 = 4096;
+/// Replies for each vCPU.
+const REPLIES: usize = 4;
 /// GDB's order of x86_64 registers: RBP, RSP, RIP, of 8 bytes; RFLAGS, CS, of 4.
 const RBP: usize = 6 * 8;
 const RSP: usize = 7 * 8;
@@ -34,6 +36,8 @@ type Code = HashMap<u64, Vec<u8>>;
 struct Vcpu {
     thread: String,
     number: u32,
+    /// Where its stack was at the last sample, and probably is at the next one; 0 if that is not known.
+    stack: u64,
 }
 
 /// A machine behind a gdb stub.
@@ -59,7 +63,7 @@ impl Guest {
                 let said = extra(&gdb.ask(&[format!("qThreadExtraInfo,{thread}")])?[0]);
                 says_halted &= is_halted(&said).is_some();
                 let number = said.split_once("CPU#").and_then(|(_, rest)| rest.split([' ', '[']).next()?.parse().ok());
-                vcpus.push(Vcpu { thread: thread.to_owned(), number: number.unwrap_or(vcpus.len() as u32) });
+                vcpus.push(Vcpu { thread: thread.to_owned(), number: number.unwrap_or(vcpus.len() as u32), stack: 0 });
             }
             list = gdb.ask(&["qsThreadInfo"])?.remove(0);
         }
@@ -83,26 +87,27 @@ impl Guest {
     /// # Errors
     /// If the connection ends.
     pub fn sample(&mut self, time: u64) -> Result<Vec<Message>> {
-        let first = self.vcpus.iter().flat_map(|Vcpu { thread, .. }| {
-            [format!("Hg{thread}"), "g".to_owned(), format!("qThreadExtraInfo,{thread}")]
+        let bytes = self.gdb.most_bytes;
+        let first = self.vcpus.iter().flat_map(|Vcpu { thread, stack, .. }| {
+            let stack = read_request(*stack, if *stack == 0 { 0 } else { bytes });
+            [format!("Hg{thread}"), "g".to_owned(), format!("qThreadExtraInfo,{thread}"), stack]
         });
         let replies = self.gdb.stop_and_ask(&first.collect::<Vec<_>>())?;
-        let mut states = Vec::with_capacity(self.vcpus.len());
-        for reply in replies.chunks(3) {
-            states.push((registers(&reply[1])?, is_halted(&extra(&reply[2]))));
-        }
-        let mut messages = Vec::with_capacity(states.len());
-        for (number, (at, halted)) in states.into_iter().enumerate() {
-            let Vcpu { thread, number: cpu } = &self.vcpus[number];
-            let (cpu, is_kernel) = (*cpu, at.cs & 3 == 0);
+        let mut messages = Vec::with_capacity(self.vcpus.len());
+        for (vcpu, reply) in self.vcpus.iter_mut().zip(replies.chunks(REPLIES)) {
+            let (at, halted) = (registers(&reply[1])?, is_halted(&extra(&reply[2])));
+            let (cpu, is_kernel) = (vcpu.number, at.cs & 3 == 0);
             let mut sample = Sample { cpu, time, rip: at.rip, rflags: at.rflags, cs: at.cs, ..Sample::default() };
             let mut is_idle = halted == Some(true);
+            let stack = read_reply(&reply[3], bytes).map(|read| (vcpu.stack, bytes, Some(read)));
+            vcpu.stack = 0;
             if !is_idle && is_kernel {
-                let memory = Memory::new(&mut self.gdb, &mut self.code, thread, &at)?;
+                let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
                 let stack = walk::walk(&at, &|from, to| memory.stack(from, to), &|from, to| memory.code(from, to));
                 memory.end()?;
                 (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
+                vcpu.stack = at.rsp.saturating_sub(bytes / 4) & !7;
             }
             messages.push(if is_idle { Message::Idle { cpu } } else { Message::Sample(sample) });
         }
@@ -111,41 +116,54 @@ impl Guest {
     }
 }
 
+/// A part of the stack: its first address, its size, and what is in it; `None` if it is not mapped.
+type Piece = (u64, u64, Option<Vec<u8>>);
+
 /// Memory of a vCPU that is stopped.
 struct Memory<'a> {
     gdb: RefCell<&'a mut Gdb>,
+    thread: &'a str,
     code: RefCell<&'a mut Code>,
-    /// What was read of the stack, by its first address and its size; `None` is not mapped.
-    stack: RefCell<Vec<(u64, u64, Option<Vec<u8>>)>>,
+    stack: RefCell<Vec<Piece>>,
     error: RefCell<Option<Error>>,
 }
 
 impl<'a> Memory<'a> {
-    /// Reads the beginning of the stack, and the code at the sampled instruction.
-    fn new(gdb: &'a mut Gdb, code: &'a mut Code, thread: &str, at: &Registers) -> Result<Self> {
+    /// Reads what is not known yet: the beginning of the stack, and the code at the sampled instruction.
+    fn new(
+        gdb: &'a mut Gdb,
+        code: &'a mut Code,
+        thread: &'a str,
+        known: Option<Piece>,
+        at: &Registers,
+    ) -> Result<Self> {
         if code.len() > MAX_LINES {
             code.clear();
         }
-        let line = at.rip & !(LINE - 1);
-        let mut requests = vec![format!("Hg{thread}"), read_request(at.rsp, gdb.most_bytes)];
-        if !code.contains_key(&line) {
-            requests.push(read_request(line, LINE));
+        let (line, top, bytes) = (at.rip & !(LINE - 1), at.rsp & !7, gdb.most_bytes);
+        let mut stack: Vec<Piece> = known.into_iter().collect();
+        let is_known = stack.iter().any(|(start, bytes, _)| at.rsp.wrapping_sub(*start) < bytes / 2);
+        let mut requests = vec![format!("Hg{thread}")];
+        requests.extend((!is_known).then(|| read_request(top, bytes)));
+        requests.extend((!code.contains_key(&line)).then(|| read_request(line, LINE)));
+        if requests.len() > 1 {
+            // The two replies differ in their length. A stack that is not all mapped is read page by page.
+            for reply in &gdb.ask(&requests)?[1..] {
+                stack.extend(read_reply(reply, bytes).map(|read| (top, bytes, Some(read))));
+                code.extend(read_reply(reply, LINE).map(|read| (line, read)));
+            }
         }
-        let replies = gdb.ask(&requests)?;
-        code.extend(replies.get(2).and_then(|reply| Some((line, read_reply(reply, LINE)?))));
-        // If not all of it is mapped, it is read page by page.
-        let bytes = gdb.most_bytes;
-        let stack = read_reply(&replies[1], bytes).map(|read| (at.rsp, bytes, Some(read))).into_iter().collect();
-        let (gdb, code) = (RefCell::new(gdb), RefCell::new(code));
-        Ok(Self { gdb, code, stack: RefCell::new(stack), error: RefCell::default() })
+        let (gdb, code, stack) = (RefCell::new(gdb), RefCell::new(code), RefCell::new(stack));
+        Ok(Self { gdb, thread, code, stack, error: RefCell::default() })
     }
 
     fn read(&self, address: u64, bytes: u64) -> Option<Vec<u8>> {
         if self.error.borrow().is_some() {
             return None;
         }
-        match self.gdb.borrow_mut().ask(&[read_request(address, bytes)]) {
-            Ok(replies) => read_reply(&replies[0], bytes),
+        let requests = [format!("Hg{}", self.thread), read_request(address, bytes)];
+        match self.gdb.borrow_mut().ask(&requests) {
+            Ok(replies) => read_reply(&replies[1], bytes),
             Err(error) => {
                 *self.error.borrow_mut() = Some(error);
                 None
@@ -154,7 +172,7 @@ impl<'a> Memory<'a> {
     }
 
     fn stack(&self, address: u64, to: &mut [u8]) -> bool {
-        let is_in = |piece: &&(u64, u64, Option<Vec<u8>>)| address >= piece.0 && address - piece.0 < piece.1;
+        let is_in = |piece: &&Piece| address >= piece.0 && address - piece.0 < piece.1;
         if self.stack.borrow().iter().find(is_in).is_none() {
             let bytes = (PAGE - address % PAGE).min(self.gdb.borrow().most_bytes);
             let read = self.read(address, bytes);

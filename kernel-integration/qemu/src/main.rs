@@ -7,6 +7,7 @@
 mod attach;
 mod count;
 mod counted;
+mod fallback;
 mod functions;
 mod gdb;
 mod guest;
@@ -45,7 +46,9 @@ struct Cli {
 enum Command {
     /// Runs QEMU and samples its vCPUs
     #[command(after_help = "Example:
-  kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic")]
+  kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic
+
+A QEMU without plugins, or of version 9 and later, is sampled by its gdb stub, as attach does.")]
     Record(Record),
     /// Samples a machine that already runs, through its gdb stub
     #[command(
@@ -99,7 +102,7 @@ pub struct Count {
 }
 
 /// Where a profile goes, and what is in it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Profiling {
     /// The profile; an older file of this name becomes FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "profiling.txt")]

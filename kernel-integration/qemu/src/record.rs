@@ -1,10 +1,11 @@
 //! `record`: runs QEMU with the plugin, and writes what it sends. Stage: capture.
 //!
-//! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and
-//! what was sampled until then is in the file.
+//! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and what was sampled until then
+//! is in the file. A QEMU that takes no such plugin is sampled by its gdb stub.
 
+use crate::fallback;
 use crate::profile::{About, Counts, Profile};
-use crate::run::{self, Run};
+use crate::run::{self, NoPlugin, Run};
 use crate::{Profiling, Record};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -19,6 +20,17 @@ use std::process::{Command, ExitCode};
 /// # Errors
 /// If QEMU cannot be run, takes no plugin, or the profile cannot be written.
 pub fn run(arguments: &Record) -> Result<ExitCode> {
+    match by_plugin(arguments) {
+        Err(error) if error.is::<NoPlugin>() && arguments.every.is_none() => {
+            eprintln!("kprof-qemu: {error}");
+            eprintln!("kprof-qemu: without the plugin, samples are taken by QEMU's gdb stub: it costs the guest more");
+            fallback::run(arguments)
+        }
+        done => done,
+    }
+}
+
+fn by_plugin(arguments: &Record) -> Result<ExitCode> {
     let run = Run::new(&arguments.qemu)?;
     let rate = arguments.every.map_or(format!("hz={}", arguments.hz), |every| format!("every={every}"));
 
@@ -31,7 +43,12 @@ pub fn run(arguments: &Record) -> Result<ExitCode> {
         boot: boot(),
     };
     let mut profile = create(&common.output, &about)?;
-    let status = run.run(&format!("{rate},seed={}", common.seed), |message| profile.take(message))?;
+    let status = run.run(&format!("{rate},seed={}", common.seed), |message| profile.take(message));
+    if status.as_ref().is_err_and(|error| error.is::<NoPlugin>()) {
+        // Nothing is in it: it must not take the place of the older one.
+        fs::remove_file(&common.output)?;
+    }
+    let status = status?;
     summary(&common.output, &profile.finish()?);
     draw(common)?;
     Ok(run::exit_code(status))

@@ -21,6 +21,7 @@ const LAST: &str = "bare: the end";
 pub fn check(outside: &Outside, outcome: &mut Outcome) {
     outcome.check("a machine that runs is sampled, and runs on", while_it_runs(outside));
     outcome.check("a machine is sampled until it ends", until_it_ends(outside));
+    outcome.check("a QEMU without plugins is sampled by its gdb stub", without_plugins(outside));
     outcome.check("a second client is refused, and the machine runs on", second_client(outside));
 }
 
@@ -127,4 +128,20 @@ fn second_client(outside: &Outside) -> Result<()> {
     // QEMU has read it when it closes, or before.
     first.shutdown(std::net::Shutdown::Write)?;
     machine.comes_to_its_end(&outside.file("second.log"))
+}
+
+/// `record` with a QEMU that says what one without plugins says.
+fn without_plugins(outside: &Outside) -> Result<()> {
+    let real = outside.qemu.display();
+    let refuses = "*' -plugin '*) echo '-plugin: invalid option' >&2; exit 1";
+    let qemu = outside.script("no-plugins", &format!("case \" $* \" in {refuses};; esac\nexec '{real}' \"$@\""))?;
+    let mut command = run::bound(&outside.tool);
+    command.args(["record", "-o"]).arg(outside.file("fallback.txt")).arg("--").arg(qemu);
+    let done = run::caught(command.args(outside.machine("fallback.log", &[])), LIMIT)?;
+    // The exit code is QEMU's.
+    ends_with(&done, 33, "without the plugin, samples are taken by QEMU's gdb stub")?;
+    ensure!(!outside.folded("fallback.txt")?.is_empty(), "there are no samples");
+    ensure!(!outside.file("fallback.txt.old").exists(), "the first attempt has left a profile");
+    ensure!(text(&outside.file("fallback.log")).contains(LAST), "the log ends early");
+    Ok(())
 }
