@@ -4,6 +4,7 @@
 //! published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols); QEMU 9.0 and later refuse plugins
 //! of version 1. Never reads a vCPU from another thread than its own.
 
+use super::walk::Registers;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// A vCPU.
@@ -90,16 +91,6 @@ const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14
 const RSP_IN_MEMORY: usize = 4;
 /// So many of them must differ and be other than 0 for their place to be known.
 const MIN_DISTINCT: usize = 5;
-
-/// The registers that a sample needs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Registers {
-    pub rip: u64,
-    pub rsp: u64,
-    pub rbp: u64,
-    pub rflags: u64,
-    pub cs: u64,
-}
 
 /// A vCPU on its own thread, between two translated blocks: its registers and its memory can be read.
 pub struct Vcpu(*mut CpuState);

@@ -5,8 +5,9 @@
 //! instructions, a function is called before each translated block. If the tool has gone, no more samples are taken.
 
 use super::output::{Output, message};
-use super::qemu::{self, CpuState, Id, Registers, Vcpu};
-use super::{Arguments, walk};
+use super::qemu::{self, CpuState, Id, Vcpu};
+use super::walk::{self, Registers};
+use super::Arguments;
 use std::ffi::{c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -44,7 +45,8 @@ impl Plugin {
         let at: Registers = vcpu.registers();
         let mut words = vec![time, at.rip, at.rflags, at.cs];
         if at.cs & 3 == 0 {
-            let stack = walk::walk(&at, &|address, to| vcpu.read(address, to));
+            let read = |address, to: &mut [u8]| vcpu.read(address, to);
+            let stack = walk::walk(&at, &read, &read);
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);
         }

@@ -1,10 +1,19 @@
 //! The stack of a vCPU by frame pointers. Stage: capture.
 //!
-//! In: registers, and a function that reads guest memory. Out: the words of a stack, without the first one: a caller
-//! that only the host can judge, callers, and why the walk ended. Runs in: QEMU's process, on the vCPU's thread. Never
-//! writes a return address that does not follow a call instruction, and never goes on across an interrupt's frame.
+//! In: registers, and functions that read the guest's stack and its code. Out: the words of a stack, without the first
+//! one: a caller that only the host can judge, callers, and why the walk ended. Runs in: QEMU's process, on the vCPU's
+//! thread; and in the tool, for `attach`. Never writes a return address that does not follow a call instruction, and
+//! never goes on across an interrupt's frame.
 
-use super::qemu::Registers;
+/// The registers that a sample needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    pub rip: u64,
+    pub rsp: u64,
+    pub rbp: u64,
+    pub rflags: u64,
+    pub cs: u64,
+}
 
 /// Why a walk ended. The numbers are those of kprof's markers; 0 is the outermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +48,19 @@ pub fn is_kernel(address: u64) -> bool {
     address >> 63 != 0
 }
 
-/// Walks from these registers.
-pub fn walk(at: &Registers, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Stack {
+/// Reads guest memory. False if it is not mapped.
+pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
+
+/// Walks from these registers. Code may be read from a copy: it is asked for by another function.
+pub fn walk(at: &Registers, read_stack: Read<'_>, read_code: Read<'_>) -> Stack {
     let word = |address| {
         let mut bytes = [0; 8];
-        read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+        read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     };
     let mut stack = Stack { candidate: 0, callers: Vec::new(), end: End::Depth };
-    let follows_a_call = |address: u64| is_kernel(address) && follows_a_call(address, read);
-    stack.candidate = place_of_return_address(at, read).and_then(word).filter(|it| follows_a_call(*it)).unwrap_or(0);
+    let follows_a_call = |address: u64| is_kernel(address) && follows_a_call(address, read_code);
+    stack.candidate =
+        place_of_return_address(at, read_code).and_then(word).filter(|it| follows_a_call(*it)).unwrap_or(0);
     let (mut frame, mut before) = (at.rbp, at.rsp);
     while stack.callers.len() < MAX_CALLERS {
         let end = match frame {
@@ -87,7 +100,7 @@ pub fn walk(at: &Registers, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Stack {
 
 /// Where the return address is if the instruction is one of those at which a function has no frame of its own: the
 /// two at its beginning, and `ret`.
-fn place_of_return_address(at: &Registers, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
+fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
     let mut code = [0; 5];
     let has_before = read(at.rip.wrapping_sub(1), &mut code);
     match code {
@@ -104,7 +117,7 @@ fn place_of_return_address(at: &Registers, read: &dyn Fn(u64, &mut [u8]) -> bool
 }
 
 /// Whether the instruction before this address is a call (SDM volume 2, CALL): `E8 rel32`, or `FF /2` with any operand.
-fn follows_a_call(address: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> bool {
+fn follows_a_call(address: u64, read: Read<'_>) -> bool {
     let mut code = [0; 7];
     if !read(address.wrapping_sub(7), &mut code) {
         return false;

@@ -4,10 +4,15 @@
 //! process, on the host. Changes nothing in the guest, and ends no process.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod count;
 mod counted;
+mod fallback;
 mod functions;
+mod gdb;
+mod guest;
 mod message;
+mod packet;
 mod profile;
 mod record;
 mod run;
@@ -18,6 +23,11 @@ mod table;
 #[allow(dead_code, missing_docs)]
 #[path = "../plugin/functions.rs"]
 mod plugin;
+
+/// The plugin's walk of a stack.
+#[allow(missing_docs)]
+#[path = "../plugin/walk.rs"]
+mod walk;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -36,8 +46,21 @@ struct Cli {
 enum Command {
     /// Runs QEMU and samples its vCPUs
     #[command(after_help = "Example:
-  kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic")]
+  kprof-qemu record --kernel kernel.elf -- qemu-system-x86_64 -kernel kernel.elf -smp 4 -nographic
+
+A QEMU without plugins, or of version 9 and later, is sampled by its gdb stub, as attach does.")]
     Record(Record),
+    /// Samples a machine that already runs, through its gdb stub
+    #[command(
+        after_help = "Examples: a machine that was started with -gdb tcp:127.0.0.1:1234; for ten seconds; and until
+Ctrl-C, two of its vCPUs at a low rate
+  kprof-qemu attach --gdb 127.0.0.1:1234 --duration 10 --kernel kernel.elf
+  kprof-qemu attach --gdb 127.0.0.1:1234 --cpu 0 --cpu 2 --hz 100 -o two.txt
+
+The machine is stopped for each sample, and runs in between for at least as long. It runs on at the end.
+If the program was killed with SIGKILL, the machine may be stopped: attach to it once more."
+    )]
+    Attach(Attach),
     /// Runs QEMU and counts every executed instruction, by function and by calling context
     #[command(after_help = "Examples:
   kprof-qemu count --kernel kernel.elf --folded calls.folded -- \\
@@ -78,19 +101,12 @@ pub struct Count {
     pub qemu: Vec<String>,
 }
 
-/// Arguments of `record`.
-#[derive(Args, Debug)]
-pub struct Record {
+/// Where a profile goes, and what is in it.
+#[derive(Args, Clone, Debug)]
+pub struct Profiling {
     /// The profile; an older file of this name becomes FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "profiling.txt")]
     pub output: PathBuf,
-    /// Samples per second and vCPU, by the host's clock, on average
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub hz: u64,
-    /// A sample every N executed instructions of a vCPU on average, instead of by time; with -icount such a run can be
-    /// repeated
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
-    pub every: Option<u64>,
     /// Seed of the random intervals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -100,14 +116,58 @@ pub struct Record {
     /// The kernel's ELF file: at the end, kprof-fold prints its report and draws FILE.html
     #[arg(long, value_name = "ELF")]
     pub kernel: Option<PathBuf>,
+}
+
+/// Arguments of `record`.
+#[derive(Args, Debug)]
+pub struct Record {
+    /// The profile.
+    #[command(flatten)]
+    pub profiling: Profiling,
+    /// Samples per second and vCPU, by the host's clock, on average
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub hz: u64,
+    /// A sample every N executed instructions of a vCPU on average, instead of by time; with -icount such a run can be
+    /// repeated
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
+    pub every: Option<u64>,
     /// The QEMU command line
     #[arg(last = true, required = true, value_name = "QEMU")]
     pub qemu: Vec<String>,
 }
 
+/// Arguments of `attach`.
+#[derive(Args, Debug)]
+pub struct Attach {
+    /// The gdb stub; a port alone is one of this host
+    #[arg(long, value_name = "HOST:PORT")]
+    pub gdb: String,
+    /// The profile.
+    #[command(flatten)]
+    pub profiling: Profiling,
+    /// Samples per second and vCPU, on average; fewer if the machine would be stopped for more than half of the time
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub hz: u64,
+    /// Only this vCPU; may be repeated
+    #[arg(long, value_name = "N")]
+    pub cpu: Vec<u32>,
+    /// Ends after this time; without it, when the machine ends, or with Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<f64>,
+    /// Ends when there are so many samples
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
+    seconds.ok_or_else(|| "a number of seconds is expected".to_owned())
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Record(arguments) => record::run(&arguments),
+        Command::Attach(arguments) => attach::run(&arguments),
         Command::Count(arguments) => count::run(&arguments),
     };
     match done {

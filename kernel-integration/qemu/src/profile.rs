@@ -31,8 +31,8 @@ pub struct About {
     pub hz: Option<u64>,
     /// Seed of the intervals.
     pub seed: u64,
-    /// Whether QEMU counts instructions.
-    pub icount: bool,
+    /// What executes the guest: `tcg`, `icount`, `kvm`; `-` if that is not known.
+    pub accel: &'static str,
     /// Whether samples of user code are recorded.
     pub user: bool,
     /// A number that no other recording has.
@@ -106,7 +106,7 @@ impl<W: Write> Profile<W> {
             (Fact::Boot, Some(boot.clone())),
             (Fact::Trigger, Some("outside".to_owned())),
             (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
-            (Fact::Accel, Some(if about.icount { "icount" } else { "tcg" }.to_owned())),
+            (Fact::Accel, Some(about.accel.to_owned())),
             (Fact::Hz, about.hz.map(|hz| hz.to_string())),
             (Fact::Interval, Some("random 50".to_owned())),
             (Fact::Seed, Some(about.seed.to_string())),
@@ -136,6 +136,11 @@ impl<W: Write> Profile<W> {
             }
         }
         Ok(())
+    }
+
+    /// How many samples there are.
+    pub fn recorded(&self) -> u64 {
+        self.cpus.values().map(|state| state.counts.recorded).sum()
     }
 
     fn count(&mut self, cpu: u32, add: impl Fn(&mut Counts)) {

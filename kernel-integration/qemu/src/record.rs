@@ -1,12 +1,14 @@
 //! `record`: runs QEMU with the plugin, and writes what it sends. Stage: capture.
 //!
-//! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and
-//! what was sampled until then is in the file.
+//! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and what was sampled until then
+//! is in the file. A QEMU that takes no such plugin is sampled by its gdb stub.
 
-use crate::Record;
-use crate::profile::{About, Profile};
-use crate::run::{self, Run};
+use crate::fallback;
+use crate::profile::{About, Counts, Profile};
+use crate::run::{self, NoPlugin, Run};
+use crate::{Profiling, Record};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, ErrorKind};
@@ -18,34 +20,67 @@ use std::process::{Command, ExitCode};
 /// # Errors
 /// If QEMU cannot be run, takes no plugin, or the profile cannot be written.
 pub fn run(arguments: &Record) -> Result<ExitCode> {
+    match by_plugin(arguments) {
+        Err(error) if error.is::<NoPlugin>() && arguments.every.is_none() => {
+            eprintln!("kprof-qemu: {error}");
+            eprintln!("kprof-qemu: without the plugin, samples are taken by QEMU's gdb stub: it costs the guest more");
+            fallback::run(arguments)
+        }
+        done => done,
+    }
+}
+
+fn by_plugin(arguments: &Record) -> Result<ExitCode> {
     let run = Run::new(&arguments.qemu)?;
     let rate = arguments.every.map_or(format!("hz={}", arguments.hz), |every| format!("every={every}"));
 
-    keep_older(&arguments.output)?;
-    let file =
-        File::create(&arguments.output).with_context(|| format!("{}: cannot create", arguments.output.display()))?;
+    let common = &arguments.profiling;
     let about = About {
         hz: arguments.every.is_none().then_some(arguments.hz),
-        seed: arguments.seed,
-        icount: run.has_icount(),
-        user: arguments.user,
-        boot: RandomState::new().hash_one(std::process::id()),
+        seed: common.seed,
+        accel: if run.has_icount() { "icount" } else { "tcg" },
+        user: common.user,
+        boot: boot(),
     };
-    let mut profile = Profile::new(BufWriter::new(file), &about)?;
-    let status = run.run(&format!("{rate},seed={}", arguments.seed), |message| profile.take(message))?;
-    let counts = profile.finish()?;
-    let sum = |part: fn(&crate::profile::Counts) -> u64| counts.values().map(part).sum::<u64>();
+    let mut profile = create(&common.output, &about)?;
+    let status = run.run(&format!("{rate},seed={}", common.seed), |message| profile.take(message));
+    if status.as_ref().is_err_and(|error| error.is::<NoPlugin>()) {
+        // Nothing is in it: it must not take the place of the older one.
+        fs::remove_file(&common.output)?;
+    }
+    let status = status?;
+    summary(&common.output, &profile.finish()?);
+    draw(common)?;
+    Ok(run::exit_code(status))
+}
+
+/// A number that no other recording has.
+pub fn boot() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Begins a profile in a new file.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn create(output: &Path, about: &About) -> Result<Profile<BufWriter<File>>> {
+    keep_older(output)?;
+    let file = File::create(output).with_context(|| format!("{}: cannot create", output.display()))?;
+    Profile::new(BufWriter::new(file), about)
+}
+
+/// Says what the ticks have become.
+pub fn summary(output: &Path, counts: &BTreeMap<u32, Counts>) {
+    let sum = |part: fn(&Counts) -> u64| counts.values().map(part).sum::<u64>();
     eprintln!(
         "kprof-qemu: {}: {} samples of {} vCPUs; {} ticks in user code, {} idle, {} coalesced, 0 lost",
-        arguments.output.display(),
+        output.display(),
         sum(|counts| counts.recorded),
         counts.len(),
         sum(|counts| counts.user),
         sum(|counts| counts.idle),
         sum(|counts| counts.coalesced),
     );
-    draw(arguments)?;
-    Ok(run::exit_code(status))
 }
 
 /// An older file keeps its samples under another name.
@@ -59,9 +94,12 @@ fn keep_older(file: &Path) -> Result<()> {
 }
 
 /// Shows the result, or says how to.
-fn draw(arguments: &Record) -> Result<()> {
-    let (file, Some(kernel)) = (arguments.output.display().to_string(), &arguments.kernel) else {
-        eprintln!("kprof-qemu: next: kprof-fold html {} KERNEL -o page.html", arguments.output.display());
+///
+/// # Errors
+/// If kprof-fold cannot be run.
+pub fn draw(common: &Profiling) -> Result<()> {
+    let (file, Some(kernel)) = (common.output.display().to_string(), &common.kernel) else {
+        eprintln!("kprof-qemu: next: kprof-fold html {} KERNEL -o page.html", common.output.display());
         return Ok(());
     };
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("kprof-fold")).filter(|fold| fold.exists());

@@ -6,6 +6,7 @@
 
 use crate::message::{self, Message};
 use anyhow::{Context, Result, bail, ensure};
+use std::fmt;
 use std::fs;
 use std::io::{BufReader, ErrorKind};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,6 +22,18 @@ const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin.so"));
 const TOO_NEW: u32 = 9;
 /// How often it is checked whether QEMU has ended before it has loaded the plugin.
 const POLL: Duration = Duration::from_millis(10);
+
+/// This QEMU takes no such plugin.
+#[derive(Debug)]
+pub struct NoPlugin(String);
+
+impl fmt::Display for NoPlugin {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoPlugin {}
 
 /// A QEMU that is about to be run.
 pub struct Run<'a> {
@@ -77,12 +90,13 @@ impl<'a> Run<'a> {
             .spawn()
             .with_context(|| format!("{}: cannot run", self.program))?;
         let Some(stream) = accept(&listener, &mut child)? else {
-            bail!(
+            return Err(NoPlugin(format!(
                 "{} ended ({}) before it loaded the plugin; if it said that -plugin is unknown, it was built without \
                  plugin support",
                 self.program,
                 child.wait()?
-            )
+            ))
+            .into());
         };
         let mut stream = BufReader::new(stream);
         let mut receive = || -> Result<()> {
@@ -118,10 +132,11 @@ fn check_version(program: &str) -> Result<()> {
     let version = text.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
     match version {
         Some(major) if major < TOO_NEW => Ok(()),
-        Some(major) => bail!(
+        Some(major) => Err(NoPlugin(format!(
             "{program} is version {major}; its plugin interface is another one from {TOO_NEW}.0 on, use an older QEMU \
              (7.2 to 8.2)"
-        ),
+        ))
+        .into()),
         None => bail!("{program} --version does not say which QEMU it is: {}", text.lines().next().unwrap_or_default()),
     }
 }

@@ -2,25 +2,12 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 
+#[allow(dead_code)]
 #[path = "../plugin/walk.rs"]
 mod walk;
 
-/// What the walk needs of the plugin's module of this name.
-mod qemu {
-    #[derive(Clone, Copy, Debug, Default)]
-    #[allow(dead_code)]
-    pub struct Registers {
-        pub rip: u64,
-        pub rsp: u64,
-        pub rbp: u64,
-        pub rflags: u64,
-        pub cs: u64,
-    }
-}
-
-use qemu::Registers;
 use std::collections::BTreeMap;
-use walk::{End, MAX_CALLERS, Stack, walk};
+use walk::{End, MAX_CALLERS, Registers, Stack, walk};
 
 const TEXT: u64 = 0xffff_ffff_8010_0000;
 const STACK: u64 = 0xffff_8000_0001_0000;
@@ -45,9 +32,10 @@ impl Memory {
     }
 
     fn walk(&self, at: &Registers) -> Stack {
-        walk(at, &|address, to| {
+        let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
-        })
+        };
+        walk(at, &read, &read)
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`].
+//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]. A machine that
+//! already runs is sampled by its gdb stub: see [`attached`].
 
+mod attached;
 mod exact;
 
 use std::fs;
@@ -63,6 +65,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("by time, every tick is accounted for", outside.by_time());
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
     exact::check(&outside, &mut outcome);
+    attached::check(&outside, &mut outcome);
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
     Ok(outcome)
 }
@@ -152,20 +155,22 @@ impl Outside {
         Ok(())
     }
 
+    /// A program that is called as QEMU is.
+    fn script(&self, name: &str, script: &str) -> Result<PathBuf> {
+        let folder = self.file(name);
+        fs::create_dir_all(&folder)?;
+        let file = folder.join("qemu-system-x86_64");
+        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        Ok(file)
+    }
+
     fn refuses(&self) -> Result<()> {
-        let program = |name: &str, script: &str| -> Result<PathBuf> {
-            let folder = self.file(name);
-            fs::create_dir_all(&folder)?;
-            let file = folder.join("qemu-system-x86_64");
-            fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
-            Ok(file)
-        };
         let seven = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit 0; exit 3";
         let cases = [
-            (program("new", "echo 'QEMU emulator version 9.2.1'")?, "is version 9"),
-            (program("without", seven)?, "before it loaded the plugin"),
-            (program("other", "echo hello")?, "does not say which QEMU"),
+            (self.script("new", "echo 'QEMU emulator version 9.2.1'")?, "is version 9"),
+            (self.script("without", seven)?, "before it loaded the plugin"),
+            (self.script("other", "echo hello")?, "does not say which QEMU"),
             (PathBuf::from("qemu-system-riscv64"), "only guests of qemu-system-x86_64"),
             (self.file("missing/qemu-system-x86_64"), "cannot run"),
         ];

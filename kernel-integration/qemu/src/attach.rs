@@ -1,0 +1,151 @@
+//! `attach`: samples a machine that already runs, through its gdb stub. Stage: capture.
+//!
+//! In: the address of a stub. Out: the profile. The machine is stopped for each sample, and runs in between for at
+//! least as long, so it keeps half of its speed. It runs on at the end, whatever the reason of the end is: the
+//! connection detaches when it is dropped. What was sampled until then is in the file.
+
+use crate::Attach;
+use crate::gdb::Gdb;
+use crate::guest::Guest;
+use crate::packet::Ended;
+use crate::profile::{About, Profile};
+use crate::record;
+use anyhow::Result;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::BufWriter;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How soon a signal is seen, at a low rate.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// What a machine loses after it was told to go on: a guest took longer to its end than its stops explain, by 70 to
+/// 100 us for each sample (QEMU 7.2).
+const RESUME: Duration = Duration::from_micros(100);
+
+/// What sampling has cost the machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    ticks: u64,
+    wall: Duration,
+    /// From the byte that stops the machine until it was told to go on, and [`RESUME`].
+    stopped: Duration,
+}
+
+/// Samples the machine and writes the profile.
+///
+/// # Errors
+/// If there is no such machine, if its stub stops answering, or if the profile cannot be written.
+pub fn run(arguments: &Attach) -> Result<ExitCode> {
+    let is_told_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, is_told_to_end.clone())?;
+    }
+    let gdb = Gdb::connect(&full_address(&arguments.gdb))?;
+    with(gdb, arguments, &is_told_to_end)?;
+    record::draw(&arguments.profiling)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Samples a machine that is stopped.
+///
+/// # Errors
+/// As [`run`].
+pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Result<()> {
+    let common = &arguments.profiling;
+    let kvm = gdb.monitor("info kvm")?.unwrap_or_default();
+    let accel = match () {
+        () if kvm.contains("enabled") => "kvm",
+        () if kvm.contains("disabled") => "tcg",
+        () => "-",
+    };
+    let mut guest = Guest::new(gdb, &arguments.cpu)?;
+    let about = About { hz: Some(arguments.hz), seed: common.seed, accel, user: common.user, boot: record::boot() };
+    let mut profile = record::create(&common.output, &about)?;
+    let mut cost = Cost::default();
+    let sampled = sample(arguments, &mut guest, &mut profile, is_told_to_end, &mut cost);
+    // The guest comes first, then the file.
+    let (vcpus, detached) = (guest.vcpus(), guest.gdb().detach());
+    let counts = profile.finish()?;
+    record::summary(&common.output, &counts);
+    cost.show(vcpus);
+    match sampled.and_then(|why| detached.map(|()| why)) {
+        Ok(why) => eprintln!("kprof-qemu: {why}; the machine runs on"),
+        Err(error) if error.is::<Ended>() => eprintln!("kprof-qemu: {error}"),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Takes samples until something ends it, and says what.
+fn sample(
+    arguments: &Attach,
+    guest: &mut Guest,
+    profile: &mut Profile<BufWriter<File>>,
+    is_told_to_end: &AtomicBool,
+    cost: &mut Cost,
+) -> Result<&'static str> {
+    let period = 1_000_000_000 / arguments.hz;
+    let end = arguments.duration.map_or(Duration::MAX, Duration::from_secs_f64);
+    let most = arguments.samples.unwrap_or(u64::MAX);
+    let mut random = arguments.profiling.seed.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    guest.gdb().go_on()?;
+    let start = Instant::now();
+    let mut next = Duration::from_nanos(interval(&mut random, period));
+    loop {
+        let now = start.elapsed();
+        cost.wall = now;
+        match () {
+            () if is_told_to_end.load(Relaxed) => return Ok("ended by a signal"),
+            () if now >= end => return Ok("the time is over"),
+            () if profile.recorded() >= most => return Ok("there are as many samples as were asked for"),
+            () if now < next => {
+                std::thread::sleep((next - now).min(end - now).min(LONGEST_SLEEP));
+                continue;
+            }
+            () => {}
+        }
+        let messages = guest.sample(now.as_nanos() as u64)?;
+        let stopped = start.elapsed() - now + RESUME;
+        cost.stopped += stopped;
+        cost.ticks += 1;
+        messages.iter().try_for_each(|message| profile.take(message))?;
+        // Ticks are not made up for, and the machine runs for at least as long as it was stopped.
+        next = (next + Duration::from_nanos(interval(&mut random, period))).max(now + 2 * stopped);
+    }
+}
+
+/// The next interval: uniform between half and one and a half of the average.
+fn interval(random: &mut u64, period: u64) -> u64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = (*random ^ *random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    period / 2 + (mixed ^ mixed >> 31) % period.max(1)
+}
+
+/// `PORT` and `:PORT` are of this host.
+fn full_address(address: &str) -> String {
+    match address.rsplit_once(':') {
+        None => format!("127.0.0.1:{address}"),
+        Some(("", port)) => format!("127.0.0.1:{port}"),
+        Some(_) => address.to_owned(),
+    }
+}
+
+impl Cost {
+    fn show(&self, vcpus: usize) {
+        let (wall, stopped) = (self.wall.as_secs_f64(), self.stopped.as_secs_f64());
+        if self.ticks > 0 && wall > 0.0 {
+            let share = 100.0 * stopped / wall;
+            eprintln!(
+                "kprof-qemu: {:.0} samples a second of each of {vcpus} vCPUs, for {wall:.2} s; the machine was stopped \
+                 for {share:.1} % of the time ({:.0} us for a sample), so it ran at {:.1} % of its speed",
+                self.ticks as f64 / wall,
+                1e6 * stopped / self.ticks as f64,
+                100.0 - share
+            );
+        }
+    }
+}
