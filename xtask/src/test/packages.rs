@@ -67,7 +67,7 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let packages = packages()?;
     must_succeed(&mut cargo(&["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]))?;
-    let folder = run::root().join("target/outside");
+    let folder = run::root().join("target/packages-outside");
     // What was built before goes too: packaged files have one fixed time, by which cargo would take new ones for old.
     for old in [&folder, &run::root().join("target/outside-build")].into_iter().filter(|old| old.exists()) {
         std::fs::remove_dir_all(old)?;
