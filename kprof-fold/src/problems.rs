@@ -96,7 +96,7 @@ pub struct Problem {
 pub struct Problems {
     kept: Vec<Problem>,
     counts: [u64; Kind::ALL.len()],
-    /// Lines in the pieces of each kind, where they are counted.
+    /// For each kind, the number of lines in its pieces, if they are counted.
     lines: [u64; Kind::ALL.len()],
 }
 

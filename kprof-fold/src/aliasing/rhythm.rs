@@ -28,7 +28,8 @@ const NEIGHBOURS: usize = 12;
 const LEAK: usize = 3;
 /// Lower lines are not tested, because they have too few neighbours.
 const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
-/// How often the samples must change to a place from another one: in all, and in each segment on average.
+/// A place is tested only if the samples change to it from another place at least this often: in total, and in each
+/// segment on average.
 const MIN_COMINGS: usize = 100;
 const MIN_COMINGS_EACH: usize = 2;
 /// The median of so few neighbours may by chance be too small by up to this factor.

@@ -36,7 +36,7 @@ macro_rules! empty {
 }
 
 impl PublishedCell {
-    /// The state at boot: in the kernel, entered by no entry, in no task.
+    /// The state at boot: the core is in the kernel, not in an entry, and runs no task.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn new() -> Self {
         empty!()

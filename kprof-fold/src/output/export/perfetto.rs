@@ -18,7 +18,8 @@ use std::io::{self, Write};
 
 /// The number of the sequence that all packets belong to.
 const SEQUENCE: u32 = 1;
-/// Everything that is referred to by number is declared anew from here on.
+/// The flag of a packet that makes all earlier declarations invalid: from here on, whatever is referred to by number is
+/// declared again.
 const STATE_CLEARED: u32 = 1;
 /// Declarations in one packet.
 const PIECE: usize = 1000;
