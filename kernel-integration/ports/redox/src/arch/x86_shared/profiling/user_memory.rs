@@ -35,7 +35,7 @@ impl LastPage {
         }
     }
 
-    /// At the start of each NMI: the tables may have changed since the last one. (Areas do not change.)
+    /// Called at the start of each NMI, because the tables may have changed since the last one. (Areas do not change.)
     #[inline(always)]
     pub fn forget(&self) {
         self.page.store(NO_PAGE, Ordering::Relaxed);
@@ -50,8 +50,8 @@ impl LastPage {
         NonZero::new(place).filter(|_| is_there)
     }
 
-    /// The same for an address of another page, which is then the last one. The kernel can read that
-    /// page at `place`.
+    /// Stores the page of `address` as the page read last. The kernel can read this page at `place`. Returns where the
+    /// kernel can read the word at `address`.
     #[inline(always)]
     pub fn keep(&self, address: u64, place: u64) -> Option<NonZero<u64>> {
         let page = address & !WORD_BITS;
