@@ -110,7 +110,7 @@ impl Problems {
         }
     }
 
-    /// The same for a piece of this many lines.
+    /// Stores one problem with a piece of this many lines.
     pub fn add_lines(&mut self, kind: Kind, lines: u64, text: impl FnOnce() -> String) {
         self.lines[kind as usize] += lines;
         self.add(kind, text);

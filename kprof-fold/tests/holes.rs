@@ -77,7 +77,7 @@ fn file(boot: &str, first_tsc: u64, sizes: &[usize]) -> (Vec<u8>, Vec<Batch>) {
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     Zeros,
-    /// The same sector of an older file.
+    /// What the same sector of an older file has.
     Stale,
     /// Nothing: the file ends there.
     Gone,

@@ -80,9 +80,9 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     best
 }
 
-/// By how many standard deviations a tick sees the place of the tick before it less often than by chance. Work that
-/// takes several ticks makes equal places more frequent. The only work that makes them less frequent is periodic work
-/// that advances by the same part of its period from tick to tick.
+/// How much less often than by chance two consecutive ticks see the same place, in standard deviations. Work that takes
+/// several ticks makes equal places more frequent. The only work that makes them less frequent is periodic work that
+/// advances by the same part of its period from tick to tick.
 pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
     let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
     for stretch in ticks.chunks(stretch.max(2)) {

@@ -55,7 +55,7 @@ pub struct Frames {
     /// All names, one after the other; `ends` says where each of them ends.
     text: String,
     ends: Vec<usize>,
-    /// The same names, to find the number of a name.
+    /// The names again, in a table that finds the number of a name.
     numbers: Stacks,
     /// For each symbol number its frame plus one; 0 if the frame was not needed yet.
     by_symbol: Vec<FrameId>,

@@ -86,7 +86,7 @@ impl Symbols {
         Self::open_with(file, None, problems)
     }
 
-    /// The same with the debug file of an ELF image.
+    /// As [`open`](Self::open), with the debug file of an ELF image.
     ///
     /// # Errors
     /// As [`open`](Self::open); if the debug file cannot be used.

@@ -42,7 +42,7 @@ impl PublishedCell {
         empty!()
     }
 
-    /// The same, not `const`: loom's atomics cannot be made in a `const`.
+    /// The state at boot. This function is not `const`, because loom's atomics cannot be made in a `const`.
     #[cfg(kprof_loom)]
     pub(crate) fn new() -> Self {
         empty!()

@@ -156,7 +156,7 @@ impl Ring {
         self.publish_at(self.words.at(self.producer.head.load(Ordering::Relaxed)), kind, words);
     }
 
-    /// The same, for a caller that already has the word at the head.
+    /// As [`Ring::publish`], for a caller that already has the word at the head.
     #[inline(always)]
     pub(crate) fn publish_at(&self, place: &AtomicU64, kind: Kind, words: usize) {
         // Added, so that the length needs no masking: it fits in 16 bits.

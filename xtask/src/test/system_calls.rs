@@ -89,7 +89,7 @@ impl Traced {
         Ok((Done { calls, said: done.text }, done.status.is_some_and(|status| status.success())))
     }
 
-    /// The same, and it must succeed.
+    /// Runs profiled in the folder. If it fails, returns what it said as an error.
     fn succeeds(&self, strace: &[&str], more: &[&str]) -> Result<Done> {
         let (done, success) = self.run(strace, more)?;
         if success { Ok(done) } else { bail!("it fails: {}", done.said) }
