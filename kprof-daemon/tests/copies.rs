@@ -1,7 +1,7 @@
 //! `kprof-record` beside another reader, on the simulated kernel: it takes copies.
 //!
 //! In: recordings while another process has claimed the streams. Out: the samples in their files, their accounts, what
-//! the other reader got, what they leave behind.
+//! the other reader got, and the kernel's state after them.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Running other programs: with their output caught, with a time limit, and never left behind.
+//! Runs other programs. Their output is caught, they have a time limit, and none of them outlives this process.
 
 use std::fs::File;
 use std::io::Read;
@@ -61,7 +61,7 @@ pub fn copy_source(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program `name` on PATH, if it is there.
+/// The path of the program `name`, if PATH has it.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }

@@ -182,7 +182,7 @@ mod tests {
         shared
     }
 
-    /// A value of the status, if it is there.
+    /// A value of the status, if the status has it.
     fn value(shared: &Shared, key: &str) -> Option<String> {
         let mut text = String::new();
         write_status(shared, 0, &mut text).unwrap();

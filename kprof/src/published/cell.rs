@@ -3,9 +3,9 @@
 //! In: from that core, with interrupts off, a word at each entry and exit, and a task at each switch. Out: to the
 //! sampler CPU, a consistent pair of both, and whether anything has changed since. Runs in: see [`super`]. There is one
 //! writer; the reader never waits. A place is one word, so a core that enters or leaves only raises the number after
-//! the store. The number is odd while place and task change together. It protects more than these words: as long as it
-//! is unchanged, the core has not left the frame that the place points to, so whatever was read there belongs to that
-//! frame.
+//! the store. The number is odd while place and task change together. The number protects more than these words. As
+//! long as it is unchanged, the core has not left the frame that the place points to, so every word that was read from
+//! the stack there belongs to that frame.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 

@@ -1,4 +1,5 @@
-//! The process of the account's model that reads copies: it gets each record once, or is told of it as lost.
+//! The process of the account's model that reads copies: it gets each record once, or the record is counted as lost for
+//! it.
 
 use super::array_kernel::{text, words};
 use super::{Model, counter};

@@ -65,7 +65,7 @@ impl Guest {
         Self { shadow: Shadow::new(2), memory, executed: 0 }
     }
 
-    /// Runs so many instructions of a block.
+    /// Runs this many instructions of a block.
     pub fn part(&mut self, block: &'static Block, count: u64) -> &mut Self {
         self.shadow.before(0, block, self.executed, &self.memory);
         self.executed += count;

@@ -24,8 +24,8 @@ pub struct Line {
     pub samples: Samples,
 }
 
-/// All instructions of the function that holds `address`, with the samples of `places`. Without its code: one line per
-/// address with samples.
+/// All instructions of the function that holds `address`, with the samples of `places`. If the code of the function is
+/// not known, there is one line per address with samples.
 pub fn function(symbols: &Symbols, address: u64, places: &BTreeMap<u64, Samples>) -> Vec<Line> {
     let number = symbols.find(address);
     let Some((start, code)) = number.and_then(|number| symbols.code(number)) else {

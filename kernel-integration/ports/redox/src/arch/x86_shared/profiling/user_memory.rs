@@ -139,9 +139,10 @@ fn linear(physical: u64) -> u64 {
     physical.wrapping_add(RmmA::PHYS_OFFSET as u64)
 }
 
-/// In each entry: the next table, or the page, is there, and for the user too.
+/// Bits that each entry must have: the next table, or the page, is present, and the user may access
+/// it.
 const USER_PRESENT: u64 = 1 | 1 << 2;
-/// In the entries of all tables but the last: it maps a large page. This kernel gives none to programs.
+/// In the entries of all tables but the last: the entry maps a large page. This kernel gives programs no large pages.
 const LARGE: u64 = 1 << 7;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
