@@ -63,7 +63,7 @@ impl Names {
         self.set_escaped(id, tsc, escaped(name).collect());
     }
 
-    /// The same with a name that is already escaped, as in a line of the file.
+    /// As [`Names::set`], with a name that is already escaped, as in a line of the file.
     pub fn set_escaped(&mut self, id: u64, tsc: u64, name: Box<[u8]>) {
         if self.known.len() >= Self::LIMIT && !self.known.contains_key(&id) {
             self.forget_the_oldest();

@@ -1,7 +1,7 @@
 //! `kprof-record` beside another reader, on the simulated kernel: it takes copies.
 //!
 //! In: recordings while another process has claimed the streams. Out: the samples in their files, their accounts, what
-//! the other reader got, what they leave behind.
+//! the other reader got, and the kernel's state after them.
 
 mod support;
 
@@ -19,8 +19,8 @@ use support::system::Simulated;
 /// The control file of the other reader.
 const PROFILED: u64 = u64::MAX;
 
-/// A kernel that samples at 1000 Hz for `profiled`, which acknowledges all records at each `period`th tick. Also what
-/// it has got of each CPU.
+/// A kernel that samples at 1000 Hz for `profiled`, which acknowledges all records at each `period`th tick. Returns
+/// also how many records `profiled` has got from each CPU.
 fn beside(period: u64, ticks_a_pause: u64) -> (Simulated, Rc<RefCell<BTreeMap<u32, u64>>>) {
     let (system, got) = (world(), Rc::<RefCell<BTreeMap<u32, u64>>>::default());
     let (mut ticks, count) = (0, got.clone());

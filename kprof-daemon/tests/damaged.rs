@@ -112,7 +112,7 @@ fn a_boot_id_that_repeats_hides_no_sample() {
     session(&system, options(), &signals).unwrap();
     let mut ledger = system.0.borrow().kernel.ledger.clone();
     for (boot, pauses) in [("5f0c~2", 10), ("5f0c~3", 5)] {
-        // The same id again, and fewer records so far than the file has of the boot before.
+        // The next boot has the same id, and fewer records so far than the file has of the boot before.
         let mut rebooted = kernel();
         rebooted.tsc = 1_000_000_000 * pauses;
         rebooted.tick();

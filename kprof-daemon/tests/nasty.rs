@@ -215,11 +215,11 @@ fn a_second_instance_is_refused_and_the_first_one_goes_on() {
     });
     run(&system, &signals);
     assert_eq!(refused.get(), 5);
-    // The message of a daemon that is started second.
+    // A daemon that is started second gets this error.
     second.0.borrow_mut().kernel.control(77, b"protocol 1\n").unwrap();
     let error = session(&second, options(), &Signals::default()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");
-    // The same if the kernel's error does not say why the claim is refused.
+    // It gets this error also if the kernel's error does not say why the claim is refused.
     second.0.borrow_mut().kernel.nasty.busy_is_invalid = true;
     let error = session(&second, options(), &Signals::default()).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }) && error.exit_code() == 4, "{error}");

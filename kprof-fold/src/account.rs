@@ -151,7 +151,7 @@ impl fmt::Display for Account {
                 sum(Counter::Coalesced),
             );
         }
-        // There are pending ticks only if a CPU did not answer.
+        // Ticks are pending only if a CPU did not answer.
         let pending = match sum(Counter::Pending) {
             0 => String::new(),
             ticks => format!(" + pending {ticks}"),

@@ -76,7 +76,7 @@ impl Gaps {
         self.bins.iter().filter(|(count, _)| *count > 0).map(|(count, sum)| (sum / *count as f64, *count))
     }
 
-    /// The middle one.
+    /// The median.
     pub fn middle(&self) -> Option<f64> {
         let mut before = 0;
         let reaches = |(_, count): &(f64, u64)| {

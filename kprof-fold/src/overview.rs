@@ -65,7 +65,7 @@ impl Overview {
         tasks
     }
 
-    /// Time and innermost address of the first kernel samples of each CPU, and whether that is not all of them.
+    /// Time and innermost address of the first kernel samples of each CPU, and whether a CPU may have more of them.
     pub fn places(&mut self, stacks: &Stacks) -> (Vec<Vec<(u64, u64)>>, bool) {
         self.cpus.sort_by_key(|cpu| (cpu.boot, cpu.cpu));
         let is_part = self.cpus.iter().any(|cpu| cpu.first.len() == CHECKED);

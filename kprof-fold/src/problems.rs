@@ -96,7 +96,7 @@ pub struct Problem {
 pub struct Problems {
     kept: Vec<Problem>,
     counts: [u64; Kind::ALL.len()],
-    /// Lines in the pieces of each kind, where they are counted.
+    /// For each kind, the number of lines in its pieces, if they are counted.
     lines: [u64; Kind::ALL.len()],
 }
 
@@ -110,7 +110,7 @@ impl Problems {
         }
     }
 
-    /// The same for a piece of this many lines.
+    /// Stores one problem with a piece of this many lines.
     pub fn add_lines(&mut self, kind: Kind, lines: u64, text: impl FnOnce() -> String) {
         self.lines[kind as usize] += lines;
         self.add(kind, text);

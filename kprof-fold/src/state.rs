@@ -1,6 +1,7 @@
 //! States: what a CPU was doing when it was sampled. Stage: fold.
 //!
-//! In: the traits of a stack. Out: one of five states. The account of the kernel counts a sample under the same one.
+//! In: the traits of a stack. Out: one of five states. The account of the kernel counts each sample under the same
+//! state.
 
 use crate::stacks::Traits;
 

@@ -2,7 +2,7 @@
 //!
 //! In: samples. Out: the same samples to the inner consumer, and the distinct stacks of each watched task. It is used
 //! only if the symbols of programs were given, because the symbols must then be compared with the addresses of their
-//! task. Samples of a batch that does not count are watched too: their addresses are as good.
+//! task. Samples of a batch that does not count are watched too, because their addresses are just as valid.
 
 use crate::read::escape::unescape;
 use crate::read::ingest::{Consumer, Sample};

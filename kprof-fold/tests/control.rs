@@ -57,7 +57,7 @@ fn no_output_holds_a_control_character_and_no_record_is_torn() {
         }
         assert!(!done.stdout.is_empty() || command.last() == Some(&ODD), "{command:?}");
     }
-    // These forms are binary, so only their names are looked at: an escape sequence is in neither of them.
+    // These forms are binary, so only the names in them are checked: no name contains an escape sequence.
     let perfetto = run(&["export", "-q", "--to", "perfetto", &profile, &syms]).stdout;
     assert!(String::from_utf8_lossy(&perfetto).contains("kmain\\u{1b}]0"));
     assert!(!String::from_utf8_lossy(&perfetto).contains("\u{1b}]0"));

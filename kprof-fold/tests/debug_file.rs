@@ -53,7 +53,7 @@ fn a_stripped_image_finds_its_debug_file_and_no_other() {
     assert_eq!(found(Symbols::open(&path("with-symbols"), &mut problems)), Ok((true, false)));
     assert!(problems.to_string().contains("kernel.debug is not found"), "{problems}");
 
-    // `.debug/` is looked at too, and a file with another checksum is not taken.
+    // The folder `.debug/` is searched too, and a file with another checksum is not used.
     std::fs::create_dir(folder.path().join(".debug")).expect("is writable");
     std::fs::copy(&away, path(".debug/kernel.debug")).expect("is writable");
     assert_eq!(found(Symbols::open(&kernel, &mut problems)), Ok((true, true)));

@@ -77,7 +77,7 @@ fn file(boot: &str, first_tsc: u64, sizes: &[usize]) -> (Vec<u8>, Vec<Batch>) {
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     Zeros,
-    /// The same sector of an older file.
+    /// What the same sector of an older file has.
     Stale,
     /// Nothing: the file ends there.
     Gone,
@@ -140,8 +140,8 @@ proptest! {
         } else {
             prop_assert_eq!(&tscs, &expected, "{}", problems);
             let is_there = |batch: &&Batch| batch.end <= damaged.len();
-            // What is left of an older file may look like a batch that was read already. It is passed over and counted
-            // as such; that another batch was in its place is not known from the batches alone.
+            // The rest of an older file may look like a batch that was already read. It is skipped and counted as a
+            // repeated batch. The batches alone do not show that another batch was in its place.
             let cpus = profile.boots.iter().flat_map(|boot| boot.cpus.values());
             let is_told = problems.skipped() > 0 || cpus.map(|cpu| cpu.repeated_batches).sum::<u64>() > 0;
             let all_whole = batches.iter().filter(is_there).all(|batch| is_whole(&written, batch));

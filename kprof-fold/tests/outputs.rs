@@ -99,7 +99,7 @@ fn a_full_disk_is_an_error_in_every_subcommand() {
 fn an_output_whose_name_says_another_form_is_refused() {
     let inputs = Inputs::new("named");
     let out = inputs.path("out.xyz");
-    // An export is told its form.
+    // `export` is left out: `--to` gives its form, and not the name of the output.
     for command in COMMANDS.iter().filter(|command| command[0] != "export") {
         let done = inputs.run(&[command, &["-o", &out][..]].concat(), Stdio::null());
         assert_eq!(done.status.code(), Some(2), "{command:?}: {}", said(&done));

@@ -207,7 +207,7 @@ fn runs_that_differ_by_more_than_chance_raise_no_more_alarms_than_promised() {
             alarms_with * 1000 <= 19 * pairs || (cfg!(debug_assertions) && alarms_with <= 2),
             "{runs} runs, spread {spread}: {alarms_with} of {pairs}"
         );
-        // The test can fail: a single run, which knows of no spread, takes it for a change.
+        // This test can fail: a comparison of single runs, which does not know the spread, reports a change.
         assert!(spread == 0.0 || alarms_without * 10 > pairs, "{alarms_without} of {pairs}");
     }
 }

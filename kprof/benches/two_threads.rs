@@ -2,8 +2,9 @@
 //! sample whether a reader is due.
 //!
 //! `cargo bench -p kprof --features profiling --bench two_threads`. The other thread waits for each sample in all three
-//! rows, so the rows differ only by what it does then. The sampler asks at most 1000 times a second, and only while a
-//! reader waits; the last row is therefore an upper bound.
+//! rows, so the rows differ only by what it does then. In the last row the other thread makes the check after each
+//! sample. A real sampler makes it at most 1000 times a second, and only while a reader waits, so the last row is an
+//! upper bound.
 
 #[path = "../tests/array_kernel/mod.rs"]
 mod array_kernel;

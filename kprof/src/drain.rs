@@ -95,15 +95,15 @@ fn framed(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, Re
     }
     let bytes = (to - from) as usize * 8;
     if ring.copy(from, &mut buffer[..bytes]).is_err() {
-        // Cannot happen, because only the owner moves the tail. If it did, incomplete data would still not be returned.
+        // This cannot happen, because only the owner moves the tail. If it did, no incomplete data would be returned.
         return Ok(0);
     }
     owned.has_read(to, records);
     Ok(bytes)
 }
 
-/// The same from a running recorder: each record is marked as part of a snapshot, and a record that is overwritten
-/// while it is copied is not returned.
+/// Copies whole framed records from a running recorder. Each record is marked as part of a snapshot. A record that is
+/// overwritten while it is copied is not returned.
 fn snapshot(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
     let (mut bytes, mut overtaken) = (0, 0);
     while overtaken < MAX_OVERTAKEN {

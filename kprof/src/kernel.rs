@@ -102,10 +102,9 @@ pub unsafe trait Kernel: Sync + 'static {
     /// code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
     /// it.
     ///
-    /// Runs in: NMI, for the interrupted instruction; for each return address that is kernel code too, unless
-    /// [`Kernel::MARKED_ENTRIES`].
-    /// `false` for every address is right only if no sample can be taken inside a stub: all stubs run with interrupts
-    /// off, and the trigger is not an NMI.
+    /// Runs in: NMI, for the interrupted instruction. Without [`Kernel::MARKED_ENTRIES`] it is also called for each
+    /// return address that is kernel code. `false` for every address is right only if no sample can be taken inside a
+    /// stub: all stubs run with interrupts off, and the trigger is not an NMI.
     fn is_entry_code(&self, address: u64) -> bool;
 
     /// `true`: every entry stub leaves the frame of docs/nmi-rules.md, with a marker word, before it calls a Rust

@@ -1,7 +1,7 @@
 //! Compares the account with a model: two CPUs make random steps. After every step the three identities hold, each
 //! record was delivered at most once, a reader knows the name of every living task, and no refused command has changed
-//! anything. The same identities hold for a second process that reads copies: it gets each record once, or is told of
-//! it as lost.
+//! anything. The same identities hold for a second process that reads copies: it gets each record once, or the record
+//! is counted as lost for it.
 //!
 //! `KPROF_CASES=25000 cargo test --release -p kprof --features profiling --test account` runs ten million steps.
 #![cfg(feature = "profiling")]

@@ -175,7 +175,7 @@ fn unclaimed(mut dice: Dice) {
     }
 }
 
-/// Reads copies, and ends and begins anew now and then. Returns how many records it has copied.
+/// Reads copies. From time to time it says `copy 0`, and then `copy 1` again. Returns how many records it has copied.
 fn recorder(mut dice: Dice) -> u64 {
     let _ends = EndsOthers(&END);
     let (mut buffer, mut all) = (vec![0; 32 * 1024], 0);

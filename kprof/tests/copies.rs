@@ -1,5 +1,5 @@
-//! A reader of copies beside the reader that has claimed the streams: what it gets, what it is told of what it missed,
-//! and that nobody else notices it.
+//! A reader of copies beside the reader that has claimed the streams: what it gets, how the records that it missed are
+//! counted, and that it does not affect other readers.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;
@@ -155,7 +155,7 @@ fn what_is_overwritten_before_it_is_copied_is_counted_and_the_account_balances()
         owned.append(&mut records(&buffer[..bytes]));
         end += bytes as u64 / 8;
         daemon.acknowledge(end).unwrap();
-        // It is suspended for a while, during which the ring goes round several times.
+        // It is suspended for a while, during which the ring is overwritten several times.
         if !(ROUNDS / 4..3 * ROUNDS / 4).contains(&round) {
             copied.append(&mut recorder.read().unwrap());
         }
@@ -216,7 +216,8 @@ fn only_the_process_that_asked_gets_copies_and_until_its_file_is_closed() {
     assert_eq!(recorder.read().unwrap().len(), 1, "a buffer that is too small takes nothing");
     drop(recorder.ctl);
     assert_eq!(recorder.stream.read(&mut buffer), Err(ReadError::Claimed));
-    // The next one begins anew, and goes on if the claimant ends; then there is nobody to free records.
+    // The next reader of copies begins with new counts. It continues when the claimant ends; then no process frees
+    // records.
     let recorder = Recorder::new(profiler, 30);
     ticks(machine, 1);
     drop(daemon);

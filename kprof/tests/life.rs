@@ -328,7 +328,7 @@ fn a_stop_writes_the_counts_by_task() {
     assert_eq!(events(), 0, "the sampler writes them once a second, and there is none");
     daemon.ctl.write(b"stop").unwrap();
     assert_eq!(events(), 1);
-    // The same if the kernel itself stops it.
+    // The counts are also written if the kernel itself stops sampling.
     profiler.start().unwrap();
     profiler.count(kprof::Event::PageFault);
     profiler.stop().unwrap();

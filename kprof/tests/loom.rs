@@ -89,7 +89,7 @@ fn read(ring: &Ring, at: u64) -> Option<u64> {
     Some(words[1])
 }
 
-/// The same in drop mode, in which no record is ever torn.
+/// As [`read`], in drop mode, in which no record is ever torn.
 fn read_kept(ring: &Ring, at: u64) -> Option<u64> {
     ring.record_at(at).expect("no record is torn in drop mode")?;
     Some(read(ring, at).expect("a record that was there stays there"))

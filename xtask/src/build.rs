@@ -35,21 +35,23 @@ pub fn kernel(toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Ke
     kernel_in(&run::root(), toolchain, features, flags)
 }
 
-/// The same from another checkout. The same source gives the same file wherever it lies: no path is in it.
+/// Builds the test kernel from another checkout. The same source gives the same file in every folder, because no path
+/// of the machine is in it.
 ///
 /// # Errors
 /// If it does not build.
 pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Kernel> {
     let mut command = toolchain::cargo(toolchain, "build", toolchain::KERNEL)?;
     command.current_dir(tree).args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
-    // Other flags are another kernel: kept apart, so that neither is built again and again.
+    // A kernel with other flags gets a target folder of its own. In one folder, each build would make cargo compile the
+    // other kernel again.
     let mut folder = toolchain::target_folder(tree, toolchain);
     if !flags.is_empty() {
         folder = tree.join("target").join(flags.join("-").replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     }
     command.arg("--target-dir").arg(&folder);
-    // Arithmetic that could panic in a debug build can then here too: the sweep looks for panics within reach of the
-    // NMI.
+    // With this option, arithmetic that can panic in a debug build can panic in this kernel too. So the sweep finds it
+    // when it looks for panics that can be reached from the NMI.
     command.args(["--config", "profile.release.package.kprof.overflow-checks=true"]);
     let mut list = toolchain::without_paths(toolchain, tree)?;
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -67,7 +69,7 @@ pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&st
     } else {
         format!("test-kernel-{features}")
     });
-    // A machine may be starting from it.
+    // A machine may be booting the old file, so the file is replaced as a whole.
     run::copy_whole(&elf, &kept)?;
     drop(alone);
     let symbols = symbols_of(&kept)?;

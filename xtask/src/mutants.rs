@@ -1,9 +1,9 @@
 //! `cargo xtask mutants`: changes the code on purpose, one place at a time, and says which changes no test notices.
 //!
 //! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or only what
-//! differs from a commit. Out: the changes that no test has noticed; each must be on the list of those that are argued,
-//! `kprof/mutants.txt`. Runs cargo-mutants, which is built from the registry where it is missing. A run over everything
-//! takes hours: `--shard 1/6` runs a sixth.
+//! differs from a commit. Out: the changes that no test has noticed. Each of them must be in the list
+//! `kprof/mutants.txt`, with the reason why no test needs to notice it. The verb runs cargo-mutants, and builds it from
+//! the registry if it is missing. A run over everything takes hours: `--shard 1/6` runs a sixth.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -45,7 +45,7 @@ const FILES: [&str; 8] = [
     "kprof/src/state/owner.rs",
     "kprof/src/state/transition.rs",
 ];
-/// The tests that look for a change. Those that need minutes are left out.
+/// The tests that should notice a change. Tests that take minutes are left out.
 const TESTS: [&str; 13] = [
     "account",
     "every_instruction",
@@ -63,13 +63,13 @@ const TESTS: [&str; 13] = [
 ];
 /// Cases of the model of the account, of 400 steps each.
 const CASES: &str = "80";
-/// Changes that no test can notice, or whose effect is argued to be none.
+/// The list of changes that no test can notice, or that have no effect, each with the reason.
 const ARGUED: &str = "kprof/mutants.txt";
 
 /// Runs the verb.
 ///
 /// # Errors
-/// If cargo-mutants cannot be had, or the tests fail without any change.
+/// If cargo-mutants is missing and cannot be built, or if the tests fail without any change.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let program = program(Install(!arguments.no_install))?;
     let mut command = Command::new(program);
@@ -119,8 +119,8 @@ fn program(install: Install) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// The missed changes that the list does not argue. Lines of the list are `FILE: CHANGE in FUNCTION`, without the line
-/// and column, which move; an indented line below gives the reason.
+/// The missed changes that are not in the list. A line of the list is `FILE: CHANGE in FUNCTION`, without line and
+/// column numbers, because these change with every edit. An indented line after it gives the reason.
 fn unargued(missed: &str, argued: &str) -> Vec<String> {
     let argued: Vec<&str> = argued.lines().filter(|line| !line.starts_with([' ', '#'])).collect();
     let without_place = |line: &str| {

@@ -1,4 +1,4 @@
-//! Running other programs: with their output caught, with a time limit, and never left behind.
+//! Runs other programs. Their output is caught, they have a time limit, and none of them outlives this process.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,8 +28,8 @@ pub fn lock(path: &Path) -> Result<File> {
     make().with_context(|| format!("lock {}", path.display()))
 }
 
-/// Copies a file in such a way that `to` is complete at any moment, also for a process that is using it. One caller at
-/// a time for each `to`.
+/// Copies a file in such a way that `to` is complete at any moment, also for a process that is using it. Only one
+/// caller at a time may copy to the same `to`.
 ///
 /// # Errors
 /// If a file cannot be read, written or renamed.
@@ -39,8 +39,8 @@ pub fn copy_whole(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::rename(&new, to)
 }
 
-/// Copies a folder without build outputs and version control; it need not be a git checkout. A file that is there with
-/// the same content is left alone, so that cargo sees no change.
+/// Copies a folder without build outputs and version control; it need not be a git checkout. A file that already exists
+/// with the same content is not written, so that cargo sees no change.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -61,7 +61,7 @@ pub fn copy_source(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program `name` on PATH, if it is there.
+/// The path of the program `name`, if PATH has it.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
@@ -69,7 +69,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 /// Runs a command and gives what it printed.
 ///
 /// # Errors
-/// If it cannot be started, or fails: then with what it said.
+/// If the command cannot be started, or fails. The error contains what the command printed to standard error.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = format!("{command:?}");
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{line} cannot be started"))?;
@@ -96,12 +96,13 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     let (mut reader, writer) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let child = command.spawn().with_context(|| format!("{line} cannot be started"));
-    // The command keeps the ends it was given: without this the reader below would never see the end.
+    // `Command` keeps its copies of the pipe's write end. Unless they are dropped here, the reader below never sees the
+    // end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut guard = Guard(child?);
     let collector = std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // An error here is the end of the output, as is the end itself.
+        // A read error counts as the end of the output.
         let _ = reader.read_to_end(&mut bytes);
         bytes
     });
@@ -118,8 +119,8 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, text })
 }
 
-/// A command for `program` that the kernel ends when this process ends, however that happens (util-linux's setpriv; a
-/// machine without it has [`Guard`] only).
+/// A command for `program`, which the kernel kills when this process ends for any reason. This needs util-linux's
+/// setpriv. On a machine without it only [`Guard`] ends the program.
 pub fn bound(program: &Path) -> Command {
     match find_program("setpriv") {
         Some(setpriv) => {
@@ -137,7 +138,7 @@ pub struct Guard(pub Child);
 impl Drop for Guard {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            // It has ended meanwhile, or it ends now: either is what is wanted.
+            // An error means that the process has already ended.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }

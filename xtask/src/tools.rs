@@ -34,8 +34,8 @@ fn is_root() -> bool {
     run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Runs a command that installs something, while no other process of these verbs does: neither rustup nor apt's lists
-/// are made for two at once.
+/// Runs a command that installs something. Only one process of these verbs does this at a time, because neither rustup
+/// nor the update of apt's lists supports two processes at once.
 ///
 /// # Errors
 /// As [`run::output`].
@@ -53,7 +53,8 @@ fn apt_get(arguments: &[&str]) -> Command {
 }
 
 /// Updates the package lists, once in the life of this process. The lists of a fresh machine are as old as its image:
-/// they name packages that are gone, or that are too old. Says why it failed, if it did: the old lists may still serve.
+/// they name packages that are gone, or that are too old. If this fails, returns the reason and no error, because the
+/// old lists may still be good enough.
 fn update_lists() -> Option<&'static str> {
     static FAILURE: OnceLock<Option<String>> = OnceLock::new();
     let update = || {

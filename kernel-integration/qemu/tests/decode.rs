@@ -1,5 +1,5 @@
-//! What the plugin knows of an instruction, against a complete decoder: an instruction that it calls sure touches no
-//! memory, does not jump and cannot fault; and blocks go on as the decoder says.
+//! Compares what the plugin knows of an instruction with a complete decoder. An instruction that the plugin calls sure
+//! must not access memory, jump or fault. A block must end, or continue, as the decoder says.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Blocks as they are translated: runs end where an instruction may fail, at a page's end too, and at functions' ends.
+//! Tests the description of a translated block: a run ends where an instruction may fail, at the end of a page, and at
+//! the end of a function.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! The plugin's walk on a made memory: callers, ends, candidates; never across an interrupt's frame.
+//! Tests the plugin's walk on memory that the test has made: callers, ends, candidates. A walk must never cross the
+//! frame of an interrupt.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 
@@ -25,7 +26,7 @@ impl Memory {
         self.bytes(at, &word.to_le_bytes());
     }
 
-    /// Code that is no call and no beginning of a function, with a call that ends at `to`.
+    /// Writes code that is neither a call nor the beginning of a function, and in it a call that ends at `to`.
     fn call(&mut self, to: u64, code: &[u8]) {
         self.bytes(to - 16, &[0x90; 32]);
         self.bytes(to - code.len() as u64, code);

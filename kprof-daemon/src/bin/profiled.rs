@@ -82,7 +82,7 @@ fn drain(system: &mut Host, source: impl Source<Host>, wanted: &Profiled, signal
 struct PidFile<'a>(&'a Path);
 
 impl<'a> PidFile<'a> {
-    /// Writes the file. One that is there must be empty or hold a number, as an earlier process has left it.
+    /// Writes the file. An existing file must be empty or contain a number, which an earlier process has written.
     fn write(path: &'a Path) -> Result<Self, Error> {
         let fails = |during| move |cause| Error::Write { path: path.into(), safe_bytes: 0, during, cause };
         let mut options = OpenOptions::new();
@@ -102,7 +102,7 @@ impl<'a> PidFile<'a> {
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        // If it stays, the next process replaces it.
+        // If the file cannot be removed, the next process overwrites it.
         let _ = std::fs::remove_file(self.0);
     }
 }

@@ -14,7 +14,7 @@ use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
 use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
-/// How often records are acknowledged again that the kernel refuses to free.
+/// The most attempts to acknowledge records if the kernel refuses to free them.
 const MAX_TRIES: u32 = 8;
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
@@ -117,7 +117,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             let ends = self.unacknowledged();
             match self.source.acknowledge(self.system, &ends) {
                 // Somebody may have changed the mode since the state was read. A flight recorder frees its records
-                // itself, and the kernel refuses to do it.
+                // itself, so the kernel refuses to acknowledge them.
                 Err(Error::Refused { .. }) if tries < MAX_TRIES => self.source.observe(self.system, &mut self.ctl)?,
                 done => return done.map(|()| self.are_acknowledged(ends)),
             }

@@ -119,7 +119,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     pub(super) fn account(&mut self) -> Result<(), Error> {
         self.source.observe(self.system, &mut self.ctl)?;
         self.composer.accounts(&self.ctl);
-        // Only the account may exceed the maximum length: without it nobody could check whether the file is complete.
+        // Only the account may exceed the maximum length, because without it a reader cannot check whether the file is
+        // complete.
         let max = self.options.max_bytes.take();
         let written = self.write();
         self.options.max_bytes = max;

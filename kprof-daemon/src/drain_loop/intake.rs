@@ -59,7 +59,7 @@ pub(super) struct Taken {
     pub brought: usize,
     /// Whether a read filled the buffer, so that more may be available.
     pub is_more: bool,
-    /// The greatest part of a CPU's ring that came, from 0 to 1.
+    /// How much of its ring a CPU has delivered in this round, from 0 to 1: the largest value of all CPUs.
     pub fill: f64,
     /// The first error of this round. The pieces are valid nevertheless.
     pub failed: Option<Error>,
@@ -133,7 +133,7 @@ impl Intake {
         }
         let new = |piece: &Piece| piece.range.len() - piece.carried;
         let brought = pieces.iter().map(new).sum();
-        // The next read asks for twice as much as came now.
+        // The next reads ask for twice as many bytes as the longest piece of this round has.
         let most = pieces.iter().map(new).max().unwrap_or(0);
         let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
         self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);

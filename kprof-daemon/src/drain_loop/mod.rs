@@ -130,7 +130,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     /// Samples of this round that are not in the file yet.
     unwritten: u64,
     pace: Pace,
-    /// How much of a ring came in the last round, from 0 to 1.
+    /// How much of its ring a CPU delivered in the last round, from 0 to 1: the largest value of all CPUs.
     fill: f64,
     rounds: u64,
     began: Duration,
@@ -297,7 +297,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let mut left = time.min(self.time_left());
         while !left.is_zero() && !self.signals.any() {
             let sleep = if self.options.is_recording { left.min(SLEEP) } else { left };
-            // If the sleep is interrupted, the flags are checked all the earlier.
+            // If a signal interrupts the sleep, the flags are only checked earlier.
             let _ = self.system.sleep(sleep);
             left = left.saturating_sub(sleep);
         }

@@ -85,7 +85,7 @@ impl<'a> Framed<'a> {
         self.position.map(|here| here + (at - self.at) as u64)
     }
 
-    /// What is missing before the current word, by the positions of the records from there on.
+    /// The words that are missing before the current word, according to the positions in the records that begin there.
     fn gap(&self) -> Option<Gap> {
         let here = self.words.get(self.at + 1)?;
         let words = here.checked_sub(self.position?).filter(|words| *words > 0)?;

@@ -24,7 +24,7 @@ const COLUMNS: [Option<Counter>; 8] = [
     Some(Counter::Recorded),
 ];
 
-/// The counters of all CPUs since ctl counts: since boot, or since the session began ([`Ctl::count_from_now`]).
+/// The counters of all CPUs. They count since boot, or since the session began ([`Ctl::count_from_now`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Account<'a>(pub &'a Ctl);
 

@@ -25,7 +25,7 @@ pub enum Control {
     Stop,
 }
 
-/// Carries it out on the device files in `scheme`.
+/// Carries out this action on the device files in `scheme`.
 ///
 /// # Errors
 /// The error of the device files, or the kernel's reason to refuse.

@@ -18,7 +18,8 @@ use std::time::Duration;
 /// The maximum number of lines in the table by task.
 const MAX_TASKS: usize = 20;
 
-/// The counters (`None` is the sum of all losses): events, all ticks, and what can become of a tick, with words for it.
+/// The rows: events, all ticks, then a row for each thing that can become of a tick. Each has its counter (`None`: the
+/// sum of all losses) and the text that is printed.
 const ROWS: [(Option<Counter>, &str); 12] = [
     (Some(Counter::EVENTS[0]), ""),
     (Some(Counter::EVENTS[1]), ""),
@@ -33,9 +34,9 @@ const ROWS: [(Option<Counter>, &str); 12] = [
     (Some(Counter::Pending), "not taken: the CPU did not answer"),
     (None, "lost"),
 ];
-/// The row of all ticks: events before it, what became of the ticks after it.
+/// The index of the row of all ticks. The rows before it are events; the rows after it say what became of the ticks.
 const TICKS: usize = Counter::EVENTS.len();
-/// The row of the ticks that are pending.
+/// The index of the row of the pending ticks.
 const PENDING: usize = 10;
 
 /// What was counted in some time, summed over the CPUs.
@@ -203,7 +204,7 @@ fn write_tasks(out: &mut impl Write, runs: &[Run]) -> io::Result<()> {
 pub struct Intervals {
     length: Duration,
     separator: Option<String>,
-    /// When the next one ends, since the beginning of the run.
+    /// When the next interval ends, counted from the beginning of the run.
     pub next: Duration,
     before: Counts,
 }

@@ -18,13 +18,13 @@ pub enum Open {
     Read,
     /// Read only, to see what is there: a pipe without a writer does not block.
     Probe,
-    /// The same, and a symbolic link is not followed.
+    /// As `Probe`, and a symbolic link is not followed.
     ProbeNoLink,
     /// Read and write an existing file (the ctl file).
     ReadWrite,
     /// Read and write a sample file; it is created with mode 0600 if it does not exist.
     SampleFile,
-    /// The same, but a symbolic link is not followed: for a name that the daemon chose itself.
+    /// As `SampleFile`, but a symbolic link is not followed. It is for a name that the daemon has chosen itself.
     NextFile,
     /// Write to a device that may be slow: a write never waits.
     StreamDevice,

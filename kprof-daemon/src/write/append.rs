@@ -6,8 +6,8 @@
 //!   │ full: cut the half-written piece away ─► once a second again, until there is room or the session is to end
 //! ```
 //!
-//! In: bytes of whole batches. Out: the same bytes on the disk, or in the pipe. Runs in: user process. Checks ten times
-//! a second whether the session is to end or the file is to be reopened; never waits longer without looking.
+//! In: bytes of whole batches. Out: the same bytes on the disk, or in the pipe. Runs in: user process. Every wait is
+//! interrupted ten times a second, to check whether the session is to end or the file is to be reopened.
 
 use super::sample_file::SampleFile;
 use crate::error::Error;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! In: pieces of text. Out: the bytes of the batch. Runs in: user process, the hot path of the daemon: a piece is
-//! copied in blocks of a fixed size, which takes a few instructions, and the end is moved by its true length. What a
-//! block has beyond that is overwritten by the next piece. The buffer grows to the largest batch and no further.
+//! copied in blocks of a fixed size, which takes a few instructions, and the end is moved by the true length of the
+//! piece. The next piece overwrites the rest of the last block. The buffer grows to the largest batch and no further.
 
 /// The buffer.
 #[derive(Debug, Default)]

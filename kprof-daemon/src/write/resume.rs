@@ -121,7 +121,8 @@ impl Scan {
             if is_whole {
                 self.line(&line[..line.len() - 1]);
             }
-            // An end has taken its batch, so this line is a part of the batch that is still open.
+            // If this line has ended a batch, that batch is no longer open. So if a batch is open, this line belongs to
+            // it.
             if let Some(open) = &mut self.open {
                 open.sum.add(line);
             }

@@ -78,7 +78,7 @@ struct Text {
     words: Vec<u64>,
     /// The text in blocks, because these are copied faster than an unknown number of bytes.
     blocks: Vec<[u8; BLOCK_BYTES]>,
-    /// How many bytes of the last block are not part of it.
+    /// How many bytes of the last block are not part of the text.
     surplus: usize,
 }
 
@@ -91,8 +91,8 @@ impl Default for Callers {
 }
 
 impl Callers {
-    /// The place for these callers. It is chosen by the innermost three, which differ most, and by the outermost two,
-    /// which may be a program's.
+    /// The cache entry for these callers. It is chosen by the innermost three callers, which differ most, and by the
+    /// outermost two, which may be a program's.
     #[inline(always)]
     fn place(&mut self, callers: &[[u8; 8]]) -> &mut Text {
         let mix = |sum: u64, word: &[u8; 8]| (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -151,9 +151,9 @@ impl SampleLines {
 #[derive(Debug)]
 pub struct Prefix {
     text: Vec<u8>,
-    /// The same, if it fits into a block.
+    /// A copy of `text`, if it fits into a block.
     block: [u8; BLOCK_BYTES],
-    /// The task and the upper half of the TSC for which it is valid.
+    /// The task and the upper half of the TSC for which the text is valid.
     of: Option<(u64, u64)>,
 }
 
@@ -164,18 +164,19 @@ impl Default for Prefix {
 }
 
 impl Prefix {
-    /// Whether it is valid for this task at this time.
+    /// Whether the prefix is valid for this task at this time.
     #[inline]
     pub fn is_of(&self, task: u64, tsc: u64) -> bool {
         self.of == Some((task, tsc >> 32))
     }
 
-    /// It is no longer valid for any line.
+    /// Makes the prefix invalid, so that it is composed again for the next line.
     pub fn forget(&mut self) {
         self.of = None;
     }
 
-    /// Makes it that of this task; for one line only, if the task had another name before or gets one later.
+    /// Composes the prefix for this task. If the task had another name before or gets one later, the prefix is valid
+    /// for one line only.
     pub fn set(&mut self, (task, name, is_its_only_name): (u64, &[u8], bool), cpu: u32, tsc: u64) {
         self.text.clear();
         self.text.extend_from_slice(name);
@@ -190,7 +191,7 @@ impl Prefix {
         self.of = is_its_only_name.then_some((task, tsc >> 32));
     }
 
-    /// Writes it.
+    /// Writes the prefix.
     #[inline(always)]
     pub fn put(&self, out: &mut Body) {
         if self.text.len() <= BLOCK_BYTES {
@@ -211,7 +212,7 @@ fn put_low_half(out: &mut Body, tsc: u64) {
     }
     let zeros = (tsc as u32 | 1).leading_zeros() / 4;
     let mut text = *b"         ";
-    // The block begins with the first significant digit, and what is behind the last one does not count.
+    // The block begins with the first significant digit. The bytes after the last digit are not part of the line.
     text[1..].copy_from_slice(&(digits << (8 * zeros)).to_be_bytes());
     out.put(&text, text.len() - zeros as usize);
 }

@@ -25,7 +25,7 @@ pub enum Crash {
     KeepsSome,
     /// The file has its new length, but some sectors of what was appended are zeros.
     Zeros,
-    /// The same, but some sectors hold what was in this place of the disk before: a part of another boot's file.
+    /// As `Zeros`, but these sectors have what was in their place on the disk before: a part of another boot's file.
     Stale,
 }
 

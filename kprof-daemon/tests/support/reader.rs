@@ -206,7 +206,7 @@ pub fn text_of_binary(mut bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The same text with a checksum in the last line of each batch, where the text form has one.
+/// Adds a checksum to the last line of each batch of `text`, as the text form has it.
 fn with_checksums(text: &str) -> String {
     let (mut out, mut boot, mut start) = (String::new(), "", 0);
     for line in text.lines() {

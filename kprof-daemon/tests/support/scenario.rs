@@ -32,7 +32,7 @@ pub fn reading(system: &Simulated) -> Reading {
     read(&files(system))
 }
 
-/// The same for files that a crash may have damaged.
+/// As [`reading`], for files that a crash may have damaged.
 pub fn reading_damaged(system: &Simulated) -> Reading {
     read_damaged(&files(system))
 }
@@ -60,7 +60,7 @@ pub fn exactly_once(system: &Simulated, reading: &Reading) -> Result<(), String>
     exactly_once_in(&system.0.borrow().kernel, reading)
 }
 
-/// The same for a kernel without a simulated system.
+/// As [`exactly_once`], for a kernel without a simulated system.
 pub fn exactly_once_in(kernel: &Kernel, reading: &Reading) -> Result<(), String> {
     let mut ledger = kernel.ledger.clone();
     for (key, line, name) in &reading.samples {

@@ -27,7 +27,8 @@ use crate::fold::frames::ByAddress;
 const PARTS: std::ops::RangeInclusive<u64> = 2..=8;
 /// Places are compared by address without this many low bits: by exact address, and by 256 bytes of code.
 const PLACE_BITS: [u32; 2] = [0, 8];
-/// The same for a rhythm in the order of the samples: by 256 bytes and by 4 KiB.
+/// To find a rhythm in the order of the samples, addresses are compared without this many low bits: by 256 bytes and by
+/// 4 KiB.
 const RHYTHM_BITS: [u32; 2] = [8, 12];
 /// The probability of a false alarm by all tests together. It is a third of the promised one, because some counts are
 /// too small for the theory to be exact.

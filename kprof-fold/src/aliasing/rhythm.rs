@@ -28,7 +28,8 @@ const NEIGHBOURS: usize = 12;
 const LEAK: usize = 3;
 /// Lower lines are not tested, because they have too few neighbours.
 const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
-/// How often the samples must change to a place from another one: in all, and in each segment on average.
+/// A place is tested only if the samples change to it from another place at least this often: in total, and in each
+/// segment on average.
 const MIN_COMINGS: usize = 100;
 const MIN_COMINGS_EACH: usize = 2;
 /// The median of so few neighbours may by chance be too small by up to this factor.
@@ -79,9 +80,9 @@ pub(super) fn find(ticks: &[(u64, u64)], places: &[u64], bits: u32, chance: f64)
     best
 }
 
-/// By how many standard deviations a tick sees the place of the tick before it less often than by chance. Work that
-/// takes several ticks makes equal places more frequent. The only work that makes them less frequent is periodic work
-/// that advances by the same part of its period from tick to tick.
+/// How much less often than by chance two consecutive ticks see the same place, in standard deviations. Work that takes
+/// several ticks makes equal places more frequent. The only work that makes them less frequent is periodic work that
+/// advances by the same part of its period from tick to tick.
 pub(super) fn avoidance(ticks: &[(u64, u64)], bits: u32, stretch: usize) -> f64 {
     let (mut seen, mut expected, mut variance) = (0.0, 0.0, 0.0);
     for stretch in ticks.chunks(stretch.max(2)) {

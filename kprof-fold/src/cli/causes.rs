@@ -14,8 +14,8 @@ use kprof_format::marker::{Marker, TruncationReason};
 
 /// Truncated stacks are reported from this share of all stacks on, in percent.
 const TRUNCATED_PERCENT: u64 = 20;
-/// The same for stacks that end in an entry stub. The share is low because few samples are taken in a stub or in an
-/// interrupt.
+/// Stacks that end in an entry stub are reported from this share of all stacks on, in percent. The share is low because
+/// few samples are taken in a stub or in an interrupt.
 const ENTRY_PERCENT: u64 = 2;
 /// Fewer samples than this prove nothing.
 const MIN: u64 = 10;

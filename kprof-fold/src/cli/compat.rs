@@ -65,7 +65,7 @@ impl Rest {
         Ok(Self { tsc_hz: Some(values::ghz(clock)?), user: has('U'), style, user_list: list.cloned() })
     }
 
-    /// The same for an output that may not support all letters.
+    /// As [`read`](Self::read), for an output that may not support all letters.
     ///
     /// # Errors
     /// [`Error::Usage`] with a message that says what to type.

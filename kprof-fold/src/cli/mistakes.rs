@@ -24,10 +24,10 @@ enum Content {
     Other,
 }
 
-/// `kprof-fold reprot PROFILE KERNEL`: the first word is no file but resembles a subcommand.
+/// Refuses `kprof-fold reprot PROFILE KERNEL`, in which the first word is no file but resembles a subcommand.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is so.
+/// [`Error::Usage`] in this case.
 pub fn verb(input: &Input) -> Result<(), Error> {
     if input.file == "-" || input.file.contains(['/', '.']) || Path::new(&input.file).exists() {
         return Ok(());
@@ -40,10 +40,10 @@ pub fn verb(input: &Input) -> Result<(), Error> {
     Err(Error::Usage(format!("`{}` is neither a subcommand nor a file{meant}", input.file)))
 }
 
-/// The kernel given as the profile, or the profile as the kernel.
+/// Refuses a kernel that was given as the profile, or a profile that was given as the kernel.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is so.
+/// [`Error::Usage`] in this case.
 pub fn swapped(input: &Input) -> Result<(), Error> {
     let (file, syms) = (content(&input.file), content(&input.syms));
     let (name, what) = match (file, syms) {

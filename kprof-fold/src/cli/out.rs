@@ -24,7 +24,7 @@ pub fn with_output(input: &Input, write: impl FnOnce(&mut dyn Write) -> Result<(
     put(input.output.as_deref(), input.quiet, &input.files(), write)
 }
 
-/// The same for any list of input files.
+/// As [`with_output`], for any list of input files.
 ///
 /// # Errors
 /// As [`with_output`].
@@ -60,7 +60,7 @@ pub fn write_failed(input: &Input, error: io::Error) -> Error {
     not_written(input.output.as_deref(), error)
 }
 
-/// The same for an output that is given by name.
+/// As [`write_failed`], for an output that is given by name.
 pub fn not_written(output: Option<&str>, error: io::Error) -> Error {
     Error::io(output.filter(|file| *file != "-").unwrap_or("standard output"), "write", error)
 }

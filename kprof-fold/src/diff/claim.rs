@@ -2,10 +2,10 @@
 //!
 //! In: the claim as written. Out: the rows for which it holds at the chosen confidence. The number is in percent of all
 //! samples: `mm::map > +2%` says that the share of samples with `mm::map` in their stack has grown by more than two
-//! percent points. `self mm::* > +2%` is about self time. A claim holds for a row if the interval of the change, open
-//! on the other side, lies beyond the number. A claim is named before the profiles are seen, so it is tested for itself
-//! at the whole chance that the confidence leaves. If it names several functions, that chance is divided among them. So
-//! a gate with ten claims raises a false alarm ten times as often as one with a single claim.
+//! percent points. `self mm::* > +2%` is about self time. A claim holds for a row if the one-sided confidence interval
+//! of the change lies completely beyond the number. A claim is chosen before the profiles are known, so it is tested by
+//! itself: its allowed chance of a false alarm is 1 minus the confidence. If it names several functions, that chance is
+//! divided among them. So a gate with ten claims raises a false alarm ten times as often as one with a single claim.
 
 use super::significance::Interval;
 use super::{Diff, Kind, Row};
@@ -62,12 +62,12 @@ impl Claim {
         meant.closest.map(|_| rows().filter(|row| meant.is(function(&row.name))).collect())
     }
 
-    /// The change of each row that the claim is about, and whether the claim holds for it. `rows` are those of
-    /// [`rows`](Self::rows), all of them.
+    /// The change of each row that the claim is about, and whether the claim holds for it. `rows` must be all rows that
+    /// [`rows`](Self::rows) has returned.
     pub fn test<'a>(&self, rows: &[&'a Row], confidence: f64) -> Vec<Tested<'a>> {
         let chance = (1.0 - confidence) / rows.len().max(1) as f64;
         let test = |row: &&'a Row| {
-            // Twice the chance, because only one end of the interval is looked at.
+            // `interval` puts half of its chance on each side. Only one end is used here, so it gets twice the chance.
             let change = row.interval(2.0 * chance);
             let holds = if self.grows { change.low > self.by } else { change.high < self.by };
             Tested { row, change, holds }
@@ -91,7 +91,7 @@ impl Claim {
 pub struct Tested<'a> {
     /// The row.
     pub row: &'a Row,
-    /// Its change, with the interval of which the claim looks at one end.
+    /// Its change, with an interval of which the claim uses only one end.
     pub change: Interval,
     /// Whether the claim holds for it.
     pub holds: bool,

@@ -8,9 +8,10 @@
 //!
 //! If many functions are compared, some change by chance. Holm's method (Scandinavian Journal of Statistics 6, 1979)
 //! sets the level of each row, so that the stated confidence holds for the whole table: with 99 %, two sides of the
-//! same behaviour show any alarm in at most 1 % of comparisons. The row with the smallest p-value is tested at the
-//! chance divided by the number of rows, the next one at the chance divided by one row less, and so on until one fails;
-//! that row and all after it are within chance. A claim is tested for itself, not as a part of the table ([`claim`]).
+//! same behaviour show any alarm in at most 1 % of comparisons. The allowed chance of a false alarm is 1 minus the
+//! confidence. The row with the smallest p-value is tested at this chance divided by the number of rows, the next row
+//! at this chance divided by one row less, and so on until a row fails the test. That row and all rows after it are
+//! within chance. A claim is tested by itself, not as a part of the table ([`claim`]).
 
 pub mod claim;
 pub mod output;
@@ -60,7 +61,7 @@ pub struct Row {
     pub change: Interval,
     /// The chance of such a change or a larger one if there is none.
     pub p_value: f64,
-    /// The counts behind it.
+    /// The counts from which `change` and `p_value` are computed.
     counts: Change,
     /// The factor from shares of `counts` to those that are shown.
     scale: f64,
@@ -72,12 +73,13 @@ impl Row {
         self.change.low > 0.0 || self.change.high < 0.0
     }
 
-    /// By what factor the runs of each side differ more than by chance.
+    /// The variance between the runs of each side, as a multiple of the variance that chance alone gives.
     pub fn spread(&self) -> f64 {
         self.counts.spread.factor
     }
 
-    /// The change with the interval that it leaves with this chance, one half of it on each side.
+    /// The change with its confidence interval. The true change is outside of the interval with the probability
+    /// `chance`, half of it on each side.
     pub fn interval(&self, chance: f64) -> Interval {
         let Interval { low, middle, high } = self.counts.interval(chance);
         Interval { low: low * self.scale, middle: middle * self.scale, high: high * self.scale }
@@ -111,8 +113,8 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// The number of samples that the shares of OLD, and those of NEW, are parts of. For the same work these are the
-    /// samples of OLD in as many runs.
+    /// The numbers of samples that are 100 % for the shares of OLD and for those of NEW. If both sides did the same
+    /// work, the shares of NEW are parts of the samples that OLD would have in as many runs as NEW.
     pub fn wholes(&self) -> (f64, f64) {
         let (old, new) = (self.old_samples as f64, self.new_samples as f64);
         let runs = self.runs.1 as f64 / self.runs.0.max(1) as f64;

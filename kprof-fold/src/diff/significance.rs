@@ -33,7 +33,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// The change with the interval that it leaves with this chance, one half of it on each side.
+    /// The change with its confidence interval. The true change is outside of the interval with the probability
+    /// `chance`, half of it on each side.
     pub fn interval(&self, chance: f64) -> Interval {
         difference(self.old, self.new, quantile(chance, self.spread.freedom) * self.spread.factor.sqrt())
     }

@@ -5,13 +5,13 @@
 //!
 //! Method: as in edgeR's quasi-likelihood test (Lund and others, Statistical Applications in Genetics and Molecular
 //! Biology 11, 2012), for counts of genes instead of functions. First, the shares of all functions vary between runs by
-//! a common part of themselves, tau: the variance of a count is then that of chance times 1 + tau^2 n p / (1 - p), so a
-//! large function varies more. Tau is chosen so that Pearson's chi-squared of all functions is its expectation. Second,
-//! a function may vary more than that. Two or three runs give a poor estimate for one function, but there are hundreds
-//! of functions. So each estimate is moderated by all others (Smyth, same journal 3, 2004, section 6): the factors of
-//! all functions follow a scaled F distribution, whose scale and degrees of freedom are estimated from the mean and the
-//! variance of their logarithms. A function whose own estimate does not fit the others keeps it. A factor below 1 is
-//! taken as 1.
+//! the same relative amount, tau: the variance of a count is then that of chance times 1 + tau^2 n p / (1 - p), so a
+//! large function varies more. Tau is chosen so that Pearson's chi-squared of all functions equals its expected value.
+//! Second, a function may vary more than that. Two or three runs give a poor estimate for one function, but there are
+//! hundreds of functions. So each estimate is moderated by all others (Smyth, same journal 3, 2004, section 6): the
+//! factors of all functions follow a scaled F distribution, whose scale and degrees of freedom are estimated from the
+//! mean and the variance of their logarithms. A function whose own estimate does not fit the others keeps it. A factor
+//! below 1 is taken as 1.
 
 use statrs::function::beta::beta_reg;
 use statrs::function::gamma::{digamma, gamma_ur};
@@ -103,7 +103,7 @@ fn chi_squared(sides: &[Runs; 2], tau2: f64) -> f64 {
     sides.iter().filter(|runs| runs.len() > 1).map(side).sum()
 }
 
-/// The square of the part by which all shares vary between runs.
+/// The square of tau, the relative amount by which all shares vary between runs.
 fn common(functions: &[&[Runs; 2]], freedom: f64) -> f64 {
     let expected = freedom * functions.len() as f64;
     let is_too_small = |tau2: f64| functions.iter().map(|sides| chi_squared(sides, tau2)).sum::<f64>() > expected;
@@ -164,7 +164,8 @@ fn trigamma(mut x: f64) -> f64 {
     sum + 1.0 / x + y / 2.0 + y / x * (1.0 / 6.0 - y * (1.0 / 30.0 - y * (1.0 / 42.0 - y / 30.0)))
 }
 
-/// The argument at which trigamma, which falls all the way, has this value.
+/// The argument at which the trigamma function has this value. There is only one, because the function always
+/// decreases.
 fn inverse_trigamma(value: f64) -> f64 {
     let (mut low, mut high) = (1e-3f64, 1e6f64);
     for _ in 0..200 {

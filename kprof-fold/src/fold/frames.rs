@@ -55,7 +55,7 @@ pub struct Frames {
     /// All names, one after the other; `ends` says where each of them ends.
     text: String,
     ends: Vec<usize>,
-    /// The same names, to find the number of a name.
+    /// The names again, in a table that finds the number of a name.
     numbers: Stacks,
     /// For each symbol number its frame plus one; 0 if the frame was not needed yet.
     by_symbol: Vec<FrameId>,
@@ -111,7 +111,7 @@ impl Frames {
         name.strip_suffix(crate::symbols::INLINED).unwrap_or(name)
     }
 
-    /// Frames of user code whose names no kernel code has.
+    /// Frames of user code, except those whose names kernel code has too.
     pub fn of_users_only(&self) -> HashSet<FrameId> {
         let (user, kernel): (Vec<_>, Vec<_>) = self.by_address.iter().partition(|(address, _)| *address >> 63 == 0);
         let frames = |found: Vec<(&u64, &u32)>| -> HashSet<FrameId> {
@@ -240,7 +240,7 @@ impl Frames {
         let mut ranks = vec![Rank::default(); self.ends.len()];
         let mut next = 0..;
         let mut take = || next.next().unwrap_or(u32::MAX);
-        // Names whose `name;` has no rank yet. Each of them begins with the one before it.
+        // Names for whose text `name;` no rank is assigned yet. Each name in this list begins with the name before it.
         let mut open: Vec<usize> = Vec::new();
         for name in order {
             let text = names[name];

@@ -114,7 +114,7 @@ fn named(symbols: &Symbols, address: u64) -> Option<Named> {
     Some(frames.map(|frame| (frame.name.unwrap_or_else(|| physical.clone().into_owned()), frame.location)).collect())
 }
 
-/// A stack while its frames are looked at: how many samples have it, and what was already counted for them.
+/// A stack whose frames are being counted: how many samples have it, and what was already counted for these samples.
 struct Sample {
     samples: u64,
     innermost: bool,

@@ -59,7 +59,7 @@ pub struct Input<'a> {
     pub tracks: &'a Tracks,
     /// Frames of each distinct stack.
     pub places: Places,
-    /// The time that a sample stands for: that of the requested rate, otherwise the middle one of the times between
+    /// The time that a sample stands for: the period of the requested rate, otherwise the median of the times between
     /// two samples of a CPU.
     pub period_ns: u64,
     /// The name of the profile.
@@ -187,7 +187,7 @@ fn marks(profile: &Profile) -> Vec<Mark> {
     marks
 }
 
-/// The middle one of the times between two samples of a CPU, for profiles that do not tell their rate.
+/// The median of the times between two samples of a CPU, for profiles that do not contain their rate.
 fn middle_gap_ns(tracks: &Tracks, tsc_hz: f64) -> u64 {
     let mut gaps = Gaps::default();
     for track in &tracks.tracks {

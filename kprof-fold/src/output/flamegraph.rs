@@ -27,7 +27,7 @@ const COLORS: [Color; 7] = [
     Color { r: 190, g: 190, b: 190 },
     Color { r: 126, g: 196, b: 120 },
 ];
-/// The place of user code in it.
+/// The index of user code in `COLORS`.
 const USER: usize = 6;
 /// How much the colors of two functions of one kind differ at most.
 const SPREAD: u64 = 18;
@@ -111,11 +111,11 @@ fn drawn(folded: &Folded, min_samples: u64) -> Vec<String> {
     lines.into_iter().map(|(line, samples)| format!("{line} {samples}")).collect()
 }
 
-/// For each stack the number of its frames, from the root on, that have at least so many samples; at least one, because
-/// a line has a frame.
+/// For each stack, how many of its frames, counted from the root, have at least `min_samples` samples. The result is at
+/// least one, because a line needs a frame.
 fn depths(folded: &Folded, min_samples: u64) -> Vec<usize> {
     let mut depths = vec![0; folded.stacks.len()];
-    // The frames of the present stack: the stack with which each began, and its samples so far.
+    // For each frame of the present stack: the index of the first stack that has it, and its samples so far.
     let mut open: Vec<(usize, u64)> = Vec::new();
     let mut before: &[FrameId] = &[];
     let mut close = |open: &mut Vec<(usize, u64)>, to: usize, end: usize| {

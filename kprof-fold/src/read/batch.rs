@@ -32,13 +32,13 @@ pub struct Open {
     pub seal: Seal,
     /// In the text form, its first line.
     pub line: Vec<u8>,
-    /// Why it does not count unless its first line turns out to be damaged.
+    /// Why the batch does not count, unless its checksum shows that only its first line is damaged.
     pub doubt: Option<Doubt>,
     /// In the text form, its `#` lines so far and their numbers. They are applied when the batch is known to be whole.
     pub held: Vec<(u64, Vec<u8>)>,
 }
 
-/// Why a batch of the text form does not count as its first line stands.
+/// Why a batch of the text form does not count if its first line is as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// The line cannot be parsed.

@@ -1,8 +1,8 @@
 //! The batches of the text form, which have a checksum. Stage: read.
 //!
-//! In: the open batch and its last line. Out: the batch closed if it is as it was written, also if the only damage is
-//! one byte of its first line, which is repaired and reported; otherwise dropped. Never uses a batch that does not
-//! match.
+//! In: the open batch and its last line. Out: the batch is closed if it matches its checksum, and dropped otherwise. If
+//! the only damage is one byte of its first line, this byte is repaired and reported, and the batch is closed. A batch
+//! that does not match is never used.
 
 use super::batch::{self, Doubt, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};
@@ -61,12 +61,13 @@ impl<C: Consumer> Ingest<C> {
         let known = batch.cpu.0.and_then(|cpu| self.profile.boots.get(self.boot)?.cpus.get(&cpu));
         let positions = (batch.from, batch.to);
         let is_new = known.is_none_or(|cpu| batch::position(&cpu.positions, positions) == Position::New);
-        // A line that was two lines has lost the first of its samples.
+        // If the repaired line contains a line feed, it was two lines. The second one was a sample, which was not
+        // counted.
         if batch.cpu != end.cpu || batch.to != end.to || !is_new || line.contains(&b'\n') {
             return false;
         }
         (open.cpu, open.positions, open.counters) = (batch.cpu.0, positions, metadata::batch_counters(&batch));
-        // They are of the CPU that the line had when it was written.
+        // The samples that seemed to be of another CPU are of the CPU in the repaired line.
         open.strangers = None;
         let (file, number, samples, column) = (&self.file, open.place, open.seen.samples(), place + 1);
         self.problems.add(Kind::BatchLine, || {

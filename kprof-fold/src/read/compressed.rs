@@ -1,4 +1,4 @@
-//! Inputs that were compressed with gzip or zstd are read as what they hold. Stage: read, before all forms.
+//! Decompresses inputs that were compressed with gzip or zstd. Stage: read, before all forms.
 //!
 //! In: a file or a stream. Out: a reader of its content, decompressed if its first bytes say so; its name does not
 //! matter. Several gzip members or zstd frames, one after the other, are one content. Memory: the window of the
@@ -32,7 +32,7 @@ pub fn open<R: Read + 'static>(mut reader: R) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Adds to errors of a decompression what can still be done.
+/// Adds to an error of the decompression the command that reads what comes before the damage.
 struct Hinted<R>(&'static str, R);
 
 impl<R: Read> Read for Hinted<R> {
@@ -45,7 +45,8 @@ impl<R: Read> Read for Hinted<R> {
     }
 }
 
-/// An empty frame. Only a decoder that has seen a frame before refuses windows of more than 100 MiB in the next one.
+/// An empty frame, with which the decoder is initialised. A decoder refuses windows of more than 100 MiB only in frames
+/// after its first one.
 const EMPTY_FRAME: [u8; 9] = [0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0, 0];
 
 /// A file of zstd frames, one after the other.

@@ -84,7 +84,7 @@ impl<C: Consumer> Ingest<C> {
     fn apply(&mut self, line: Line<'_>) {
         let is_fact = matches!(line, Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_));
         match line {
-            // In the text form facts are in headers only; elsewhere such a line is what is left of another one.
+            // In the text form facts are in headers only. Elsewhere such a line is the rest of a damaged line.
             _ if is_fact && self.only_batches && !self.is_in_header => self.stray_line(),
             Line::Header(Header { fact, value }) => self.header(fact.name(), value),
             // A newer kernel may write facts that this version does not know.
@@ -117,13 +117,13 @@ impl<C: Consumer> Ingest<C> {
                     images.push(image);
                 }
             }
-            // The caller takes these.
+            // These lines are handled by the caller.
             Line::Profile(_) | Line::Header(_) | Line::Unknown { .. } | Line::Anchor(_) => {}
             Line::Batch(_) | Line::End(_) | Line::Account(_) => {}
         }
     }
 
-    /// Closes the open batch: its chunk was complete, so the batch is.
+    /// Closes the open batch. Its chunk was complete, so the batch is complete.
     pub(super) fn end_of_chunk(&mut self) {
         if let Region::Batch(open) = &self.region {
             let (cpu, to) = (open.cpu, open.positions.1);
@@ -172,7 +172,7 @@ impl<C: Consumer> Ingest<C> {
         let _ = self.present_boot();
         let is_boot = key == Fact::Boot.name();
         if is_boot {
-            // A batch contains no header: what is open has lost its end.
+            // A batch contains no header, so a batch that is still open has lost its end.
             self.unended(None, None);
             self.end_free();
         }
@@ -190,8 +190,9 @@ impl<C: Consumer> Ingest<C> {
         self.present_boot().header.insert(key.to_owned(), value.to_owned());
     }
 
-    /// The newest boot turns out to be the earlier boot `known`: all that was read of it belongs to that one. It has no
-    /// samples yet, so no number of it is kept outside the profile and these fields.
+    /// The newest boot turns out to be the earlier boot `known`, so everything that was read of the newest boot is
+    /// added to `known`. The newest boot has no samples yet, so its index is only in the profile and in the fields that
+    /// are changed here.
     fn continue_boot(&mut self, known: usize) {
         let newest = self.profile.boots.len() - 1;
         let newer = self.profile.boots.remove(newest);
@@ -281,7 +282,7 @@ impl<C: Consumer> Ingest<C> {
     }
 
     /// Notes where the first batch of each CPU begins, also if that batch was left out. A CPU that only a damaged line
-    /// names is none.
+    /// names is ignored.
     fn note_beginnings(&mut self) {
         for (boot, cpu, from) in std::mem::take(&mut self.begins) {
             if let Some(cpu) = self.profile.boots[boot].cpus.get_mut(&cpu) {

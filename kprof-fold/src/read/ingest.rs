@@ -232,7 +232,7 @@ impl<C: Consumer> Ingest<C> {
         self.sum(&block[summed..lines.taken()]);
     }
 
-    /// Whether a sample line counts here.
+    /// Whether a sample line counts in the present part of the file.
     fn takes_samples(&self) -> bool {
         match self.region {
             Region::Batch(_) => true,
@@ -356,7 +356,8 @@ impl<C: Consumer> Ingest<C> {
         self.consumer.sample(&Sample { boot: self.boot, task, cpu, tsc, stack, traits });
     }
 
-    /// Counts a sample in the open batch, which is not known to be of its CPU. Returns whether it counts.
+    /// Counts a sample in the open batch if its CPU is not known to be that of the batch. Returns whether the sample
+    /// counts.
     #[cold]
     fn counts_in_batch(&mut self, cpu: u32, tsc: u64, traits: Traits) -> bool {
         let Region::Batch(open) = &mut self.region else { return false };

@@ -1,10 +1,10 @@
 //! Repairs one damaged byte of a `# batch` line. Stage: read, only for batches that do not match their checksum.
 //!
 //! In: the line, how many bytes of the batch follow it, and by which bits the checksum differs. Out: the line as it was
-//! written. CRC-32 is linear, so each change of one byte changes the sum in its own way, which is followed back from
-//! the end of the batch to each place of the line. Some other damage looks the same with a probability below 2 in
-//! 100 000 (places times values, divided by 2^32). Damage to the lines after it is not repaired, because a batch has so
-//! many bytes that a wrong repair would be likely.
+//! written. CRC-32 is linear, so each change of one byte changes the checksum in its own way. The change of the
+//! checksum is followed back from the end of the batch to each byte of the line. Some other damage looks the same with
+//! a probability below 2 in 100 000 (places times values, divided by 2^32). Damage to the lines after the `# batch`
+//! line is not repaired: they have so many bytes that a wrong repair would be likely.
 //!
 //! Source: R. N. Williams, A Painless Guide to CRC Error Detection Algorithms, 1993, sections 5 and 11.
 
@@ -27,7 +27,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The byte for each upper byte of the table. These are all different.
+/// For each upper byte of an entry of the table, the index of that entry. The upper bytes are all different.
 fn bytes_of(table: &[u32; 256]) -> [u8; 256] {
     let mut bytes = [0; 256];
     for (sum, byte) in table.iter().zip(0..=u8::MAX) {
@@ -36,12 +36,12 @@ fn bytes_of(table: &[u32; 256]) -> [u8; 256] {
     bytes
 }
 
-/// The line with the one byte changed that explains the `change` of the checksum, and the place of the byte, if there
-/// is exactly one. `after` bytes follow the line.
+/// Finds the byte of the line whose damage explains the `change` of the checksum. If there is exactly one such byte,
+/// returns the repaired line and the index of the byte. `after` bytes follow the line.
 pub fn repaired(line: &[u8], after: u64, change: u32) -> Option<(Vec<u8>, usize)> {
     const TABLE: [u32; 256] = table();
     let bytes = bytes_of(&TABLE);
-    // The change, followed back by one byte.
+    // Follows the change of the checksum back by one byte.
     let back = |change: u32| {
         let byte = bytes[(change >> 24) as usize];
         (change ^ TABLE[usize::from(byte)]) << 8 | u32::from(byte)

@@ -21,7 +21,7 @@ impl Seal {
         Self { sum: Crc32::of_batch(boot), bytes: 0, has_cr }
     }
 
-    /// Adds bytes. A CR LF is not divided between two calls.
+    /// Adds bytes. A CR LF must not be divided between two calls.
     pub fn add(&mut self, bytes: &[u8]) {
         if !self.has_cr {
             return self.put(bytes);

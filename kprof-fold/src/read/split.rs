@@ -126,7 +126,7 @@ impl<'a> Group<'a> {
     /// returned.
     #[inline(never)]
     pub fn fill(&mut self, lines: &mut Lines<'a>) -> Filled<'a> {
-        // This copy can stay in registers.
+        // A local copy, because it can stay in registers.
         let mut ahead = lines.clone();
         let (mut len, mut filled) = (0, Filled::Full);
         while len < TOUCHED {

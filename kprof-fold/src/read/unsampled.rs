@@ -3,9 +3,9 @@
 //! In: the counters, the tick numbers and the samples of each batch of a CPU. Out: gaps: intervals of time, each with
 //! the number of its ticks that were filtered, coalesced or lost. The counters of a batch are those of the moment when
 //! the ring was read, which may be long after the batch's last sample. But the tick numbers say how many ticks without
-//! a sample came before the first sample of the batch, and how many between its first and its last one. What was
-//! counted beyond these came later, and belongs to the next gap. Of which reason each of them was is not known, so the
-//! reasons are divided in proportion. Never loses a count: the sum over all gaps is what the counters say.
+//! a sample came before the first sample of the batch, and how many between its first and its last one. All other ticks
+//! that were counted came later, and belong to the next gap. The reason of a single tick is not known, so the counts of
+//! each reason are divided in proportion. Never loses a count: the sum over all gaps is what the counters say.
 
 use super::batch::Open;
 use crate::profile::{Boot, Counters, Cpu, Gap, Unsampled};
@@ -35,7 +35,7 @@ pub fn gaps(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> [O
     let mut earlier = std::mem::take(&mut cpu.unplaced);
     let tick = |name: &str| open.counters.get(name).copied();
     let (Some(first_tick), Some(last_tick), Some(_)) = (tick(FIRST_TICK), tick(LAST_TICK), first) else {
-        // Without tick numbers, all of them came between the last samples of the two batches.
+        // Without tick numbers it is only known that these ticks came between the last samples of the two batches.
         earlier.add(&counted);
         let from = cpu.batch_tsc.or(first);
         return [Some(Gap { missing, ..gap(from, last.or(cpu.batch_tsc), earlier) }).filter(Gap::is_any), None];
@@ -49,7 +49,7 @@ pub fn gaps(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> [O
     counted.add(&earlier);
     let rest = before - in_first.sum();
     let mut in_both = counted.take(rest.saturating_add(within));
-    // If fewer were counted than there must be, because records are missing, both gaps have too few.
+    // If records are missing, fewer ticks were counted than the tick numbers show. Both gaps then have too few.
     let part = u128::from(in_both.sum()) * u128::from(within) / u128::from(rest.saturating_add(within)).max(1);
     let in_second = in_both.take(part as u64);
     in_first.add(&in_both);
@@ -66,15 +66,16 @@ pub fn gaps(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> [O
     [gap(cpu.batch_tsc, first, in_first), within].map(|gap| Some(gap).filter(Gap::is_any))
 }
 
-/// The gap after the newest batch of a CPU: what was counted since, which only the account says. `end` is the last time
-/// known of the boot.
+/// The gap after the newest batch of a CPU, with the ticks that were counted since then. Only the account has these.
+/// `end` is the last known time of the boot.
 pub fn last_gap(boot: &Boot, boot_index: usize, number: u32, cpu: &Cpu, end: Option<u64>) -> Option<Gap> {
     let mut ticks = cpu.unplaced;
     ticks.add(&cpu.account.as_ref().map(|account| grown(cpu, account)).unwrap_or_default());
     if cpu.batch.is_empty() && !boot.is_from_its_start {
         (ticks.user, ticks.idle) = (0, 0);
     }
-    // The other CPUs may have had no sample for long, so the number of ticks says how long it lasted.
+    // `end` may be too early, because the other CPUs may have had no sample for a long time. So the length of the gap
+    // is also computed from the number of its ticks.
     let lasted = cpu.ticks.period().map(|period| (period * ticks.sum() as f64) as u64);
     let from = cpu.batch_tsc.or(cpu.seen.tsc_max());
     let to = from.zip(lasted).map(|(from, lasted)| from.saturating_add(lasted)).max(end).max(from);

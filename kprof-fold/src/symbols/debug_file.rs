@@ -59,7 +59,7 @@ pub fn find(file: &str, image: &object::File<'_>, given: Option<&str>) -> Result
     Ok(Found { file: found, missing })
 }
 
-/// The first of the files that is there and is the right one.
+/// The first of these files that exists and belongs to the image.
 fn first(paths: impl IntoIterator<Item = PathBuf>, is_right: impl Fn(&Vec<u8>) -> bool) -> Option<(String, Vec<u8>)> {
     let read = |path: PathBuf| std::fs::read(&path).ok().map(|bytes| (path.display().to_string(), bytes));
     paths.into_iter().filter_map(read).find(|(_, bytes)| is_right(bytes))

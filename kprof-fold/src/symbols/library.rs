@@ -65,7 +65,7 @@ fn split_as(inside: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The crate of a path or type; references, pointers, slices and `dyn` are looked through.
+/// The crate of a path or type. For a reference, pointer, slice or `dyn`, it is the crate of the inner type.
 fn crate_of(path: &str) -> Option<&str> {
     let mut path = path.trim_start_matches(['&', '*', '[', '(']);
     for word in ["mut ", "const ", "dyn ", "impl "] {

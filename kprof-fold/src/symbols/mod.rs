@@ -86,7 +86,7 @@ impl Symbols {
         Self::open_with(file, None, problems)
     }
 
-    /// The same with the debug file of an ELF image.
+    /// As [`open`](Self::open), with the debug file of an ELF image.
     ///
     /// # Errors
     /// As [`open`](Self::open); if the debug file cannot be used.
@@ -155,7 +155,8 @@ impl Symbols {
     }
 
     /// As [`find`](Self::find), but an address that is not code of the image has no name: the range that was declared
-    /// for the image may be larger than its code, and the last symbol without a size would get all of the rest.
+    /// for the image may be larger than its code, and if the last symbol has no size, it would get every address after
+    /// the code.
     fn find_code(&self, address: u64) -> Option<usize> {
         let place = address.wrapping_sub(self.slide);
         let number = self.table.find(place)?;

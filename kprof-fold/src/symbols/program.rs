@@ -89,7 +89,8 @@ impl Starts {
     /// The one distance at which nearly all addresses that are code are the start of an instruction. `None` if there is
     /// no such distance, or more than one.
     fn distance(&self, addresses: &[u64]) -> Option<u64> {
-        // The address in the middle is in the program, or few are: then they prove nothing.
+        // The address in the middle of the list is in the program, unless only few addresses are. Then they prove
+        // nothing.
         let probe = addresses.get(addresses.len() / 2)?;
         let pages = (self.base..self.base + self.is_start.len() as u64).step_by(PAGE as usize);
         let mut scored: Vec<(Score, u64)> = pages

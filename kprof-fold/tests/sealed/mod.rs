@@ -14,7 +14,7 @@ pub fn names(lines: &str) -> String {
     format!("# batch cpu=meta from=0 to=10\n{lines}# end cpu=meta to=10\n")
 }
 
-/// The same text, with a checksum in the last line of each batch that has none there.
+/// Adds a checksum to the last line of each batch of `text`, if that line has none.
 pub fn sealed(text: &str) -> String {
     let (mut out, mut boot, mut open) = (String::new(), "", None);
     for line in text.split_inclusive('\n') {

@@ -51,7 +51,8 @@ impl World {
         Self::changing(frames, 1).0
     }
 
-    /// The same with `count` separate chains of frames, and the registers at the beginning of each chain.
+    /// A stack with `count` separate chains of `frames` return addresses each, and the registers at the beginning of
+    /// each chain.
     pub fn changing(frames: usize, count: usize) -> (Self, Vec<Registers>) {
         let mut stack = Box::new(Stack([1; STACK_WORDS]));
         let base = stack.0.as_ptr() as u64;

@@ -64,11 +64,11 @@ table! {
         PositionIn = "position-in",
         /// Position of the oldest record.
         PositionOut = "position-out",
-        /// Events of the CPU.
+        /// Context switches on the CPU.
         ContextSwitches = "context-switches",
-        /// Events of the CPU.
+        /// Page faults on the CPU.
         PageFaults = "page-faults",
-        /// Events of the CPU.
+        /// Hardware interrupts on the CPU.
         Interrupts = "interrupts",
     }
 }
@@ -112,7 +112,7 @@ impl Counter {
         Self::Overwritten,
     ];
 
-    /// Whether it says how things are now, and not how often something has happened since boot.
+    /// Whether the counter is a present value, such as a position, and not a number of events since boot.
     pub fn is_level(self) -> bool {
         matches!(self, Self::Pending | Self::InRing | Self::RingWords | Self::PositionIn | Self::PositionOut)
     }

@@ -47,8 +47,8 @@ kinds! {
     pub enum Kind {
         /// One sample of one CPU.
         Sample = 1,
-        /// The same, read from a running flight recorder. It was in the ring at that moment, and does not count as
-        /// delivered.
+        /// One sample of one CPU, read from a running flight recorder. It was in the ring at that moment, and does not
+        /// count as delivered.
         SnapshotSample = 2,
         /// Meta: the name of task `value[0]`; the text is the name.
         TaskName = 16,

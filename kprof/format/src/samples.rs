@@ -21,8 +21,8 @@ use super::record::{MAX_WORDS, SAMPLE_HEADER_WORDS};
 
 /// The greatest stack in words.
 pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
-/// The size of the blocks that numbers are written into: at least the longest number, so that a block can be copied
-/// without a look at its length.
+/// The size of the blocks that numbers are written into. The longest number fits, so a whole block can be copied,
+/// whatever the length of the number.
 pub const BLOCK_BYTES: usize = 16;
 /// The value of `v / 2` that says that the word follows unencoded.
 const LITERAL: u64 = 4096;
@@ -78,7 +78,8 @@ impl Delta {
         &self.words[self.start..]
     }
 
-    /// Writes one sample as bytes to `put`, which gets blocks and how many bytes of each count.
+    /// Writes one sample as bytes. `put` is called with blocks, and for each with the number of its bytes that belong
+    /// to the sample.
     ///
     /// # Panics
     /// When the stack is empty or longer than [`MAX_STACK_WORDS`]; no record can hold such a stack.
@@ -157,7 +158,7 @@ impl Delta {
     }
 }
 
-/// The bytes of a number, in a block of which the first so many count.
+/// The bytes of a number: a block, and how many bytes at its beginning belong to the number.
 ///
 /// ```
 /// use kprof_format::samples::varint;
@@ -172,11 +173,12 @@ pub fn varint(value: u64) -> ([u8; BLOCK_BYTES], usize) {
     let bits = u64::BITS - value.leading_zeros();
     // Seven bits a byte, rounded up, without a division.
     let count = (bits as usize * 9 + 64) / 64;
-    // The lower 56 bits are eight groups of seven: each step moves the upper half of what is together.
+    // The lower 56 bits are eight groups of seven bits. Each of the three steps divides every piece into two halves and
+    // moves the upper half up. After the last step each group is in a byte of its own.
     let pairs = (value & 0x00ff_ffff_f000_0000) << 4 | value & 0x0fff_ffff;
     let fours = (pairs & 0x0fff_c000_0fff_c000) << 2 | pairs & 0x0000_3fff_0000_3fff;
     let groups = (fours & 0x3f80_3f80_3f80_3f80) << 1 | fours & 0x007f_007f_007f_007f;
-    // All bytes but the last one have bit 7. What is behind the last one does not count.
+    // Bit 7 is set in all bytes but the last one. The bytes after the last one do not belong to the number.
     let lower = groups | 0x8080_8080_8080_8080;
     if count <= 8 {
         return (u128::from(lower ^ 0x80 << (8 * count - 8)).to_le_bytes(), count);
@@ -186,7 +188,7 @@ pub fn varint(value: u64) -> ([u8; BLOCK_BYTES], usize) {
     ((u128::from(last) << 64 | u128::from(lower)).to_le_bytes(), count)
 }
 
-/// Gives the bytes of a number to `put`, as a block and how many bytes of it count.
+/// Passes the bytes of a number to `put`: a block, and how many of its bytes belong to the number.
 #[inline]
 fn put_varint(value: u64, put: &mut impl FnMut(&[u8; BLOCK_BYTES], usize)) {
     let (block, length) = varint(value);

@@ -42,13 +42,13 @@ const DELIVERY_PENDING: u32 = 1 << 12;
 
 /// Access to the registers. Tests have an implementation that records each access.
 pub trait Registers {
-    /// A register in memory.
+    /// Reads a register in memory.
     fn read(&self, offset: u16) -> u32;
-    /// A register in memory.
+    /// Writes a register in memory.
     fn write(&self, offset: u16, value: u32);
-    /// A register of the CPU.
+    /// Reads a register of the CPU.
     fn read_msr(&self, msr: u32) -> u64;
-    /// A register of the CPU.
+    /// Writes a register of the CPU.
     fn write_msr(&self, msr: u32, value: u64);
     /// Makes earlier writes to memory visible to other CPUs before the next register is written.
     fn fence(&self);
@@ -68,7 +68,7 @@ impl Registers for Hardware {
     }
 
     fn write(&self, offset: u16, value: u32) {
-        // SAFETY: as above; what the registers do, and to whom, is said where they are written.
+        // SAFETY: as above. The effect of each write is stated where the register is written.
         unsafe { ((self.base + usize::from(offset)) as *mut u32).write_volatile(value) }
     }
 

@@ -12,10 +12,10 @@
 //! requested time: the timer that has woken the sampler is due again soon, and ends the turn of the running CPU. On all
 //! other machines a sleep is one interrupt of a one-shot timer.
 //!
-//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0 QEMU lets a CPU run until the timer is due, and
-//! gives the next CPU the time that is left until then, which is nothing. Only the first CPU begins a round with time
-//! of its own, so a busy CPU 0 starves all others (every emulation before QEMU's commit "ensure fairness with icount"
-//! of May 2023 does this). `Profiler::check` says how long a sleep takes.
+//! **With `-icount` the sampler must be CPU 0.** Up to version 8.0, QEMU lets a CPU run until the timer is due. The
+//! next CPU gets the time that is left until then, which is none. Only the first CPU of a round gets time of its own,
+//! so a busy CPU 0 starves all others (every emulation before QEMU's commit "ensure fairness with icount" of May 2023
+//! does this). `Profiler::check` says how long a sleep takes.
 
 use crate::apic::{Hardware, LocalApic, Registers, register};
 use kprof::Clock;
@@ -29,7 +29,7 @@ const SLICES: u64 = 8;
 /// No slice is shorter than this, even if less time is left. Each interrupt takes the sampler some 500 instructions,
 /// and a periodic timer that is faster than its handler would keep the CPU in the handler for ever.
 const SHORTEST_SLICE_NS: u64 = 2_500;
-/// No slice is longer than this, so no turn of another CPU is.
+/// No slice is longer than this, so no turn of another CPU is longer either.
 const LONGEST_SLICE_NS: u64 = 100_000;
 
 /// How a CPU sleeps.

@@ -132,13 +132,15 @@ pub(crate) fn for_each_counter(
     let moment = Moment::of(slot, ring);
     each(Counter::Sent, moment.sent + halted)?;
     let overtaken = copies.map(|copies| copies.overtaken);
-    // The kinds count every recorded sample. Of which kind those were that are overtaken is not known.
+    // The counters by kind count every recorded sample. The kinds of the overtaken samples are not known, so these
+    // counters are left out as soon as there are any.
     let is_known = |counter: &Counter| overtaken.unwrap_or(0) == 0 || !Counter::RECORDED_KINDS.contains(counter);
     moment.counters.into_iter().filter(|(counter, _)| is_known(counter)).try_for_each(|(counter, value)| {
         let value = match counter {
             Counter::Taken | Counter::Idle => value + halted,
             Counter::Recorded => value.wrapping_sub(overtaken.unwrap_or(0)),
-            // What was overwritten before it was copied is overtaken, and what was copied before is not lost.
+            // A sample that was overwritten before it was copied counts as overtaken. A sample that was copied first is
+            // not lost.
             Counter::Overwritten if copies.is_some() => 0,
             _ => value,
         };
@@ -147,7 +149,8 @@ pub(crate) fn for_each_counter(
     overtaken.map_or(Ok(()), |overtaken| each(Counter::LostOvertaken, overtaken))?;
     each(Counter::Pending, moment.sent.saturating_sub(moment.seen))?;
     each(Counter::Delivered, copies.map_or(moment.delivered, |copies| copies.copied))?;
-    // All records since boot, less those that have left the ring, or that the reader of copies has passed.
+    // All records since boot, minus those that have left the ring (for the reader of copies: minus those that it has
+    // passed).
     let passed = copies.map_or(moment.removed, |copies| copies.at.index);
     each(Counter::InRing, moment.counter(Counter::Recorded).wrapping_sub(passed))?;
     // Counters of the sampler, the same for every CPU.
@@ -179,7 +182,7 @@ mod tests {
         shared
     }
 
-    /// A value of the status, if it is there.
+    /// A value of the status, if the status has it.
     fn value(shared: &Shared, key: &str) -> Option<String> {
         let mut text = String::new();
         write_status(shared, 0, &mut text).unwrap();

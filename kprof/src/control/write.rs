@@ -40,7 +40,7 @@ struct Plan {
     claims: bool,
     has_lease: bool,
     has_copies: bool,
-    /// The reading of copies begins anew, or ends.
+    /// `copy 1` begins the reading of copies, or `copy 0` ends it.
     copies: bool,
     acknowledges: bool,
     done: ControlDone,

@@ -79,8 +79,8 @@ impl<K: Kernel> Instance<K> {
     }
 }
 
-/// A tick whose time is measured. It is added to the self cost multiplied by `MEASURED`, which accounts for the ticks
-/// that are not measured.
+/// Handles a tick and measures how long this takes. The time is multiplied by `MEASURED` and added to the self cost,
+/// because only one tick in `MEASURED` is measured.
 #[inline(never)]
 fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
     let start = tsc::read();

@@ -88,7 +88,7 @@ pub(super) fn leave(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -2);
 }
 
-/// The same for a handler that has taken no tick.
+/// Lets the next handler enter, after a handler that has taken no tick.
 pub(super) fn leave_untaken(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.progress, -1);
 }

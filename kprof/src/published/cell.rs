@@ -3,9 +3,9 @@
 //! In: from that core, with interrupts off, a word at each entry and exit, and a task at each switch. Out: to the
 //! sampler CPU, a consistent pair of both, and whether anything has changed since. Runs in: see [`super`]. There is one
 //! writer; the reader never waits. A place is one word, so a core that enters or leaves only raises the number after
-//! the store. The number is odd while place and task change together. It protects more than these words: as long as it
-//! is unchanged, the core has not left the frame that the place points to, so whatever was read there belongs to that
-//! frame.
+//! the store. The number is odd while place and task change together. The number protects more than these words. As
+//! long as it is unchanged, the core has not left the frame that the place points to, so every word that was read from
+//! the stack there belongs to that frame.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -36,13 +36,13 @@ macro_rules! empty {
 }
 
 impl PublishedCell {
-    /// The state at boot: in the kernel, entered by no entry, in no task.
+    /// The state at boot: the core is in the kernel, not in an entry, and runs no task.
     #[cfg(not(kprof_loom))]
     pub(crate) const fn new() -> Self {
         empty!()
     }
 
-    /// The same, not `const`: loom's atomics cannot be made in a `const`.
+    /// The state at boot. This function is not `const`, because loom's atomics cannot be made in a `const`.
     #[cfg(kprof_loom)]
     pub(crate) fn new() -> Self {
         empty!()

@@ -5,9 +5,9 @@
 //! built anyway; and a task at each switch. Both are in one sequence lock per core. Out: samples in the rings of the
 //! cores. The sampler CPU makes them, and is then the producer of every ring. Runs in: [`crate::Publisher`] on the core
 //! concerned, interrupts off. The sampler CPU reads the frame, and the stack above it, by a copy that survives a fault.
-//! No CPU is interrupted. A sample whose data changes while it is read is lost and counted as `torn`. Such a sample
-//! tells less than one from an interrupted instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the caller is the
-//! entry, and only code that was interrupted inside the kernel has frames.
+//! No CPU is interrupted. A sample whose data changes while it is read is lost and counted as `torn`. A sample of this
+//! trigger tells less than one from an interrupted instruction: the leaf is [`PUBLISHED_LEAF`] (`[running]`), the
+//! caller is the entry, and only code that was interrupted inside the kernel has frames.
 #![cfg_attr(
     not(test),
     deny(

@@ -29,8 +29,8 @@ pub(crate) enum NoCopy {
 }
 
 impl Ring {
-    /// Copies whole records from `at` on, which is where a record began when it was published. Unlike [`Ring::copy`],
-    /// it can also read what the owner has freed, as long as the producer has not written there again.
+    /// Copies whole records, beginning at `at`, where a record began when it was published. Unlike [`Ring::copy`], this
+    /// also copies records that the owner has freed, as long as the producer has not overwritten them.
     pub(crate) fn copy_records(&self, at: u64, to: &mut [u8]) -> Result<Copy, NoCopy> {
         let head = self.head();
         let places = (to.len() / 8) as u64;
@@ -59,8 +59,8 @@ impl Ring {
         }
     }
 
-    /// Checks that no word at or after `at` was overwritten until now: either the record there has not been freed, or
-    /// the record that is being written cannot reach so far.
+    /// Checks that no word at or after `at` has been overwritten until now. This is so if the record at `at` has not
+    /// been freed, or if even the longest record, written at the head, would not reach `at`.
     fn is_intact(&self, at: u64) -> Result<(), NoCopy> {
         // Pairs with the fence before the first word of each record: if one of the words read above was newer, the head
         // and the tail that its producer had seen before it wrote that word are visible now.
@@ -116,8 +116,8 @@ impl Ring {
     /// Checks that the producer has not overwritten anything at or after `at` until now.
     #[inline]
     fn still_there(&self, at: u64) -> Result<(), Torn> {
-        // Pairs with the fence in `sink`: if one of the words read above was new, the tail, which was
-        // moved before that word was written, is visible now.
+        // Pairs with the fence in `sink`. The producer moves the tail before it writes a new word. So if one of the
+        // words read above was new, the new tail is visible now.
         fence(Ordering::Acquire);
         if self.tail.position.load(Ordering::Relaxed) > at { Err(Torn) } else { Ok(()) }
     }

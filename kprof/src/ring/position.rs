@@ -25,7 +25,7 @@ pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
     (words <= available && words <= MAX_WORDS as u64).then_some(words)
 }
 
-/// The same for the producer, which has written the record itself: unchecked, but never 0.
+/// The length of a record, for the producer, which has written the record itself. It is not checked, but never 0.
 #[inline(always)]
 pub(crate) fn own_record_words(first: u64) -> u64 {
     (first & 0xffff).max(1)

@@ -47,7 +47,7 @@ const fn per_round<const R: usize>(words: usize) -> usize {
 
 impl Ring {
     /// Where the next record begins, and contiguous free words for a header of `H` words, a round of `R` words, and
-    /// `more` words of further rounds. `None` if it is not known that so many words are free.
+    /// `more` words of further rounds. `None` if these words are not known to be free.
     #[inline(always)]
     pub(crate) fn reserve<const H: usize, const R: usize>(&self, more: u32) -> Option<(u64, Reservation<'_, H, R>)> {
         const { assert!(H + R <= MIN_ROOM) };
@@ -72,7 +72,7 @@ impl Ring {
     }
 
     /// The word at the head, and `N` contiguous words that begin `skip` words after it. All words in between are free
-    /// too. `None` if it is not known that so many words are free.
+    /// too. `None` if these words are not known to be free.
     #[inline(always)]
     pub(crate) fn reserve_after<const N: usize>(&self, skip: u32) -> Option<(&AtomicU64, &[AtomicU64; N])> {
         const { assert!(N <= MIN_ROOM) };
@@ -156,7 +156,7 @@ impl Ring {
         self.publish_at(self.words.at(self.producer.head.load(Ordering::Relaxed)), kind, words);
     }
 
-    /// The same, for a caller that already has the word at the head.
+    /// As [`Ring::publish`], for a caller that already has the word at the head.
     #[inline(always)]
     pub(crate) fn publish_at(&self, place: &AtomicU64, kind: Kind, words: usize) {
         // Added, so that the length needs no masking: it fits in 16 bits.

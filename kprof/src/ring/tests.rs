@@ -124,7 +124,7 @@ fn check_numbered(at: u64, bytes: &[u8]) -> u64 {
     records
 }
 
-/// A producer, an owner and a reader of copies on three threads; the ring goes round many times.
+/// A producer, an owner and a reader of copies on three threads; they go through many laps of the ring.
 fn beside_each_other(overwrites: bool) {
     const WORDS: u64 = 300;
     let records: u64 = if cfg!(miri) { 16 } else { 4000 };

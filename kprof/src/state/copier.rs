@@ -1,8 +1,8 @@
 //! How far the reader of copies has come in one stream.
 //!
 //! In: `copy 1`, and what was copied. Out: where its next read begins, and how many records were overwritten before it
-//! had read them. Runs in: ordinary code. A second reader beside the one that has claimed the streams: it frees nothing
-//! and delays nobody, so neither the producer nor the stream's owner knows of it.
+//! had read them. Runs in: ordinary code. This is a second reader, beside the one that has claimed the streams. It
+//! frees nothing and delays nobody, so neither the producer nor the stream's owner needs to know of it.
 //!
 //! ```text
 //! records before `position`, since boot = copied + overtaken        (those before `copy 1` count as copied)
@@ -18,10 +18,12 @@ pub(crate) struct Border {
     pub(crate) index: u64,
 }
 
-/// The place in one stream of the process that reads copies. Written only by who has taken the owner word.
+/// How far the process that reads copies has come in one stream. Only code that has taken `owner` writes to the other
+/// fields.
 #[repr(align(128))]
 pub(crate) struct Copier {
-    /// Its claim is the control file that has said `copy 1`. Not the owner of the stream: it moves only what is here.
+    /// Protects the other fields. Its claim is the control file that has said `copy 1`. This is not the owner word of
+    /// the stream.
     owner: OwnerWord,
     position: AtomicU64,
     index: AtomicU64,
@@ -66,7 +68,8 @@ impl Copier {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Begins here. What came before was not meant for this reader.
+    /// Sets where the reading begins. The records before `at` count as copied, because they were not meant for this
+    /// reader.
     pub(crate) fn begin(&self, at: Border) {
         self.go_to(at);
         self.copied.store(at.index, Ordering::Relaxed);
@@ -80,7 +83,8 @@ impl Copier {
         self.copied.store(copied + records, Ordering::Relaxed);
     }
 
-    /// Goes on at `at`, because what lies before it is overwritten. `false` if that is no later place.
+    /// Moves the position to `at`, because the records before `at` are overwritten, and counts them. Returns `false`,
+    /// and changes nothing, if `at` is not after the present position.
     pub(crate) fn was_overtaken(&self, at: Border) -> bool {
         let before = self.copies();
         if at.position <= before.at.position {

@@ -43,7 +43,8 @@ impl Moment {
             let counters = slot.handler.counters.read();
             let seen = slot.handler.progress.seen();
             let ((delivered, removed, tail), is_at_rest) = slot.reader.between_frees(ring);
-            // A reader takes what lies before this position for what these counters have counted.
+            // The head must be of the same moment as the counters: a reader assumes that the records before it are
+            // those counted.
             let head = ring.head();
             // Pairs with the handler's Release: if a counter read above is newer than `before`, the second `moment`
             // below differs.

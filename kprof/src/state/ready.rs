@@ -50,7 +50,7 @@ impl Ready {
         self.slot_of(cpu, &self.count)
     }
 
-    /// The same for an NMI on this CPU. Also `None` if the profiler uses no NMIs.
+    /// The slot of this CPU, for an NMI. `None` before `once`, and if the profiler uses no NMIs.
     #[inline(always)]
     pub(crate) fn nmi_slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
         self.slot_of(cpu, &self.nmi_count)

@@ -61,9 +61,9 @@ impl Reader {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// `delivered`, how many records have left the ring, and where the oldest one begins, all read while the owner
-    /// frees nothing. `false` if it freed something at every attempt. Where the producer moves the tail too, the caller
-    /// sees to it that this does not happen meanwhile.
+    /// Returns `delivered`, the number of records that have left the ring, and the position of the oldest record, all
+    /// read while the owner frees nothing. The flag is `false` if the owner freed something at every attempt. If the
+    /// producer moves the tail too, the caller must exclude or notice that it does so meanwhile.
     pub(crate) fn between_frees(&self, ring: &Ring) -> ((u64, u64, u64), bool) {
         let mut all = (0, 0, 0);
         for _ in 0..MAX_TRIES {

@@ -96,9 +96,9 @@ impl Cursor {
 /// Turns the address of a frame into a height, so that one comparison checks alignment, range and order.
 ///
 /// The highest address that a frame can have gets the height [`u64::MAX`]; each word below it is one less. An address
-/// above the range comes out far below every frame of the range. So does a misaligned one, because its low bits are
-/// rotated to the top. The next frame is therefore valid if and only if its height is greater than that of the one
-/// before.
+/// above the range gets a height far below those of all frames of the range. So does a misaligned address, because its
+/// low bits are rotated to the top. The next frame is therefore valid if and only if its height is greater than that of
+/// the one before.
 #[derive(Clone, Copy)]
 pub(crate) struct StackBounds {
     origin: u64,

@@ -180,7 +180,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.text.contains(address) || self.kernel.is_text(address)
     }
 
-    /// The same, not inlined, for the checks that few walks make.
+    /// Whether `address` is kernel code. Not inlined, for the checks that few walks make.
     #[inline(never)]
     fn is_code(&self, address: u64) -> bool {
         self.is_text(address)

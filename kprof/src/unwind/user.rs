@@ -80,13 +80,13 @@ impl UserEntry {
         self.marker < SYSCALL
     }
 
-    /// The frames of the record that [`write`](Self::write) adds.
+    /// How many frames [`write`](Self::write) adds to the record.
     #[inline(always)]
     pub(crate) fn frames(&self) -> usize {
         if self.stub.is_some() { 2 } else { 1 }
     }
 
-    /// The words that [`write`](Self::write) writes.
+    /// How many words [`write`](Self::write) writes.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         if self.stub.is_some() { ENTRY_PLACES } else { ENTRY_PLACES - 1 }

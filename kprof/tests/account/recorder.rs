@@ -1,4 +1,5 @@
-//! The process of the account's model that reads copies: it gets each record once, or is told of it as lost.
+//! The process of the account's model that reads copies: it gets each record once, or the record is counted as lost for
+//! it.
 
 use super::array_kernel::{text, words};
 use super::{Model, counter};
@@ -12,8 +13,9 @@ use proptest::prelude::*;
 pub struct Recorder {
     ctl: ControlFile,
     streams: [StreamFile; 2],
-    /// Of each CPU: `delivered` at the beginning, and records copied since; where the last one of them ends.
+    /// For each CPU: the value of `delivered` at the beginning, and the number of records copied since then.
     copied: [(u64, u64); 2],
+    /// For each CPU: the position where the last copied record ends.
     ends: [u64; 2],
 }
 
@@ -72,7 +74,7 @@ impl Recorder {
             let (before, since) = self.copied[cpu - 1];
             prop_assert_eq!(count("delivered"), before + since);
             prop_assert_eq!(count("recorded") + count("lost-overtaken"), counter(kernel, cpu, "recorded"));
-            // Of which kind the samples were that are overtaken is not known.
+            // The kinds of the overtaken samples are not known, so their counters are left out.
             let kinds = counters().filter(|(name, _)| kinds.contains(name));
             let kinds: Vec<u64> = kinds.map(|(_, value)| value).collect();
             match count("lost-overtaken") {

@@ -47,7 +47,7 @@ pub fn after(count: u32) {
     nested_after(count, [0; 2]);
 }
 
-/// The same, with further NMIs: `delays` are the ticks from each NMI to the next.
+/// As [`after`], with further NMIs: `delays` are the ticks from each NMI to the next.
 pub fn nested_after(count: u32, delays: [u32; 2]) {
     x86_64::instructions::interrupts::without_interrupts(|| {
         // The timer may still be counting for the scheduler. It would then fire as an NMI, and too early.

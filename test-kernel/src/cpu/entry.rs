@@ -156,10 +156,10 @@ syscall_entry:
 .align 16
 .global nmi_entry
 nmi_entry:
-// The processor has put its frame at the top of this stack, as it does with every NMI: until the frame has been moved
-// away, no other may come, and none does before an `iret`. To: below the top, or, if an NMI was interrupted, below that
-// one. It was if kernel code ran on this stack; the first instructions of a system call have an RSP of the user's
-// choice.
+// The processor has put its frame at the top of this stack, as for every NMI. The frame must be moved before the next
+// NMI comes, and none comes before an `iret`. The frame is moved below the top of this stack, or, if this NMI has
+// interrupted another NMI, below the RSP of that one. The test is whether kernel code was running on this stack. At the
+// first instructions of a system call RSP does not show this, because the user has chosen its value.
     push rax
     push rcx
     lea rax, [rsp - 8]
@@ -207,7 +207,8 @@ nmi_entry:
 
 .section .rodata
 .align 8
-// The places inside the stubs that `frame_at` knows; as a table, since a symbol each would split the stubs in profiles.
+// The places inside the stubs that `frame_at` knows. They are in a table, because a symbol for each would split the
+// stubs in profiles.
 .global entry_places
 entry_places:
     .quad trap_stub_0, .Lentry_stubs_end - trap_stub_0, .Ltrap_popped, .Ltrap_iretq, .Lsyscall_popped
@@ -304,7 +305,7 @@ unsafe extern "C" {
 /// How far the hardware frame is above RSP at each instruction of `save_head`, by the offset of the instruction. The
 /// last instruction sets rbp; after it the frame-pointer walk finds the entry frame by itself.
 const HEAD: [(u64, u64); 5] = [(0, 0), (5, 8), (6, 16), (7, 24), (9, 24)];
-/// The same if the processor has pushed an error code.
+/// As [`HEAD`], if the processor has pushed an error code.
 const HEAD_WITH_ERROR: [(u64, u64); 5] = [(0, 8), (1, 16), (2, 24), (6, 24), (15, 24)];
 
 /// Whether an address is code of a stub. Callable in an NMI.

@@ -143,8 +143,8 @@ pub fn id() -> usize {
     (selector / 16) as usize % MAX_CPUS
 }
 
-/// The same in a handler, where the caller cannot move to another CPU. So the compiler may read it once for several
-/// calls.
+/// The number of this CPU, for a handler, which cannot move to another CPU. So the compiler may read the number once
+/// for several calls.
 #[inline(always)]
 pub fn id_in_handler() -> usize {
     let selector: u32;

@@ -62,7 +62,8 @@ user_zero:
 
 .section .rodata
 .align 8
-// Where a copy can fault, and where it goes on then; as a table, since symbols would split the functions in profiles.
+// Where a copy can fault, and where it then continues. This is a table, because symbols would split the functions in
+// profiles.
 .global user_places
 user_places:
     .quad .Luser_copy_words, .Luser_copy_words_failed

@@ -67,7 +67,8 @@ unsafe impl Kernel for Port {
         self.foreign_stack_range(cpu::id_in_handler(), address)
     }
 
-    /// The same for another CPU, called on the sampler CPU. It is only needed for the trigger `published`.
+    /// The range of a stack that another CPU uses. Called on the sampler CPU; it is only needed for the trigger
+    /// `published`.
     #[inline(always)]
     fn foreign_stack_range(&self, cpu: usize, address: u64) -> Option<Range<u64>> {
         let base = address & !(STACK_BYTES - 1);

@@ -84,7 +84,7 @@ pub fn add_stacks() {
     (NMI_STACK..STACKS).for_each(fill_other);
 }
 
-/// The address of the lowest words of a stack on which no code runs, or only NMIs, which do not use so much of it.
+/// The address of the lowest words of a stack. On this stack no code runs, or only NMIs, which never reach these words.
 pub fn lowest(place: usize) -> u64 {
     cpu::this().stacks[place].load(Ordering::Relaxed) + 64
 }

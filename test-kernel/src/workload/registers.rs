@@ -16,7 +16,8 @@ use crate::random;
 global_asm!(
     r#"
 .text
-// What stands where a caller is looked for, each in its forms, and calls of it: none of it runs.
+// The instructions at which the unwinder looks for the innermost caller, in all their forms, and calls of them. None of
+// this code runs.
 .balign 16
 .type edge_forms, @function
 edge_forms:

@@ -51,7 +51,7 @@ global_asm!(
   tree_end \name
 .endm
 
-// A frame with locals that are not written: what earlier calls left there shows. Out by `leave`.
+// A frame with locals that are not written, so they have what earlier calls left there. Ends with `leave`.
 .macro tree_framed name, leaf, small
   tree_function \name
     push rbp
@@ -65,7 +65,8 @@ global_asm!(
   tree_end \name
 .endm
 
-// Shrink-wrapped: returns early without a frame if edi is 0; makes one where it calls; goes on without it.
+// Shrink-wrapped: returns early without a frame if edi is 0. Otherwise it makes a frame for its calls, removes it, and
+// continues without a frame.
 .macro tree_wrapped name, small
   tree_function \name
     test edi, edi
@@ -128,7 +129,7 @@ global_asm!(
   tree_wrapped wrapped, small_of_wrapped
   tree_small small_of_wrapped
 
-  // Ends as another function.
+  // Ends with a tail call.
   tree_function tail
     push rbp
     mov rbp, rsp
@@ -141,7 +142,7 @@ global_asm!(
   tree_leaf leaf_by_jump
   tree_small small_by_jump
 
-  // Keeps rbp without making a frame of it.
+  // Saves rbp without making a frame.
   tree_function stub
     nop
     push rbp
@@ -159,8 +160,8 @@ global_asm!(
   tree_small small_of_framed_by_register
   tree_leaf leaf_by_memory
 
-  // Moves rsp without a frame: its caller lies deeper than anybody looks, and what lies on top is an old return
-  // address.
+  // Moves rsp without a frame. The return address is then deeper than the unwinder searches, and the lowest word is an
+  // old return address.
   tree_function naked
     nop
     sub rsp, 24

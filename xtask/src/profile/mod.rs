@@ -183,7 +183,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     of_kernel(arguments, &parts, &kernel)
 }
 
-/// The same for a kernel that is already built.
+/// Does the same as [`run()`] with a kernel that is already built.
 ///
 /// # Errors
 /// As [`run()`].

@@ -10,7 +10,7 @@ use crate::run;
 use crate::toolchain::{self, Target};
 use crate::tools::{self, Install};
 
-/// No cargo run of a test takes longer, whatever happens.
+/// The time limit of one run of cargo.
 pub const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Cargo, in the repository.
@@ -83,7 +83,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
 /// too).
 const OLDEST_RUST: &str = "1.88.0";
 
-/// Compiles `kprof` with the oldest Rust, where that can be had.
+/// Compiles `kprof` with the oldest Rust, if that version is or can be installed.
 fn oldest_rust(outcome: &mut Outcome, install: Install) {
     let with_it = |arguments: &[&str]| {
         let mut command = Command::new("cargo");
@@ -94,7 +94,7 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
     let is_there = || with_it(&["--version"]);
     if is_there().is_err() && install.0 {
         let mut rustup = Command::new("rustup");
-        // Whether it can be had is seen below.
+        // The next check notices if this fails.
         let _ = tools::install(rustup.args(["toolchain", "install", OLDEST_RUST, "--profile", "minimal"]));
     }
     if let Err(why) = is_there() {
@@ -118,8 +118,8 @@ pub fn documentation(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs tests and adds up what their closing lines count. Each failed test counts once, and the first of them carries
-/// what was printed.
+/// Runs tests and adds up the counts in their lines `test result: ...`. Each failed test counts once. The first failure
+/// also contains what was printed.
 pub fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
     let line = format!("{command:?}");
     let finished = run::caught(command, LIMIT)?;
@@ -148,7 +148,7 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
         let said = format!("{line} did not succeed:\n{}", tail.join("\n"));
         match failures.iter_mut().find(|failure| failure.ends_with("a test failed")) {
             Some(failure) => *failure = format!("{failure}: {said}"),
-            // It was ended, did not compile, or is a test without a closing line.
+            // The command reached the time limit, did not compile, or is a test that prints no line `test result: ...`.
             None => failures.push(format!("{name}: {said}")),
         }
     } else if passed + failures.len() == 0 {
@@ -161,7 +161,7 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
 /// All tests that run on the host, documentation examples too.
 pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    // Other packages switch kprof's profiler on, so its tests would run here and again below.
+    // Other packages enable kprof's feature `profiling`, so kprof's tests would run here and again below.
     let others = ["--exclude", "kprof"];
     let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &others].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
@@ -172,7 +172,7 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     count_tests(&mut outcome, "kprof without the parts that a kernel can leave out", &mut parts)?;
     let mut off = cargo(&["test", "--quiet", "--package", "kprof", "--test", "surface"]);
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
-    // The handler as it is in a kernel has few enough instructions to put an NMI before each.
+    // An optimised handler, as in a kernel, has few enough instructions that an NMI can be put before each of them.
     let mut handler = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling"]);
     handler.args(["--test", "every_instruction", "--test", "export"]);
     let name = "optimised: an NMI before each instruction of the handler, the stack of a panic's export";

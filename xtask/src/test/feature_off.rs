@@ -1,5 +1,5 @@
-//! Both sides of the feature `profiling`: off, the kernel holds no symbol of kprof, and its code is the same size as
-//! without the calls.
+//! With the feature `profiling` off, the kernel has no symbol of kprof, and its code has the same size as without the
+//! calls.
 
 use anyhow::{Result, bail};
 

@@ -1,5 +1,6 @@
-//! docs/fleet.md: its queries, run by DuckDB and by Spark over the tables of 500 generated profiles. Each result must
-//! be what `report` and `folded` say of the same profiles. OpenTelemetry's package for Python decodes their other form.
+//! Runs the queries of docs/fleet.md with DuckDB and with Spark, over the tables of 500 generated profiles. Each result
+//! must be what `report` and `folded` say of the same profiles. OpenTelemetry's package for Python decodes what `export
+//! --to otlp` writes.
 //!
 //! The engines are Python packages under target/python; Spark needs a Java runtime, which is installed where it is
 //! missing. `xtask/readers/fleet.py` reads the page and the texts that are made here.
@@ -17,7 +18,7 @@ use crate::run;
 use crate::tools;
 use profiles::Profile;
 
-/// Nothing here takes longer, whatever happens.
+/// The time limit of the script.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// How many profiles are generated.
 const PROFILES: u64 = 500;

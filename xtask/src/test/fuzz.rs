@@ -1,7 +1,7 @@
-//! The fuzz targets of kprof and kprof-fold, for a bounded time, beginning with the kept corpus.
+//! Runs the fuzz targets of kprof and kprof-fold for a bounded time, starting from the stored corpus.
 //!
-//! The targets are those of cargo-fuzz. Nothing of what libFuzzer needs is nightly's: the compiler's flags for coverage
-//! are stable, only AddressSanitizer is not (`cargo +nightly fuzz run` in the same folders has that too).
+//! The targets are those of cargo-fuzz. libFuzzer does not need nightly Rust, because the compiler's flags for coverage
+//! are stable. Only AddressSanitizer needs nightly: `cargo +nightly fuzz run` in the same folders has it too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,19 +13,20 @@ use super::{Context, Outcome};
 use crate::run;
 use crate::tools;
 
-/// What tells libFuzzer which code ran, and which values were compared; and no overflow passes unseen.
+/// The compiler's flags. With them libFuzzer learns which code ran and which values were compared, and every overflow
+/// panics.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Coverflow-checks --cfg fuzzing";
-/// Compiling takes no longer, whatever happens.
+/// The time limit of compiling.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
-/// A target that is still running so long after its time has hung.
+/// If a target is still running this long after its time, it hangs and is ended.
 const GRACE: Duration = Duration::from_secs(300);
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    // libFuzzer is built with it.
+    // Building libFuzzer needs a C++ compiler.
     if !["c++", "g++", "clang++"].iter().any(|name| run::find_program(name).is_some()) {
         tools::install_packages(&["g++"], context.install)?;
     }
@@ -45,7 +46,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The target triple of this machine; naming it keeps build scripts free of the flags.
+/// The target triple of this machine. If cargo gets it by `--target`, it compiles build scripts without `FLAGS`.
 fn host() -> Result<String> {
     let text = run::output(Command::new("rustc").arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
@@ -64,7 +65,7 @@ fn build(folder: &Path, host: &str) -> Result<PathBuf> {
     }
 }
 
-/// One target. What it finds beyond the kept corpus stays under target/.
+/// Runs one target. Inputs that it adds to the stored corpus are written under target/ only.
 fn fuzz(program: &Path, corpus: &Path, seconds: u64) -> Result<()> {
     let found = program.with_extension("found");
     let artifacts = program.with_extension("artifacts");
@@ -73,8 +74,8 @@ fn fuzz(program: &Path, corpus: &Path, seconds: u64) -> Result<()> {
     }
     let mut command = run::bound(program);
     command.arg(format!("-max_total_time={seconds}")).args([
-        // The same way each time: what breaks here was changed here. `cargo +nightly fuzz run` looks for ways not gone
-        // yet.
+        // Every run uses the same random numbers, so that a new failure comes from a change of the code. `cargo
+        // +nightly fuzz run` uses different ones in each run.
         "-seed=1",
         "-timeout=120",
         "-rss_limit_mb=2048",
@@ -82,7 +83,7 @@ fn fuzz(program: &Path, corpus: &Path, seconds: u64) -> Result<()> {
     ]);
     command.arg(format!("-artifact_prefix={}/", artifacts.display())).args([&found, &corpus.to_path_buf()]);
     let done = run::caught(&mut command, Duration::from_secs(seconds) + GRACE)?;
-    // How many more are tried in the time depends on the machine; the kept ones are tried on each.
+    // Every stored input must be tried. How many more inputs are tried depends on the speed of the machine.
     let least = std::fs::read_dir(corpus)?.count() as u64;
     let last: Vec<&str> = done.text.lines().rev().take(30).collect();
     let last: Vec<&str> = last.into_iter().rev().collect();

@@ -1,9 +1,10 @@
-//! The group `integration`: what newcomers copy is small enough, compiles, boots, and draws the graph that it must.
+//! The group `integration`: checks that the bare kernel, which newcomers copy, is small enough, compiles, boots, and
+//! gives the expected flame graph.
 //!
-//! The bare kernel, the template for ports, is built, booted with one CPU (which samples itself) and with several
-//! (NMIs), with counted instructions too, where the asked rate must be reached, and its serial log is folded as it is,
-//! other lines in between. It is built with a nightly toolchain too, core from source, where rustup has one. (The tests
-//! of the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
+//! The bare kernel is the template for ports. It is built, and booted with one CPU (which samples itself) and with
+//! several (NMIs), also with counted instructions, where the requested rate must be reached. Its serial log is folded
+//! as it is, with other lines in between. It is also built with a nightly toolchain, with core from source, if rustup
+//! has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ use crate::tools::Install;
 const PORT_LINES: usize = 120;
 /// The most lines of the bare kernel, all of its files.
 const BARE_LINES: usize = 405;
-/// Ticks a second of guest time, where instructions are counted: 1000 are asked for. A one-shot timer gave 14 to 51.
+/// The least ticks per second of guest time if instructions are counted. 1000 are requested. A one-shot timer gave 14
+/// to 51.
 const MIN_RATE: f64 = 900.0;
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
@@ -111,8 +113,8 @@ fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> R
     }
 }
 
-/// The serial log, as it is, gives the graph: the work under `kmain`, nothing cut, nothing unknown, the account
-/// balanced.
+/// Checks the graph that the unchanged serial log gives: the work is under `kmain`, no stack is truncated, no frame is
+/// unknown, and the account balances.
 fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     if !log.contains("bare: round 0 on CPU") || !log.contains("bare: the end") {

@@ -88,7 +88,7 @@ impl Outcome {
     /// `skipped NAME: WHY`.
     ///
     /// # Errors
-    /// If it cannot be started, does not end well within the limit, or says nothing of any check.
+    /// If the script cannot be started, does not succeed within the limit, or reports no check.
     fn script(&mut self, script: &mut Command, limit: Duration) -> Result<()> {
         let done = run::caught(script, limit)?;
         let before = self.passed + self.failures.len();
@@ -108,7 +108,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// Keeps why something has not passed: it has failed, or a program is missing that it needs.
+    /// Records why something has not passed: it has failed, or a program that it needs is missing.
     fn not_passed(&mut self, said: &str, error: &anyhow::Error) {
         let is_missing = error.chain().any(|cause| cause.is::<Missing>());
         let list = if is_missing { &mut self.skipped } else { &mut self.failures };
@@ -133,7 +133,7 @@ impl Context {
     /// What every kernel run needs; found and built at the first call.
     ///
     /// # Errors
-    /// With what to type where a tool is missing.
+    /// If a tool is missing. The message says what to type.
     pub fn parts(&mut self) -> Result<&Parts> {
         if self.parts.is_none() {
             self.parts = Some(Parts::prepare(self.toolchain, self.install)?);
@@ -154,8 +154,8 @@ use Runs::{Always, Thorough};
 
 type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
-/// The groups, in the order in which they begin: what is quick and finds most comes first, then what takes longest, so
-/// that two at once end at about the same time.
+/// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
+/// take longest, so that two groups that run at the same time end at about the same time.
 const GROUPS: [Group; 25] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
@@ -210,11 +210,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for failure in &outcome.failures {
         println!("FAILED {name}: {failure}");
     }
-    // Both: on a busy machine the first says little.
+    // Both times are printed, because on a busy machine the elapsed time says little.
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds());
     let (passed, failed) = (outcome.passed, outcome.failures.len());
     println!("{name:15} {passed:5} passed {failed:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
-    // A reason of several lines becomes one: what reads these lines counts on it.
+    // A reason of several lines becomes one line, because `side_by_side` reads one reason per line.
     let skipped = outcome.skipped.iter().map(|why| format!("{name}: skipped: {}", why.replace('\n', " ")));
     Ok(sums(passed, failed, &skipped.collect::<Vec<_>>()))
 }
@@ -236,14 +236,15 @@ fn side_by_side(arguments: &Arguments) -> Result<ExitCode> {
     Ok(sums(found.passed, found.failed, &found.skipped))
 }
 
-/// Prints the end: what was skipped, all together where it is seen (what was not run has not passed), and the counts.
+/// Prints the last lines: everything that was skipped, because it has not passed and must be noticed, and then the
+/// counts.
 fn sums(passed: usize, failed: usize, skipped: &[String]) -> ExitCode {
     skipped.iter().for_each(|line| println!("{line}"));
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Seconds of CPU time that all programs have taken that were run and have ended.
+/// Seconds of CPU time of all programs that this process has run and that have ended.
 fn cpu_seconds() -> f64 {
     let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| of(usage.user_time()) + of(usage.system_time()))

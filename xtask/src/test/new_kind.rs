@@ -1,8 +1,8 @@
-//! A record kind is added, and the compiler must find exactly the files that ARCHITECTURE.md lists for it.
+//! Adds a record kind, to check that the compiler then reports exactly the files that ARCHITECTURE.md lists for this.
 //!
-//! In: the sources. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more
-//! variant in `Kind`. First `kprof-format` must not compile; with its arm added, kernel and daemon must not. The copy
-//! is compiled in a target folder of its own.
+//! In: the sources. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more variant in
+//! `Kind`. First, `kprof-format` must fail to compile. After its `match` has an arm for the variant, kernel and daemon
+//! must fail. The copy is compiled in a target folder of its own.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The group `packages`: what a registry would get is whole, and a crate outside of this repository builds from it.
+//! The group `packages`: checks that the packages for a registry are complete, and that a crate outside of this
+//! repository builds with them.
 //!
 //! In: the workspace. Out: the packaged files, unpacked into a temporary folder; checks of their lists; builds by a
 //! crate that knows only them, with the feature `profiling` on and off. With `--thorough` also cargo's own verification
@@ -16,10 +17,10 @@ use crate::run;
 
 /// What each package must hold.
 const NEEDED: [&str; 5] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
-/// What none may: only sources are of use to others.
+/// What no package may contain, because only sources are of use to others.
 const UNWANTED: [&str; 4] = ["tests/", "fuzz/", "benches/", "golden"];
 
-/// A kernel outside: it implements the trait and calls what every kernel calls.
+/// A kernel outside of the repository. It implements the trait and calls what every kernel calls.
 const OUTSIDE: &str = r#"#![no_std]
 //! A port outside of kprof's repository.
 use core::ops::Range;
@@ -68,7 +69,8 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
     let packages = packages()?;
     must_succeed(&mut cargo(&["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]))?;
     let folder = run::root().join("target/packages-outside");
-    // What was built before goes too: packaged files have one fixed time, by which cargo would take new ones for old.
+    // The earlier build is removed too. All packaged files have the same modification time, so cargo would not notice a
+    // change.
     for old in [&folder, &run::root().join("target/outside-build")].into_iter().filter(|old| old.exists()) {
         std::fs::remove_dir_all(old)?;
     }
@@ -90,7 +92,7 @@ pub fn run(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Cargo's own verification: each package is compiled from its packaged files, and would be taken.
+/// Cargo's own verification: each package is compiled from its packaged files, in a dry run of its publication.
 pub fn publish(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     forget_unpacked(&packages()?)?;
@@ -149,11 +151,11 @@ fn packages() -> Result<Vec<(String, String)>> {
     if packages.len() < 3 { bail!("only {} packages are published", packages.len()) } else { Ok(packages) }
 }
 
-/// Everything needed is there, and nothing unwanted.
+/// Checks that a package has every file of `NEEDED` and none of `UNWANTED`.
 fn is_whole(package: &Path) -> Result<()> {
     for name in NEEDED {
         let path = package.join(name);
-        // A licence is a link here and must be a file there.
+        // In the repository a licence is a symbolic link. In the package it must be a file.
         if !path.is_file() || path.is_symlink() || std::fs::metadata(&path)?.len() == 0 {
             bail!("{} is missing", path.display());
         }
@@ -174,7 +176,8 @@ fn is_whole(package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The outside crate's manifest: kprof from the packaged files, and so everything that they ask of each other.
+/// The manifest of the outside crate. kprof, and the packages of this repository that it depends on, come from the
+/// packaged files.
 fn manifest(unpacked: &BTreeMap<&str, PathBuf>) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[features]\n\

@@ -16,7 +16,7 @@ use crate::run;
 use crate::tools;
 use profile::{Shape, image, profile};
 
-/// Nothing here takes longer, whatever happens.
+/// The time limit of the script.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Ranges in microseconds whose numbers are compared. They begin and end anywhere, also within a loss.
 const RANGES: [(u64, u64); 10] = [

@@ -1,4 +1,5 @@
-//! The whole path, as a user walks it: `cargo xtask profile` with several machines, then a look at what it left.
+//! Tests the whole path as a user runs it: `cargo xtask profile` with several machines, then checks of the files that
+//! it has written.
 
 use std::path::Path;
 
@@ -45,8 +46,8 @@ struct StormLine {
     storm: storm::Arguments,
 }
 
-/// A short storm. How many NMIs a machine takes is its own affair; that each kind of walk ends, that nothing breaks,
-/// and that a broken unwinder is noticed, is not.
+/// A short storm. The number of NMIs that this machine can take is not judged. But each kind of walk must end, nothing
+/// may break, and a broken unwinder must be noticed.
 pub fn storm(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let folder = run::root().join("target/path/storm").display().to_string();
@@ -80,7 +81,8 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Shares against what was counted, one seed for each way; all twenty are `cargo xtask truth`.
+/// Compares shares with what was counted, with one seed for each way of sampling. `cargo xtask truth` runs all twenty
+/// seeds.
 pub fn truth(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let arguments = truth::Arguments { seeds: 1, output: run::root().join("target/path/truth") };
@@ -88,11 +90,11 @@ pub fn truth(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The gate finds the one function that was made slower, and nothing where nothing was changed.
+/// Checks that the gate finds the one function that was made slower, and finds nothing if nothing was changed.
 fn the_gate() -> Result<()> {
     let output = run::root().join("target/path/gate");
     let mut arguments = gate::Arguments::against(String::new(), output.clone());
-    // The source as it lies here is OLD, too: what is committed may be something else.
+    // OLD is also the source in this folder, and not the last commit, which may be different.
     arguments.old = gate::keep(&arguments, &output.join("kept"))?.display().to_string();
     let unchanged = gate::changes(&arguments)?;
     if !unchanged.is_empty() {
@@ -135,7 +137,8 @@ fn xtask(path: &std::ffi::OsStr, arguments: &[&str]) -> Result<run::Finished> {
     run::caught(command.arg("profile").args(arguments).env("PATH", path), std::time::Duration::from_secs(900))
 }
 
-/// No QEMU on PATH and no right to install it: the command to type, and an exit code that is not 0.
+/// Without QEMU on PATH and with `--no-install`, the output must have the command to type, and the exit code must not
+/// be 0.
 fn without_qemu() -> Result<()> {
     let finished = xtask("/nowhere".as_ref(), &["--no-install"])?;
     if finished.status.is_some_and(|status| status.success()) || !finished.text.contains("apt-get install") {
@@ -144,7 +147,7 @@ fn without_qemu() -> Result<()> {
     Ok(())
 }
 
-/// A QEMU that ends at once: the message has its exit code and what it said.
+/// If QEMU ends at once, the message must have its exit code and its output.
 fn dying_qemu() -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let folder = run::root().join("target/path/dying-qemu");
@@ -171,7 +174,8 @@ fn refused(line: &[&str], reason: &str) -> Result<()> {
     }
 }
 
-/// All files are there, the expected frames too, and no stack begins in the middle of nowhere.
+/// Checks that all files exist, that the expected frames are in the stacks, and that every stack begins at a known
+/// root.
 fn look(folder: &Path, name: &str) -> Result<()> {
     for file in
         ["profiling.txt", "syms.txt", "kernel", "profile.folded", "profile.html", "flamegraph.svg", "serial.log"]
@@ -204,7 +208,8 @@ fn look(folder: &Path, name: &str) -> Result<()> {
     if name != "plain" {
         let roots = ["[syscall]", "[interrupt ", "[exception ", "[lost]", "test_kernel::task::thread::thread_start"];
         let is_known = |line: &&str| roots.iter().any(|root| line.starts_with(root)) || starts_at_boot(line);
-        // A leaf function of the precompiled `core` has no frame, so its caller is left out: here that is the root.
+        // A leaf function of the precompiled `core` has no frame, so its caller is missing. In a boot profile the
+        // caller can be the root.
         let is_frameless = |line: &&str| name == "boot" && line.starts_with("core::") && !line.contains(';');
         let strange: Vec<&str> = folded.lines().filter(|line| !is_known(line) && !is_frameless(line)).collect();
         if !strange.is_empty() {
@@ -214,7 +219,8 @@ fn look(folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every CPU was sampled at the rate that was asked for, within a hundredth, also one that was halted most of the time.
+/// Checks that every CPU was sampled at the requested rate, within a hundredth, also a CPU that was halted most of the
+/// time.
 fn rates(folder: &Path) -> Result<()> {
     let fold = build::host("kprof-fold", "")?.join("kprof-fold");
     let mut info = std::process::Command::new(fold);
@@ -235,7 +241,7 @@ fn rates(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The idle threads go on with the code that booted their CPU.
+/// Whether a stack begins with the code that has booted a CPU. The idle threads continue this code.
 fn starts_at_boot(line: &str) -> bool {
     ["kmain", "secondary_main"].iter().any(|root| line.starts_with(root))
 }

@@ -1,9 +1,9 @@
-//! The crate under machines that watch (Miri, ThreadSanitizer, AddressSanitizer), and the model of the account at
-//! length.
+//! Runs the tests of the crate under Miri, ThreadSanitizer and AddressSanitizer, and the model of the account for many
+//! steps.
 //!
-//! Miri is a part of nightly. The sanitizers need a rustc that takes `-Z` flags, with its source: nightly, or Debian's
-//! with the sanitizers' runtime from LLVM, which Debian's rustc lacks (`--toolchain distro` takes this one in any
-//! case). What cannot run here says so, and is not counted as passed.
+//! Miri is a part of nightly. The sanitizers need a rustc that accepts `-Z` flags, and its source. This is nightly, or
+//! Debian's rustc with the sanitizers' runtime from LLVM, because Debian's rustc has no runtime. `--toolchain distro`
+//! always uses Debian's rustc. A step that cannot run on this machine says so, and is not counted as passed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +16,8 @@ use crate::run;
 use crate::toolchain::{self, Choice, nightly_has};
 use crate::tools::{self, Install};
 
-/// Tests that a sanitizer sees through: those with threads, rings, handlers. `single_step` makes its own traps, in
-/// which nothing may be called that a sanitizer calls.
+/// Tests to run under the sanitizers: those with threads, rings and handlers. `single_step` is skipped: it handles
+/// traps of its own, and its trap handler must not call what the sanitizers insert.
 const UNDER_SANITIZERS: [&str; 10] = [
     "--lib",
     "--test=path",
@@ -44,7 +44,7 @@ const UNDER_MIRI: [&str; 7] = [
 const MODEL_CASES: &str = "25000";
 const NOT_UNDER_SANITIZERS: [&str; 4] = ["--", "--skip=single_step", "--skip=wild", "--skip=gaps"];
 
-/// Runs the model at length, and Miri where it can be had.
+/// Runs the model for many steps, and Miri if it is or can be installed.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut model = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -56,8 +56,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             let mut miri = nightly("miri");
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "-p", "kprof-format"]);
             miri.args(["--features", "kprof/profiling"]);
-            // The handler finds its slots and words by addresses, as a kernel does; memory is handed over for ever, and
-            // a sampler never comes back.
+            // The handler finds its slots and words by integer addresses, as in a kernel. Memory is given to the
+            // profiler for ever, and a sampler never returns, so leaks are ignored.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
             count_tests_of(&mut outcome, "Miri", &mut miri)?;
         }
@@ -66,7 +66,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs the tests under the sanitizers that can be had.
+/// Runs the tests under the sanitizers that are or can be installed.
 pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     for (name, sanitizer, runtime) in [("ThreadSanitizer", "thread", "tsan"), ("AddressSanitizer", "address", "asan")] {
@@ -90,7 +90,7 @@ pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
         };
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
         test.args(["-p", "kprof", "--features", "profiling"]);
-        // Ring memory is handed over for ever.
+        // Leaks are not reported, because ring memory is given to the profiler for ever.
         test.args(UNDER_SANITIZERS).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;
     }
@@ -118,8 +118,8 @@ fn with_distro(sanitizer: &str, runtime: &str, install: Install) -> Result<Comma
     test.args(["test", "--target-dir", &format!("target/distro/{sanitizer}")]).current_dir(run::root());
     test.env("RUSTC", "/usr/bin/rustc").env("RUSTDOC", "/usr/bin/rustdoc").env("RUSTC_BOOTSTRAP", "1");
     test.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    // All of the runtime, and before everything else: nothing asks for its interceptors by name. What it asks for
-    // itself comes last.
+    // The whole runtime is linked, before everything else, because no code refers to its interceptors by name. The
+    // libraries that the runtime needs come last.
     let mut flags = format!("-Zsanitizer={sanitizer} -Zexternal-clangrt");
     for argument in ["-Wl,--whole-archive", &library.display().to_string(), "-Wl,--no-whole-archive"] {
         flags.push_str(&format!(" -Zpre-link-args={argument}"));
@@ -145,7 +145,7 @@ fn find_runtime(runtime: &str) -> Option<PathBuf> {
     versions.filter(|(version, path)| *version >= OLDEST_RUNTIME && path.is_file()).max().map(|(_, path)| path)
 }
 
-/// Ignored tests are those that the file itself leaves to other groups.
+/// Ignored tests are no failure here: the test files leave them to other groups.
 fn count_tests_of(outcome: &mut Outcome, name: &str, command: &mut Command) -> Result<()> {
     let mut found = Outcome::default();
     count_tests(&mut found, name, command)?;

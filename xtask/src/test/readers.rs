@@ -16,7 +16,7 @@ use super::{Context, Outcome};
 use crate::run;
 use crate::tools::{self, Install};
 
-/// Nothing here takes longer, whatever happens.
+/// The time limit of each program.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Browsers that speedscope's page is opened in.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
@@ -87,7 +87,7 @@ pub fn browser(install: Install) -> Result<PathBuf> {
     let mut empty = Command::new(&browser);
     empty.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "about:blank"]);
     let done = run::caught(&mut empty, LIMIT)?;
-    // In place of the browser some systems have a script that says where to get it.
+    // On some systems the program of this name is only a script that says where to get the browser.
     if !done.status.is_some_and(|status| status.success()) || !done.text.contains("<html>") {
         let last = done.text.lines().last().unwrap_or_default();
         bail!("{} does not open an empty page: {last}", browser.display());
@@ -109,7 +109,7 @@ fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
 
 /// Exports the real Redox profile in every form, and folds it by CPU.
 fn export(folder: &Path) -> Result<()> {
-    // What an earlier run left would be compared too.
+    // Files of an earlier run are removed, because they would be compared too.
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
     }

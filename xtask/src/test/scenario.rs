@@ -24,7 +24,8 @@ use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
 use crate::toolchain::{self, Choice};
 
-/// Seconds until a scenario is ended that names no limit: a busy host takes many times longer than a quiet one.
+/// The time limit in seconds of a scenario that names none. It is long because a busy host takes many times longer than
+/// an idle one.
 const LIMIT: u32 = 600;
 
 struct Scenario {

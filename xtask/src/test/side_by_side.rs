@@ -51,7 +51,7 @@ pub fn run(groups: &[&'static str], jobs: usize, arguments: &[String]) -> Result
             && let Some(name) = waiting.pop_front()
         {
             let log = folder.join(format!("{}.log", name.replace(' ', "-")));
-            // In one piece: standard output may go to the same place.
+            // Written by one call, because standard output may go to the same terminal.
             let line = format!("{name}: begins, its output goes to {}\n", log.display());
             eprint!("{line}");
             let child = start(name, &log, arguments)?;
@@ -96,8 +96,8 @@ struct Printed {
     skipped: Vec<String>,
 }
 
-/// Reads the log of a group: its failures, its line, what it skipped, and the last line, which counts. A process that
-/// has not come to its last line has failed, whatever its status is.
+/// Reads the log of a group: its failures, its own line, what it skipped, and the last line, which has the counts. A
+/// process that has not written its last line has failed, whatever its exit status is.
 fn read(name: &str, log: &str, status: ExitStatus) -> Printed {
     let lines: Vec<&str> = log.lines().collect();
     let counts = lines.last().and_then(|line| {

@@ -14,12 +14,12 @@ use super::{Context, Outcome};
 use crate::run;
 use crate::tools;
 
-/// No run takes longer, whatever happens.
+/// The time limit of one run.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What strace shows.
+/// The system calls that strace shows.
 const CALLS: &str = "trace=openat,flock,fsync,fdatasync,write,ftruncate,rename,fchmod";
 
-/// A folder, and what runs profiled in it.
+/// A folder, and the programs to run profiled in it under strace.
 struct Traced {
     strace: PathBuf,
     profiled: PathBuf,
@@ -89,7 +89,7 @@ impl Traced {
         Ok((Done { calls, said: done.text }, done.status.is_some_and(|status| status.success())))
     }
 
-    /// The same, and it must succeed.
+    /// Runs profiled in the folder. If it fails, returns what it said as an error.
     fn succeeds(&self, strace: &[&str], more: &[&str]) -> Result<Done> {
         let (done, success) = self.run(strace, more)?;
         if success { Ok(done) } else { bail!("it fails: {}", done.said) }

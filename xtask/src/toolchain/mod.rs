@@ -130,12 +130,12 @@ pub fn cargo(toolchain: Toolchain, verb: &str, target: Target) -> Result<Command
         }
         command.env("CARGO_TARGET_DIR", target_folder(&run::root(), toolchain));
     }
-    // Set by `cargo xtask` for its own build; it must not leak into others.
+    // `cargo xtask` sets these variables for its own build. Other builds must not get them.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     Ok(command)
 }
 
-/// Where cargo puts what it compiles in this way, in a checkout: two compilers do not share a folder.
+/// The folder for what cargo compiles in this way, in a checkout. Two compilers do not share a folder.
 pub fn target_folder(tree: &Path, toolchain: Toolchain) -> PathBuf {
     match toolchain {
         Toolchain::Toolchain => tree.join("target"),
@@ -146,7 +146,7 @@ pub fn target_folder(tree: &Path, toolchain: Toolchain) -> PathBuf {
 /// Flags that keep the paths of this machine out of what is compiled in `tree`.
 ///
 /// # Errors
-/// If rustc does not say where it lives.
+/// If rustc does not print its sysroot and its version.
 pub fn without_paths(toolchain: Toolchain, tree: &Path) -> Result<Vec<String>> {
     let rustc = if toolchain == Toolchain::Distro { "/usr/bin/rustc" } else { "rustc" };
     let sysroot = run::output(Command::new(rustc).args(["--print", "sysroot"]))?;
@@ -155,7 +155,7 @@ pub fn without_paths(toolchain: Toolchain, tree: &Path) -> Result<Vec<String>> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let mut places = vec![
-        // What the library's own paths are where its source is not installed.
+        // The paths in the library's code begin like this if the library's source is not installed.
         (Path::new(sysroot.trim()).join("lib/rustlib/src/rust"), format!("/rustc/{hash}")),
         (tree.to_owned(), ".".to_owned()),
     ];

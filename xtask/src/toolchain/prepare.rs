@@ -1,7 +1,7 @@
-//! What a way to compile needs is installed: components of rustup's toolchains, Debian's Rust.
+//! Installs what a way to compile needs: components of rustup's toolchains, Debian's Rust.
 //!
 //! In: what is wanted, and whether anything may be installed. Out: nothing, or a [`tools::Missing`] error that says
-//! what to type. Never takes what is too old: it would be found again, and would break every build from then on.
+//! what to type. Never installs a version that is too old: later runs would find it, and every build would fail.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::run;
 use crate::tools::{self, Install, missing};
 
-/// Sees to it that rustup has a nightly toolchain with this component.
+/// Makes sure that rustup has a nightly toolchain with this component.
 ///
 /// # Errors
 /// If it cannot be installed.
@@ -34,7 +34,8 @@ pub fn nightly_has(component: &str, install: Install) -> Result<()> {
         return Err(missing(format!("there is no nightly toolchain with {component}. Type: {hint}")));
     }
     eprintln!("installing {component} for the nightly toolchain");
-    // To a nightly that is there the component is added: another nightly would compile everything again.
+    // If a nightly is installed, the component is added to it. With another nightly, cargo would compile everything
+    // again.
     let mut command = if list("--installed").is_empty() {
         rustup(&words)
     } else {
@@ -45,7 +46,7 @@ pub fn nightly_has(component: &str, install: Install) -> Result<()> {
         .map_err(|error| missing(format!("no nightly toolchain with {component}: {error:#}")))
 }
 
-/// Sees to it that the toolchain in use has this component, by the name of its program.
+/// Makes sure that the toolchain in use has this component. It has the component if `program` can be run.
 ///
 /// # Errors
 /// If it cannot be installed.
@@ -64,14 +65,14 @@ pub fn component(name: &str, program: &str, install: Install) -> Result<()> {
 /// Debian's packages of a new rustc; those named `rustc` and so on stay as old as the release.
 const DISTRO: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 
-/// Sees to it that Debian's rustc, cargo and source are there, new enough and of one version.
+/// Makes sure that Debian's rustc, cargo and source are installed, new enough and of the same version.
 ///
 /// # Errors
-/// With what to type where they cannot be installed.
+/// If they cannot be installed. The message says what to type.
 pub fn prepare_distro(install: Install) -> Result<()> {
     let Err(why) = distro_is_usable() else { return Ok(()) };
     let oldest = env!("CARGO_PKG_RUST_VERSION");
-    // What is too old is not installed in the first place: it would be found, and would break every build.
+    // A version that is too old is not installed, because later runs would find it, and every build would fail.
     let offered = tools::candidate(DISTRO[0], install);
     if offered.as_deref().and_then(version_of).is_some_and(|version| Some(version) < version_of(oldest)) {
         let offered = offered.unwrap_or_default();
@@ -84,7 +85,7 @@ pub fn prepare_distro(install: Install) -> Result<()> {
     distro_is_usable().map_err(|why| missing(format!("{} are installed, but {why}", DISTRO.join(", "))))
 }
 
-/// Whether what is installed of Debian's Rust can build this workspace; else why it cannot.
+/// Whether the installed packages of Debian's Rust can build this workspace. If not, the reason.
 fn distro_is_usable() -> Result<(), String> {
     let oldest = env!("CARGO_PKG_RUST_VERSION");
     let version = |program: &str| -> Result<(u32, u32), String> {

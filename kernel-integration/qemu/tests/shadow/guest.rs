@@ -65,7 +65,7 @@ impl Guest {
         Self { shadow: Shadow::new(2), memory, executed: 0 }
     }
 
-    /// Runs so many instructions of a block.
+    /// Runs this many instructions of a block.
     pub fn part(&mut self, block: &'static Block, count: u64) -> &mut Self {
         self.shadow.before(0, block, self.executed, &self.memory);
         self.executed += count;
@@ -87,12 +87,12 @@ impl Guest {
         self
     }
 
-    /// What the processor pushes at an interrupt of code that goes on at `rip`.
+    /// Pushes what the processor pushes when it interrupts kernel code that will continue at `rip`.
     pub fn interrupt(&mut self, rip: u64, error_code: Option<u64>) -> &mut Self {
         self.entry([0x10, 8], rip, error_code)
     }
 
-    /// The same for user code; both use one stack here.
+    /// Pushes what the processor pushes when it interrupts user code. In this guest both use one stack.
     pub fn user_interrupt(&mut self, rip: u64, error_code: Option<u64>) -> &mut Self {
         self.entry([0x23, 0x2b], rip, error_code)
     }

@@ -69,7 +69,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The same choice for a table of functions: inlined library code is charged to the kernel's own functions.
+    /// This choice, changed for a table of functions: inlined library code is charged to the kernel's own functions.
     #[must_use]
     pub fn for_table(&self) -> Self {
         Self { usual_inlines: Inlines::Own, ..self.clone() }

@@ -38,7 +38,7 @@ pub struct Screen {
     pub functions: Vec<Function>,
     /// Number of samples, and of those that were lost.
     pub whole: (u64, u64),
-    /// The same for the last interval, and how long it took.
+    /// Number of samples and of lost samples in the last interval, and how long the interval took.
     pub last: Option<(u64, u64, Duration)>,
     /// The exit code if this is the last screen.
     pub code: u8,

@@ -24,8 +24,8 @@ pub struct Line {
     pub samples: Samples,
 }
 
-/// All instructions of the function that holds `address`, with the samples of `places`. Without its code: one line per
-/// address with samples.
+/// All instructions of the function that holds `address`, with the samples of `places`. If the code of the function is
+/// not known, there is one line per address with samples.
 pub fn function(symbols: &Symbols, address: u64, places: &BTreeMap<u64, Samples>) -> Vec<Line> {
     let number = symbols.find(address);
     let Some((start, code)) = number.and_then(|number| symbols.code(number)) else {
@@ -70,7 +70,7 @@ fn text(symbols: &Symbols, instruction: &Instruction, formatter: &mut FastFormat
     formatter.format(instruction, &mut text);
     let target = instruction.near_branch_target();
     let function = (target != 0).then(|| symbols.find(target)).flatten();
-    // Bytes that are no code may name any target, also one before all symbols.
+    // Bytes that are not code may be decoded as a jump to any target, also to one before all symbols.
     if let Some((number, offset)) = function.and_then(|it| Some((it, target.checked_sub(symbols.start(it))?))) {
         let _ = match offset {
             0 => write!(text, "  <{}>", symbols.function(number)),

@@ -33,7 +33,7 @@ const GROUP_ROWS: usize = 1 << 17;
 /// The tables, in the order in which they are written.
 pub const TABLES: [&str; 4] = ["boots", "samples", "stacks", "frames"];
 
-/// What a profile does not say of itself.
+/// Facts that are not in the profile.
 #[derive(Clone, Debug, Default)]
 pub struct About<'a> {
     /// The machine.
@@ -242,13 +242,14 @@ fn failed(error: ParquetError) -> io::Error {
 impl<'a> Table<'a> {
     fn new(schema: &str, out: &'a mut dyn Write) -> io::Result<Self> {
         let schema = Arc::new(parse_message_type(schema).map_err(failed)?);
-        // The smallest and largest text of a group helps nobody, and comparing all texts takes most of the time.
+        // Text columns get no statistics. The smallest and the largest text of a group are of no use, and finding them
+        // would take most of the time.
         let mut properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         for column in schema.get_fields().iter().filter(|column| column.get_physical_type() == Type::BYTE_ARRAY) {
             properties = properties.set_column_statistics_enabled(column.name().into(), EnabledStatistics::None);
         }
-        // Times are all different and ascending, and the other two nearly always repeat: differences take little room
-        // and less time than a dictionary.
+        // Times ascend and are all different; CPUs and weights nearly always repeat. Differences take little space, and
+        // less time than a dictionary.
         for column in ["time_ns", "cpu", "weight"] {
             properties = properties.set_column_dictionary_enabled(column.into(), false);
             properties = properties.set_column_encoding(column.into(), Encoding::DELTA_BINARY_PACKED);

@@ -18,7 +18,8 @@ use std::io::{self, Write};
 
 /// The number of the sequence that all packets belong to.
 const SEQUENCE: u32 = 1;
-/// Everything that is referred to by number is declared anew from here on.
+/// The flag of a packet that makes all earlier declarations invalid: from here on, whatever is referred to by number is
+/// declared again.
 const STATE_CLEARED: u32 = 1;
 /// Declarations in one packet.
 const PIECE: usize = 1000;
@@ -189,7 +190,7 @@ impl Trace<'_> {
         let track_uuid = self.track(format!("{} {}", self.input.cpu_name(cpu), self.input.lost))?;
         let mut free = 0;
         for loss in losses {
-            // Slices of a track may not overlap in part, and one of no width is not seen.
+            // Two slices of a track must not overlap partly, and a slice of width 0 is not visible.
             let from = self.input.clock.nanos(loss.boot, loss.tsc.0).max(free);
             let to = self.input.clock.nanos(loss.boot, loss.tsc.1).max(from + 1);
             free = to;

@@ -32,7 +32,8 @@ pub enum Kind {
 pub struct Place {
     /// The name of the function.
     pub function: FrameId,
-    /// The same, marked if it is inlined, and with file and line if the user asked for them.
+    /// The name that is shown: with a mark if the function is inlined, and with file and line if the user asked for
+    /// them.
     pub shown: FrameId,
     /// How many functions contain it at this address: 0 if it is not inlined.
     pub depth: u32,

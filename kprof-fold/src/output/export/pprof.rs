@@ -32,7 +32,7 @@ pub struct About<'a> {
     pub build_id: Option<&'a str>,
     /// How many samples each CPU lost.
     pub lost: BTreeMap<u32, u64>,
-    /// The name of the function that stands for them.
+    /// The name of the function that stands for lost samples.
     pub lost_name: &'a str,
     /// Whether the output is gzipped. Readers accept both.
     pub gzip: bool,

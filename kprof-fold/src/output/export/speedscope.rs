@@ -91,8 +91,8 @@ fn each(input: &Input<'_>, cpu: (u32, u32), mut show: impl FnMut(u64, u64, What)
     let mut part = |tsc: u64, samples: u64, what: What| {
         let from = input.clock.nanos(cpu.0, tsc);
         let mut now = at.unwrap_or(from);
-        // Intervals are random, so a sample may be due a little before the one before it has had its time. Only more
-        // than a period without a sample is time in which nothing was shown.
+        // Intervals are random, so a sample may come before the period of the previous sample has ended. Time counts as
+        // empty only if more than one period has no sample.
         if from > now.saturating_add(input.period_ns) {
             show(now, from, What::Nothing)?;
             now = from;

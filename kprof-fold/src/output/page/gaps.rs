@@ -1,9 +1,9 @@
 //! Parts of time with losses or filtered ticks, for the lanes and the sums of the page. Stage: output, part of the
 //! page.
 //!
-//! In: the gaps of a profile. Out: for the script, each with its CPU, its time in
-//! microseconds, and its counts. If only a range of time was asked for, each is clipped to it, with its part of the
-//! counts, as in `report --between`.
+//! In: the gaps of a profile. Out: the same gaps for the script, each with its CPU, its time in microseconds, and its
+//! counts. If only a range of time was selected, each gap is clipped to this range and has its part of the counts, as
+//! in `report --between`.
 
 use super::Input;
 use super::facts::Clock;
@@ -35,8 +35,8 @@ pub fn losses(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         .collect()
 }
 
-/// Filtered ticks: CPU, from, to, in user code, idle. Those before the first sample of their CPU are drawn from the
-/// first sample of the boot on.
+/// Filtered ticks: CPU, from, to, ticks in user code, idle ticks. Ticks before the first sample of their CPU are drawn
+/// from the first sample of the boot on.
 pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
     let select = input.timeline.select();
     let found = input.profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)).filter_map(|gap| {

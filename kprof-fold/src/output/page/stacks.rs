@@ -54,13 +54,13 @@ pub struct Tree {
     node_numbers: HashMap<(u32, u32), u32>,
     stacks: Vec<Stack>,
     stack_numbers: HashMap<Stack, u32>,
-    /// Sampled instructions: address, text, and the functions that are there, innermost first.
+    /// Sampled instructions: address, text, and the functions at the address, innermost first.
     instructions: Vec<(u64, String, Vec<Place>)>,
     files: Vec<String>,
     file_numbers: HashMap<String, u32>,
 }
 
-/// The number of a value in a list, which it is appended to if it is new.
+/// The number of a value in `list`. A new value is appended to the list.
 fn number_of<T: Clone + Eq + std::hash::Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, value: &T) -> u32 {
     if let Some(number) = numbers.get(value) {
         return *number;

@@ -1,4 +1,5 @@
-//! The macro behind the list of lines: from one list follow the structs, how they are printed and how they are parsed.
+//! The macro that defines the lines of the text form: from one list it makes the structs, their printing and their
+//! parsing.
 //!
 //! In: for each line its word, and its fields with their names and types, in the order of the line. Out: a struct for
 //! each line, and the enum of all of them. Runs in: the compiler.

@@ -19,7 +19,7 @@ pub enum Name<'a> {
 impl<'a> Name<'a> {
     /// The bytes of the name, not escaped.
     pub fn bytes(self) -> impl Iterator<Item = u8> + 'a {
-        // One of the two is empty.
+        // One of the two slices is empty, so the chain gives the bytes of the other one.
         let (raw, field): (&[u8], &[u8]) = match self {
             Self::Raw(raw) => (raw, b""),
             Self::Escaped(field) => (b"", field),

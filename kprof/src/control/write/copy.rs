@@ -1,8 +1,9 @@
 //! `copy 1` and `copy 0`: the reading of copies begins and ends.
 //!
-//! In: the file that says so. Out: the place of the reader of copies in each stream. Runs in: ordinary code, under the
-//! writer's lock. No stream is taken: the reader that has claimed them and the handlers go on. Each CPU's copies begin
-//! with its next sample, and those of the meta stream with the oldest record there.
+//! In: the control file that the command came through. Out: in each stream, the position of the reader of copies. Runs
+//! in: ordinary code, under the writer's lock. No stream's owner word is taken, so the handlers and the reader that has
+//! claimed the streams are not delayed. Each CPU's copies begin with its next sample, and those of the meta stream with
+//! the oldest record there.
 
 use crate::errors::{CommandError, StateError, StreamName};
 use crate::patience::Patience;
@@ -11,7 +12,7 @@ use crate::state::owner::{Activity, ClaimId};
 use crate::state::stream::{OWNER_WAIT_US, take_within};
 use core::sync::atomic::Ordering;
 
-/// The places in all streams, taken.
+/// The positions of the reader of copies in all streams. Their owner words are taken until this is dropped.
 pub(super) struct Copying<'a>(&'a Shared);
 
 impl Drop for Copying<'_> {
@@ -21,7 +22,7 @@ impl Drop for Copying<'_> {
     }
 }
 
-/// Takes the places in all streams. If the reading `begins`, sets where.
+/// Takes the owner words of the reader's positions in all streams. If the reading `begins`, sets these positions.
 pub(super) fn reserve(shared: &Shared, begins: bool) -> Result<Copying<'_>, CommandError> {
     let copying = Copying(shared);
     let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());

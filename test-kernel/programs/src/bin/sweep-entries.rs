@@ -115,7 +115,7 @@ fn call_with<const FRAMES: usize>(frames: [[usize; 2]; FRAMES]) -> bool {
     number > 0
 }
 
-/// Spins with so many frames. Returns whether the loop had the right result.
+/// Spins with this many frames. Returns whether the loop had the right result.
 fn spin<const FRAMES: usize>() -> bool {
     let mut frames: [[usize; 2]; FRAMES] = std::array::from_fn(|frame| [0, 0x40_1000 * (frame + 1)]);
     for frame in 1..FRAMES {

@@ -1,4 +1,4 @@
-//! No import circle spans folders: code that depends on each other lies side by side.
+//! Checks that no circle of imports spans several folders: modules that depend on each other must be in one folder.
 //!
 //! In: the `use` items and the paths `crate::...` of a package, test modules left out. Out: each circle whose files lie
 //! in more than one folder; a module that has submodules belongs to their folder.
@@ -10,7 +10,7 @@ use super::Source;
 /// Module path (`task::wait`; empty for the root) to the modules that it imports from.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The circles of the package whose sources begin at `folder`, a line each.
+/// The circles of the package whose sources are in `folder`, one text for each.
 pub fn in_package(sources: &[Source], folder: &str) -> Vec<String> {
     let graph = graph(sources, folder);
     let reach: BTreeMap<&str, BTreeSet<&str>> =
@@ -28,7 +28,7 @@ pub fn in_package(sources: &[Source], folder: &str) -> Vec<String> {
     found
 }
 
-/// The circle's modules, each with those of the circle that it imports.
+/// The modules of a circle, each with the modules of the circle that it imports.
 fn describe(graph: &Graph, circle: &BTreeSet<&str>) -> String {
     let line = |module: &&str| {
         let used: Vec<&str> = graph[*module].iter().map(String::as_str).filter(|used| circle.contains(used)).collect();

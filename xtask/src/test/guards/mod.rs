@@ -1,7 +1,7 @@
-//! What no compiler checks: that the sources stay readable. A part of the group `lint`.
+//! Checks for readable sources, which no compiler makes. They are a part of the group `lint`.
 //!
-//! In: the files that git knows. Out: a check each for paths that are named, import circles and line lengths. A failed
-//! check says the file and the line.
+//! In: the files that git knows. Out: three checks: of the paths that are named, of import circles, and of line
+//! lengths. A failed check names the file and the line.
 
 mod circles;
 mod lines;

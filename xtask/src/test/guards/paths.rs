@@ -1,17 +1,18 @@
-//! Every path that a document or a comment names is there.
+//! Checks that every path that a document or a comment names exists.
 //!
-//! In: Markdown as it is; of code and scripts, the comments. A path is a word with `/` in it that ends like a file
-//! which people read, or that ends with `/`; or the name of such a file alone. It is there if a file of the repository
-//! has that path, or ends with it after a `/`; `../` counts from the file that names it. A link of a Markdown page must
-//! lead to a file, counted from the page. Not meant are paths of other places: absolute ones, what is under target/,
-//! words with a placeholder, and files of other projects, which are listed here.
+//! In: whole Markdown pages; the comments of code and scripts. A path is a word that ends with `/`, or a word (with or
+//! without `/` in it) that ends with one of `ENDS`. A path exists if it is the path of a file of the repository, or if
+//! the path of a file ends with `/` and this path. `../` is relative to the file that names the path. A link of a
+//! Markdown page must lead to a file, relative to the page. These paths are not checked: absolute paths, paths under
+//! target/, words with a placeholder, and files of other projects, which are listed here.
 
 use std::collections::BTreeSet;
 
 use super::Source;
 
 const ENDS: [&str; 9] = [".rs", ".md", ".sh", ".toml", ".ld", ".mk", ".mjs", ".service", ".svg"];
-/// What is made by a command, or is somebody else's: first words of paths, or whole names.
+/// Paths that are not checked, because a command makes the file or another project has it: beginnings of paths, or
+/// whole names.
 const ELSEWHERE: [&str; 19] = [
     "target/",
     "path/to/",
@@ -36,7 +37,7 @@ const ELSEWHERE: [&str; 19] = [
 /// Folders whose pages name files of another project's tree.
 const FOREIGN: [&str; 1] = ["kernel-integration/ports/redox/"];
 
-/// What is named and not there, as `path:line: word`.
+/// The paths that are named but do not exist, as `path:line: word`.
 pub fn missing(sources: &[Source], files: &[&str]) -> Vec<String> {
     let known: BTreeSet<&str> = files.iter().copied().collect();
     let folders: BTreeSet<&str> =
@@ -55,7 +56,7 @@ pub fn missing(sources: &[Source], files: &[&str]) -> Vec<String> {
     found
 }
 
-/// What a line of code says to people.
+/// The comment in a line of code.
 fn comment<'a>(path: &str, line: &'a str) -> Option<&'a str> {
     let mark = if path.ends_with(".rs") || path.ends_with(".mjs") { "//" } else { "#" };
     let at = line.find(mark).filter(|at| line[..*at].ends_with([' ', '\t']) || *at == 0)?;

@@ -3,8 +3,9 @@
 //! In: a seed and a function that is sampled most. Out: an ELF file, compiled by rustc, in whose functions code of the
 //! standard library and own code are inlined; a profile with everything that a page shows: three CPUs, two tasks,
 //! kernel code with interrupts on and off, interrupts, user code, filtered ticks, losses, coalesced ticks, marks, and
-//! an account that balances. Also when each tick of user code, each idle and each lost one came, which the profile does
-//! not say: its counters are those of a moment that may be long after the last sample of a batch.
+//! an account that balances. Out is also the time of each tick of user code, of each idle tick and of each lost one.
+//! The profile does not have these times: its counters are those of a moment that may be long after the last sample of
+//! a batch.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,7 @@ pub struct Made {
     pub text: String,
     /// The time of its first sample.
     pub first: u64,
-    /// What its counters only sum up.
+    /// The times of the ticks that its counters only count.
     pub truth: Truth,
 }
 

@@ -68,7 +68,7 @@ pub fn write(id: usize, buf: UserSliceRo, token: &mut CleanLockToken) -> Result<
     Ok(commands.len())
 }
 
-/// Sends the names of the newest contexts again. The map has those of contexts that have ended, too.
+/// Sends the names of the newest contexts again. `DBG_ID_MAP` has the names of contexts that have ended, too.
 fn repeat_names(token: &mut CleanLockToken) {
     let names = DBG_ID_MAP.read(token.token());
     let mut ids: Vec<u32> = names.keys().copied().collect();

@@ -67,7 +67,7 @@ impl RingBuffer {
         }
     }
 
-    /// At the start of an NMI that has interrupted kernel code with this RSP.
+    /// Called at the start of an NMI that has interrupted kernel code with this RSP.
     #[inline(always)]
     pub(super) fn set_stack(&self, rsp: u64) {
         let start = rsp & !7;
@@ -81,7 +81,7 @@ impl RingBuffer {
         self.stack_end.store(end, Ordering::Relaxed);
     }
 
-    /// Outside of the boot stack: 0, which makes the range empty.
+    /// The end of the boot stack. If `start` is outside of it: 0, which makes the range empty.
     #[cold]
     fn end_of_boot_stack(&self, start: u64) -> u64 {
         let end = self.boot_stack_end.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl RingBuffer {
         }
     }
 
-    /// The interrupted code was the user's: no stack may be read.
+    /// Called at the start of an NMI that has interrupted user code. No stack may be read then.
     #[inline(always)]
     pub(super) fn set_no_stack(&self) {
         self.stack_end.store(0, Ordering::Relaxed);

@@ -120,7 +120,8 @@ unsafe impl Kernel for Port {
             // SAFETY: the interrupted instruction is in the stub, which is mapped and not at the end
             // of the text.
             let code = unsafe { (at.rip as *const [u8; 3]).read_unaligned() };
-            // One instruction shifts it up, and the next one down again.
+            // The stub shifts RCX up, and the next instruction shifts it back. In between RCX is
+            // not the user's RIP.
             let is_shifted = code == entries::SHIFT_RCX_BACK;
             return (!is_shifted).then_some(EntryFrame::InRegisters { marker });
         }

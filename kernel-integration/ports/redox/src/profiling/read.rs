@@ -29,7 +29,8 @@ pub static DBG_ID_MAP: RwLock<L1, Names> = RwLock::new(Names::with_hasher(
 /// Called when a context is created, or starts another program.
 pub fn name_context(id: u32, name: Name, token: &mut CleanLockToken) {
     DBG_ID_MAP.write(token.token()).insert(id, name);
-    // Before kprof is set up this does nothing. The sampler then sends the names of the map.
+    // Before kprof is set up this does nothing. The sampler sends the names in `DBG_ID_MAP` when it
+    // sets kprof up.
     PROFILER.task_name(u64::from(id), &name);
 }
 

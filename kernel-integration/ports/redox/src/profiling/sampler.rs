@@ -101,7 +101,7 @@ pub fn maybe_run_profiling_helper_forever(cpu_id: LogicalCpuId) {
         }
     }
     PROFILER.run_sampler(cpu_id.get() as usize);
-    // Only if it could not be set up.
+    // This point is reached only if kprof could not be set up.
     loop {
         sampler_timer::sleep_roughly();
     }

@@ -50,7 +50,7 @@ pub(super) fn setup(sampler: LogicalCpuId, tsc_hz: u64, hz: u32) -> Setup {
     }
 }
 
-/// The value of a line of the kernel's environment.
+/// The value of the variable `name` in the kernel's environment, whose lines are `NAME=VALUE`.
 pub(super) fn env(name: &str) -> Option<&'static str> {
     let text = core::str::from_utf8(crate::startup::init_env()).ok()?;
     let value = |line: &'static str| line.strip_prefix(name)?.strip_prefix('=');

@@ -39,7 +39,7 @@ pub struct Entries(Vec<Entry>);
 
 impl Entries {
     pub fn new(mut stubs: Vec<Entry>) -> Self {
-        // Stable: the first gate with a stub names it.
+        // The sort is stable, so a stub gets its entry from the first gate that leads to it.
         stubs.sort_by_key(|stub| stub.start);
         stubs.dedup_by_key(|stub| stub.start);
         Self(stubs)

@@ -35,7 +35,7 @@ impl LastPage {
         }
     }
 
-    /// At the start of each NMI: the tables may have changed since the last one. (Areas do not change.)
+    /// Called at the start of each NMI, because the tables may have changed since the last one. (Areas do not change.)
     #[inline(always)]
     pub fn forget(&self) {
         self.page.store(NO_PAGE, Ordering::Relaxed);
@@ -50,8 +50,8 @@ impl LastPage {
         NonZero::new(place).filter(|_| is_there)
     }
 
-    /// The same for an address of another page, which is then the last one. The kernel can read that
-    /// page at `place`.
+    /// Stores the page of `address` as the page read last. The kernel can read this page at `place`. Returns where the
+    /// kernel can read the word at `address`.
     #[inline(always)]
     pub fn keep(&self, address: u64, place: u64) -> Option<NonZero<u64>> {
         let page = address & !WORD_BITS;
@@ -139,9 +139,10 @@ fn linear(physical: u64) -> u64 {
     physical.wrapping_add(RmmA::PHYS_OFFSET as u64)
 }
 
-/// In each entry: the next table, or the page, is there, and for the user too.
+/// Bits that each entry must have: the next table, or the page, is present, and the user may access
+/// it.
 const USER_PRESENT: u64 = 1 | 1 << 2;
-/// In the entries of all tables but the last: it maps a large page. This kernel gives none to programs.
+/// In the entries of all tables but the last: the entry maps a large page. This kernel gives programs no large pages.
 const LARGE: u64 = 1 << 7;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
