@@ -131,6 +131,16 @@ pub fn bound(program: &Path) -> Command {
     }
 }
 
+/// Ends the processes that a child has started: `bound` does not reach those of another program.
+pub fn end_children(child: &Child) {
+    let id = child.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    for child in children.split_whitespace() {
+        // It may have ended meanwhile.
+        let _ = Command::new("kill").args(["-KILL", child]).status();
+    }
+}
+
 /// A child process that does not outlive this value.
 pub struct Guard(pub Child);
 

@@ -35,6 +35,36 @@ pub enum Message {
     Context(Context),
     /// Totals of a counted run.
     Totals(Totals),
+    /// A part of a context's count.
+    Part(Part),
+    /// A visit of a handler.
+    Visit(Visit),
+}
+
+/// Instructions of a vCPU in a context, between two functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The context's number.
+    pub context: u64,
+    /// How many.
+    pub instructions: u64,
+}
+
+/// What a handler has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The interrupted address, whose instruction was not executed yet.
+    pub rip: u64,
+    /// Its code segment.
+    pub cs: u64,
+    /// The number of its context.
+    pub context: u64,
+    /// Whether it is between the two functions.
+    pub is_inside: bool,
 }
 
 /// Instructions in a row that were executed equally often.
@@ -170,6 +200,8 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
             Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
         }
+        (8, &[context, instructions]) => Message::Part(Part { cpu, context, instructions }),
+        (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }

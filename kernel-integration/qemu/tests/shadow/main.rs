@@ -22,6 +22,9 @@ mod functions;
 mod shadow;
 #[path = "../../plugin/surprise.rs"]
 mod surprise;
+#[allow(dead_code)]
+#[path = "../../plugin/window.rs"]
+mod window;
 
 mod guest;
 
