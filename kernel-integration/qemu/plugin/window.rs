@@ -85,17 +85,14 @@ pub fn visit(shadow: &mut Shadow, cpu: usize, functions: &Functions, machine: &i
     let word = |number: u64| machine.word(rsp + 8 * number).unwrap_or(0);
     let (rip, cs, interrupted_rsp) = (word(0), word(1), word(3));
     let handler = shadow.cpus[cpu].node;
-    let node = if cs & 3 == 3 {
-        shadow.tree.parent(handler)
-    } else {
-        let at = At { rip, rsp: interrupted_rsp, function: functions.at(rip, false).0 };
-        let frames = &shadow.cpus[cpu].frames;
-        match frames.split_last() {
-            Some((Frame { interrupted: Some(past), node, .. }, below)) => {
-                context(&mut shadow.tree, (*node, *past), below, &at, machine)
-            }
-            _ => shadow.tree.parent(handler),
+    let Shadow { tree, cpus, suspended, .. } = shadow;
+    let node = match cpus[cpu].frames.split_last() {
+        Some((Frame { interrupted: Some(past), node, .. }, below)) if cs & 3 == 0 => {
+            let at = At { rip, rsp: interrupted_rsp, function: functions.at(rip, false).0 };
+            let stacks = Stacks { below, suspended: suspended.get(&at.rsp).map_or(&[][..], Vec::as_slice) };
+            context(tree, (*node, *past), stacks, &at, machine)
         }
+        _ => tree.parent(handler),
     };
     [rip, cs, u64::from(node), u64::from(shadow.window.is_open)]
 }
@@ -107,14 +104,14 @@ struct At {
     function: u32,
 }
 
+/// The frames below the interrupted code, and those of the stack that it may have changed to.
+struct Stacks<'a> {
+    below: &'a [Frame],
+    suspended: &'a [Frame],
+}
+
 /// The context of `at`, which comes after the block `past` in the context `node`, as `Shadow::step` will find it.
-fn context(
-    tree: &mut Tree,
-    (mut node, past): (u32, Past),
-    mut below: &[Frame],
-    at: &At,
-    machine: &impl Machine,
-) -> u32 {
+fn context(tree: &mut Tree, (mut node, past): (u32, Past), stacks: Stacks<'_>, at: &At, machine: &impl Machine) -> u32 {
     let block = past.block;
     if past.is_partial() {
         return node;
@@ -126,12 +123,13 @@ fn context(
         Ending::Call if at.rip == block.target => return tree.child(node, at.function),
         Ending::CallIndirect if machine.word(at.rsp) == Some(block.end) => return tree.child(node, at.function),
         Ending::Return | Ending::InterruptReturn => {
-            if let Some(number) = below.iter().rposition(|frame| frame.returns(at.rip, at.rsp)) {
-                node = below[number].node;
-                let interrupted = below[number].interrupted;
-                below = &below[..number];
-                if let Some(past) = interrupted {
-                    return context(tree, (node, past), below, at, machine);
+            let place = |frames: &[Frame]| frames.iter().rposition(|frame| frame.returns(at.rip, at.rsp));
+            let found = place(stacks.below).map(|number| (stacks.below, number));
+            if let Some((frames, number)) = found.or_else(|| Some((stacks.suspended, place(stacks.suspended)?))) {
+                node = frames[number].node;
+                if let Some(past) = frames[number].interrupted {
+                    let stacks = Stacks { below: &frames[..number], suspended: &[] };
+                    return context(tree, (node, past), stacks, at, machine);
                 }
             }
         }

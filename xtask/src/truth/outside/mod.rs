@@ -33,6 +33,8 @@ const NMI: &str = "nmi_entry";
 const STOP: &str = "kprof::files::ControlFile::write";
 /// The function of the idle task.
 const IDLE: &str = "test_kernel::task::scheduler::idle_forever";
+/// The function that changes from one task's stack to another.
+const SWITCH: &str = "test_kernel::task::thread::switch_stacks";
 /// The CPU that is sampled.
 const CPU: &str = "1";
 /// At least this part of the samples must have the exact stack.

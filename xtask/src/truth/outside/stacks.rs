@@ -10,12 +10,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{CPU, IDLE, SAME};
+use super::{CPU, IDLE, SAME, SWITCH};
 use crate::parts::Parts;
 use crate::run;
 
 /// What stands for all user code.
 pub const USER: &str = "[user]";
+
+/// Why stacks differ.
+const SWITCHES: &str =
+    "in the switch of stacks, after the new one is in use: the exact stack is the old one until it returns";
+const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
+const NO_REASON: &str = "no reason is known";
 
 /// A stack and the address it was taken at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +99,8 @@ pub struct Compared {
     /// After the end of the interval.
     after: u64,
     same: u64,
-    /// How often the first differing frame was which, sampled and exact, and an example.
-    different: BTreeMap<(String, String), (u64, String)>,
+    /// How often they differ, by the reason, with an example.
+    different: BTreeMap<&'static str, (u64, String)>,
 }
 
 /// Compares them one by one.
@@ -110,13 +116,8 @@ pub fn compare(samples: &[Stack], visits: &[Stack]) -> Result<Compared> {
         if sample.frames == exact.frames {
             compared.same += 1;
         } else {
-            let pairs = sample.frames.iter().rev().map(Some).chain([None]);
-            let exact_frames = exact.frames.iter().rev().map(Some).chain([None]);
-            let found = pairs.zip(exact_frames).find(|(one, other)| one != other);
-            let name = |frame: Option<&String>| frame.map_or("(end)".to_owned(), Clone::clone);
-            let key = found.map_or_else(Default::default, |(one, other)| (name(one), name(other)));
             let example = format!("{at:x} sampled {} | exact {}", sample.frames.join(";"), exact.frames.join(";"));
-            compared.different.entry(key).or_insert((0, example)).0 += 1;
+            compared.different.entry(reason(&sample.frames, &exact.frames)).or_insert((0, example)).0 += 1;
         }
         match () {
             () if !exact.is_inside => compared.after += 1,
@@ -127,6 +128,16 @@ pub fn compare(samples: &[Stack], visits: &[Stack]) -> Result<Compared> {
     Ok(compared)
 }
 
+/// Why a sample has another stack.
+fn reason(sampled: &[String], exact: &[String]) -> &'static str {
+    let is_same_leaf = sampled.last() == exact.last();
+    match (sampled, exact) {
+        ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
+        ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
+        _ => NO_REASON,
+    }
+}
+
 impl Compared {
     /// Prints what differs, and returns a message if that is too much.
     pub fn judge(&self, title: &str) -> Option<String> {
@@ -134,10 +145,11 @@ impl Compared {
         let all = self.same + different;
         let row = format!("{title}: {} of {all} samples have the exact stack, frame by frame", self.same);
         println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle, self.after);
-        for ((sampled, exact), (count, example)) in &self.different {
-            println!("{count:>7} times {sampled} instead of {exact}, as at {example}");
+        for (reason, (count, example)) in &self.different {
+            println!("{count:>7}  {reason}; one of them is at {example}");
         }
-        (self.same as f64 / (all as f64) < SAME).then_some(row)
+        let is_unexplained = self.different.contains_key(NO_REASON);
+        (is_unexplained || self.same as f64 / (all as f64) < SAME).then_some(row)
     }
 }
 
@@ -163,8 +175,10 @@ mod tests {
         let exact = [stack(1, &["main", "f", "g"]), stack(2, &["main"])];
         let compared = compare(&[stack(1, &["main", "g"]), exact[1].clone()], &exact).unwrap();
         assert_eq!((compared.same, compared.inside.len()), (1, 2));
-        assert!(compared.different.contains_key(&("main".to_owned(), "f".to_owned())));
+        assert!(compared.different.contains_key(NO_FRAME));
         assert!(compared.judge("").is_some());
+        let reasons = compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])]);
+        assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [NO_REASON, SWITCHES]);
         assert!(compare(&[stack(3, &["main"])], &exact[1..]).is_err());
         assert!(compare(&[], &exact).is_err());
     }
