@@ -188,14 +188,7 @@ impl Machine<'_> {
     /// # Errors
     /// If QEMU cannot be started.
     pub fn run(&self, qemu: &Path, mut watch: impl FnMut()) -> Result<Verdict> {
-        let mut command = match self.runner.split_first() {
-            Some((runner, words)) => {
-                let mut command = run::bound(Path::new(runner));
-                command.args(words).arg(qemu);
-                command
-            }
-            None => run::bound(qemu),
-        };
+        let mut command = run::bound_by(&self.runner, qemu);
         command.args(["-M", "q35", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
         command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
         command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initrd).arg("-append").arg(&self.append);

@@ -131,6 +131,14 @@ pub fn bound(program: &Path) -> Command {
     }
 }
 
+/// The same, run by another program: its name and its words; empty: by none.
+pub fn bound_by(runner: &[String], program: &Path) -> Command {
+    let Some((runner, words)) = runner.split_first() else { return bound(program) };
+    let mut command = bound(Path::new(runner));
+    command.args(words).arg(program);
+    command
+}
+
 /// Ends the processes that a child has started: `bound` does not reach those of another program.
 pub fn end_children(child: &Child) {
     let id = child.id();

@@ -3,6 +3,7 @@
 //! In: bytes from the plugin's socket. Out: [`Message`]s. The plugin (`plugin/lib.rs`) has the same kinds. A message
 //! that is cut off by the end of QEMU is an error.
 
+use crate::window::{Part, Visit};
 use anyhow::{Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 
@@ -39,32 +40,6 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
-}
-
-/// Instructions of a vCPU in a context, between two functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The vCPU.
-    pub cpu: u32,
-    /// The context's number.
-    pub context: u64,
-    /// How many.
-    pub instructions: u64,
-}
-
-/// What a handler has interrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visit {
-    /// The vCPU.
-    pub cpu: u32,
-    /// The interrupted address, whose instruction was not executed yet.
-    pub rip: u64,
-    /// Its code segment.
-    pub cs: u64,
-    /// The number of its context.
-    pub context: u64,
-    /// Whether it is between the two functions.
-    pub is_inside: bool,
 }
 
 /// Instructions in a row that were executed equally often.
@@ -261,6 +236,11 @@ mod tests {
         assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
         let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
         assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
+        let stream = bytes(&[8 | 1 << 8 | 2 << 32, 3, 70, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
+        let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70 });
+        assert_eq!(read(from).unwrap(), Some(Message::Part(part)));
+        let visit = Visit { cpu: 1, rip: 0x1000, cs: 8, context: 3, is_inside: true };
+        assert_eq!(read(from).unwrap(), Some(Message::Visit(visit)));
         assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
     }
 }

@@ -6,10 +6,35 @@
 use crate::Count;
 use crate::counted::Counted;
 use crate::functions::Functions;
-use crate::message::{Part, Visit};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::io::Write;
+
+/// Instructions of a vCPU in a context, between two functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The context's number.
+    pub context: u64,
+    /// How many.
+    pub instructions: u64,
+}
+
+/// What a handler has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The interrupted address, whose instruction was not executed yet.
+    pub rip: u64,
+    /// Its code segment.
+    pub cs: u64,
+    /// The number of its context.
+    pub context: u64,
+    /// Whether it is between the two functions.
+    pub is_inside: bool,
+}
 
 /// What the plugin has sent.
 #[derive(Debug, Default)]

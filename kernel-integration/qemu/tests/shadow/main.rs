@@ -27,6 +27,7 @@ mod surprise;
 mod window;
 
 mod guest;
+mod visits;
 
 use block::Block;
 use decode::Ending;

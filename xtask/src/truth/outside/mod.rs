@@ -72,9 +72,12 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<
     let last = tables.last().expect("there is at least one seed");
     let planted =
         Table { title: "planted".to_owned(), exact: last.exact.clone(), sampled: last.sampled.without(PLANTED) };
-    let found = planted.wrong(z).len();
-    println!("\nplanted: without the samples in functions with `{PLANTED}` in their name, {found} rows are wrong");
-    if found == 0 {
+    let found: Vec<String> = planted.wrong(z).iter().map(|(kind, name)| format!("{kind} {name}")).collect();
+    println!(
+        "\nplanted: without the samples in functions with `{PLANTED}` in their name, wrong are: {}",
+        found.join(", ")
+    );
+    if found.is_empty() {
         wrong.push("a planted fault is not found".to_owned());
     }
     Ok(wrong)
@@ -83,8 +86,8 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<
 /// Builds `kprof-qemu`.
 fn tool() -> Result<PathBuf> {
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    run::output(build.args(["build", "--quiet", "--release", "--package", "kprof-qemu"]).current_dir(run::root()))?;
-    let tool = run::root().join("target/release/kprof-qemu");
+    run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
+    let tool = run::root().join("target/debug/kprof-qemu");
     if !tool.is_file() {
         bail!("{}: was not built", tool.display());
     }
