@@ -1,8 +1,9 @@
 //! Counts every executed instruction, by address and by calling context. Stage: capture.
 //!
-//! In: `count=flat` or `count=calls`, `functions=FILE`, `icount=1` if QEMU counts instructions. Out: when QEMU ends,
-//! messages with all counters. Runs in: QEMU's process, on the one thread of all vCPUs; when QEMU ends, on any thread,
-//! with no vCPU running beside it. Nothing is sent before the end, so a QEMU that is killed leaves no counts.
+//! In: `count=flat` or `count=calls`, `functions=FILE`, `icount=1` if QEMU counts instructions, `parts=1` and what
+//! [`super::window`] needs. Out: when QEMU ends, messages with all counters; before, one for each visit. Runs in:
+//! QEMU's process, on the one thread of all vCPUs; when QEMU ends, on any thread, with no vCPU running beside it. No
+//! counts are sent before the end, so a QEMU that is killed leaves none.
 
 use super::Arguments;
 use super::functions::Functions;

@@ -86,8 +86,8 @@ impl Window {
         folded
     }
 
-    /// A line for each visit: the vCPU, `inside` if it is between the two functions, otherwise `outside`, the interrupted
-    /// address, the code segment, the stack.
+    /// A line for each visit: the vCPU, `inside` if it is between the two functions, otherwise `outside`, the
+    /// interrupted address, the code segment, the stack.
     ///
     /// # Errors
     /// Those of the writer.

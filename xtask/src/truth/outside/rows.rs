@@ -128,7 +128,18 @@ impl Table {
             let what = format!("{:<5}  {}", row.0, row.1);
             Row { what: &what, truth, share, bound: self.bound(row, z) }.judge(&self.title)
         };
-        self.judged().into_iter().filter_map(judge).collect()
+        let wrong = self.judged().into_iter().filter_map(judge).collect();
+        println!("the largest deviation is {:.2} standard deviations; the bound is {z:.2}", self.largest());
+        wrong
+    }
+
+    /// The largest deviation of a row, in standard deviations of its share.
+    fn largest(&self) -> f64 {
+        let deviation = |row| {
+            let (truth, share) = (self.exact.share(row), self.sampled.share(row));
+            (share - truth).abs() / (truth * (1.0 - truth) / self.sampled.all as f64).sqrt()
+        };
+        self.judged().into_iter().map(deviation).filter(|deviation| deviation.is_finite()).fold(0.0, f64::max)
     }
 
     /// The rows that do not hold, without printing.
@@ -158,6 +169,7 @@ mod tests {
         let good = table([4_000, 6_000]);
         assert_eq!((good.count(), good.wrong(4.0).len()), (5, 0));
         assert_eq!(table([4_400, 5_600]).wrong(4.0).len(), 4);
+        assert!((table([4_049, 5_951]).largest() - 1.0).abs() < 0.01);
         let dropped = Table { sampled: good.sampled.without("sort"), ..good };
         assert!(dropped.wrong(4.0).iter().any(|row| row.1 == "sort"));
     }

@@ -178,7 +178,7 @@ mod tests {
         assert!(compared.different.contains_key(NO_FRAME));
         assert!(compared.judge("").is_some());
         let reasons = compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])]);
-        assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [NO_REASON, SWITCHES]);
+        assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [SWITCHES, NO_REASON]);
         assert!(compare(&[stack(3, &["main"])], &exact[1..]).is_err());
         assert!(compare(&[], &exact).is_err());
     }
