@@ -83,7 +83,8 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
 /// Shares against what was counted, one seed for each way; all twenty are `cargo xtask truth`.
 pub fn truth(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let arguments = truth::Arguments { seeds: 1, outside: false, output: run::root().join("target/path/truth") };
+    let arguments =
+        truth::Arguments { seeds: 1, outside: false, again: false, output: run::root().join("target/path/truth") };
     outcome.check("one seed", truth::run(&arguments).map(drop));
     Ok(outcome)
 }

@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Only: one run of the default workload for each seed, sampled inside and counted outside, instruction by instruction
     #[arg(long)]
     pub outside: bool,
+    /// With --outside: judges the runs that are in the output folder already
+    #[arg(long, requires = "outside")]
+    pub again: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/truth")]
     pub output: PathBuf,
@@ -86,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     if arguments.outside {
-        return all_hold(&outside::run(&parts, &kernel, &arguments.output, arguments.seeds)?);
+        return all_hold(&outside::run(&parts, &kernel, &arguments.output, arguments.seeds, arguments.again)?);
     }
     let counted = count(&parts, &kernel, &arguments.output, "")?;
     let everything: fn(&str) -> bool = |_| true;

@@ -9,7 +9,8 @@
 //! would not stand for the same number of instructions at all times, because the CPUs share one clock. The exact counts
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
 //! shares are the NMI's handler, which cannot be sampled, and the idle task, which no tick is sent to while it waits,
-//! and whose `hlt` has no instructions. How much that is, is printed.
+//! and whose `hlt` has no instructions. How much that is, is printed. The profile's own shares are of time, in which the
+//! handler runs too; so each sample counts the instructions that it stands for (see [`stacks::weights`]).
 
 mod rows;
 mod stacks;
@@ -48,21 +49,26 @@ const PLANTED: &str = "sort";
 ///
 /// # Errors
 /// If a step fails.
-pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<Vec<String>> {
+pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: bool) -> Result<Vec<String>> {
     let tool = tool()?;
     let (mut tables, mut wrong) = (Vec::new(), Vec::new());
     for seed in 1..=seeds {
         let folder = output.join(format!("outside-{seed}"));
-        one(parts, kernel, &folder, &tool, seed)?;
+        if !again {
+            one(parts, kernel, &folder, &tool, seed)?;
+        }
         let title = format!("outside, seed {seed}");
         let samples = stacks::samples(parts, &folder)?;
-        let (exact, left_out) = rows::exact(&folder)?;
-        println!("\n{title}: {} instructions of CPU {CPU} outside of its NMI handler and idle task", exact.all);
-        left_out.iter().for_each(|(what, instructions)| println!("{instructions:>14}  {what}"));
-        let compared = stacks::compare(&samples, &stacks::visits(&folder)?)?;
+        let (exact, visits) = (rows::exact(&folder)?, stacks::visits(&folder)?);
+        println!("\n{title}: {} instructions of CPU {CPU} outside of its NMI handler and idle task", exact.shares.all);
+        exact.left_out.iter().for_each(|(what, instructions)| println!("{instructions:>14}  {what}"));
+        let compared = stacks::compare(&samples, &visits, &stacks::weights(&visits, &exact))?;
         wrong.extend(compared.judge(&title));
         ensure!(compared.inside.len() as u64 > MIN_SAMPLES, "{title}: only {} samples", compared.inside.len());
-        tables.push(Table { title, exact, sampled: Shares::of_samples(&compared.inside) });
+        let (inside, exact) = (&compared.inside, exact.shares);
+        let sampled = Shares::of_samples(inside.iter().map(|(stack, weight)| (stack, *weight)));
+        let profile = Shares::of_samples(inside.iter().map(|(stack, _)| (stack, 1)));
+        tables.push(Table { title, exact, sampled, profile });
     }
     if seeds > 1 {
         tables.push(Table::sum(&tables, format!("outside, {seeds} seeds together")));
@@ -70,8 +76,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<
     let z = z(tables.iter().map(Table::count).sum());
     wrong.extend(tables.iter().flat_map(|table| table.judge(z)));
     let last = tables.last().expect("there is at least one seed");
-    let planted =
-        Table { title: "planted".to_owned(), exact: last.exact.clone(), sampled: last.sampled.without(PLANTED) };
+    let planted = Table { sampled: last.sampled.without(PLANTED), ..last.clone() };
     let found: Vec<String> = planted.wrong(z).iter().map(|(kind, name)| format!("{kind} {name}")).collect();
     println!(
         "\nplanted: without the samples in functions with `{PLANTED}` in their name, wrong are: {}",

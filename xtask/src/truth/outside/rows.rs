@@ -19,6 +19,8 @@ const MIN_SHARE: f64 = 0.005;
 pub struct Shares {
     /// Of all stacks.
     pub all: u64,
+    /// How many samples these are.
+    pub samples: u64,
     /// By `self` or `total`, and function.
     rows: BTreeMap<(&'static str, String), u64>,
 }
@@ -33,11 +35,12 @@ impl Shares {
         stack.iter().collect::<BTreeSet<_>>().into_iter().for_each(|name| add("total", name));
     }
 
-    /// The counts of samples, each a stack from the outermost function.
-    pub fn of_samples(samples: &[Vec<String>]) -> Self {
+    /// The counts of samples, each a stack from the outermost function with what it counts.
+    pub fn of_samples<'a>(samples: impl Iterator<Item = (&'a Vec<String>, u64)>) -> Self {
         let mut shares = Self::default();
-        for stack in samples {
-            shares.add(&stack.iter().map(String::as_str).collect::<Vec<_>>(), 1);
+        for (stack, count) in samples {
+            shares.add(&stack.iter().map(String::as_str).collect::<Vec<_>>(), count);
+            shares.samples += 1;
         }
         shares
     }
@@ -58,44 +61,69 @@ impl Shares {
     }
 }
 
-/// The exact counts of CPU 1, and what is not in them: instructions by what they are.
-pub fn exact(folder: &Path) -> Result<(Shares, BTreeMap<&'static str, u64>)> {
+/// The exact counts of a run.
+#[derive(Default)]
+pub struct Exact {
+    /// Those of CPU 1.
+    pub shares: Shares,
+    /// What is not in them: instructions by what they are.
+    pub left_out: BTreeMap<&'static str, u64>,
+    /// Instructions of the handler of NMIs, by the interrupted stack.
+    pub handler: BTreeMap<Vec<String>, u64>,
+}
+
+/// The part of the sampler's CPU.
+pub const SAMPLER: &str = "left out: of the sampler's CPU";
+
+/// Reads the exact counts.
+pub fn exact(folder: &Path) -> Result<Exact> {
     let file = folder.join("exact.folded");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let (mut exact, mut left_out) = (Shares::default(), BTreeMap::new());
+    let mut exact = Exact::default();
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a folded line ends with its count")?;
         let (cpu, stack) = stack.split_once(';').context("a stack begins with its CPU")?;
         let (count, frames): (u64, Vec<&str>) = (count.parse()?, stack.split(';').collect());
-        let why = match () {
-            () if cpu != format!("[cpu {CPU}]") => "left out: of the sampler's CPU",
-            () if frames.contains(&NMI) => "left out: in the handler of NMIs",
-            () if frames.contains(&IDLE) => "left out: in the idle task, and in interrupts while it waits",
-            () => {
-                exact.add(&stacks::normal(&frames), count);
+        let handler = frames.iter().position(|frame| *frame == NMI);
+        let why = match handler {
+            _ if cpu != format!("[cpu {CPU}]") => SAMPLER,
+            Some(at) => {
+                let interrupted = stacks::normal(&frames[..at]).into_iter().map(str::to_owned).collect();
+                *exact.handler.entry(interrupted).or_default() += count;
+                "left out: in the handler of NMIs"
+            }
+            None if frames.contains(&IDLE) => "left out: in the idle task, and in interrupts while it waits",
+            None => {
+                exact.shares.add(&stacks::normal(&frames), count);
                 continue;
             }
         };
-        *left_out.entry(why).or_default() += count;
+        *exact.left_out.entry(why).or_default() += count;
     }
-    ensure!(exact.all > 0, "{}: nothing was counted", file.display());
-    Ok((exact, left_out))
+    ensure!(exact.shares.all > 0, "{}: nothing was counted", file.display());
+    Ok(exact)
 }
 
 /// Exact and sampled shares of the same run.
+#[derive(Clone, Default)]
 pub struct Table {
     pub title: String,
     pub exact: Shares,
+    /// Each sample counts the instructions that it stands for.
     pub sampled: Shares,
+    /// Each sample counts 1, as in the profile.
+    pub profile: Shares,
 }
 
 impl Table {
     /// The sum of several runs.
     pub fn sum(tables: &[Self], title: String) -> Self {
-        let mut sum = Self { title, exact: Shares::default(), sampled: Shares::default() };
+        let mut sum = Self { title, ..Self::default() };
         for table in tables {
-            for (to, from) in [(&mut sum.exact, &table.exact), (&mut sum.sampled, &table.sampled)] {
+            let all = [&table.exact, &table.sampled, &table.profile];
+            for (to, from) in [&mut sum.exact, &mut sum.sampled, &mut sum.profile].into_iter().zip(all) {
                 to.all += from.all;
+                to.samples += from.samples;
                 from.rows.iter().for_each(|(row, count)| *to.rows.entry(row.clone()).or_default() += count);
             }
         }
@@ -117,15 +145,16 @@ impl Table {
     }
 
     fn bound(&self, row: &(&'static str, String), z: f64) -> f64 {
-        bound(self.exact.share(row), self.sampled.all, z)
+        bound(self.exact.share(row), self.sampled.samples, z)
     }
 
     /// Prints the table, and returns the rows that do not hold.
     pub fn judge(&self, z: f64) -> Vec<String> {
-        println!("\n{}: {} samples\n  exact %   sampled %    bound  verdict    what", self.title, self.sampled.all);
+        println!("\n{}: {} samples", self.title, self.sampled.samples);
+        println!("  exact %   sampled %    bound  verdict    kind  profile %  function");
         let judge = |row: &(&'static str, String)| {
             let (truth, share) = (self.exact.share(row), self.sampled.share(row));
-            let what = format!("{:<5}  {}", row.0, row.1);
+            let what = format!("{:<5} {:9.3}  {}", row.0, self.profile.share(row) * 100.0, row.1);
             Row { what: &what, truth, share, bound: self.bound(row, z) }.judge(&self.title)
         };
         let wrong = self.judged().into_iter().filter_map(judge).collect();
@@ -137,7 +166,7 @@ impl Table {
     fn largest(&self) -> f64 {
         let deviation = |row| {
             let (truth, share) = (self.exact.share(row), self.sampled.share(row));
-            (share - truth).abs() / (truth * (1.0 - truth) / self.sampled.all as f64).sqrt()
+            (share - truth).abs() / (truth * (1.0 - truth) / self.sampled.samples as f64).sqrt()
         };
         self.judged().into_iter().map(deviation).filter(|deviation| deviation.is_finite()).fold(0.0, f64::max)
     }
@@ -160,8 +189,9 @@ mod tests {
         for (leaf, exact_count, sampled) in [("sort", 40_000, sampled[0]), ("copy", 60_000, sampled[1])] {
             exact.add(&["main", leaf], exact_count);
             shares.add(&["main", leaf], sampled);
+            shares.samples += sampled;
         }
-        Table { title: String::new(), exact, sampled: shares }
+        Table { exact, sampled: shares, ..Table::default() }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::rows::{Exact, SAMPLER};
 use super::{CPU, IDLE, SAME, SWITCH};
 use crate::parts::Parts;
 use crate::run;
@@ -90,11 +91,28 @@ pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
     Ok(visits)
 }
 
+/// How many instructions each sample stands for. The clock runs while the sampler works and while the handler takes a
+/// sample, so what is left of an interval for the work is shorter after a sample that takes longer: that of a deep
+/// stack, or of a function without a frame. In: the NMIs, with the exact counts; for a handler's time, that of all NMIs
+/// with the same stack.
+pub fn weights(visits: &[Stack], exact: &Exact) -> Vec<u64> {
+    let mut visited: BTreeMap<&[String], u64> = BTreeMap::new();
+    visits.iter().for_each(|visit| *visited.entry(&visit.frames).or_default() += 1);
+    let of_sampler = exact.left_out.get(SAMPLER).copied().unwrap_or(0);
+    let all = exact.shares.all + exact.left_out.values().sum::<u64>();
+    let left = (all - of_sampler) / (visits.len() as u64).max(1);
+    let handler = |visit: &Stack| {
+        exact.handler.get(&visit.frames).copied().unwrap_or(0) / visited.get(&visit.frames[..]).copied().unwrap_or(1)
+    };
+    let before = visits.first().into_iter().chain(visits);
+    before.take(visits.len()).map(|visit| left.saturating_sub(handler(visit))).collect()
+}
+
 /// Samples beside exact stacks.
 #[derive(Debug, Default)]
 pub struct Compared {
     /// The samples of the interval outside of the idle task, as they were taken.
-    pub inside: Vec<Vec<String>>,
+    pub inside: Vec<(Vec<String>, u64)>,
     idle: u64,
     /// After the end of the interval.
     after: u64,
@@ -107,7 +125,7 @@ pub struct Compared {
 ///
 /// # Errors
 /// If there are more or fewer samples than NMIs, or a sample has another address.
-pub fn compare(samples: &[Stack], visits: &[Stack]) -> Result<Compared> {
+pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<Compared> {
     ensure!(samples.len() == visits.len(), "{} samples, and {} NMIs", samples.len(), visits.len());
     let mut compared = Compared::default();
     for (number, (sample, exact)) in samples.iter().zip(visits).enumerate() {
@@ -122,7 +140,7 @@ pub fn compare(samples: &[Stack], visits: &[Stack]) -> Result<Compared> {
         match () {
             () if !exact.is_inside => compared.after += 1,
             () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle += 1,
-            () => compared.inside.push(sample.frames.clone()),
+            () => compared.inside.push((sample.frames.clone(), weights.get(number).copied().unwrap_or(0))),
         }
     }
     Ok(compared)
@@ -171,15 +189,26 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_after_one_that_took_long_stands_for_less_work() {
+        let visits = [stack(1, &["f"]), stack(2, &["g"]), stack(3, &["g"])];
+        let mut exact = Exact::default();
+        exact.shares.all = 2_700;
+        exact.left_out = BTreeMap::from([(SAMPLER, 600), ("handler", 300)]);
+        exact.handler = BTreeMap::from([(vec!["f".to_owned()], 200), (vec!["g".to_owned()], 100)]);
+        assert_eq!(weights(&visits, &exact), [800, 800, 950]);
+    }
+
+    #[test]
     fn a_frame_that_is_missing_is_found_and_another_address_is_an_error() {
         let exact = [stack(1, &["main", "f", "g"]), stack(2, &["main"])];
-        let compared = compare(&[stack(1, &["main", "g"]), exact[1].clone()], &exact).unwrap();
+        let compared = compare(&[stack(1, &["main", "g"]), exact[1].clone()], &exact, &[]).unwrap();
         assert_eq!((compared.same, compared.inside.len()), (1, 2));
         assert!(compared.different.contains_key(NO_FRAME));
         assert!(compared.judge("").is_some());
-        let reasons = compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])]);
+        let reasons =
+            compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])], &[]);
         assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [SWITCHES, NO_REASON]);
-        assert!(compare(&[stack(3, &["main"])], &exact[1..]).is_err());
-        assert!(compare(&[], &exact).is_err());
+        assert!(compare(&[stack(3, &["main"])], &exact[1..], &[]).is_err());
+        assert!(compare(&[], &exact, &[]).is_err());
     }
 }
