@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Seeds 1 to this for the trigger nmi; up to five of them for published; the other triggers are run with one
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Only: one run of the default workload for each seed, sampled inside and counted outside, instruction by instruction
+    /// Only: for each seed one run of the default workload, sampled inside, and every instruction counted outside
     #[arg(long)]
     pub outside: bool,
     /// With --outside: judges the runs that are in the output folder already
