@@ -9,8 +9,9 @@
 //! would not stand for the same number of instructions at all times, because the CPUs share one clock. The exact counts
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
 //! shares are the NMI's handler, which cannot be sampled, and the idle task, which no tick is sent to while it waits,
-//! and whose `hlt` has no instructions. How much that is, is printed. The profile's own shares are of time, in which the
-//! handler runs too; so each sample counts the instructions that it stands for (see [`stacks::weights`]).
+//! and whose `hlt` has no instructions. How much that is, is printed.
+//!
+//! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it stands for (see [`stacks::weights`]).
 
 mod rows;
 mod stacks;
