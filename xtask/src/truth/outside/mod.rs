@@ -11,8 +11,8 @@
 //! shares are the NMI's handler, which cannot be sampled, and the idle task, which no tick is sent to while it waits,
 //! and whose `hlt` has no instructions. How much that is, is printed.
 //!
-//! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it stands
-//! for (see [`stacks::weights`]).
+//! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it
+//! stands for (see [`stacks::weights`]).
 
 mod rows;
 mod stacks;
