@@ -122,7 +122,7 @@ fn is_folded(outside: &Outside, rows: &Rows) -> Result<()> {
     Ok(())
 }
 
-/// From the first call of `work` on there is all of it, and nothing of what came before.
+/// CPU 0 samples, CPU 1 works. From the first call of `work` on there is all of it, and nothing of what came before.
 fn is_part(outside: &Outside) -> Result<()> {
     let read = |name: &str| fs::read_to_string(outside.file(name)).with_context(|| name.to_owned());
     let of = |text: &str, stack: &str| {
@@ -131,10 +131,10 @@ fn is_part(outside: &Outside) -> Result<()> {
     };
     let (whole, part) = (read("calls.folded")?, read("part.folded")?);
     for stack in ["kmain;bare::work", "kmain;bare::work;bare::is_prime"] {
-        let (all, inside) = (of(&whole, stack)?, of(&part, &format!("[cpu 0];{stack}"))?);
+        let (all, inside) = (of(&whole, stack)?, of(&part, &format!("[cpu 1];{stack}"))?);
         ensure!(all == inside, "{stack} has {all} instructions, and {inside} of them from bare::work on");
     }
-    let (all, inside) = (of(&whole, "kmain")?, of(&part, "[cpu 0];kmain")?);
+    let (all, inside) = (of(&whole, "kmain")?, of(&part, "[cpu 1];kmain")?);
     ensure!(inside < all, "kmain has {all} instructions before and in the work, and {inside} from the work on");
     Ok(())
 }
