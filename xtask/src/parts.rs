@@ -94,6 +94,7 @@ impl Parts {
         let initrd = serial.with_file_name("initrd");
         self.write_initrd(kernel, &initrd)?;
         let kernel = &kernel.elf;
-        Ok(Machine { kernel, initrd, share, serial, second_serial: None, seed: None, accel, cpus, append, limit })
+        let (second_serial, seed, runner) = (None, None, Vec::new());
+        Ok(Machine { kernel, initrd, share, serial, second_serial, seed, accel, cpus, append, limit, runner })
     }
 }

@@ -84,6 +84,8 @@ pub struct Machine<'a> {
     pub append: String,
     /// The time limit of the run.
     pub limit: Duration,
+    /// A program and its words that run QEMU; empty: none does.
+    pub runner: Vec<String>,
 }
 
 /// Finds QEMU or installs it.
@@ -186,7 +188,7 @@ impl Machine<'_> {
     /// # Errors
     /// If QEMU cannot be started.
     pub fn run(&self, qemu: &Path, mut watch: impl FnMut()) -> Result<Verdict> {
-        let mut command = run::bound(qemu);
+        let mut command = run::bound_by(&self.runner, qemu);
         command.args(["-M", "q35", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
         command.args(["-cpu", self.accel.cpu(), "-smp", &self.cpus.to_string()]).args(self.accel.arguments());
         command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(&self.initrd).arg("-append").arg(&self.append);
@@ -215,6 +217,7 @@ impl Machine<'_> {
                 };
             }
             if start.elapsed() > self.limit {
+                run::end_children(&guard.0);
                 break Verdict::TimeLimit;
             }
             watch();

@@ -132,6 +132,24 @@ pub fn bound(program: &Path) -> Command {
     }
 }
 
+/// The same, run by another program: its name and its words; empty: by none.
+pub fn bound_by(runner: &[String], program: &Path) -> Command {
+    let Some((runner, words)) = runner.split_first() else { return bound(program) };
+    let mut command = bound(Path::new(runner));
+    command.args(words).arg(program);
+    command
+}
+
+/// Ends the processes that a child has started: `bound` does not reach those of another program.
+pub fn end_children(child: &Child) {
+    let id = child.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    for child in children.split_whitespace() {
+        // It may have ended meanwhile.
+        let _ = Command::new("kill").args(["-KILL", child]).status();
+    }
+}
+
 /// A child process that does not outlive this value.
 pub struct Guard(pub Child);
 

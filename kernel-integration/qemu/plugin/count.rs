@@ -1,8 +1,9 @@
 //! Counts every executed instruction, by address and by calling context. Stage: capture.
 //!
-//! In: `count=flat` or `count=calls`, `functions=FILE`, `icount=1` if QEMU counts instructions. Out: when QEMU ends,
-//! messages with all counters. Runs in: QEMU's process, on the one thread of all vCPUs; when QEMU ends, on any thread,
-//! with no vCPU running beside it. Nothing is sent before the end, so a QEMU that is killed leaves no counts.
+//! In: `count=flat` or `count=calls`, `functions=FILE`, `icount=1` if QEMU counts instructions, `parts=1` and what
+//! [`super::window`] needs. Out: when QEMU ends, messages with all counters; before, one for each visit. Runs in:
+//! QEMU's process, on the one thread of all vCPUs; when QEMU ends, on any thread, with no vCPU running beside it. No
+//! counts are sent before the end, so a QEMU that is killed leaves none.
 
 use super::Arguments;
 use super::functions::Functions;
@@ -12,6 +13,7 @@ use super::block::{Block, Machine};
 use super::shadow::Shadow;
 use super::describe::Translated;
 use super::translate::{Blocks, EXECUTED};
+use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -57,6 +59,7 @@ struct Counting {
     places: [*const u64; MAX_CPUS],
     until_check: u64,
     wrong_stack_pointers: u64,
+    watched: Watched,
 }
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
@@ -109,6 +112,19 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     shadow.before(cpu as usize, block, EXECUTED.load(Relaxed), &guest);
 }
 
+/// After [`before_block`], for blocks that begin at a watched address.
+extern "C" fn at_watched(cpu: c_uint, block: *mut c_void) {
+    // SAFETY: as in `before_block`.
+    let (counting, block): (&mut Counting, &'static Block) =
+        unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
+    let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
+    shadow.window.at(block.start, &counting.watched);
+    if Some(block.start) == counting.watched.visits {
+        let words = visit(shadow, cpu as usize, &counting.functions, &Guest { cpu, place: *place });
+        counting.out.send(message::VISIT, cpu as usize, &words);
+    }
+}
+
 impl Counting {
     fn watch_clock(&mut self) {
         // Wrapping: after a fault QEMU's count is the smaller one.
@@ -147,6 +163,10 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
         let data: *const Block = &raw const known.block;
         // SAFETY: the same, and the data lives as long as the process.
         unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, data.cast_mut().cast()) };
+        if counting.watched.has(known.block.start) {
+            // SAFETY: the same. QEMU calls both before the block, in this order.
+            unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, at_watched, 0, data.cast_mut().cast()) };
+        }
     }
 }
 
@@ -167,6 +187,9 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
         for node in &shadow.tree.nodes {
             let words = [u64::from(node.parent), u64::from(node.function), node.instructions, node.calls];
             counting.out.send(message::CONTEXT, 0, &words);
+        }
+        for (cpu, node, instructions) in shadow.window.parts() {
+            counting.out.send(message::PART, cpu, &[node, instructions]);
         }
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
@@ -197,7 +220,11 @@ fn send_runs(out: &Output, known: &Translated) {
 pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String> {
     let path = arguments.word("functions").ok_or("the plugin was given no functions")?;
     let functions = Functions::read(&std::fs::read(path).map_err(|error| format!("{path}: {error}"))?);
-    let shadow = (arguments.word("count") == Some("calls")).then(|| Shadow::new(MAX_CPUS));
+    let watched = Watched::new(|key| arguments.number(key));
+    let mut shadow = (arguments.word("count") == Some("calls")).then(|| Shadow::new(MAX_CPUS));
+    if let Some(shadow) = &mut shadow {
+        shadow.window.is_open = watched.from.is_none() && arguments.number("parts").is_some();
+    }
     let state = Counting {
         out,
         functions,
@@ -210,6 +237,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         places: [std::ptr::null(); MAX_CPUS],
         until_check: CHECK,
         wrong_stack_pointers: 0,
+        watched,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

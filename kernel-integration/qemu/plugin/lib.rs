@@ -18,6 +18,7 @@ mod shadow;
 mod surprise;
 mod translate;
 mod walk;
+mod window;
 
 use qemu::{Id, Info};
 use std::ffi::{CStr, c_char, c_int};

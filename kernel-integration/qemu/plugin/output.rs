@@ -23,6 +23,11 @@ pub mod message {
     pub const CONTEXT: u64 = 6;
     /// Totals: see [`Totals`](super::super::count::Totals).
     pub const TOTALS: u64 = 7;
+    /// Instructions of a vCPU in a context, between two functions: number of the context, instructions.
+    pub const PART: u64 = 8;
+    /// A visit of a handler: RIP and CS of what it interrupted, the number of the context that RIP is in, 1 if it
+    /// is between the two functions.
+    pub const VISIT: u64 = 9;
 }
 
 /// The socket.

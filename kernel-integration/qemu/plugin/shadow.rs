@@ -16,6 +16,7 @@ use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
 use super::entries::entry;
 use super::functions::USER;
+use super::window::Window;
 
 /// Stacks of a kernel are closer together than this only by accident.
 const NEAR_BYTES: u64 = 16 * 1024;
@@ -70,6 +71,7 @@ pub struct Counts {
 pub struct Shadow {
     pub tree: Tree,
     pub counts: Counts,
+    pub window: Window,
     pub(super) cpus: Vec<Cpu>,
     /// The vCPU of the last block, and the count before it.
     last: usize,
@@ -81,7 +83,7 @@ impl Shadow {
     pub fn new(cpus: usize) -> Self {
         let cpus = (0..cpus).map(|_| Cpu::default()).collect();
         let (counts, suspended) = (Counts::default(), WordMap::default());
-        Self { tree: Tree::new(), counts, cpus, last: 0, before: 0, suspended }
+        Self { tree: Tree::new(), counts, window: Window::default(), cpus, last: 0, before: 0, suspended }
     }
 
     /// A block is about to run; until now, `executed` instructions have begun.
@@ -102,6 +104,7 @@ impl Shadow {
         last.executed = count as u32;
         if last.block.pieces.is_empty() {
             self.tree.nodes[cpu.node as usize].instructions += count;
+            self.window.add(self.last, cpu.node, count);
         } else {
             let last = *last;
             self.settle_pieces(last.block, count);
@@ -122,6 +125,7 @@ impl Shadow {
             }
             let now = left.min(u64::from(*of_piece));
             self.tree.nodes[*node as usize].instructions += now;
+            self.window.add(self.last, *node, now);
             left -= now;
         }
     }

@@ -8,7 +8,7 @@ use crate::counted::Counted;
 use crate::functions::Functions;
 use crate::message::Totals;
 use crate::run::{self, Run};
-use crate::{slowdown, table};
+use crate::{slowdown, table, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -30,7 +30,7 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let file = run.file("functions", &functions.bytes())?;
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
-    let options = format!("count={mode},functions={file}{clock}");
+    let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
     let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
     let mut counted = Counted::new(&functions);
     let (status, cost) = slowdown::measure(|| run.run(&options, |message| counted.take(message, &functions)))?;
@@ -42,6 +42,14 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     if let Some(file) = &arguments.folded {
         let folded = counted.folded(&functions);
         create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+    }
+    counted.window.check(arguments)?;
+    if let Some(file) = &arguments.per_cpu {
+        let folded = counted.window.folded(&counted, &functions);
+        create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+    }
+    if let Some(file) = &arguments.visits {
+        create(file, |out| counted.window.write_visits(&counted, &functions, out))?;
     }
     for line in table::checks(&counted, &totals) {
         eprintln!("kprof-qemu: {line}");

@@ -6,6 +6,7 @@
 
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
+use crate::window::Window;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 
@@ -29,6 +30,8 @@ pub struct Counted {
     pub contexts: Vec<Context>,
     /// The totals; `None` if they were not received.
     pub totals: Option<Totals>,
+    /// What was executed between two functions.
+    pub window: Window,
 }
 
 impl Counted {
@@ -52,6 +55,8 @@ impl Counted {
                 self.contexts.push(*context);
             }
             Message::Totals(totals) => self.totals = Some(*totals),
+            Message::Part(part) => self.window.parts.push(*part),
+            Message::Visit(visit) => self.window.visits.push(*visit),
             _ => bail!("the plugin samples, and was not asked to"),
         }
         Ok(())
@@ -138,17 +143,22 @@ impl Counted {
         std::iter::successors(next(&number), next).map(|number| &self.contexts[number])
     }
 
-    /// Folded stacks, sorted: names from the outermost, and instructions.
-    pub fn folded(&self, functions: &Functions) -> BTreeMap<String, u64> {
-        let mut folded = BTreeMap::new();
+    /// The stack of each context: names from the outermost.
+    pub fn names(&self, functions: &Functions) -> Vec<String> {
         let mut names: Vec<String> = vec![String::new()];
         for context in self.below_root() {
             let (caller, own) = (&names[context.parent as usize], functions.name(context.function));
-            let name = if caller.is_empty() { own.to_owned() } else { format!("{caller};{own}") };
-            if context.instructions > 0 {
-                *folded.entry(name.clone()).or_insert(0) += context.instructions;
-            }
-            names.push(name);
+            names.push(if caller.is_empty() { own.to_owned() } else { format!("{caller};{own}") });
+        }
+        names
+    }
+
+    /// Folded stacks, sorted: names from the outermost, and instructions.
+    pub fn folded(&self, functions: &Functions) -> BTreeMap<String, u64> {
+        let mut folded = BTreeMap::new();
+        let names = self.names(functions).into_iter().skip(1);
+        for (context, name) in self.below_root().zip(names).filter(|(context, _)| context.instructions > 0) {
+            *folded.entry(name).or_insert(0) += context.instructions;
         }
         folded
     }

@@ -133,6 +133,11 @@ impl Functions {
         }
     }
 
+    /// The first address of the kernel's function with this name.
+    pub fn start(&self, name: &str) -> Option<u64> {
+        self.list.iter().find(|function| function.image == 0 && function.name == name).map(|function| function.start)
+    }
+
     /// The file for the plugin.
     pub fn bytes(&self) -> Vec<u8> {
         let words = |(function, number): (&Function, u64)| {

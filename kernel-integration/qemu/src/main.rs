@@ -18,6 +18,7 @@ mod record;
 mod run;
 mod slowdown;
 mod table;
+mod window;
 
 /// The plugin's numbers for functions.
 #[allow(dead_code, missing_docs)]
@@ -87,6 +88,22 @@ pub struct Count {
     /// Folded stacks with exact counts, for a flame graph
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub folded: Option<PathBuf>,
+    /// Folded stacks by vCPU, of what is executed between --from and --to only
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub per_cpu: Option<PathBuf>,
+    /// With --per-cpu and --visits: begin when this function of the kernel is first called; otherwise at the start
+    #[arg(long, value_name = "FUNCTION")]
+    pub from: Option<String>,
+    /// With --per-cpu and --visits: end before this function is first called after --from; otherwise at the end
+    #[arg(long, value_name = "FUNCTION")]
+    pub to: Option<String>,
+    /// A line for each interrupt that --visits-of handles: vCPU, inside or outside of --from and --to, interrupted
+    /// address, CS, exact stack
+    #[arg(long, value_name = "FILE", conflicts_with = "flat", requires = "visits_of")]
+    pub visits: Option<PathBuf>,
+    /// The first function of an interrupt handler without an error code, as of NMIs
+    #[arg(long, value_name = "FUNCTION", requires = "visits")]
+    pub visits_of: Option<String>,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -3,6 +3,7 @@
 //! In: bytes from the plugin's socket. Out: [`Message`]s. The plugin (`plugin/lib.rs`) has the same kinds. A message
 //! that is cut off by the end of QEMU is an error.
 
+use crate::window::{Part, Visit};
 use anyhow::{Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 
@@ -35,6 +36,10 @@ pub enum Message {
     Context(Context),
     /// Totals of a counted run.
     Totals(Totals),
+    /// A part of a context's count.
+    Part(Part),
+    /// A visit of a handler.
+    Visit(Visit),
 }
 
 /// Instructions in a row that were executed equally often.
@@ -170,6 +175,8 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
             Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
         }
+        (8, &[context, instructions]) => Message::Part(Part { cpu, context, instructions }),
+        (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }
@@ -229,6 +236,11 @@ mod tests {
         assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
         let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
         assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
+        let stream = bytes(&[8 | 1 << 8 | 2 << 32, 3, 70, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
+        let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70 });
+        assert_eq!(read(from).unwrap(), Some(Message::Part(part)));
+        let visit = Visit { cpu: 1, rip: 0x1000, cs: 8, context: 3, is_inside: true };
+        assert_eq!(read(from).unwrap(), Some(Message::Visit(visit)));
         assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
     }
 }

@@ -98,6 +98,9 @@ pub struct Arguments {
     /// Opens the page when it is made
     #[arg(long)]
     open: bool,
+    /// A program and its words that run QEMU; empty: none does.
+    #[arg(skip)]
+    pub runner: Vec<String>,
 }
 
 /// The workload that stands for the boot itself, and the mark in the profile where the first process begins.
@@ -247,6 +250,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         accel,
         cpus: arguments.cpus,
         append,
+        runner: arguments.runner.clone(),
         // Under `-icount` the guest's time is up to about ten times slower than real time.
         limit: Duration::from_secs(300 + 20 * u64::from(arguments.seconds)),
     };

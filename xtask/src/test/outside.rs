@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Context, Outcome, integration};
-use crate::run;
 use crate::toolchain::{self, KERNEL};
+use crate::{run, truth};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Executed instructions between two samples.
@@ -66,8 +66,15 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
     exact::check(&outside, &mut outcome);
     attached::check(&outside, &mut outcome);
+    outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
     Ok(outcome)
+}
+
+/// One seed; all twenty are `cargo xtask truth --outside`.
+fn is_the_truth() -> Result<()> {
+    let output = run::root().join("target/outside/truth");
+    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, output }).map(drop)
 }
 
 impl Outside {

@@ -85,7 +85,8 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
 /// seeds.
 pub fn truth(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let arguments = truth::Arguments { seeds: 1, output: run::root().join("target/path/truth") };
+    let arguments =
+        truth::Arguments { seeds: 1, outside: false, again: false, output: run::root().join("target/path/truth") };
     outcome.check("one seed", truth::run(&arguments).map(drop));
     Ok(outcome)
 }

@@ -147,6 +147,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         cpus,
         append: format!("scenario={} accel={} {append} {more}", scenario.name, accel.name()),
         limit: Duration::from_secs(scenario.number("limit", LIMIT)?.into()),
+        runner: Vec::new(),
     };
     let verdict = machine.run(&parts.qemu, || ())?;
     let expected = match scenario.directive("expect").unwrap_or("success") {

@@ -22,8 +22,12 @@ mod functions;
 mod shadow;
 #[path = "../../plugin/surprise.rs"]
 mod surprise;
+#[allow(dead_code)]
+#[path = "../../plugin/window.rs"]
+mod window;
 
 mod guest;
+mod visits;
 
 use block::Block;
 use decode::Ending;

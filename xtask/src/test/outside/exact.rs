@@ -20,7 +20,12 @@ type Rows = BTreeMap<String, (u64, u64)>;
 
 /// Runs the checks.
 pub fn check(outside: &Outside, outcome: &mut Outcome) {
-    let counted = count(outside, "calls", &["--folded", &outside.file("calls.folded").display().to_string()]);
+    let file = |name: &str| outside.file(name).display().to_string();
+    let counted = count(
+        outside,
+        "calls",
+        &["--folded", &file("calls.folded"), "--per-cpu", &file("part.folded"), "--from", "bare::work"],
+    );
     let flat = count(outside, "flat", &["--flat"]);
     let by_context = || counted.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
     let by_function = || flat.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
@@ -44,6 +49,7 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
     );
     outcome
         .check("the folded stacks have all instructions", by_context().and_then(|(rows, _)| is_folded(outside, rows)));
+    outcome.check("the work is between two functions, on one vCPU", by_context().and_then(|_| is_part(outside)));
     let is_same_log = || -> Result<()> {
         let log = |name: &str| fs::read(outside.file(name)).with_context(|| name.to_owned());
         ensure!(log("alone.log")? == log("calls.log")?, "the serial log is another one when instructions are counted");
@@ -113,6 +119,23 @@ fn is_folded(outside: &Outside, rows: &Rows) -> Result<()> {
     );
     let own = rows.get("bare::is_prime").map(|row| row.0);
     ensure!(own == Some(primes), "is_prime under work has {primes} instructions, in all {own:?}");
+    Ok(())
+}
+
+/// CPU 0 samples, CPU 1 works. From the first call of `work` on there is all of it, and nothing of what came before.
+fn is_part(outside: &Outside) -> Result<()> {
+    let read = |name: &str| fs::read_to_string(outside.file(name)).with_context(|| name.to_owned());
+    let of = |text: &str, stack: &str| {
+        let count = text.lines().find_map(|line| line.strip_prefix(stack)?.strip_prefix(' ')?.parse::<u64>().ok());
+        count.with_context(|| format!("{stack} was not counted"))
+    };
+    let (whole, part) = (read("calls.folded")?, read("part.folded")?);
+    for stack in ["kmain;bare::work", "kmain;bare::work;bare::is_prime"] {
+        let (all, inside) = (of(&whole, stack)?, of(&part, &format!("[cpu 1];{stack}"))?);
+        ensure!(all == inside, "{stack} has {all} instructions, and {inside} of them from bare::work on");
+    }
+    let (all, inside) = (of(&whole, "kmain")?, of(&part, "[cpu 1];kmain")?);
+    ensure!(inside < all, "kmain has {all} instructions before and in the work, and {inside} from the work on");
     Ok(())
 }
 

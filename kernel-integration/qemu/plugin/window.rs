@@ -1,0 +1,139 @@
+//! What each vCPU executes in each context from one function to another, and the visits of a handler. Stage: capture.
+//!
+//! In: `from=ADDRESS`, `to=ADDRESS`, `visits=ADDRESS`, decimal, of the first instructions of functions. Out: parts of
+//! the contexts' counts, by vCPU: from the first time that the first instruction of `from` is about to be executed (or
+//! from the start), until that of `to` is for the first time after it (or until the end). `to` itself is not in it. For
+//! each execution of the first instruction of `visits`, an interrupt handler without an error code: what it has
+//! interrupted. Without any of them nothing is kept.
+
+use super::block::{Machine, Past, Place};
+use super::context::Tree;
+use super::decode::Ending;
+use super::functions::Functions;
+use super::shadow::{Frame, Shadow};
+
+/// The addresses.
+#[derive(Debug, Default)]
+pub struct Watched {
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+    pub visits: Option<u64>,
+}
+
+impl Watched {
+    pub fn new(word: impl Fn(&str) -> Option<u64>) -> Self {
+        Self { from: word("from"), to: word("to"), visits: word("visits") }
+    }
+
+    pub fn has(&self, address: u64) -> bool {
+        [self.from, self.to, self.visits].contains(&Some(address))
+    }
+}
+
+/// The counts.
+#[derive(Debug, Default)]
+pub struct Window {
+    pub is_open: bool,
+    is_over: bool,
+    /// By vCPU, and by number of the context.
+    counts: Vec<Vec<u64>>,
+}
+
+impl Window {
+    /// A block begins at a watched address.
+    pub fn at(&mut self, address: u64, watched: &Watched) {
+        let is = |one: Option<u64>| one == Some(address);
+        if self.is_open && is(watched.to) {
+            (self.is_open, self.is_over) = (false, true);
+        } else if is(watched.from) && !self.is_over {
+            self.is_open = true;
+        }
+    }
+
+    /// A vCPU has executed so many instructions in a context.
+    #[inline]
+    pub fn add(&mut self, cpu: usize, node: u32, instructions: u64) {
+        if self.is_open {
+            self.add_open(cpu, node as usize, instructions);
+        }
+    }
+
+    fn add_open(&mut self, cpu: usize, node: usize, instructions: u64) {
+        if cpu >= self.counts.len() {
+            self.counts.resize(cpu + 1, Vec::new());
+        }
+        let counts = &mut self.counts[cpu];
+        if node >= counts.len() {
+            counts.resize(node * 2 + 64, 0);
+        }
+        counts[node] += instructions;
+    }
+
+    /// vCPU, context, instructions; those that are not 0.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, u64, u64)> {
+        let cpus = self.counts.iter().enumerate();
+        cpus.flat_map(|(cpu, counts)| (0..).zip(counts).map(move |(node, count)| (cpu, node, *count)))
+            .filter(|(.., count)| *count > 0)
+    }
+}
+
+/// What a handler has interrupted, before its first instruction: RIP, CS, the number of the context that RIP is in, in
+/// which nothing may have been executed yet, and whether this is between the two functions.
+#[cold]
+pub fn visit(shadow: &mut Shadow, cpu: usize, functions: &Functions, machine: &impl Machine) -> [u64; 4] {
+    let rsp = machine.rsp();
+    let word = |number: u64| machine.word(rsp + 8 * number).unwrap_or(0);
+    let (rip, cs, interrupted_rsp) = (word(0), word(1), word(3));
+    let handler = shadow.cpus[cpu].node;
+    let Shadow { tree, cpus, suspended, .. } = shadow;
+    let node = match cpus[cpu].frames.split_last() {
+        Some((Frame { interrupted: Some(past), node, .. }, below)) if cs & 3 == 0 => {
+            let at = At { rip, rsp: interrupted_rsp, function: functions.at(rip, false).0 };
+            let stacks = Stacks { below, suspended: suspended.get(&at.rsp).map_or(&[][..], Vec::as_slice) };
+            context(tree, (*node, *past), stacks, &at, machine)
+        }
+        _ => tree.parent(handler),
+    };
+    [rip, cs, u64::from(node), u64::from(shadow.window.is_open)]
+}
+
+/// Where code was interrupted.
+struct At {
+    rip: u64,
+    rsp: u64,
+    function: u32,
+}
+
+/// The frames below the interrupted code, and those of the stack that it may have changed to.
+struct Stacks<'a> {
+    below: &'a [Frame],
+    suspended: &'a [Frame],
+}
+
+/// The context of `at`, which comes after the block `past` in the context `node`, as `Shadow::step` will find it.
+fn context(tree: &mut Tree, (mut node, past): (u32, Past), stacks: Stacks<'_>, at: &At, machine: &impl Machine) -> u32 {
+    let block = past.block;
+    if past.is_partial() {
+        return node;
+    }
+    if block.place != Place::Kernel {
+        return tree.child(node, at.function);
+    }
+    match block.ending {
+        Ending::Call if at.rip == block.target => return tree.child(node, at.function),
+        Ending::CallIndirect if machine.word(at.rsp) == Some(block.end) => return tree.child(node, at.function),
+        Ending::Return | Ending::InterruptReturn => {
+            let place = |frames: &[Frame]| frames.iter().rposition(|frame| frame.returns(at.rip, at.rsp));
+            let found = place(stacks.below).map(|number| (stacks.below, number));
+            if let Some((frames, number)) = found.or_else(|| Some((stacks.suspended, place(stacks.suspended)?))) {
+                node = frames[number].node;
+                if let Some(past) = frames[number].interrupted {
+                    let stacks = Stacks { below: &frames[..number], suspended: &[] };
+                    return context(tree, (node, past), stacks, at, machine);
+                }
+            }
+        }
+        _ => {}
+    }
+    if tree.function(node) == at.function { node } else { tree.child(tree.parent(node), at.function) }
+}

@@ -1,0 +1,103 @@
+//! What each vCPU has executed between two functions, and what a handler has interrupted. Stage: fold.
+//!
+//! In: names of functions, parts of the contexts' counts, visits. Out: options for the plugin, folded stacks with the
+//! vCPU as the first frame, a line for each visit. Nothing of this is in the table, which has all instructions.
+
+use crate::Count;
+use crate::counted::Counted;
+use crate::functions::Functions;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Instructions of a vCPU in a context, between two functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The context's number.
+    pub context: u64,
+    /// How many.
+    pub instructions: u64,
+}
+
+/// What a handler has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The vCPU.
+    pub cpu: u32,
+    /// The interrupted address, whose instruction was not executed yet.
+    pub rip: u64,
+    /// Its code segment.
+    pub cs: u64,
+    /// The number of its context.
+    pub context: u64,
+    /// Whether it is between the two functions.
+    pub is_inside: bool,
+}
+
+/// What the plugin has sent.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Parts of the contexts' counts.
+    pub parts: Vec<Part>,
+    /// Visits of the handler, in the order in which they happened.
+    pub visits: Vec<Visit>,
+}
+
+/// The plugin's options.
+///
+/// # Errors
+/// If a function is not the kernel's.
+pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
+    let mut options = String::new();
+    for (key, name) in [("from", &arguments.from), ("to", &arguments.to), ("visits", &arguments.visits_of)] {
+        if let Some(name) = name {
+            let start = functions.start(name).with_context(|| format!("--{key}: the kernel has no function {name}"))?;
+            options += &format!(",{key}={start}");
+        }
+    }
+    if arguments.per_cpu.is_some() || arguments.visits.is_some() {
+        options += ",parts=1";
+    }
+    Ok(options)
+}
+
+impl Window {
+    /// Checks that there is something between the two functions.
+    ///
+    /// # Errors
+    /// If the first function was never executed.
+    pub fn check(&self, arguments: &Count) -> Result<()> {
+        let is_asked = arguments.per_cpu.is_some() || arguments.visits.is_some();
+        let from = arguments.from.as_deref().unwrap_or("the start");
+        ensure!(!is_asked || !self.parts.is_empty(), "nothing was executed from {from} on");
+        Ok(())
+    }
+
+    /// Folded stacks, sorted, with the vCPU as the first frame.
+    pub fn folded(&self, counted: &Counted, functions: &Functions) -> BTreeMap<String, u64> {
+        let names = counted.names(functions);
+        let mut folded = BTreeMap::new();
+        for part in &self.parts {
+            let stack = names.get(part.context as usize).map_or("[?]", |name| name);
+            *folded.entry(format!("[cpu {}];{stack}", part.cpu)).or_insert(0) += part.instructions;
+        }
+        folded
+    }
+
+    /// A line for each visit: the vCPU, `inside` if it is between the two functions, otherwise `outside`, the
+    /// interrupted address, the code segment, the stack.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_visits(&self, counted: &Counted, functions: &Functions, out: &mut impl Write) -> std::io::Result<()> {
+        let names = counted.names(functions);
+        for Visit { cpu, rip, cs, context, is_inside } in &self.visits {
+            let stack = names.get(*context as usize).map_or("[?]", |name| name);
+            let place = if *is_inside { "inside" } else { "outside" };
+            writeln!(out, "{cpu} {place} {rip:x} {cs:x} {stack}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! The stack of each sample beside the exact one at the same instruction.
+//!
+//! In: what `kprof-fold script` prints of the profile, and the lines that `kprof-qemu count --visits` has written, one
+//! for each NMI. Sample and NMI with the same number on the same CPU belong together; their addresses must be the same.
+//! Out: the samples of the counted interval, and the stacks that differ.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::rows::{Exact, SAMPLER};
+use super::{CPU, IDLE, SAME, SWITCH};
+use crate::parts::Parts;
+use crate::run;
+
+/// What stands for all user code.
+pub const USER: &str = "[user]";
+
+/// Why stacks differ.
+const SWITCHES: &str =
+    "in the switch of stacks, after the new one is in use: the exact stack is the old one until it returns";
+const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
+const NO_REASON: &str = "no reason is known";
+
+/// A stack and the address it was taken at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    address: u64,
+    /// Whether it is in the counted interval. A sample does not know.
+    is_inside: bool,
+    /// From the outermost function.
+    frames: Vec<String>,
+}
+
+/// A stack without what only one side has: user code below the kernel's, and frames that are no functions.
+pub fn normal<'a>(frames: &[&'a str]) -> Vec<&'a str> {
+    let kernel: Vec<&str> = frames.iter().copied().filter(|frame| !is_marker(frame)).collect();
+    if kernel.is_empty() { vec![USER] } else { kernel }
+}
+
+/// Whether this is a marker of an entry, or `[user]`.
+fn is_marker(frame: &str) -> bool {
+    [USER, "[syscall", "[interrupt ", "[exception "].iter().any(|begin| frame.starts_with(begin))
+}
+
+/// The samples of the CPU, in order.
+pub fn samples(parts: &Parts, folder: &Path) -> Result<Vec<Stack>> {
+    let mut fold = Command::new(&parts.fold);
+    fold.args(["script", "--user", "--no-inline", "--quiet", "--cpu", CPU]);
+    let text = run::output(fold.arg(folder.join("profiling.txt")).arg(folder.join("kernel")))?;
+    text.split("\n\n").filter(|sample| !sample.trim().is_empty()).map(sample).collect()
+}
+
+fn sample(text: &str) -> Result<Stack> {
+    let (mut address, mut frames) = (None, Vec::new());
+    for line in text.lines().filter_map(|line| line.strip_prefix('\t')) {
+        let (at, rest) = line.split_once(' ').with_context(|| format!("{line}: no frame"))?;
+        let at = u64::from_str_radix(at, 16)?;
+        address.get_or_insert(at);
+        if let Some(name) = rest.strip_suffix(" ([kernel])") {
+            let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            let name = name.with_context(|| format!("{line}: no name"))?;
+            // A marker's address is in the last page.
+            frames.push(if at >> 12 == u64::MAX >> 12 { format!("[{name} ") } else { name.to_owned() });
+        }
+    }
+    let names: Vec<&str> = frames.iter().rev().map(String::as_str).collect();
+    let frames = normal(&names).into_iter().map(str::to_owned).collect();
+    Ok(Stack { address: address.with_context(|| format!("{text}: no address"))?, is_inside: true, frames })
+}
+
+/// The exact stacks of the CPU's NMIs, in order.
+pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
+    let file = folder.join("visits.txt");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let mut visits = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(5, ' ').collect();
+        let [cpu, place, address, _, stack] = words[..] else { bail!("{}: {line}", file.display()) };
+        if cpu == CPU {
+            let frames: Vec<&str> = stack.split(';').collect();
+            visits.push(Stack {
+                address: u64::from_str_radix(address, 16)?,
+                is_inside: place == "inside",
+                frames: normal(&frames).into_iter().map(str::to_owned).collect(),
+            });
+        }
+    }
+    Ok(visits)
+}
+
+/// How many instructions each sample stands for. The clock runs while the sampler works and while the handler takes a
+/// sample, so what is left of an interval for the work is shorter after a sample that takes longer: that of a deep
+/// stack, or of a function without a frame. In: the NMIs, with the exact counts; for a handler's time, that of all NMIs
+/// with the same stack.
+pub fn weights(visits: &[Stack], exact: &Exact) -> Vec<u64> {
+    let mut visited: BTreeMap<&[String], u64> = BTreeMap::new();
+    visits.iter().for_each(|visit| *visited.entry(&visit.frames).or_default() += 1);
+    let of_sampler = exact.left_out.get(SAMPLER).copied().unwrap_or(0);
+    let all = exact.shares.all + exact.left_out.values().sum::<u64>();
+    let left = (all - of_sampler) / (visits.len() as u64).max(1);
+    let handler = |visit: &Stack| {
+        exact.handler.get(&visit.frames).copied().unwrap_or(0) / visited.get(&visit.frames[..]).copied().unwrap_or(1)
+    };
+    let before = visits.first().into_iter().chain(visits);
+    before.take(visits.len()).map(|visit| left.saturating_sub(handler(visit))).collect()
+}
+
+/// Samples beside exact stacks.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// The samples of the interval outside of the idle task, as they were taken.
+    pub inside: Vec<(Vec<String>, u64)>,
+    idle: u64,
+    /// After the end of the interval.
+    after: u64,
+    same: u64,
+    /// How often they differ, by the reason, with an example.
+    different: BTreeMap<&'static str, (u64, String)>,
+}
+
+/// Compares them one by one.
+///
+/// # Errors
+/// If there are more or fewer samples than NMIs, or a sample has another address.
+pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<Compared> {
+    ensure!(samples.len() == visits.len(), "{} samples, and {} NMIs", samples.len(), visits.len());
+    let mut compared = Compared::default();
+    for (number, (sample, exact)) in samples.iter().zip(visits).enumerate() {
+        let (at, expected) = (sample.address, exact.address);
+        ensure!(at == expected, "sample {number} is at {at:x}, its NMI was at {expected:x}");
+        if sample.frames == exact.frames {
+            compared.same += 1;
+        } else {
+            let example = format!("{at:x} sampled {} | exact {}", sample.frames.join(";"), exact.frames.join(";"));
+            compared.different.entry(reason(&sample.frames, &exact.frames)).or_insert((0, example)).0 += 1;
+        }
+        match () {
+            () if !exact.is_inside => compared.after += 1,
+            () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle += 1,
+            () => compared.inside.push((sample.frames.clone(), weights.get(number).copied().unwrap_or(0))),
+        }
+    }
+    Ok(compared)
+}
+
+/// Why a sample has another stack.
+fn reason(sampled: &[String], exact: &[String]) -> &'static str {
+    let is_same_leaf = sampled.last() == exact.last();
+    match (sampled, exact) {
+        ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
+        ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
+        _ => NO_REASON,
+    }
+}
+
+impl Compared {
+    /// Prints what differs, and returns a message if that is too much.
+    pub fn judge(&self, title: &str) -> Option<String> {
+        let different: u64 = self.different.values().map(|(count, _)| count).sum();
+        let all = self.same + different;
+        let row = format!("{title}: {} of {all} samples have the exact stack, frame by frame", self.same);
+        println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle, self.after);
+        for (reason, (count, example)) in &self.different {
+            println!("{count:>7}  {reason}; one of them is at {example}");
+        }
+        let is_unexplained = self.different.contains_key(NO_REASON);
+        (is_unexplained || self.same as f64 / (all as f64) < SAME).then_some(row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(address: u64, frames: &[&str]) -> Stack {
+        Stack { address, is_inside: true, frames: frames.iter().map(|&frame| frame.to_owned()).collect() }
+    }
+
+    #[test]
+    fn a_sample_is_read_without_its_user_code_and_its_markers() {
+        let text = "name 1 0.5:\n\tffffffff80000010 [core::f<[T]>] ([kernel])\n\tffffffff80000020 [trap] ([kernel])
+\tfffffffffffff20e [exception 14] ([kernel])\n\t461856 [unknown] ([user])";
+        assert_eq!(sample(text).unwrap(), stack(0xffff_ffff_8000_0010, &["trap", "core::f<[T]>"]));
+        assert_eq!(sample("name 1 0.5:\n\t461856 [unknown] ([user])").unwrap(), stack(0x46_1856, &[USER]));
+        assert!(sample("name 1 0.5:").is_err());
+    }
+
+    #[test]
+    fn a_sample_after_one_that_took_long_stands_for_less_work() {
+        let visits = [stack(1, &["f"]), stack(2, &["g"]), stack(3, &["g"])];
+        let mut exact = Exact::default();
+        exact.shares.all = 2_700;
+        exact.left_out = BTreeMap::from([(SAMPLER, 600), ("handler", 300)]);
+        exact.handler = BTreeMap::from([(vec!["f".to_owned()], 200), (vec!["g".to_owned()], 100)]);
+        assert_eq!(weights(&visits, &exact), [800, 800, 950]);
+    }
+
+    #[test]
+    fn a_frame_that_is_missing_is_found_and_another_address_is_an_error() {
+        let exact = [stack(1, &["main", "f", "g"]), stack(2, &["main"])];
+        let compared = compare(&[stack(1, &["main", "g"]), exact[1].clone()], &exact, &[]).unwrap();
+        assert_eq!((compared.same, compared.inside.len()), (1, 2));
+        assert!(compared.different.contains_key(NO_FRAME));
+        assert!(compared.judge("").is_some());
+        let reasons =
+            compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])], &[]);
+        assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [SWITCHES, NO_REASON]);
+        assert!(compare(&[stack(3, &["main"])], &exact[1..], &[]).is_err());
+        assert!(compare(&[], &exact, &[]).is_err());
+    }
+}
