@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -87,10 +88,18 @@ pub struct Finished {
     pub text: String,
 }
 
+/// How long the output of a command that has ended may stay open: a process that it left running holds it.
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
+
+fn hold(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    // A panic of the other side leaves whole blocks.
+    bytes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a command for at most `limit` and gives what it printed, whatever its exit code.
 ///
 /// # Errors
-/// If it cannot be started.
+/// If it cannot be started, or ends but leaves a process running that holds its output open.
 pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     let line = format!("{command:?}");
     let (mut reader, writer) = std::io::pipe()?;
@@ -100,11 +109,17 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
     // end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut guard = Guard(child?);
-    let collector = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let collected = Arc::clone(&text);
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut block = [0; 16 * 1024];
         // A read error counts as the end of the output.
-        let _ = reader.read_to_end(&mut bytes);
-        bytes
+        while let Ok(size @ 1..) = reader.read(&mut block) {
+            hold(&collected).extend_from_slice(&block[..size]);
+        }
+        // Nobody receives this if the caller has stopped waiting.
+        let _ = ended.send(());
     });
     let start = Instant::now();
     let status = loop {
@@ -115,7 +130,11 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
         }
     };
     drop(guard);
-    let text = collector.join().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let is_complete = end.recv_timeout(LEFT_BEHIND).is_ok();
+    let text = String::from_utf8_lossy(&hold(&text)).into_owned();
+    if !is_complete && status.is_some() {
+        bail!("{line} has left a process running, which holds its output open. It printed:\n{text}");
+    }
     Ok(Finished { status, text })
 }
 
@@ -146,7 +165,8 @@ pub fn end_children(child: &Child) {
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     for child in children.split_whitespace() {
         // It may have ended meanwhile.
-        let _ = Command::new("kill").args(["-KILL", child]).status();
+        // The shell's own `kill` is used, because the program is in a package that may be missing.
+        let _ = Command::new("sh").args(["-c", "kill -KILL $0", child]).status();
     }
 }
 
@@ -160,5 +180,19 @@ impl Drop for Guard {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_left_running_is_an_error_and_blocks_nobody() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo before; sleep 60 & exit 0"]);
+        let Err(error) = caught(&mut command, Duration::from_secs(50)) else { panic!("it should be an error") };
+        let said = error.to_string();
+        assert!(said.contains("left a process running") && said.contains("before"), "{said}");
     }
 }
