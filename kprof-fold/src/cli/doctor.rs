@@ -13,8 +13,8 @@ use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
 use crate::profile::{Boot, Counters, counted};
-use crate::symbols::Symbols;
 use crate::symbols::name::visible_lines;
+use crate::symbols::{Symbols, stub};
 use crate::tally::{By, Tally};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
@@ -99,6 +99,8 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         opened.doubt.as_ref().filter(|_| !found.iter().any(|line| line.contains("outside of the kernel")))
     {
         found.push(format!("wrong kernel image? {why}. Give the image that ran"));
+    } else {
+        found.extend(stub::missing_function(&opened.stacks, &opened.symbols));
     }
     for cpu in &opened.account.cpus {
         // If the handler is never reached, all ticks stay pending. That finding has already been reported.

@@ -23,7 +23,7 @@ use crate::read::ingest::Consumer;
 use crate::read::{self, Reading, Source};
 use crate::select::Select;
 use crate::stacks::Stacks;
-use crate::symbols::{Symbols, check, plausible};
+use crate::symbols::{Symbols, check, plausible, stub};
 use crate::tally::{By, Tally};
 use crate::watch::Watched;
 use kprof_format::fact::Fact;
@@ -146,6 +146,11 @@ pub fn open<C: Consumer>(
     };
     if let Some(why) = &doubt {
         say(&input.syms, &input.file, why)?;
+    } else if let Some(why) = stub::missing_function(&reading.stacks, &symbols) {
+        if input.strict && !input.force {
+            return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
+        }
+        talk.say(format_args!("{}: {why}", input.file));
     }
     users::settle((input, &rest), &mut symbols, (&reading.stacks, &watch), talk, |file, task, why| {
         say(file, &format!("{task} in {}", input.file), &why)?;

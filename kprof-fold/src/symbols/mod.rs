@@ -14,6 +14,7 @@ pub mod name;
 pub mod nm;
 pub mod plausible;
 pub mod program;
+pub mod stub;
 pub mod table;
 pub mod users;
 

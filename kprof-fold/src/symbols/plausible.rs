@@ -15,7 +15,7 @@ use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 use std::collections::BTreeSet;
 
 /// Maximum number of stacks that are checked; they are spread over all stacks.
-const MAX_STACKS: usize = 2048;
+pub(super) const MAX_STACKS: usize = 2048;
 /// With fewer different addresses than this nothing is proved.
 pub(super) const MIN: usize = 30;
 /// Addresses where no code can be: the minimum number, and the minimum share of all addresses.
