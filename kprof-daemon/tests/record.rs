@@ -186,15 +186,31 @@ fn stat_works_beside_another_reader_and_leaves_its_samples_and_its_sampling_alon
     let before: Vec<u64> = system.0.borrow().kernel.rings.values().map(|ring| ring.tail).collect();
     system.0.borrow_mut().kernel.commands.clear();
     system.0.borrow_mut().kernel.control(u64::MAX, b"protocol 1\nstart").unwrap();
+    // Neither what is in the stream nor what is still being counted belongs to the run.
+    (0..7).for_each(|_| system.0.borrow_mut().kernel.tick());
+    system.0.borrow_mut().kernel.control(u64::MAX, b"flush").unwrap();
+    (0..5).for_each(|_| system.0.borrow_mut().kernel.tick());
+    let ticks_before = system.0.borrow().kernel.tick;
     let (ended, talk) = run(&system, &["stat", "--", "sleep", "0.05"]);
     assert_eq!(ended.unwrap(), 0, "{talk}");
     assert!(talk.contains("ticks"), "{talk}");
+    let row = talk.lines().find(|line| line.ends_with("  task 1 #%")).expect("a row for task 1");
+    let ticks = system.0.borrow().kernel.tick - ticks_before;
+    assert_eq!(row.split_whitespace().nth(1), Some(ticks.to_string().as_str()), "{talk}");
     let world = system.0.borrow_mut();
     assert!(world.kernel.running, "the other reader's sampling was stopped");
     assert!(!world.kernel.ledger.is_empty());
     let after: Vec<u64> = world.kernel.rings.values().map(|ring| ring.tail).collect();
     assert!(before[0] > 0 && after == before, "its records were taken: {after:?}");
     assert!(world.kernel.commands.iter().all(|command| !command.starts_with("ack")));
+    assert!(world.kernel.commands.iter().any(|command| command == "copy 1"), "the table by task needs the records");
+    drop(world);
+
+    // One process at a time gets copies; the counters are for everybody.
+    system.0.borrow_mut().kernel.gives_copies = false;
+    let (ended, talk) = run(&system, &["stat", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.contains("ticks") && !talk.contains(" task"), "{talk}");
 }
 
 #[test]

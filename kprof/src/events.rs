@@ -7,8 +7,10 @@
 use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
 use crate::parts;
+use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::settings::State;
+use crate::state::stream::OWNER_WAIT_US;
 use crate::x86_64::interrupts;
 use core::fmt::Write;
 
@@ -28,12 +30,21 @@ impl Shared {
         });
     }
 
-    /// Writes the counts by task into the meta stream.
+    /// Writes the counts by task into the meta stream. If another CPU is writing them, it may have begun before the
+    /// newest events, so this waits until it has ended.
     pub(crate) fn write_events(&self) {
         if !parts::EVENTS {
             return;
         }
-        let Some(_only_taker) = self.events_taker.try_lock() else { return };
+        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        let _only_taker = loop {
+            match self.events_taker.try_lock() {
+                Some(taker) => break taker,
+                None if patience.go_on() => {}
+                // The counts stay, and the sampler writes them within a second.
+                None => return,
+            }
+        };
         for (cpu, slot) in self.slots().iter().enumerate() {
             slot.events.take(|task, counts| {
                 let mut text = heapless::String::<128>::new();

@@ -1,8 +1,8 @@
 //! Which parts of the profiler are compiled in: a constant for each cargo feature that a kernel can leave out.
 //!
 //! In: cargo features. Out: constants. Where a constant is `false`, the compiler removes the code of that part. `init`,
-//! `export` and the commands of the flight recorder are then refused with a name in [`name`]. The public items are the
-//! same in every combination.
+//! `export`, and the commands `flush`, `freeze`, `thaw` and `mode overwrite` are then refused with a name in [`name`].
+//! The public items are the same in every combination.
 
 /// The trigger `published`: cores publish where they are instead of being interrupted.
 pub(crate) const PUBLISHED: bool = cfg!(feature = "published");
@@ -18,6 +18,7 @@ pub(crate) const RAW_WORDS: bool = cfg!(feature = "raw-words");
 /// The names of the cargo features, for errors.
 pub(crate) mod name {
     pub(crate) const PUBLISHED: &str = "published";
+    pub(crate) const EVENTS: &str = "events";
     pub(crate) const RECORDER: &str = "recorder";
     pub(crate) const EXPORT: &str = "export";
 }

@@ -320,12 +320,17 @@ fn nothing_vanishes_after_what_a_daemon_has_acknowledged() {
 }
 
 #[test]
-fn a_stop_writes_the_counts_by_task() {
+fn flush_and_stop_write_the_counts_by_task() {
     let (profiler, _) = fresh(Config { running: true, ..Config::new() });
     let daemon = Daemon::claim(profiler, 1);
     profiler.count(kprof::Event::PageFault);
     let events = || meta(&daemon).into_iter().filter(|record| record.0 == Kind::Events).count();
     assert_eq!(events(), 0, "the sampler writes them once a second, and there is none");
+    daemon.ctl.write(b"flush").unwrap();
+    assert_eq!((events(), control(profiler)["state"].as_str()), (1, "running"));
+    daemon.ctl.write(b"flush").unwrap();
+    assert_eq!(events(), 0, "nothing was counted since");
+    profiler.count(kprof::Event::PageFault);
     daemon.ctl.write(b"stop").unwrap();
     assert_eq!(events(), 1);
     // The counts are also written if the kernel itself stops sampling.

@@ -98,6 +98,11 @@ fn events_are_counted_with_their_feature_and_never_shown_as_zero_without_it() {
     let profiler = running();
     CPU.store(1, std::sync::atomic::Ordering::Relaxed);
     profiler.count(Event::PageFault);
+    let flushed = profiler.open_control(1).write(b"flush");
+    match cfg!(feature = "events") {
+        true => assert_eq!(flushed.map(drop), Ok(())),
+        false => assert_eq!(flushed.unwrap_err().reason, CommandError::NotCompiledIn("events")),
+    }
     let counted = control(profiler).get("cpu.1.page-faults").cloned();
     assert_eq!(counted, cfg!(feature = "events").then(|| "1".to_owned()));
 }

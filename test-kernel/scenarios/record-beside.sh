@@ -37,6 +37,8 @@ kprof-record status > /root/status.txt && grep -q '^running.*; a reader has the 
 kprof-record stat --hz 3000 -- dd if=/scheme/zero of=/scheme/null bs=4k count=2000 > /root/beside.txt 2>&1 || exit 13
 grep -q 'sampled at 3000 Hz' /root/beside.txt || { cat /root/beside.txt; exit 14; }
 grep -q 'not accounted' /root/beside.txt && { cat /root/beside.txt; exit 15; }
+set -- $(grep '  dd$' /root/beside.txt)
+[ "${1:-0}" -gt 0 ] || { cat /root/beside.txt; exit 21; }
 [ "$(value state)" = running ] && [ "$(value hz)" = 1000 ] || exit 16
 kprof-record stop && [ "$(value state)" = stopped ] || exit 20
 exit 0

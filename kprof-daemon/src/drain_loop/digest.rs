@@ -67,6 +67,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     self.totals.tsc = Some((first.min(sample.tsc), last.max(sample.tsc)));
                 }
                 (Item::Meta(meta), Stream::Meta) => match meta.kind {
+                    // Counted before this recording began.
+                    Kind::Events if here < place.older => {}
                     Kind::Events => {
                         let make_name = || self.source.task_name(self.system, meta.values[0]);
                         let name = match meta.values[0] {

@@ -33,7 +33,7 @@ pub(super) struct Place {
     pub position: Option<u64>,
     /// Everything below this position is on disk from an earlier session.
     pub on_disk: u64,
-    /// Samples below this position were recorded before the session and are not written.
+    /// Samples and events below this position were recorded before the session and are not written.
     pub older: u64,
     /// The beginning of a record whose end has not been read yet.
     pub carry: Vec<u8>,

@@ -28,6 +28,7 @@ use crate::write::compose::{Composer, Form};
 use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
 use intake::Intake;
+use kprof_format::command::Command;
 use kprof_format::counter::Counter;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -178,6 +179,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         };
         session.go_on_from(resumed)?;
         if session.options.is_recording {
+            if session.ran_before {
+                // What was counted before is written now, so that it can be told apart from what this session counts.
+                session.flush()?;
+                session.source.observe(session.system, &mut session.ctl)?;
+            }
+            session.intake.place(Stream::Meta).older = session.ctl.position_in(Stream::Meta).unwrap_or(0);
             for (cpu, counters) in session.ctl.cpus() {
                 session.intake.place(Stream::Cpu(cpu)).older = counters.find(Counter::PositionIn).unwrap_or(0);
             }
@@ -230,6 +237,15 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             }
         }
         self.finish()
+    }
+
+    /// Lets the kernel write the events that it has counted by task. A kernel without this command, or without events,
+    /// writes them once a second or not at all.
+    fn flush(&mut self) -> Result<(), Error> {
+        match self.source.command(self.system, &Command::Flush.to_string()) {
+            Err(Error::Refused { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     fn has_started(&self) -> bool {
@@ -335,6 +351,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         // nevertheless.
         let stopped = match self.has_started() {
             true => self.source.command(self.system, "stop"),
+            false if self.options.is_recording => self.flush(),
             false => Ok(()),
         };
         if let Err(error) = stopped.as_ref()

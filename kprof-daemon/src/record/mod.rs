@@ -78,15 +78,19 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Opens the kernel's device files. Beside another reader a recording gets copies of the samples, and `stat` does
-/// without the streams, because it needs only the counters.
+/// Opens the kernel's device files. Beside another reader a recording gets copies of the records, and so does `stat`,
+/// which needs the events by task.
 fn open_source<S: System>(system: &mut S, wanted: &Record) -> Result<KprofDevice<S>, Error> {
     let busy = match KprofDevice::open(system, &wanted.scheme) {
         Err(busy @ Error::Busy { .. }) => busy,
         other => return other,
     };
     match wanted.what {
-        What::Stat(_) => KprofDevice::open_counters(system, &wanted.scheme),
+        What::Stat(_) => match KprofDevice::open_copies(system, &wanted.scheme) {
+            // One process at a time gets copies. The counters are for everybody; the table by task is left out.
+            Err(Error::Busy { .. }) => KprofDevice::open_counters(system, &wanted.scheme),
+            other => other,
+        },
         What::Flight => Err(busy),
         What::Record => {
             let mut device = KprofDevice::open_copies(system, &wanted.scheme)?;

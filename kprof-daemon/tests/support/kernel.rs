@@ -50,10 +50,12 @@ pub struct Kernel {
     pub random: Random,
     /// Every sample that was recorded: CPU and TSC, and its line without the task name.
     pub ledger: BTreeMap<(u32, u64), String>,
+    /// Page faults of task 1 that are not in the meta stream yet.
+    pub page_faults: u64,
     /// Names by task id, as they are now.
     pub names: BTreeMap<u64, Vec<u8>>,
     pub tsc: u64,
-    tick: u64,
+    pub tick: u64,
     error: String,
     pub commands: Vec<String>,
     /// If set, every record has this version, as from a newer kernel.
@@ -79,6 +81,7 @@ impl Kernel {
             nasty: Nasty::default(),
             random: Random(seed | 1),
             ledger: BTreeMap::new(),
+            page_faults: 0,
             names: BTreeMap::new(),
             tsc: 1000,
             tick: 0,
@@ -102,6 +105,7 @@ impl Kernel {
     /// One tick: a sample on every CPU.
     pub fn tick_without_names(&mut self) {
         self.tick += 1;
+        self.page_faults += 1;
         self.tsc += 1 + self.random.below(1000);
         let cpus: Vec<u32> = self.rings.keys().copied().collect();
         for cpu in cpus {
@@ -111,18 +115,30 @@ impl Kernel {
 
     /// Names a task, and writes the name to the meta stream.
     pub fn name(&mut self, id: u64, name: Vec<u8>) {
-        let words = 8 + name.len().div_ceil(8);
-        let first = Header { kind: Kind::TaskName, words: words as u16 }.encode();
+        assert!(self.put_meta(Kind::TaskName, id, &name), "the meta ring of the simulation is full");
+        self.names.insert(id, name);
+    }
+
+    /// Puts a record into the meta stream. False: the ring is full.
+    fn put_meta(&mut self, kind: Kind, value: u64, text: &[u8]) -> bool {
+        let words = 8 + text.len().div_ceil(8);
+        let first = Header { kind, words: words as u16 }.encode();
         let tsc = self.tsc;
-        let made = self.meta.put(words, |position| {
-            let mut record = vec![first, position, 0, tsc, id, 0, 0, name.len() as u64];
+        self.meta.put(words, |position| {
+            let mut record = vec![first, position, 0, tsc, value, 0, 0, text.len() as u64];
             record.extend(
-                name.chunks(8).map(|part| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
+                text.chunks(8).map(|part| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
             );
             record
-        });
-        assert!(made, "the meta ring of the simulation is full");
-        self.names.insert(id, name);
+        })
+    }
+
+    /// Writes the events by task, as `flush` and `stop` do: a page fault of task 1 for each tick.
+    fn write_events(&mut self) {
+        let text = format!("page-faults={}", self.page_faults);
+        if self.page_faults > 0 && self.put_meta(Kind::Events, 1, text.as_bytes()) {
+            self.page_faults = 0;
+        }
     }
 
     fn sample(&mut self, cpu: u32) {
@@ -259,9 +275,14 @@ impl Kernel {
                     return refuse(self, io::ErrorKind::ResourceBusy, "leased".into());
                 }
                 ["lease"] => self.lease = Some((handle, self.running, self.hz)),
-                ["start"] => self.running = true,
+                ["start"] => {
+                    // What was counted while nothing was sampled is forgotten.
+                    self.page_faults = if self.running { self.page_faults } else { 0 };
+                    self.running = true;
+                }
                 ["stop"] => {
                     self.running = false;
+                    self.write_events();
                     if self.nasty.pending > 0 {
                         let why = format!("line 1: cpu 1 has not taken {} ticks", self.nasty.pending);
                         return refuse(self, io::ErrorKind::InvalidInput, why);
@@ -269,6 +290,7 @@ impl Kernel {
                 }
                 ["hz", hz] => self.hz = hz.parse().expect("a rate"),
                 ["mark", _] => {}
+                ["flush"] => self.write_events(),
                 ["freeze"] if self.frozen || (self.running && self.overwrites) => {
                     (self.frozen, self.running) = (true, false);
                 }

@@ -54,6 +54,8 @@ table! {
         Thaw = "thaw",
         /// Writes a mark into the meta stream.
         Mark = "mark",
+        /// Writes the events that were counted by task into the meta stream.
+        Flush = "flush",
         /// Acknowledges records that were read.
         Ack = "ack",
         /// Waits for records.
@@ -145,6 +147,8 @@ pub enum Command<'a> {
     Thaw,
     /// `mark NAME`
     Mark(&'a str),
+    /// `flush`
+    Flush,
     /// `ack STREAM POSITION`
     Ack(StreamName, u64),
     /// `wait MS`
@@ -181,7 +185,7 @@ impl fmt::Display for Command<'_> {
         let verb = self.verb();
         let word = |f: &mut fmt::Formatter<'_>, value: &str| write!(f, "{verb} {value}");
         match *self {
-            Self::Lease | Self::Start | Self::Stop | Self::Freeze | Self::Thaw => write!(f, "{verb}"),
+            Self::Lease | Self::Start | Self::Stop | Self::Freeze | Self::Thaw | Self::Flush => write!(f, "{verb}"),
             Self::Protocol(yes) | Self::Copy(yes) => word(f, if yes { "1" } else { "0" }),
             Self::Hz(hz) => write!(f, "{verb} {hz}{}", if hz > MAX_HZ { " force" } else { "" }),
             Self::RandomInterval(random) => word(f, if random { "random" } else { "fixed" }),
@@ -221,6 +225,7 @@ impl<'a> Command<'a> {
             Self::Freeze => Verb::Freeze,
             Self::Thaw => Verb::Thaw,
             Self::Mark(_) => Verb::Mark,
+            Self::Flush => Verb::Flush,
             Self::Ack(..) => Verb::Ack,
             Self::WaitMs(_) => Verb::Wait,
         }
@@ -260,6 +265,7 @@ impl<'a> Command<'a> {
             Verb::Lease => alone(Self::Lease),
             Verb::Freeze => alone(Self::Freeze),
             Verb::Thaw => alone(Self::Thaw),
+            Verb::Flush => alone(Self::Flush),
             Verb::Protocol => one_of("1", "0", "protocol 0 or 1").map(Self::Protocol),
             Verb::Copy => one_of("1", "0", "copy 0 or 1").map(Self::Copy),
             Verb::Hz => hz(rest),
@@ -350,6 +356,7 @@ mod tests {
             ("mode overwrite", Command::Mode(Mode::Overwrite)),
             ("freeze", Command::Freeze),
             ("thaw", Command::Thaw),
+            ("flush", Command::Flush),
         ];
         for verb in Verb::ALL {
             assert!(cases.iter().any(|(_, command)| command.verb() == verb), "{verb} is not tried");

@@ -67,7 +67,7 @@ pub(super) fn write(file: &OpenControl, bytes: &[u8]) -> Result<ControlDone, Con
     let mut changes = false;
     for (line, command) in lines(bytes) {
         let command = command.map_err(|bad| at(line)(bad.into()))?;
-        changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::WaitMs(_));
+        changes |= !matches!(command, Command::Ack(..) | Command::Mark(_) | Command::Flush | Command::WaitMs(_));
     }
     let writer = match changes {
         true => Some(shared.writer().map_err(|error| at(1)(error.into()))?),
@@ -240,7 +240,8 @@ impl Plan {
                 return Err(CommandError::Value("a cpu that has registered"));
             }
             Command::Ack(..) => self.acknowledges = true,
-            Command::Cpus(_) | Command::Mark(_) => {}
+            Command::Flush if !parts::EVENTS => return Err(CommandError::NotCompiledIn(name::EVENTS)),
+            Command::Cpus(_) | Command::Mark(_) | Command::Flush => {}
         }
         self.keys |= key(&command);
         Ok(())
@@ -339,6 +340,7 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     for (_, command) in lines(bytes) {
         match command {
             Ok(Command::Mark(name)) => shared.mark(name),
+            Ok(Command::Flush) => shared.write_events(),
             Ok(Command::WaitMs(ms)) => {
                 let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
                 let until = tsc::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
@@ -378,6 +380,6 @@ fn key(command: &Command<'_>) -> Key {
         Command::Cpus(_) => Key::CPUS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
         Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
-        Command::Mark(_) | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
+        Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),
     }
 }
