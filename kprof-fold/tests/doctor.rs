@@ -32,7 +32,7 @@ fn stacks(each: &[&str]) -> Vec<String> {
     each.iter().cycle().take(40).map(|stack| (*stack).to_owned()).collect()
 }
 
-/// What the subcommand `verb` prints for a profile.
+/// What `kprof-fold VERB` prints for a profile: standard output, then standard error.
 fn said(name: &str, verb: &str, profile: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
     std::fs::create_dir_all(&folder).unwrap();

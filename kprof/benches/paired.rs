@@ -1,5 +1,5 @@
-//! Time of the whole handler on the host with warm caches: many short batches, in which ours and the reference take
-//! turns, at 16 and 28 frames.
+//! Time of the whole handler on the host with warm caches, at 16 and 28 frames. Our handler and the reference (the
+//! method of the profiler from which kprof descends) take turns in many short batches.
 //!
 //! `cargo bench -p kprof --features profiling --bench paired`. It prints one line for each depth: frames, nanoseconds
 //! of ours, of the reference and of the minimal handler, and the median ratio of neighbouring batches. Each depth is

@@ -47,7 +47,8 @@ pub enum Clock {
 /// The kernel's choices. Start from [`Config::new`] and change what differs.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The CPU that only samples the others, or `None` if every CPU samples itself ([`Trigger::Timer`]).
+    /// The CPU that only samples the others, or `None` if each CPU that calls `Profiler::on_timer` samples itself
+    /// ([`Trigger::Timer`]; tried with one CPU).
     pub sampler_cpu: Option<usize>,
     /// How ticks reach the other CPUs.
     pub trigger: Trigger,

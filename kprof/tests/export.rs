@@ -1,5 +1,5 @@
 //! The serial form: whole lines with checksums, names and the account. `export` frees the records that it has written;
-//! the export of a panic handler leaves them in the ring.
+//! `export_last`, which panic handlers call, leaves them in the ring.
 #![cfg(feature = "profiling")]
 
 mod array_kernel;

@@ -1,7 +1,8 @@
 //! Writes the rows of a counted run. Stage: output.
 //!
-//! In: rows by function, totals. Out: a text table, the function with the most instructions first, and what the counts
-//! were checked against. Functions below a share are one row, so the sum is all of them.
+//! In: rows by function, totals. Out: a table by function, most instructions first; a table by image; and a line for
+//! each check of the counts against another count, with the difference. Functions below a share are one row of the
+//! table, so its sum is all instructions.
 
 use crate::counted::{Counted, Row};
 use crate::functions::Functions;

@@ -7,8 +7,8 @@
 //!
 //! carry: the first bytes of a record that the read before cut; this read delivers the rest.
 //!
-//! In: a source. Out: pieces of the buffer, one for each stream. Runs in: user process. Bounded: a round ends after
-//! [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.
+//! In: a source. Out: pieces of the buffer, one for each stream that was read. Runs in: user process. Bounded: a
+//! round ends after [`ROUND_BYTES`] even if more is available. The next round begins with another CPU.
 
 use crate::ctl::Ctl;
 use crate::error::Error;

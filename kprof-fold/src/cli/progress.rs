@@ -1,7 +1,7 @@
 //! Progress of long work, on standard error when it is a terminal. Stage: command line.
 //!
 //! In: bytes read so far. Out: one line that is overwritten, at most ten times a second, and erased at the end. Nothing
-//! is shown if standard error is not a terminal or if the work is short.
+//! is shown with `--quiet`, if standard error is not a terminal, or if the work is short.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

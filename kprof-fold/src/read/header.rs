@@ -1,7 +1,8 @@
 //! Applies each metadata line to the state. Stage: read.
 //!
-//! In: `#` lines, at most a few for every batch. Out: boots, batches opened, closed or dropped, counters, names. A line
-//! that cannot be parsed is reported and skipped. In the text form the lines of a batch are applied when its checksum
+//! In: `#` lines, at most a few for every batch. Out: what the lines say: boots and their facts, batches (opened,
+//! closed or dropped), counters, task names, images, marks, settings, events. A line that cannot be parsed is reported
+//! and skipped. In the text form the lines of a batch are applied when its checksum
 //! matches ([`super::checked`]). [`super::damage`] decides what becomes of batches of the serial form that lack lines.
 
 use super::batch::{self, Doubt, Open, Position};

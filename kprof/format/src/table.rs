@@ -1,5 +1,5 @@
-//! A macro for the words of the wire language: an enum in which each variant has a spelling. The order is that of the
-//! list.
+//! A macro for the keywords of the text form and of ctl: an enum in which each variant has a spelling.
+//! The order is that of the list.
 
 /// An enum whose values have names.
 macro_rules! table {

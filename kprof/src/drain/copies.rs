@@ -19,7 +19,7 @@ use crate::state::stream::{OWNER_WAIT_US, take_within};
 /// than these bytes were copied in vain.
 const PIECE_BYTES: usize = 4 * 8 * MAX_WORDS;
 
-/// The right to read copies of one stream.
+/// The exclusive right to read copies of one stream, until it is dropped.
 struct Reading<'a>(&'a Copier);
 
 impl Drop for Reading<'_> {

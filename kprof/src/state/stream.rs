@@ -188,8 +188,9 @@ impl Owned<'_> {
         reader.checked_index.store(ring.removed(), Ordering::Relaxed);
     }
 
-    /// Checks one `ack` line: whether `position` is the end of a record that was read. Each line continues where the
-    /// line before ended, so that many lines together read each record once.
+    /// Checks one `ack` line: whether `position` is the end of a record that the reader has been given. A position that
+    /// is freed already is accepted. Each line is checked from where the line before ended, so a write with many lines
+    /// goes through each record once.
     pub(crate) fn check_acknowledgement(&self, position: u64) -> bool {
         let (reader, ring) = (self.stream.reader, self.stream.ring);
         if position <= ring.tail() {

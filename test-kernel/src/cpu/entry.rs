@@ -159,7 +159,8 @@ nmi_entry:
 // The processor has put its frame at the top of this stack, as for every NMI. The frame must be moved before the next
 // NMI comes, and none comes before an `iret`. The frame is moved below the top of this stack, or, if this NMI has
 // interrupted another NMI, below the RSP of that one. The test is whether kernel code was running on this stack. At the
-// first instructions of a system call RSP does not show this, because the user has chosen its value.
+// first instructions of a system call RSP still has the value that the user has chosen. So the interrupted RIP is
+// compared with the range of these instructions.
     push rax
     push rcx
     lea rax, [rsp - 8]

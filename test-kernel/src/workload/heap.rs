@@ -1,10 +1,10 @@
-//! Heap work: builds a map of words, sorts it, counts the words and frees it.
+//! Heap work: makes lists of words, counts equal words in a map, sorts the counts, and frees all of it.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Builds `rounds` times a thousand words, counts and sorts them.
+/// In each of `rounds` rounds, makes a list of a thousand words, counts equal words, and sorts the counts.
 #[inline(never)]
 pub fn sort_and_count(rounds: u64) {
     for round in 0..rounds {

