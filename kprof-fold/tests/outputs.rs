@@ -19,12 +19,13 @@ struct Inputs {
     folder: PathBuf,
 }
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &["FILE", "SYMS"],
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
     &["report", "FILE", "SYMS"],
     &["report", "FILE", "SYMS", "--tree"],
+    &["report", "--tree", "FILE", "SYMS"],
     &["script", "FILE", "SYMS"],
     &["info", "FILE"],
     &["export", "--to", "speedscope", "FILE", "SYMS"],

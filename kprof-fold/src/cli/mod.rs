@@ -27,16 +27,17 @@ pub mod users;
 pub mod values;
 
 use crate::error::Error;
+use crate::output::tree::Direction;
 use crate::output::{flamegraph, folded};
 use args::{Choice, Cli, Command, Export, Flamegraph, Format, Html, Input, Script, Viewer};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 use out::{to_stdout, with_output, write_failed};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs the tool.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(tree_without_value(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -51,6 +52,18 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// The value of `report --tree` may be left out. The parser would take a file's name after `--tree` for the value, so a
+/// word that is no value of `--tree` gets the default before it.
+fn tree_without_value(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut arguments = arguments.peekable();
+    std::iter::from_fn(move || {
+        let word = arguments.next()?;
+        let is_value = |next: &OsString| next.to_str().is_some_and(|next| Direction::from_str(next, false).is_ok());
+        let lacks_value = word == "--tree" && arguments.peek().is_some_and(|next| !is_value(next));
+        Some(if lacks_value { "--tree=callees".into() } else { word })
+    })
 }
 
 fn run(cli: Cli) -> Result<u8, Error> {
