@@ -8,8 +8,9 @@
 use super::Arguments;
 use super::functions::Functions;
 use super::output::{Output, message};
-use super::qemu::{self, Id, Vcpu};
-use super::block::{Block, Machine};
+use super::guest::{Guest, check};
+use super::qemu::{self, Id};
+use super::block::Block;
 use super::shadow::Shadow;
 use super::describe::Translated;
 use super::translate::{Blocks, EXECUTED};
@@ -65,35 +66,6 @@ struct Counting {
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
 static STATE: AtomicPtr<Counting> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The vCPU before a block.
-struct Guest {
-    cpu: c_uint,
-    place: *const u64,
-}
-
-impl Guest {
-    fn vcpu(&self) -> Option<Vcpu> {
-        // SAFETY: this exists only in `before_block`.
-        unsafe { Vcpu::present(self.cpu) }
-    }
-}
-
-impl Machine for Guest {
-    #[inline]
-    fn rsp(&self) -> u64 {
-        if self.place.is_null() {
-            return self.vcpu().map_or(0, |vcpu| vcpu.registers().rsp);
-        }
-        // SAFETY: it points into the vCPU, which QEMU does not free, and this is the vCPU's thread, between two blocks.
-        unsafe { self.place.read() }
-    }
-
-    fn word(&self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.vcpu()?.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
-    }
-}
-
 extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     // SAFETY: QEMU gives back what `on_translation` gave it. The state is used by this thread only.
     let (counting, block): (&mut Counting, &'static Block) =
@@ -138,17 +110,6 @@ impl Counting {
     }
 }
 
-/// Looks for the stack pointer's place, or checks it. Returns 1 if it was wrong.
-#[cold]
-fn check(guest: &mut Guest) -> u64 {
-    let Some(vcpu) = guest.vcpu() else { return 0 };
-    let is_wrong = !guest.place.is_null() && guest.rsp() != vcpu.registers().rsp;
-    if is_wrong || guest.place.is_null() {
-        guest.place = vcpu.place_of_rsp().unwrap_or(std::ptr::null());
-    }
-    u64::from(is_wrong)
-}
-
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     // SAFETY: the state is used by this thread only.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
@@ -191,6 +152,11 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
         for (cpu, node, instructions) in shadow.window.parts() {
             counting.out.send(message::PART, cpu, &[node, instructions]);
         }
+        for call in shadow.calls.all() {
+            let words = [call.number, call.own, call.interrupts, u64::from(call.has_returned)];
+            counting.out.send(message::CALL, 0, &words);
+        }
+        shadow.calls.functions().for_each(|words| counting.out.send(message::HELD, 0, &words));
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
@@ -223,6 +189,9 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
     let watched = Watched::new(|key| arguments.number(key));
     let mut shadow = (arguments.word("count") == Some("calls")).then(|| Shadow::new(MAX_CPUS));
     if let Some(shadow) = &mut shadow {
+        if arguments.number("syscalls").is_some() {
+            shadow.calls.begin(arguments.number("entry"));
+        }
         shadow.window.is_open = watched.from.is_none() && arguments.number("parts").is_some();
     }
     let state = Counting {

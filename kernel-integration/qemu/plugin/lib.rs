@@ -5,12 +5,15 @@
 #![allow(missing_docs)]
 
 mod block;
+mod border;
+mod calls;
 mod context;
 mod count;
 mod decode;
 mod describe;
 mod entries;
 mod functions;
+mod guest;
 mod output;
 mod qemu;
 mod sample;

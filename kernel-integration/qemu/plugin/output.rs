@@ -28,6 +28,11 @@ pub mod message {
     /// A visit of a handler: RIP and CS of what it interrupted, the number of the context that RIP is in, 1 if it
     /// is between the two functions.
     pub const VISIT: u64 = 9;
+    /// A system call: number, its own instructions, those of interrupts meanwhile, 1 if it has returned.
+    pub const CALL: u64 = 10;
+    /// Instructions of a function: 0 of no call, 1 of user code, 2 of interrupts, 3 of user code's exceptions, 4 of the
+    /// call with the next number; that number, the function, instructions.
+    pub const HELD: u64 = 11;
 }
 
 /// The socket.

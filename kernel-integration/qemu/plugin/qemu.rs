@@ -88,7 +88,7 @@ const CS: c_int = 18;
 /// The general registers in the order in which QEMU has them in memory, then RIP, as GDB's numbers.
 const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 /// Where RSP is among them.
-const RSP_IN_MEMORY: usize = 4;
+pub const RSP_IN_MEMORY: usize = 4;
 /// So many of them must differ and be other than 0 for their place to be known.
 const MIN_DISTINCT: usize = 5;
 
@@ -126,6 +126,11 @@ impl Vcpu {
             (Some(place), None) if distinct.len() >= MIN_DISTINCT => Some(&raw const place[RSP_IN_MEMORY]),
             _ => None,
         }
+    }
+
+    /// A general register, in the order in which QEMU has them.
+    pub fn general(&self, number: usize) -> u64 {
+        self.by_number([IN_MEMORY[number]])[0]
     }
 
     fn by_number<const COUNT: usize>(&self, numbers: [c_int; COUNT]) -> [u64; COUNT] {

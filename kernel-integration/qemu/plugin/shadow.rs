@@ -12,9 +12,9 @@
 //! can only put instructions into a wrong context, never lose one.
 
 use super::block::{Block, Machine, Past, Place};
+use super::calls::{Calls, Owner};
 use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
-use super::entries::entry;
 use super::functions::USER;
 use super::window::Window;
 
@@ -36,6 +36,8 @@ pub(super) struct Frame {
     pub(super) node: u32,
     /// The interrupted block, if this is an interrupt.
     pub(super) interrupted: Option<Past>,
+    /// Who owns the caller's instructions.
+    pub(super) owner: Owner,
 }
 
 impl Frame {
@@ -50,6 +52,7 @@ pub(super) struct Cpu {
     pub(super) last: Option<Past>,
     pub(super) node: u32,
     pub(super) frames: Vec<Frame>,
+    pub(super) owner: Owner,
     /// The stack pointer before the last block.
     pub(super) rsp: u64,
 }
@@ -72,6 +75,7 @@ pub struct Shadow {
     pub tree: Tree,
     pub counts: Counts,
     pub window: Window,
+    pub calls: Calls,
     pub(super) cpus: Vec<Cpu>,
     /// The vCPU of the last block, and the count before it.
     last: usize,
@@ -83,7 +87,8 @@ impl Shadow {
     pub fn new(cpus: usize) -> Self {
         let cpus = (0..cpus).map(|_| Cpu::default()).collect();
         let (counts, suspended) = (Counts::default(), WordMap::default());
-        Self { tree: Tree::new(), counts, window: Window::default(), cpus, last: 0, before: 0, suspended }
+        let (window, calls) = (Window::default(), Calls::default());
+        Self { tree: Tree::new(), counts, window, calls, cpus, last: 0, before: 0, suspended }
     }
 
     /// A block is about to run; until now, `executed` instructions have begun.
@@ -103,8 +108,10 @@ impl Shadow {
         let Some(last) = &mut cpu.last else { return };
         last.executed = count as u32;
         if last.block.pieces.is_empty() {
-            self.tree.nodes[cpu.node as usize].instructions += count;
+            let node = &mut self.tree.nodes[cpu.node as usize];
+            node.instructions += count;
             self.window.add(self.last, cpu.node, count);
+            self.calls.add(cpu.owner, node.function, count);
         } else {
             let last = *last;
             self.settle_pieces(last.block, count);
@@ -126,6 +133,7 @@ impl Shadow {
             let now = left.min(u64::from(*of_piece));
             self.tree.nodes[*node as usize].instructions += now;
             self.window.add(self.last, *node, now);
+            self.calls.add(self.cpus[self.last].owner, *function, now);
             left -= now;
         }
     }
@@ -186,7 +194,8 @@ impl Shadow {
         if cpu.frames.len() == MAX_FRAMES {
             cpu.frames.clear();
         }
-        cpu.frames.push(Frame { slot: cpu.rsp, rsp: cpu.rsp + 8, rip, node: cpu.node, interrupted: None });
+        let (slot, rsp, node, owner) = (cpu.rsp, cpu.rsp + 8, cpu.node, cpu.owner);
+        cpu.frames.push(Frame { slot, rsp, rip, node, interrupted: None, owner });
         cpu.node = match block.cached.get() {
             (caller, node) if caller == cpu.node && node != ROOT => node,
             _ => {
@@ -196,38 +205,6 @@ impl Shadow {
             }
         };
         self.tree.enter(cpu.node);
-    }
-
-    /// The block or the one before is not the kernel's.
-    fn outside(&mut self, number: usize, past: Option<Past>, machine: &impl Machine) {
-        let cpu = &mut self.cpus[number];
-        let Some(Past { block, .. }) = cpu.last else { return };
-        let is_call = past.is_some_and(|past| matches!(past.block.ending, Ending::Call | Ending::CallIndirect));
-        if past.is_some_and(|past| past.block.place == block.place) && block.function == self.tree.function(cpu.node) {
-            if is_call && block.is_entry {
-                self.tree.enter(cpu.node);
-            }
-            return;
-        }
-        let caller = past.filter(|past| past.block.place == Place::User && block.place == Place::Kernel);
-        let parent = if caller.is_some() { cpu.node } else { ROOT };
-        // The kernel's stack is empty when user code runs.
-        cpu.frames.clear();
-        let entered = caller.and_then(|past| Some((past, entry(cpu.rsp, machine)?)));
-        if let Some((past, entry)) = entered.filter(|(_, entry)| !entry.is_from_user) {
-            // An NMI came before the first instruction of the kernel's entry, which follows after it.
-            let frame =
-                Frame { slot: cpu.rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
-            cpu.frames.push(frame);
-        }
-        if let Some((past, entry)) = entered {
-            self.counts.interrupts += 1;
-            self.counts.faults += u64::from(entry.repeats(&past));
-        }
-        cpu.node = self.tree.child(parent, block.function);
-        if block.place == Place::Kernel || (is_call && block.is_entry) {
-            self.tree.enter(cpu.node);
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one.
 
 use super::block::{Machine, Past};
+use super::calls::{self, Owner};
 use super::context::ROOT;
 use super::decode::Ending;
 use super::entries::{Entry, entry};
@@ -42,6 +43,10 @@ impl Shadow {
         if is_to_user && entered.is_some_and(|entry| entry.is_from_user) {
             // An interrupt came before the first instruction of the user's code.
             let cpu = &mut self.cpus[number];
+            self.calls.leave(cpu.owner);
+            // Only the fetch of that instruction can have raised an exception.
+            let is_exception = entered.is_some_and(|entry| entry.has_error_code);
+            cpu.owner = Owner::no_call(calls::USER).interrupted(is_exception);
             cpu.frames.clear();
             cpu.node = self.tree.child(ROOT, USER);
             return self.enter(number);
@@ -51,8 +56,10 @@ impl Shadow {
         {
             self.counts.faults += u64::from(entry.repeats(&past));
             let cpu = &mut self.cpus[number];
-            let frame = Frame { slot: rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
-            cpu.frames.push(frame);
+            let (node, owner) = (cpu.node, cpu.owner);
+            cpu.owner = owner.interrupted(entry.is_exception(&past));
+            let Entry { rsp: after, rip, .. } = entry;
+            cpu.frames.push(Frame { slot: rsp, rsp: after, rip, node, interrupted: Some(past), owner });
             return self.enter(number);
         }
         if is_return {
@@ -121,7 +128,7 @@ impl Shadow {
         }
         let cpu = &mut self.cpus[number];
         let Some(frame) = cpu.frames.pop() else { return false };
-        cpu.node = frame.node;
+        (cpu.node, cpu.owner) = (frame.node, frame.owner);
         match frame.interrupted {
             // As if the interrupt had not been.
             Some(past) => {
@@ -139,7 +146,7 @@ impl Shadow {
         let rsp = cpu.rsp;
         // The return address was replaced.
         if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp) {
-            cpu.node = frame.node;
+            (cpu.node, cpu.owner) = (frame.node, frame.owner);
             return self.flow(number);
         }
         // A return address that was pushed by other instructions than a call.
@@ -151,6 +158,7 @@ impl Shadow {
         self.suspend(number);
         let cpu = &mut self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
+        cpu.owner = Owner::default();
         cpu.node = self.tree.child(ROOT, block.function);
         self.tree.enter(cpu.node);
     }
@@ -171,7 +179,7 @@ impl Shadow {
         let rsp = cpu.rsp;
         let is_dead = |top: &mut Frame| top.interrupted.is_none() && rsp != top.slot && is_near_above(rsp, top.slot);
         while let Some(dead) = cpu.frames.pop_if(|top| is_dead(top)) {
-            cpu.node = dead.node;
+            (cpu.node, cpu.owner) = (dead.node, dead.owner);
         }
     }
 }

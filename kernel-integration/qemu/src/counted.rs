@@ -4,6 +4,7 @@
 //! was executed. Every executed instruction is in one row. The instructions were counted twice, by runs and one by one:
 //! a difference is an error. The contexts are a third sum, which must be the same for every function.
 
+use crate::calls::Calls;
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
 use crate::window::Window;
@@ -32,6 +33,8 @@ pub struct Counted {
     pub totals: Option<Totals>,
     /// What was executed between two functions.
     pub window: Window,
+    /// System calls.
+    pub calls: Calls,
 }
 
 impl Counted {
@@ -57,6 +60,8 @@ impl Counted {
             Message::Totals(totals) => self.totals = Some(*totals),
             Message::Part(part) => self.window.parts.push(*part),
             Message::Visit(visit) => self.window.visits.push(*visit),
+            Message::Call(call) => self.calls.add(call),
+            Message::Held(held) => self.calls.hold(held)?,
             _ => bail!("the plugin samples, and was not asked to"),
         }
         Ok(())

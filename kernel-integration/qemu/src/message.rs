@@ -3,6 +3,7 @@
 //! In: bytes from the plugin's socket. Out: [`Message`]s. The plugin (`plugin/lib.rs`) has the same kinds. A message
 //! that is cut off by the end of QEMU is an error.
 
+use crate::calls::{Call, Held};
 use crate::window::{Part, Visit};
 use anyhow::{Result, bail, ensure};
 use std::io::{ErrorKind, Read};
@@ -40,6 +41,10 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
+    /// A system call.
+    Call(Call),
+    /// Instructions of a function, by what they were executed for.
+    Held(Held),
 }
 
 /// Instructions in a row that were executed equally often.
@@ -177,6 +182,12 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         }
         (8, &[context, instructions]) => Message::Part(Part { cpu, context, instructions }),
         (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
+        (10, &[number, own, interrupts, returned]) => {
+            Message::Call(Call { number, own, interrupts, has_returned: returned != 0 })
+        }
+        (11, &[kind, number, function, instructions]) => {
+            Message::Held(Held { kind: kind.into(), number, function, instructions })
+        }
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }

@@ -40,11 +40,16 @@ pub fn plain(function: u32, offset: u64, ending: Ending) -> &'static Block {
 pub struct Memory {
     words: BTreeMap<u64, u64>,
     pub rsp: u64,
+    pub rax: u64,
 }
 
 impl Machine for Memory {
     fn rsp(&self) -> u64 {
         self.rsp
+    }
+
+    fn register(&self, number: usize) -> u64 {
+        if number == 0 { self.rax } else { 0 }
     }
 
     fn word(&self, address: u64) -> Option<u64> {

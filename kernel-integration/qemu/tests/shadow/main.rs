@@ -6,6 +6,11 @@
 #[allow(dead_code)]
 #[path = "../../plugin/block.rs"]
 mod block;
+#[path = "../../plugin/border.rs"]
+mod border;
+#[allow(dead_code)]
+#[path = "../../plugin/calls.rs"]
+mod calls;
 #[allow(dead_code)]
 #[path = "../../plugin/context.rs"]
 mod context;
@@ -27,6 +32,7 @@ mod surprise;
 mod window;
 
 mod guest;
+mod owners;
 mod visits;
 
 use block::Block;
