@@ -8,6 +8,7 @@ use super::calls::{self, Owner};
 use super::context::ROOT;
 use super::decode::Ending;
 use super::entries::{Entry, entry};
+use super::probes;
 use super::shadow::{Frame, Shadow};
 
 impl Shadow {
@@ -45,7 +46,7 @@ impl Shadow {
             // An NMI came before the first instruction of the kernel's entry, which follows after it.
             let Entry { rsp, rip, .. } = entry;
             let (slot, node, interrupted) = (cpu.rsp, cpu.node, Some(past));
-            cpu.frames.push(Frame { slot, rsp, rip, node, interrupted, owner });
+            cpu.frames.push(Frame { slot, rsp, rip, node, interrupted, owner, hit: probes::NONE });
         }
         if let Some((past, entry)) = entered {
             self.counts.interrupts += 1;

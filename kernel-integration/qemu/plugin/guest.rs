@@ -4,7 +4,7 @@
 //! thread of this vCPU, before a block: its registers are in memory then. The place is looked for and checked here.
 
 use super::block::Machine;
-use super::qemu::{RSP_IN_MEMORY, Vcpu};
+use super::qemu::{RSP_IN_MEMORY, Vcpu, time};
 use std::ffi::c_uint;
 
 /// The vCPU before a block.
@@ -36,6 +36,11 @@ impl Machine for Guest {
         }
         // SAFETY: as in `rsp`; the general registers are in a row around the stack pointer.
         unsafe { self.place.sub(RSP_IN_MEMORY).add(number).read() }
+    }
+
+    fn time(&self, executed: u64) -> u64 {
+        // SAFETY: this exists only in functions that QEMU calls on the thread of a vCPU.
+        unsafe { time(executed) }
     }
 
     fn word(&self, address: u64) -> Option<u64> {

@@ -15,6 +15,7 @@ mod entries;
 mod functions;
 mod guest;
 mod output;
+mod probes;
 mod qemu;
 mod sample;
 mod shadow;

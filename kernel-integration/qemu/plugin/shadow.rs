@@ -16,6 +16,7 @@ use super::calls::{Calls, Owner};
 use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
 use super::functions::USER;
+use super::probes::{self, Here, Probes};
 use super::window::Window;
 
 /// Stacks of a kernel are closer together than this only by accident.
@@ -38,6 +39,8 @@ pub(super) struct Frame {
     pub(super) interrupted: Option<Past>,
     /// Who owns the caller's instructions.
     pub(super) owner: Owner,
+    /// The first of the probes' hits that end when this frame is returned to.
+    pub(super) hit: u32,
 }
 
 impl Frame {
@@ -76,10 +79,11 @@ pub struct Shadow {
     pub counts: Counts,
     pub window: Window,
     pub calls: Calls,
+    pub probes: Probes,
     pub(super) cpus: Vec<Cpu>,
     /// The vCPU of the last block, and the count before it.
     last: usize,
-    before: u64,
+    pub(super) before: u64,
     pub(super) suspended: WordMap<Vec<Frame>>,
 }
 
@@ -87,8 +91,8 @@ impl Shadow {
     pub fn new(cpus: usize) -> Self {
         let cpus = (0..cpus).map(|_| Cpu::default()).collect();
         let (counts, suspended) = (Counts::default(), WordMap::default());
-        let (window, calls) = (Window::default(), Calls::default());
-        Self { tree: Tree::new(), counts, window, calls, cpus, last: 0, before: 0, suspended }
+        let (window, calls, probes) = (Window::default(), Calls::default(), Probes::default());
+        Self { tree: Tree::new(), counts, window, calls, probes, cpus, last: 0, before: 0, suspended }
     }
 
     /// A block is about to run; until now, `executed` instructions have begun.
@@ -96,6 +100,7 @@ impl Shadow {
     pub fn before(&mut self, cpu: usize, block: &'static Block, executed: u64, machine: &impl Machine) {
         self.settle(executed);
         self.last = cpu;
+        self.tree.entered = ROOT;
         self.step(cpu, block, machine);
     }
 
@@ -161,12 +166,29 @@ impl Shadow {
             Ending::Return => {
                 if let Some(top) = cpu.frames.pop_if(|top| top.returns(block.start, rsp) && top.interrupted.is_none()) {
                     cpu.node = top.node;
+                    if top.hit != probes::NONE {
+                        self.probes.leave(top.hit, self.before, machine);
+                    }
                     return self.flow(number);
                 }
             }
             _ => {}
         }
         self.surprise(number, past, rsp_before, machine);
+    }
+
+    /// The block before which this is called begins at a probed address. `report`: see [`Probes::enter`]; its first
+    /// argument is the context.
+    pub fn probe(&mut self, number: usize, machine: &impl Machine, mut report: impl FnMut(u32, u32, &[u64; 6])) {
+        let Cpu { node, frames, last, rsp, .. } = &mut self.cpus[number];
+        let (node, Some(past)) = (*node, last) else { return };
+        if self.tree.entered != node {
+            return;
+        }
+        let caller = self.tree.function(self.tree.parent(node));
+        let stack = frames.first().map_or(*rsp, |frame| frame.slot);
+        let (here, frame) = (Here { caller, stack, executed: self.before }, frames.last_mut().map(|top| &mut top.hit));
+        self.probes.enter(past.block.start, &here, frame, machine, |probe, words| report(probe, node, words));
     }
 
     /// The block goes on in the same frame.
@@ -195,7 +217,7 @@ impl Shadow {
             cpu.frames.clear();
         }
         let (slot, rsp, node, owner) = (cpu.rsp, cpu.rsp + 8, cpu.node, cpu.owner);
-        cpu.frames.push(Frame { slot, rsp, rip, node, interrupted: None, owner });
+        cpu.frames.push(Frame { slot, rsp, rip, node, interrupted: None, owner, hit: probes::NONE });
         cpu.node = match block.cached.get() {
             (caller, node) if caller == cpu.node && node != ROOT => node,
             _ => {

@@ -9,6 +9,7 @@ use super::context::ROOT;
 use super::decode::Ending;
 use super::entries::{Entry, entry};
 use super::functions::USER;
+use super::probes;
 use super::shadow::{Frame, Shadow, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
@@ -59,11 +60,19 @@ impl Shadow {
             let (node, owner) = (cpu.node, cpu.owner);
             cpu.owner = owner.interrupted(entry.is_exception(&past));
             let Entry { rsp: after, rip, .. } = entry;
-            cpu.frames.push(Frame { slot: rsp, rsp: after, rip, node, interrupted: Some(past), owner });
+            cpu.frames.push(Frame {
+                slot: rsp,
+                rsp: after,
+                rip,
+                node,
+                interrupted: Some(past),
+                owner,
+                hit: probes::NONE,
+            });
             return self.enter(number);
         }
         if is_return {
-            return self.go_elsewhere(number, rsp_before);
+            return self.go_elsewhere(number, rsp_before, machine);
         }
         if ending != Ending::JumpIndirect {
             self.counts.unexplained += 1;
@@ -129,6 +138,7 @@ impl Shadow {
         let cpu = &mut self.cpus[number];
         let Some(frame) = cpu.frames.pop() else { return false };
         (cpu.node, cpu.owner) = (frame.node, frame.owner);
+        self.probes.leave(frame.hit, self.before, machine);
         match frame.interrupted {
             // As if the interrupt had not been.
             Some(past) => {
@@ -141,12 +151,13 @@ impl Shadow {
     }
 
     /// A return to where no frame is.
-    fn go_elsewhere(&mut self, number: usize, rsp_before: u64) {
+    fn go_elsewhere(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
         let cpu = &mut self.cpus[number];
         let rsp = cpu.rsp;
         // The return address was replaced.
         if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp) {
             (cpu.node, cpu.owner) = (frame.node, frame.owner);
+            self.probes.leave(frame.hit, self.before, machine);
             return self.flow(number);
         }
         // A return address that was pushed by other instructions than a call.

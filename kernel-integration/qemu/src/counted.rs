@@ -7,6 +7,7 @@
 use crate::calls::Calls;
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
+use crate::probe::Found;
 use crate::window::Window;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct Counted {
     pub window: Window,
     /// System calls.
     pub calls: Calls,
+    /// What probes have found.
+    pub probes: Found,
 }
 
 impl Counted {
@@ -62,6 +65,11 @@ impl Counted {
             Message::Visit(visit) => self.window.visits.push(*visit),
             Message::Call(call) => self.calls.add(call),
             Message::Held(held) => self.calls.hold(held)?,
+            Message::Probed(probed) => drop(self.probes.probes.insert(probed.number, probed.clone())),
+            Message::Key(probe, key, calls) => {
+                self.probes.keys.entry(*probe).or_default().insert(*key, *calls);
+            }
+            Message::Hit(hit) => drop(self.probes.hits.insert(hit.probe, hit.clone())),
             _ => bail!("the plugin samples, and was not asked to"),
         }
         Ok(())

@@ -14,6 +14,7 @@ mod gdb;
 mod guest;
 mod message;
 mod packet;
+mod probe;
 mod profile;
 mod record;
 mod run;
@@ -76,6 +77,9 @@ The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same
     /// Runs QEMU and counts the instructions of each system call
     #[command(after_help = syscalls::HELP)]
     Syscalls(syscalls::Arguments),
+    /// Runs QEMU and watches functions: calls, callers, times, arguments
+    #[command(after_help = probe::HELP)]
+    Probe(probe::Arguments),
 }
 
 /// Arguments of `count`.
@@ -191,6 +195,7 @@ fn main() -> ExitCode {
         Command::Record(arguments) => record::run(&arguments),
         Command::Attach(arguments) => attach::run(&arguments),
         Command::Count(arguments) => count::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Syscalls(arguments) => syscalls::run(&arguments),
     };
     match done {

@@ -103,7 +103,10 @@ fn count(parts: &Parts, (kernel, symbols): (&Path, &Path), folder: &Path, tool: 
 }
 
 /// Runs a machine whose init is `script` to its end, and gives its serial log.
-fn boot(
+///
+/// # Errors
+/// If it does not run to its end.
+pub fn boot(
     parts: &Parts,
     kernel: &Path,
     folder: &Path,

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-pub use machines::{Calls, Row, ours, tool};
+pub use machines::{Calls, Row, boot, ours, tool};
 
 use crate::build;
 use crate::parts::Parts;

@@ -23,6 +23,9 @@ mod entries;
 #[path = "../../plugin/functions.rs"]
 mod functions;
 #[allow(dead_code)]
+#[path = "../../plugin/probes.rs"]
+mod probes;
+#[allow(dead_code)]
 #[path = "../../plugin/shadow.rs"]
 mod shadow;
 #[path = "../../plugin/surprise.rs"]
@@ -33,6 +36,7 @@ mod window;
 
 mod guest;
 mod owners;
+mod probed;
 mod visits;
 
 use block::Block;
