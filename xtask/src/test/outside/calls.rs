@@ -13,8 +13,8 @@ const SLOWER: [&str; 2] = ["--cfg", "kprof_slower"];
 const CALL: &str = "getpid";
 const FUNCTION: &str = "test_kernel::syscall::process::slower";
 const PLANTED: f64 = 200.0;
-/// What calls the function and returns from it.
-const AROUND: f64 = 4.0;
+/// Instructions around the planted ones, in the function and in its caller: call, frame, registers that are saved.
+const AROUND: [f64; 2] = [4.0, 16.0];
 
 /// Counts the test kernel's calls, and those of one with planted instructions.
 pub fn check(outside: &Outside, parts: &Parts) -> Result<()> {
@@ -31,12 +31,9 @@ pub fn check(outside: &Outside, parts: &Parts) -> Result<()> {
     let surplus = median(&after)? - median(&before)?;
     let of_function = after.functions.get(FUNCTION).copied().unwrap_or(0.0) / after.calls as f64;
     eprintln!("planted: {surplus} instructions in {CALL}, of these {of_function} in {FUNCTION}");
-    for found in [surplus, of_function] {
-        ensure!(
-            (PLANTED..=PLANTED + AROUND).contains(&found),
-            "{surplus} instructions in {CALL}: {before:?} {after:?}"
-        );
-    }
+    let is_found = (PLANTED..=PLANTED + AROUND[0]).contains(&of_function)
+        && (of_function..=of_function + AROUND[1]).contains(&surplus);
+    ensure!(is_found, "{surplus} instructions in {CALL}, {of_function} in {FUNCTION}: {before:?} {after:?}");
     // Calls that sleep or that other processes change are left out.
     for name in ["getuid", "dup2", "lseek", "uname"] {
         let (before, after) = (row(&calls, name)?, row(&planted, name)?);

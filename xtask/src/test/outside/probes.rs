@@ -61,7 +61,7 @@ fn of_sleep(outside: &Outside, parts: &Parts) -> Result<()> {
     let runner = [&[&tool[..]], &probe[..], &[&to, "--"]].concat().into_iter().map(str::to_owned).collect();
     yardstick::boot(parts, &kernel.elf, &outside.file("sleep"), (SLEEP, Accel::Icount), "accel=icount", runner)?;
     let text = fs::read_to_string(&report)?;
-    let (_, rest) = text.split_once("1 have returned: minimum ").with_context(|| text.clone())?;
+    let (_, rest) = text.split_once("1  have returned: minimum ").with_context(|| text.clone())?;
     let took: u64 = rest.split(' ').next().context("a time")?.parse()?;
     eprintln!("a call that sleeps for 10 ms takes {took} ns");
     ensure!(SLEPT_NS.contains(&took), "it took {took} ns: {text}");
