@@ -1,5 +1,5 @@
 //! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
-//! `mutants`, `test`.
+//! `yardstick`, `mutants`, `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
 //! build it, `qemu` runs it; then a module for each verb.
@@ -21,6 +21,7 @@ mod toolchain;
 mod tools;
 mod truth;
 mod workloads;
+mod yardstick;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ enum Verb {
     Storm(storm::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
+    Yardstick(yardstick::Arguments),
     Mutants(mutants::Arguments),
     Test(test::Arguments),
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Verb::Storm(arguments) => storm::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Yardstick(arguments) => yardstick::run(&arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
     };

@@ -52,12 +52,14 @@ pub struct Tree {
     children: WordMap<u32>,
     /// How often a function was entered at [`MAX_DEPTH`].
     pub too_deep: u64,
+    /// The node that was entered last.
+    pub entered: u32,
 }
 
 impl Tree {
     pub fn new() -> Self {
         let root = Node { parent: ROOT, function: NO_FUNCTION, instructions: 0, calls: 0, depth: 0 };
-        Self { nodes: vec![root], children: WordMap::default(), too_deep: 0 }
+        Self { nodes: vec![root], children: WordMap::default(), too_deep: 0, entered: ROOT }
     }
 
     pub fn function(&self, node: u32) -> u32 {
@@ -85,6 +87,7 @@ impl Tree {
     }
 
     pub fn enter(&mut self, node: u32) {
+        self.entered = node;
         self.nodes[node as usize].calls += 1;
     }
 }

@@ -6,12 +6,14 @@
 //! counts are sent before the end, so a QEMU that is killed leaves none.
 
 use super::Arguments;
-use super::functions::Functions;
-use super::output::{Output, message};
-use super::qemu::{self, Id, Vcpu};
-use super::block::{Block, Machine};
-use super::shadow::Shadow;
+use super::block::{Block, Machine as _};
 use super::describe::Translated;
+use super::functions::Functions;
+use super::guest::{Guest, check};
+use super::output::{Output, message};
+use super::probes::{Probes, Times};
+use super::qemu::{self, Id};
+use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
@@ -65,35 +67,6 @@ struct Counting {
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
 static STATE: AtomicPtr<Counting> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The vCPU before a block.
-struct Guest {
-    cpu: c_uint,
-    place: *const u64,
-}
-
-impl Guest {
-    fn vcpu(&self) -> Option<Vcpu> {
-        // SAFETY: this exists only in `before_block`.
-        unsafe { Vcpu::present(self.cpu) }
-    }
-}
-
-impl Machine for Guest {
-    #[inline]
-    fn rsp(&self) -> u64 {
-        if self.place.is_null() {
-            return self.vcpu().map_or(0, |vcpu| vcpu.registers().rsp);
-        }
-        // SAFETY: it points into the vCPU, which QEMU does not free, and this is the vCPU's thread, between two blocks.
-        unsafe { self.place.read() }
-    }
-
-    fn word(&self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.vcpu()?.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
-    }
-}
-
 extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     // SAFETY: QEMU gives back what `on_translation` gave it. The state is used by this thread only.
     let (counting, block): (&mut Counting, &'static Block) =
@@ -110,6 +83,18 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
         *place = guest.place;
     }
     shadow.before(cpu as usize, block, EXECUTED.load(Relaxed), &guest);
+}
+
+/// After [`before_block`], for blocks that begin at the first instruction of a probed function.
+extern "C" fn at_probe(cpu: c_uint, _: *mut c_void) {
+    // SAFETY: as in `before_block`.
+    let counting = unsafe { &mut *STATE.load(Relaxed) };
+    let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
+    let guest = Guest { cpu, place: *place };
+    shadow.probe(cpu as usize, &guest, |probe, node, arguments| {
+        let words = [&[u64::from(probe), u64::from(node), guest.time(EXECUTED.load(Relaxed))], &arguments[..]].concat();
+        counting.out.send(message::HIT, cpu as usize, &words);
+    });
 }
 
 /// After [`before_block`], for blocks that begin at a watched address.
@@ -138,17 +123,6 @@ impl Counting {
     }
 }
 
-/// Looks for the stack pointer's place, or checks it. Returns 1 if it was wrong.
-#[cold]
-fn check(guest: &mut Guest) -> u64 {
-    let Some(vcpu) = guest.vcpu() else { return 0 };
-    let is_wrong = !guest.place.is_null() && guest.rsp() != vcpu.registers().rsp;
-    if is_wrong || guest.place.is_null() {
-        guest.place = vcpu.place_of_rsp().unwrap_or(std::ptr::null());
-    }
-    u64::from(is_wrong)
-}
-
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     // SAFETY: the state is used by this thread only.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
@@ -159,10 +133,14 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     let is_user = unsafe { qemu::present() }.is_some_and(|vcpu| vcpu.registers().cs & 3 == 3);
     // SAFETY: QEMU gives a block that lives during this call.
     let Some(known) = (unsafe { counting.blocks.translate(block, is_user, &counting.functions) }) else { return };
-    if counting.shadow.is_some() {
+    if let Some(shadow) = &counting.shadow {
         let data: *const Block = &raw const known.block;
         // SAFETY: the same, and the data lives as long as the process.
         unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, data.cast_mut().cast()) };
+        if shadow.probes.has(known.block.start) {
+            // SAFETY: the same. QEMU calls both before the block, in this order.
+            unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, at_probe, 0, std::ptr::null_mut()) };
+        }
         if counting.watched.has(known.block.start) {
             // SAFETY: the same. QEMU calls both before the block, in this order.
             unsafe { qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, at_watched, 0, data.cast_mut().cast()) };
@@ -191,6 +169,12 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
         for (cpu, node, instructions) in shadow.window.parts() {
             counting.out.send(message::PART, cpu, &[node, instructions]);
         }
+        for call in shadow.calls.all() {
+            let words = [call.number, call.own, call.interrupts, u64::from(call.has_returned)];
+            counting.out.send(message::CALL, 0, &words);
+        }
+        shadow.calls.functions().for_each(|words| counting.out.send(message::HELD, 0, &words));
+        send_probes(&counting.out, shadow);
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
@@ -201,6 +185,14 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
     counting.out.send(message::TOTALS, 0, &words);
     counting.out.flush();
+}
+
+fn send_probes(out: &Output, shadow: &Shadow) {
+    for (number, probe) in (0..).zip(&shadow.probes.list) {
+        let Times { returned, sum, min, max, by_digits } = &probe.times;
+        out.send(message::PROBE, 0, &[&[number, probe.calls, *returned, *sum, *min, *max], &by_digits[..]].concat());
+        probe.keys.iter().for_each(|(key, calls)| out.send(message::KEY, 0, &[number, *key, *calls]));
+    }
 }
 
 fn send_runs(out: &Output, known: &Translated) {
@@ -223,6 +215,13 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
     let watched = Watched::new(|key| arguments.number(key));
     let mut shadow = (arguments.word("count") == Some("calls")).then(|| Shadow::new(MAX_CPUS));
     if let Some(shadow) = &mut shadow {
+        if let Some(path) = arguments.word("probes") {
+            let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+            shadow.probes = Probes::read(&bytes);
+        }
+        if arguments.number("syscalls").is_some() {
+            shadow.calls.begin(arguments.number("entry"));
+        }
         shadow.window.is_open = watched.from.is_none() && arguments.number("parts").is_some();
     }
     let state = Counting {

@@ -25,6 +25,8 @@ pub enum Ending {
     InterruptReturn,
     /// To user code: `sysret`, `sysexit`.
     ToUser,
+    /// From user code to the kernel's entry: `syscall`, `sysenter`.
+    ToKernel,
 }
 
 /// An instruction after its prefixes.
@@ -88,6 +90,7 @@ pub fn ending(bytes: &[u8], address: u64) -> (Ending, u64) {
         0xc2 | 0xc3 | 0xca | 0xcb => (Ending::Return, 0),
         0xcf => (Ending::InterruptReturn, 0),
         0x0f07 | 0x0f35 => (Ending::ToUser, 0),
+        0x0f05 | 0x0f34 => (Ending::ToKernel, 0),
         _ => (Ending::Falls, 0),
     }
 }

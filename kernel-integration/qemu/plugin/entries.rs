@@ -58,6 +58,11 @@ impl Entry {
         is_last && (self.has_error_code || !is_next)
     }
 
+    /// Whether it was raised by the interrupted code.
+    pub fn is_exception(&self, past: &Past) -> bool {
+        self.has_error_code || self.repeats(past)
+    }
+
     /// Whether this can have come after `past`. What follows an indirect jump or a return is not known here.
     pub fn can_follow(&self, past: &Past) -> bool {
         let block = past.block;

@@ -5,13 +5,17 @@
 #![allow(missing_docs)]
 
 mod block;
+mod border;
+mod calls;
 mod context;
 mod count;
 mod decode;
 mod describe;
 mod entries;
 mod functions;
+mod guest;
 mod output;
+mod probes;
 mod qemu;
 mod sample;
 mod shadow;

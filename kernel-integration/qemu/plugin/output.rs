@@ -28,6 +28,18 @@ pub mod message {
     /// A visit of a handler: RIP and CS of what it interrupted, the number of the context that RIP is in, 1 if it
     /// is between the two functions.
     pub const VISIT: u64 = 9;
+    /// A system call: number, its own instructions, those of interrupts meanwhile, 1 if it has returned.
+    pub const CALL: u64 = 10;
+    /// Instructions of a function: 0 of no call, 1 of user code, 2 of interrupts, 3 of user code's exceptions, 4 of the
+    /// call with the next number; that number, the function, instructions.
+    pub const HELD: u64 = 11;
+    /// A probe: its number, calls, calls that have returned, the sum of their times, the shortest and longest one, and
+    /// how many times have 0, 1, ... 64 binary digits.
+    pub const PROBE: u64 = 12;
+    /// Calls of a probe with a key: the probe, the key, calls.
+    pub const KEY: u64 = 13;
+    /// A call that was asked for: the probe, the context's number, the guest's time, six arguments.
+    pub const HIT: u64 = 14;
 }
 
 /// The socket.

@@ -60,6 +60,8 @@ unsafe extern "C" {
     fn qemu_plugin_insn_size(instruction: *const Instruction) -> usize;
     fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
     fn icount_get_raw() -> i64;
+    fn icount_to_ns(instructions: i64) -> i64;
+    fn qemu_clock_get_ns(clock: c_int) -> i64;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     fn malloc_usable_size(object: *const c_void) -> usize;
     pub fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), data: *mut c_void);
@@ -88,7 +90,7 @@ const CS: c_int = 18;
 /// The general registers in the order in which QEMU has them in memory, then RIP, as GDB's numbers.
 const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 /// Where RSP is among them.
-const RSP_IN_MEMORY: usize = 4;
+pub const RSP_IN_MEMORY: usize = 4;
 /// So many of them must differ and be other than 0 for their place to be known.
 const MIN_DISTINCT: usize = 5;
 
@@ -126,6 +128,11 @@ impl Vcpu {
             (Some(place), None) if distinct.len() >= MIN_DISTINCT => Some(&raw const place[RSP_IN_MEMORY]),
             _ => None,
         }
+    }
+
+    /// A general register, in the order in which QEMU has them.
+    pub fn general(&self, number: usize) -> u64 {
+        self.by_number([IN_MEMORY[number]])[0]
     }
 
     fn by_number<const COUNT: usize>(&self, numbers: [c_int; COUNT]) -> [u64; COUNT] {
@@ -185,6 +192,30 @@ pub unsafe fn instruction(of: *const Instruction) -> (u64, Vec<u8>) {
 pub fn counted() -> u64 {
     // SAFETY: QEMU's function takes any thread.
     unsafe { icount_get_raw() as u64 }
+}
+
+/// QEMU's number of the guest's clock.
+const VIRTUAL: c_int = 1;
+
+/// The guest's clock when `executed` instructions have begun, for a QEMU that counts instructions. An instruction that
+/// faulted is in it twice. QEMU refuses to read its clock within a block. Without a vCPU of this thread it gives the
+/// clock as it was when the thread began to run blocks; what was skipped while all vCPUs were idle does not change
+/// until then.
+///
+/// # Safety
+/// The caller is called by QEMU on the thread of a vCPU.
+pub unsafe fn time(executed: u64) -> u64 {
+    // SAFETY: as in `present`. The variable is this thread's own, and has its value again before QEMU's code runs on.
+    unsafe {
+        let place = dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()).cast::<*mut CpuState>();
+        if place.is_null() {
+            return executed;
+        }
+        let cpu = place.replace(std::ptr::null_mut());
+        let skipped = qemu_clock_get_ns(VIRTUAL) - icount_to_ns(icount_get_raw());
+        place.write(cpu);
+        (skipped + icount_to_ns(executed as i64)).unsigned_abs()
+    }
 }
 
 /// The vCPU that this thread runs now; `None` if QEMU does not say.

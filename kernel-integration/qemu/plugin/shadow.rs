@@ -12,10 +12,11 @@
 //! can only put instructions into a wrong context, never lose one.
 
 use super::block::{Block, Machine, Past, Place};
+use super::calls::{Calls, Owner};
 use super::context::{ROOT, Tree, WordMap};
 use super::decode::Ending;
-use super::entries::entry;
 use super::functions::USER;
+use super::probes::{self, Here, Probes};
 use super::window::Window;
 
 /// Stacks of a kernel are closer together than this only by accident.
@@ -36,6 +37,10 @@ pub(super) struct Frame {
     pub(super) node: u32,
     /// The interrupted block, if this is an interrupt.
     pub(super) interrupted: Option<Past>,
+    /// Who owns the caller's instructions.
+    pub(super) owner: Owner,
+    /// The first of the probes' hits that end when this frame is returned to.
+    pub(super) hit: u32,
 }
 
 impl Frame {
@@ -50,6 +55,7 @@ pub(super) struct Cpu {
     pub(super) last: Option<Past>,
     pub(super) node: u32,
     pub(super) frames: Vec<Frame>,
+    pub(super) owner: Owner,
     /// The stack pointer before the last block.
     pub(super) rsp: u64,
 }
@@ -72,10 +78,12 @@ pub struct Shadow {
     pub tree: Tree,
     pub counts: Counts,
     pub window: Window,
+    pub calls: Calls,
+    pub probes: Probes,
     pub(super) cpus: Vec<Cpu>,
     /// The vCPU of the last block, and the count before it.
     last: usize,
-    before: u64,
+    pub(super) before: u64,
     pub(super) suspended: WordMap<Vec<Frame>>,
 }
 
@@ -83,7 +91,8 @@ impl Shadow {
     pub fn new(cpus: usize) -> Self {
         let cpus = (0..cpus).map(|_| Cpu::default()).collect();
         let (counts, suspended) = (Counts::default(), WordMap::default());
-        Self { tree: Tree::new(), counts, window: Window::default(), cpus, last: 0, before: 0, suspended }
+        let (window, calls, probes) = (Window::default(), Calls::default(), Probes::default());
+        Self { tree: Tree::new(), counts, window, calls, probes, cpus, last: 0, before: 0, suspended }
     }
 
     /// A block is about to run; until now, `executed` instructions have begun.
@@ -91,6 +100,7 @@ impl Shadow {
     pub fn before(&mut self, cpu: usize, block: &'static Block, executed: u64, machine: &impl Machine) {
         self.settle(executed);
         self.last = cpu;
+        self.tree.entered = ROOT;
         self.step(cpu, block, machine);
     }
 
@@ -103,8 +113,10 @@ impl Shadow {
         let Some(last) = &mut cpu.last else { return };
         last.executed = count as u32;
         if last.block.pieces.is_empty() {
-            self.tree.nodes[cpu.node as usize].instructions += count;
+            let node = &mut self.tree.nodes[cpu.node as usize];
+            node.instructions += count;
             self.window.add(self.last, cpu.node, count);
+            self.calls.add(cpu.owner, node.function, count);
         } else {
             let last = *last;
             self.settle_pieces(last.block, count);
@@ -126,6 +138,7 @@ impl Shadow {
             let now = left.min(u64::from(*of_piece));
             self.tree.nodes[*node as usize].instructions += now;
             self.window.add(self.last, *node, now);
+            self.calls.add(self.cpus[self.last].owner, *function, now);
             left -= now;
         }
     }
@@ -153,12 +166,29 @@ impl Shadow {
             Ending::Return => {
                 if let Some(top) = cpu.frames.pop_if(|top| top.returns(block.start, rsp) && top.interrupted.is_none()) {
                     cpu.node = top.node;
+                    if top.hit != probes::NONE {
+                        self.probes.leave(top.hit, self.before, machine);
+                    }
                     return self.flow(number);
                 }
             }
             _ => {}
         }
         self.surprise(number, past, rsp_before, machine);
+    }
+
+    /// The block before which this is called begins at a probed address. `report`: see [`Probes::enter`]; its first
+    /// argument is the context.
+    pub fn probe(&mut self, number: usize, machine: &impl Machine, mut report: impl FnMut(u32, u32, &[u64; 6])) {
+        let Cpu { node, frames, last, rsp, .. } = &mut self.cpus[number];
+        let (node, Some(past)) = (*node, last) else { return };
+        if self.tree.entered != node {
+            return;
+        }
+        let caller = self.tree.function(self.tree.parent(node));
+        let stack = frames.first().map_or(*rsp, |frame| frame.slot);
+        let (here, frame) = (Here { caller, stack, executed: self.before }, frames.last_mut().map(|top| &mut top.hit));
+        self.probes.enter(past.block.start, &here, frame, machine, |probe, words| report(probe, node, words));
     }
 
     /// The block goes on in the same frame.
@@ -186,7 +216,8 @@ impl Shadow {
         if cpu.frames.len() == MAX_FRAMES {
             cpu.frames.clear();
         }
-        cpu.frames.push(Frame { slot: cpu.rsp, rsp: cpu.rsp + 8, rip, node: cpu.node, interrupted: None });
+        let (slot, rsp, node, owner) = (cpu.rsp, cpu.rsp + 8, cpu.node, cpu.owner);
+        cpu.frames.push(Frame { slot, rsp, rip, node, interrupted: None, owner, hit: probes::NONE });
         cpu.node = match block.cached.get() {
             (caller, node) if caller == cpu.node && node != ROOT => node,
             _ => {
@@ -196,38 +227,6 @@ impl Shadow {
             }
         };
         self.tree.enter(cpu.node);
-    }
-
-    /// The block or the one before is not the kernel's.
-    fn outside(&mut self, number: usize, past: Option<Past>, machine: &impl Machine) {
-        let cpu = &mut self.cpus[number];
-        let Some(Past { block, .. }) = cpu.last else { return };
-        let is_call = past.is_some_and(|past| matches!(past.block.ending, Ending::Call | Ending::CallIndirect));
-        if past.is_some_and(|past| past.block.place == block.place) && block.function == self.tree.function(cpu.node) {
-            if is_call && block.is_entry {
-                self.tree.enter(cpu.node);
-            }
-            return;
-        }
-        let caller = past.filter(|past| past.block.place == Place::User && block.place == Place::Kernel);
-        let parent = if caller.is_some() { cpu.node } else { ROOT };
-        // The kernel's stack is empty when user code runs.
-        cpu.frames.clear();
-        let entered = caller.and_then(|past| Some((past, entry(cpu.rsp, machine)?)));
-        if let Some((past, entry)) = entered.filter(|(_, entry)| !entry.is_from_user) {
-            // An NMI came before the first instruction of the kernel's entry, which follows after it.
-            let frame =
-                Frame { slot: cpu.rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
-            cpu.frames.push(frame);
-        }
-        if let Some((past, entry)) = entered {
-            self.counts.interrupts += 1;
-            self.counts.faults += u64::from(entry.repeats(&past));
-        }
-        cpu.node = self.tree.child(parent, block.function);
-        if block.place == Place::Kernel || (is_call && block.is_entry) {
-            self.tree.enter(cpu.node);
-        }
     }
 }
 

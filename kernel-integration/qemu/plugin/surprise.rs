@@ -4,10 +4,12 @@
 //! interrupted code that goes on, of an outer caller, of another guest stack, or of a new one.
 
 use super::block::{Machine, Past};
+use super::calls::{self, Owner};
 use super::context::ROOT;
 use super::decode::Ending;
 use super::entries::{Entry, entry};
 use super::functions::USER;
+use super::probes;
 use super::shadow::{Frame, Shadow, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
@@ -42,6 +44,10 @@ impl Shadow {
         if is_to_user && entered.is_some_and(|entry| entry.is_from_user) {
             // An interrupt came before the first instruction of the user's code.
             let cpu = &mut self.cpus[number];
+            self.calls.leave(cpu.owner);
+            // Only the fetch of that instruction can have raised an exception.
+            let is_exception = entered.is_some_and(|entry| entry.has_error_code);
+            cpu.owner = Owner::no_call(calls::USER).interrupted(is_exception);
             cpu.frames.clear();
             cpu.node = self.tree.child(ROOT, USER);
             return self.enter(number);
@@ -51,12 +57,22 @@ impl Shadow {
         {
             self.counts.faults += u64::from(entry.repeats(&past));
             let cpu = &mut self.cpus[number];
-            let frame = Frame { slot: rsp, rsp: entry.rsp, rip: entry.rip, node: cpu.node, interrupted: Some(past) };
-            cpu.frames.push(frame);
+            let (node, owner) = (cpu.node, cpu.owner);
+            cpu.owner = owner.interrupted(entry.is_exception(&past));
+            let Entry { rsp: after, rip, .. } = entry;
+            cpu.frames.push(Frame {
+                slot: rsp,
+                rsp: after,
+                rip,
+                node,
+                interrupted: Some(past),
+                owner,
+                hit: probes::NONE,
+            });
             return self.enter(number);
         }
         if is_return {
-            return self.go_elsewhere(number, rsp_before);
+            return self.go_elsewhere(number, rsp_before, machine);
         }
         if ending != Ending::JumpIndirect {
             self.counts.unexplained += 1;
@@ -121,7 +137,8 @@ impl Shadow {
         }
         let cpu = &mut self.cpus[number];
         let Some(frame) = cpu.frames.pop() else { return false };
-        cpu.node = frame.node;
+        (cpu.node, cpu.owner) = (frame.node, frame.owner);
+        self.probes.leave(frame.hit, self.before, machine);
         match frame.interrupted {
             // As if the interrupt had not been.
             Some(past) => {
@@ -134,12 +151,13 @@ impl Shadow {
     }
 
     /// A return to where no frame is.
-    fn go_elsewhere(&mut self, number: usize, rsp_before: u64) {
+    fn go_elsewhere(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
         let cpu = &mut self.cpus[number];
         let rsp = cpu.rsp;
         // The return address was replaced.
         if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp) {
-            cpu.node = frame.node;
+            (cpu.node, cpu.owner) = (frame.node, frame.owner);
+            self.probes.leave(frame.hit, self.before, machine);
             return self.flow(number);
         }
         // A return address that was pushed by other instructions than a call.
@@ -151,6 +169,7 @@ impl Shadow {
         self.suspend(number);
         let cpu = &mut self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
+        cpu.owner = Owner::default();
         cpu.node = self.tree.child(ROOT, block.function);
         self.tree.enter(cpu.node);
     }
@@ -171,7 +190,7 @@ impl Shadow {
         let rsp = cpu.rsp;
         let is_dead = |top: &mut Frame| top.interrupted.is_none() && rsp != top.slot && is_near_above(rsp, top.slot);
         while let Some(dead) = cpu.frames.pop_if(|top| is_dead(top)) {
-            cpu.node = dead.node;
+            (cpu.node, cpu.owner) = (dead.node, dead.owner);
         }
     }
 }

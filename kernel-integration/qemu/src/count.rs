@@ -61,7 +61,8 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     Ok(run::exit_code(status))
 }
 
-fn warn(totals: &Totals) {
+/// Warns of readings that were wrong.
+pub fn warn(totals: &Totals) {
     if totals.wrong_stack_pointers > 0 {
         eprintln!(
             "kprof-qemu: warning: {} readings of the stack pointer were wrong; contexts may be wrong, sums are not",
@@ -70,7 +71,11 @@ fn warn(totals: &Totals) {
     }
 }
 
-fn create(file: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+/// Writes a file.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn create(file: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
     let done = File::create(file).and_then(|created| {
         let mut out = BufWriter::new(created);
         write(&mut out)?;

@@ -4,8 +4,10 @@
 //! was executed. Every executed instruction is in one row. The instructions were counted twice, by runs and one by one:
 //! a difference is an error. The contexts are a third sum, which must be the same for every function.
 
+use crate::calls::Calls;
 use crate::functions::Functions;
 use crate::message::{Context, Message, Run, Totals};
+use crate::probe::Found;
 use crate::window::Window;
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -32,6 +34,10 @@ pub struct Counted {
     pub totals: Option<Totals>,
     /// What was executed between two functions.
     pub window: Window,
+    /// System calls.
+    pub calls: Calls,
+    /// What probes have found.
+    pub probes: Found,
 }
 
 impl Counted {
@@ -57,6 +63,13 @@ impl Counted {
             Message::Totals(totals) => self.totals = Some(*totals),
             Message::Part(part) => self.window.parts.push(*part),
             Message::Visit(visit) => self.window.visits.push(*visit),
+            Message::Call(call) => self.calls.add(call),
+            Message::Held(held) => self.calls.hold(held)?,
+            Message::Probed(probed) => drop(self.probes.probes.insert(probed.number, probed.clone())),
+            Message::Key(probe, key, calls) => {
+                self.probes.keys.entry(*probe).or_default().insert(*key, *calls);
+            }
+            Message::Hit(hit) => drop(self.probes.hits.insert(hit.probe, hit.clone())),
             _ => bail!("the plugin samples, and was not asked to"),
         }
         Ok(())

@@ -133,6 +133,12 @@ impl Functions {
         }
     }
 
+    /// Number, first address and name of each function of the kernel and its modules.
+    pub fn of_kernel(&self) -> impl Iterator<Item = (u32, u64, &str)> {
+        let all = (2..).zip(&self.list).filter(|(_, function)| !function.is_of_user());
+        all.map(|(number, function)| (number, function.start, &function.name[..]))
+    }
+
     /// The first address of the kernel's function with this name.
     pub fn start(&self, name: &str) -> Option<u64> {
         self.list.iter().find(|function| function.image == 0 && function.name == name).map(|function| function.start)

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod calls;
 mod count;
 mod counted;
 mod fallback;
@@ -13,10 +14,12 @@ mod gdb;
 mod guest;
 mod message;
 mod packet;
+mod probe;
 mod profile;
 mod record;
 mod run;
 mod slowdown;
+mod syscalls;
 mod table;
 mod window;
 
@@ -71,6 +74,12 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
 
 The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
     Count(Count),
+    /// Runs QEMU and counts the instructions of each system call
+    #[command(after_help = syscalls::HELP)]
+    Syscalls(syscalls::Arguments),
+    /// Runs QEMU and watches functions: calls, callers, times, arguments
+    #[command(after_help = probe::HELP)]
+    Probe(probe::Arguments),
 }
 
 /// Arguments of `count`.
@@ -186,6 +195,8 @@ fn main() -> ExitCode {
         Command::Record(arguments) => record::run(&arguments),
         Command::Attach(arguments) => attach::run(&arguments),
         Command::Count(arguments) => count::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
+        Command::Syscalls(arguments) => syscalls::run(&arguments),
     };
     match done {
         Ok(code) => code,

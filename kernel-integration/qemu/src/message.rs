@@ -3,6 +3,8 @@
 //! In: bytes from the plugin's socket. Out: [`Message`]s. The plugin (`plugin/lib.rs`) has the same kinds. A message
 //! that is cut off by the end of QEMU is an error.
 
+use crate::calls::{Call, Held};
+use crate::probe::{Hit, Probed};
 use crate::window::{Part, Visit};
 use anyhow::{Result, bail, ensure};
 use std::io::{ErrorKind, Read};
@@ -40,6 +42,16 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
+    /// A system call.
+    Call(Call),
+    /// Instructions of a function, by what they were executed for.
+    Held(Held),
+    /// What a probe has found.
+    Probed(Probed),
+    /// Calls of a probe with a key: the probe, the key, calls.
+    Key(u64, u64, u64),
+    /// A call that was asked for.
+    Hit(Hit),
 }
 
 /// Instructions in a row that were executed equally often.
@@ -177,6 +189,21 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         }
         (8, &[context, instructions]) => Message::Part(Part { cpu, context, instructions }),
         (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
+        (10, &[number, own, interrupts, returned]) => {
+            Message::Call(Call { number, own, interrupts, has_returned: returned != 0 })
+        }
+        (11, &[kind, number, function, instructions]) => {
+            Message::Held(Held { kind: kind.into(), number, function, instructions })
+        }
+        (12, [number, calls, returned, sum, min, max, by_digits @ ..]) => {
+            let (number, calls, returned) = (*number, *calls, *returned);
+            let (sum, min, max, by_digits) = (*sum, *min, *max, by_digits.to_vec());
+            Message::Probed(Probed { number, calls, returned, sum, min, max, by_digits })
+        }
+        (13, &[probe, key, calls]) => Message::Key(probe, key, calls),
+        (14, &[probe, context, time, rdi, rsi, rdx, rcx, r8, r9]) => {
+            Message::Hit(Hit { probe, context, time, arguments: [rdi, rsi, rdx, rcx, r8, r9] })
+        }
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }
@@ -200,47 +227,4 @@ fn word(from: &mut impl Read) -> Result<Option<u64>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bytes(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    #[test]
-    fn messages_are_read_one_after_the_other_and_a_damaged_one_is_an_error() {
-        let stream = bytes(&[1 | 3 << 8 | 7 << 32, 5, 10, 0x202, 8, 20, 6, 30, 2 | 1 << 8 | 1 << 32, 9, 3 << 8 | 3]);
-        let from = &mut &stream[..];
-        let sample =
-            Sample { cpu: 3, time: 5, rip: 10, rflags: 0x202, cs: 8, candidate: 20, end: 6, callers: vec![30] };
-        assert_eq!(read(from).unwrap(), Some(Message::Sample(sample)));
-        assert_eq!(read(from).unwrap(), Some(Message::Idle { cpu: 1 }));
-        assert_eq!(read(from).unwrap(), Some(Message::Coalesced { cpu: 3 }));
-        assert_eq!(read(from).unwrap(), None);
-        for damaged in [&stream[..60], &stream[..4], &bytes(&[9])[..], &bytes(&[1 | 2000 << 32])[..]] {
-            assert!(read(&mut &damaged[..]).is_err(), "{damaged:?}");
-        }
-    }
-
-    #[test]
-    fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
-        let lengths = [0x1111_2222_3333_4444, 0x5];
-        let run = [5 | 6 << 32, 9, 0x1000, 1, 17, lengths[0], lengths[1]];
-        let context = [6 | 4 << 32, 3, 2, 70, 5];
-        let totals = [7 | 10 << 32, 100, u64::MAX, 0, 0, 4, 3, 2, 1, 0, 0];
-        let stream = bytes(&[&run[..], &context, &totals].concat());
-        let from = &mut &stream[..];
-        let lengths = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 5].to_vec();
-        assert_eq!(read(from).unwrap(), Some(Message::Run(Run { count: 9, start: 0x1000, is_user: true, lengths })));
-        let context = Context { parent: 3, function: 2, instructions: 70, calls: 5 };
-        assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
-        let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
-        assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
-        let stream = bytes(&[8 | 1 << 8 | 2 << 32, 3, 70, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
-        let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70 });
-        assert_eq!(read(from).unwrap(), Some(Message::Part(part)));
-        let visit = Visit { cpu: 1, rip: 0x1000, cs: 8, context: 3, is_inside: true };
-        assert_eq!(read(from).unwrap(), Some(Message::Visit(visit)));
-        assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
-    }
-}
+mod tests;

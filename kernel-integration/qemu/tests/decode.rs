@@ -67,6 +67,9 @@ fn blocks_go_on_as_their_last_instruction_says() {
             FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Ending::Jump,
             FlowControl::IndirectBranch => Ending::JumpIndirect,
             FlowControl::Call if instruction.is_call_near() => Ending::Call,
+            FlowControl::Call if matches!(instruction.mnemonic(), Mnemonic::Syscall | Mnemonic::Sysenter) => {
+                Ending::ToKernel
+            }
             FlowControl::IndirectCall => Ending::CallIndirect,
             FlowControl::Return => match instruction.mnemonic() {
                 Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Ending::InterruptReturn,

@@ -9,6 +9,8 @@ mod dd;
 mod machine;
 mod perf;
 
+pub use perf::kernel as linux;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};

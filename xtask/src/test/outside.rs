@@ -2,11 +2,14 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]. A machine that
+//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each system call too: see [`calls`]; functions are
+//! watched: see [`probes`]. A machine that
 //! already runs is sampled by its gdb stub: see [`attached`].
 
 mod attached;
+mod calls;
 mod exact;
+mod probes;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -65,6 +68,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("by time, every tick is accounted for", outside.by_time());
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
     exact::check(&outside, &mut outcome);
+    let counted = context.parts().and_then(|parts| calls::check(&outside, parts));
+    outcome.check("system calls are counted exactly, and planted instructions are found in theirs", counted);
+    probes::check(&outside, context.parts(), &mut outcome);
     attached::check(&outside, &mut outcome);
     outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());

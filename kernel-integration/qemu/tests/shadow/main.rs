@@ -6,6 +6,11 @@
 #[allow(dead_code)]
 #[path = "../../plugin/block.rs"]
 mod block;
+#[path = "../../plugin/border.rs"]
+mod border;
+#[allow(dead_code)]
+#[path = "../../plugin/calls.rs"]
+mod calls;
 #[allow(dead_code)]
 #[path = "../../plugin/context.rs"]
 mod context;
@@ -18,6 +23,9 @@ mod entries;
 #[path = "../../plugin/functions.rs"]
 mod functions;
 #[allow(dead_code)]
+#[path = "../../plugin/probes.rs"]
+mod probes;
+#[allow(dead_code)]
 #[path = "../../plugin/shadow.rs"]
 mod shadow;
 #[path = "../../plugin/surprise.rs"]
@@ -27,6 +35,8 @@ mod surprise;
 mod window;
 
 mod guest;
+mod owners;
+mod probed;
 mod visits;
 
 use block::Block;

@@ -27,9 +27,9 @@ impl Linux {
     /// # Errors
     /// If Debian's packages cannot be downloaded.
     pub fn prepare(parts: &Parts, install: Install) -> Result<Self> {
-        let folder = run::root().join("target/bench-kernel/linux");
+        let folder = folder();
         std::fs::create_dir_all(folder.join("root"))?;
-        let kernel = kernel(&folder, install)?;
+        let kernel = kernel(install)?;
         let perf = tools::program("perf", "linux-perf", install)?;
         let mut initrd = Initrd::empty();
         ["bin", "proc", "sys", "dev", "tmp"].iter().for_each(|folder| initrd.folder(Path::new(folder)));
@@ -74,8 +74,17 @@ impl Linux {
     }
 }
 
-/// The kernel, unpacked from its package.
-fn kernel(folder: &Path, install: Install) -> Result<PathBuf> {
+fn folder() -> PathBuf {
+    run::root().join("target/bench-kernel/linux")
+}
+
+/// The kernel, unpacked from its package; its symbols are beside it.
+///
+/// # Errors
+/// If Debian's package cannot be downloaded.
+pub fn kernel(install: Install) -> Result<PathBuf> {
+    let folder = folder();
+    std::fs::create_dir_all(&folder)?;
     let found = || {
         let entries = std::fs::read_dir(folder.join("unpacked/boot")).ok()?;
         let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -91,8 +100,8 @@ fn kernel(folder: &Path, install: Install) -> Result<PathBuf> {
     let mut names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let package = names.find(|name| name.starts_with("linux-image")).context("linux-image-amd64 names no kernel")?;
     eprintln!("fetching Debian's {package}");
-    run::output(Command::new("apt-get").args(["download", package]).current_dir(folder))?;
-    let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    run::output(Command::new("apt-get").args(["download", package]).current_dir(&folder))?;
+    let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let file = files.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let file = file.context("apt-get download left no package")?;
     run::output(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder.join("unpacked")))?;

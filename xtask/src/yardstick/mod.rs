@@ -1,0 +1,52 @@
+//! `cargo xtask yardstick`: the instructions of each system call, Linux's and the test kernel's.
+//!
+//! In: nothing. Out: a row for each call with the medians of both and their ratio, and the functions where the test
+//! kernel's surplus is. Both kernels run the same script with the same static busybox in the same QEMU under
+//! `kprof-qemu syscalls`. It counts instructions, not time: cache misses, TLB misses and the cost of the hardware's own
+//! entry and exit are not in it.
+
+mod machines;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+pub use machines::{Calls, Row, boot, ours, tool};
+
+use crate::build;
+use crate::parts::Parts;
+use crate::run;
+use crate::toolchain::Choice;
+use crate::tools::Install;
+
+/// The instructions of each system call, beside those of Debian's Linux.
+#[derive(Args)]
+#[command(after_help = "Example:
+  cargo xtask yardstick --functions 3")]
+pub struct Arguments {
+    /// For each call, the N functions of the test kernel with the most instructions
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    functions: usize,
+    /// Installs nothing: says what is missing instead
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// Runs both kernels and prints the table.
+///
+/// # Errors
+/// If something cannot be built, fetched or run.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let install = Install(!arguments.no_install);
+    let parts = Parts::prepare(Choice::Auto, install)?;
+    let kernel = build::kernel(parts.toolchain, "", &[])?;
+    let folder: PathBuf = run::root().join("target/yardstick");
+    let tool = tool()?;
+    let ours = ours(&parts, &kernel, &folder.join("ours"), &tool)?;
+    let theirs = machines::theirs(&parts, &folder.join("theirs"), &tool, install)?;
+    table::print(&theirs, &ours, arguments.functions);
+    Ok(ExitCode::SUCCESS)
+}
