@@ -84,7 +84,11 @@ fn it_records_every_sample_beside_another_reader_which_loses_none() {
     let world = system.0.borrow();
     assert!(world.kernel.rings.values().all(|ring| ring.lost_full == 0));
     let commands: Vec<&str> = world.kernel.commands.iter().map(String::as_str).skip(2).collect();
-    assert_eq!(commands, ["copy 1", "lease", "flush", "lease", "hz 5000", "start", "flush"], "nothing is acknowledged or stopped");
+    assert_eq!(
+        commands,
+        ["copy 1", "lease", "flush", "lease", "hz 5000", "start", "flush"],
+        "nothing is acknowledged or stopped"
+    );
     assert!(world.kernel.running && world.kernel.claim == Some(PROFILED));
     assert_eq!(world.kernel.copier, None);
     drop(world);

@@ -128,6 +128,26 @@ pub fn count_tests(outcome: &mut Outcome, name: &str, command: &mut Command) -> 
     Ok(())
 }
 
+/// What a reader of a long log needs: the first lines of each panic and of each compiler error, and the end.
+fn excerpt(text: &str) -> String {
+    const LINES: usize = 12;
+    const END: usize = 60;
+    let lines: Vec<&str> = text.lines().collect();
+    let end = lines.len().saturating_sub(END);
+    let mut shown = 0;
+    let mut said = Vec::new();
+    for line in &lines[..end] {
+        let begins = line.contains(" panicked at ") || line.starts_with("error");
+        shown = if begins { LINES } else { shown };
+        if shown > 0 {
+            said.push(*line);
+            shown -= 1;
+        }
+    }
+    said.extend(&lines[end..]);
+    said.join("\n")
+}
+
 fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, text: &str) {
     let (mut passed, mut failures) = (0, Vec::new());
     for line in text.lines().filter_map(|line| line.strip_prefix("test result: ")) {
@@ -143,9 +163,7 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
         }
     }
     if !has_succeeded {
-        let tail: Vec<&str> = text.lines().rev().take(120).collect();
-        let tail: Vec<&str> = tail.into_iter().rev().collect();
-        let said = format!("{line} did not succeed:\n{}", tail.join("\n"));
+        let said = format!("{line} did not succeed:\n{}", excerpt(text));
         match failures.iter_mut().find(|failure| failure.ends_with("a test failed")) {
             Some(failure) => *failure = format!("{failure}: {said}"),
             // The command reached the time limit, did not compile, or is a test that prints no line `test result: ...`.
@@ -227,5 +245,15 @@ mod tests {
             assert_eq!(counted(has_succeeded, text).1.len(), 1, "{text}");
         }
         assert_eq!(counted(true, "test result: ok. 3 passed; 0 failed; 0 ignored").1.len(), 0);
+    }
+
+    #[test]
+    fn an_excerpt_has_each_panic_and_the_end() {
+        let many = |name: &str| (0..200).map(|number| format!("{name} {number}\n")).collect::<String>();
+        let text = format!("{}thread 'a' panicked at b.rs:1:\nwhy\n{}the end", many("before"), many("after"));
+        let said = excerpt(&text);
+        assert!(said.contains(" panicked at b.rs:1:\nwhy\nafter 0\n") && said.ends_with("the end"), "{said}");
+        assert!(!said.contains("before 199") && !said.contains("after 50\n"), "{said}");
+        assert_eq!(excerpt("short\ntext"), "short\ntext");
     }
 }
