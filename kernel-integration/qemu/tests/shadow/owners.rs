@@ -25,8 +25,11 @@ fn leave(guest: &mut Guest) -> &mut Guest {
     guest.run(plain(5, 0x100, Ending::ToUser)).run(plain(USER, 0x100, Ending::Falls))
 }
 
-/// Number, own instructions, those of interrupts, whether it has returned; and the sums of all that is no call.
-fn found(guest: &mut Guest) -> (Vec<(u64, u64, u64, bool)>, [u64; 4]) {
+/// Number, own instructions, those of interrupts, whether it has returned.
+type Words = (u64, u64, u64, bool);
+
+/// All calls, and the sums of all that is no call.
+fn found(guest: &mut Guest) -> (Vec<Words>, [u64; 4]) {
     guest.end();
     let words = |call: &Call| (call.number, call.own, call.interrupts, call.has_returned);
     let calls: Vec<_> = guest.shadow.calls.all().map(words).collect();
