@@ -8,6 +8,7 @@ mod bench;
 mod build;
 mod gate;
 mod initrd;
+mod linux;
 mod mutants;
 mod parts;
 mod profile;

@@ -1,7 +1,7 @@
 //! `syscalls`: runs QEMU and counts the instructions of each system call. Stage: capture to output.
 //!
-//! In: a QEMU command line, the kernel's ELF file. Out: a row for each number of a call, as text or JSON, and the sum of
-//! all executed instructions by what they were executed for. Sums that differ are an error.
+//! In: a QEMU command line, the kernel's ELF file. Out: a row for each number of a call, as text or JSON, and the sum
+//! of all executed instructions by what they were executed for. Sums that differ are an error.
 
 use crate::calls::{Calls, Kind, Row};
 use crate::count::{create, warn};

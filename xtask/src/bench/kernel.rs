@@ -9,8 +9,6 @@ mod dd;
 mod machine;
 mod perf;
 
-pub use perf::kernel as linux;
-
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};

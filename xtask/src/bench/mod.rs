@@ -7,7 +7,6 @@ mod measure;
 mod page;
 
 pub use fold::{Random, functions};
-pub use kernel::linux;
 
 use std::process::ExitCode;
 

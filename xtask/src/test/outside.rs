@@ -2,9 +2,9 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each system call too: see [`calls`]; functions are
-//! watched: see [`probes`]. A machine that
-//! already runs is sampled by its gdb stub: see [`attached`].
+//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each
+//! system call too: see [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its
+//! gdb stub: see [`attached`].
 
 mod attached;
 mod calls;

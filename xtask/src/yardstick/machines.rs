@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::bench::linux;
 use crate::build::Kernel;
 use crate::initrd::Initrd;
+use crate::linux;
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
 use crate::run;
@@ -72,7 +72,7 @@ pub fn ours(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path) -> Resul
 /// If Debian's kernel cannot be fetched; the same.
 pub fn theirs(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Result<Calls> {
     fs::create_dir_all(folder)?;
-    let kernel = linux(install)?;
+    let kernel = linux::kernel(install)?;
     let symbols = symbols(parts, &kernel, folder)?;
     count(parts, (&kernel, &symbols), folder, tool, LINUX)
 }

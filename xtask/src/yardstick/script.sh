@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# Everyday system calls, the same on the test kernel and on Linux: init of a machine that holds busybox and nothing else.
+# Everyday system calls, the same on the test kernel and on Linux. Init of a machine that holds only busybox.
 b=/bin/busybox
 if [ ! -e /kernel/exit ]; then
     $b mkdir -p /dev /tmp

@@ -1,6 +1,7 @@
 //! Messages are read, and what is none is an error.
 
 use super::*;
+use crate::calls::Kind;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -40,4 +41,28 @@ fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
     let visit = Visit { cpu: 1, rip: 0x1000, cs: 8, context: 3, is_inside: true };
     assert_eq!(read(from).unwrap(), Some(Message::Visit(visit)));
     assert!(read(&mut &bytes(&[5 | 5 << 32, 9, 0x1000, 1, 17, 0])[..]).is_err());
+}
+
+#[test]
+fn calls_and_probes_are_read() {
+    let words = |kind: u64, all: &[u64]| [&[kind | (all.len() as u64) << 32], all].concat();
+    let all = [
+        words(10, &[39, 166, 5, 1]),
+        words(11, &[4, 39, 7, 166]),
+        words(12, &[2, 9, 8, 80, 3, 20, 0, 1]),
+        words(13, &[2, 5, 9]),
+        words(14, &[2, 11, 99, 1, 2, 3, 4, 5, 6]),
+    ];
+    let stream = bytes(&all.concat());
+    let from = &mut &stream[..];
+    let mut next = || read(from).unwrap().unwrap();
+    assert_eq!(next(), Message::Call(Call { number: 39, own: 166, interrupts: 5, has_returned: true }));
+    let held = Held { kind: Kind::Calls, number: 39, function: 7, instructions: 166 };
+    assert_eq!(next(), Message::Held(held));
+    let by_digits = vec![0, 1];
+    let probed = Probed { number: 2, calls: 9, returned: 8, sum: 80, min: 3, max: 20, by_digits };
+    assert_eq!(next(), Message::Probed(probed));
+    assert_eq!(next(), Message::Key(2, 5, 9));
+    assert_eq!(next(), Message::Hit(Hit { probe: 2, context: 11, time: 99, arguments: [1, 2, 3, 4, 5, 6] }));
+    assert!(read(&mut &bytes(&words(10, &[39, 166, 5]))[..]).is_err());
 }

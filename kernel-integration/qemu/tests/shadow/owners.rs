@@ -25,8 +25,11 @@ fn leave(guest: &mut Guest) -> &mut Guest {
     guest.run(plain(5, 0x100, Ending::ToUser)).run(plain(USER, 0x100, Ending::Falls))
 }
 
-/// Number, own instructions, those of interrupts, whether it has returned; and the sums of all that is no call.
-fn found(guest: &mut Guest) -> (Vec<(u64, u64, u64, bool)>, [u64; 4]) {
+/// Number, own instructions, those of interrupts, whether it has returned.
+type Words = (u64, u64, u64, bool);
+
+/// All calls, and the sums of all that is no call.
+fn found(guest: &mut Guest) -> (Vec<Words>, [u64; 4]) {
     guest.end();
     let words = |call: &Call| (call.number, call.own, call.interrupts, call.has_returned);
     let calls: Vec<_> = guest.shadow.calls.all().map(words).collect();
@@ -101,4 +104,15 @@ fn with_an_entry_only_what_begins_there_is_a_call() {
     guest.run(plain(USER, 16, Ending::Falls)).user_interrupt(start(USER) + 32, None);
     guest.run(plain(8, 0, Ending::InterruptReturn)).iret().run(plain(USER, 32, Ending::Falls));
     assert_eq!(found(&mut guest), (vec![(7, 4, 0, true)], [0, 12, 4, 0]));
+}
+
+#[test]
+fn a_call_has_returned_when_an_interrupt_comes_before_the_first_instruction_of_user_code() {
+    for (error_code, kinds) in [(None, [0, 8, 4, 0]), (Some(4), [0, 8, 0, 4])] {
+        let mut guest = guest();
+        enter(&mut guest, 7).run(plain(5, 0x100, Ending::ToUser)).user_interrupt(start(USER) + 0x100, error_code);
+        guest.run(plain(9, 0, Ending::InterruptReturn)).pop(error_code.map_or(0, |_| 1)).iret();
+        guest.run(plain(USER, 0x100, Ending::Falls));
+        assert_eq!(found(&mut guest), (vec![(7, 8, 0, true)], kinds), "{error_code:?}");
+    }
 }

@@ -116,3 +116,21 @@ fn a_function_that_jumps_to_another_one_shares_its_return_and_a_call_that_does_n
     assert_eq!(keys(&guest.shadow.probes.list[1]), [(5, 1)]);
     assert_eq!(guest.shadow.probes.list[2].calls, 1);
 }
+
+#[test]
+fn a_return_across_a_call_that_does_not_return_and_one_to_another_address_end_the_call() {
+    let mut guest = guest(&[probe(6, &[1, 0, 0, 0])]);
+    let caller = block(5, 0, Ending::Call, start(6));
+    let inner = block(6, 16, Ending::Call, start(7));
+    // Function 7 returns to function 5, not to function 6, which called it.
+    guest.run(caller).push(caller.end);
+    enter(&mut guest, 6, Ending::Falls, 0);
+    guest.run(inner).push(inner.end).run(plain(7, 0, Ending::Return)).pop(2).run(plain(5, 16, Ending::Jump));
+    assert_eq!(guest.shadow.probes.list[0].times.sum, 12);
+    // Function 6 has replaced its return address.
+    guest.run(caller).push(caller.end);
+    enter(&mut guest, 6, Ending::Return, 0);
+    guest.pop(1).run(plain(5, 48, Ending::Falls));
+    let times = guest.shadow.probes.list[0].times;
+    assert_eq!((times.returned, times.sum), (2, 16));
+}

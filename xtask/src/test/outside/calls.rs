@@ -34,8 +34,8 @@ pub fn check(outside: &Outside, parts: &Parts) -> Result<()> {
     let is_found = (PLANTED..=PLANTED + AROUND[0]).contains(&of_function)
         && (of_function..=of_function + AROUND[1]).contains(&surplus);
     ensure!(is_found, "{surplus} instructions in {CALL}, {of_function} in {FUNCTION}: {before:?} {after:?}");
-    // Calls that sleep or that other processes change are left out.
-    for name in ["getuid", "dup2", "fcntl", "uname"] {
+    // `set_tid_address` has the same function in it, and is slower too.
+    for name in ["getuid", "dup2", "uname", "close"] {
         let (before, after) = (row(&calls, name)?, row(&planted, name)?);
         ensure!(median(&before)? == median(&after)?, "{name}: {before:?} {after:?}");
     }
