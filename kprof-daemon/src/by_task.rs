@@ -1,7 +1,8 @@
-//! Events by task: what `kprof-record stat` prints below its sums.
+//! Counts of context switches, page faults and interrupts by task: what `kprof-record stat` prints below the counts of
+//! all tasks together.
 //!
-//! In: the text of event records, `NAME=COUNT NAME=COUNT ...`, and the task's name. Out: sums by name. Runs in: user
-//! process. Bounded: after [`ByTask::LIMIT`] names, all new names share one row.
+//! In: the text of event records, `EVENT=COUNT EVENT=COUNT ...`, and the task's name. Out: sums by task name. Runs in:
+//! user process. Bounded: after [`ByTask::LIMIT`] task names, all new task names share one row.
 
 use kprof_format::line::Events;
 use kprof_format::record::{EVENT_NAMES, OTHER_TASKS_NAME};
@@ -15,7 +16,7 @@ pub struct ByTask {
 }
 
 impl ByTask {
-    /// The number of names that have a row of their own.
+    /// The number of task names that have a row of their own.
     pub const LIMIT: usize = 4096;
 
     /// Adds the counts in `text`. A word that is not `NAME=COUNT` of a known event is ignored.

@@ -10,13 +10,13 @@ use kprof_format::counter::{Counter, MetaCounter};
 use kprof_format::fact::Fact;
 use std::collections::BTreeMap;
 
-/// One reading of the ctl file.
+/// What one read of the ctl file has returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ctl {
     facts: Vec<(String, String)>,
     cpus: BTreeMap<u32, Counters>,
     meta: Counters,
-    /// The id of this boot in the file, if the kernel's own id is already the id of another boot there.
+    /// The id of this boot in the sample file, if the kernel's own id is already the id of another boot there.
     boot_in_file: Option<String>,
     /// What each CPU had counted before the session; empty if it counts since boot.
     before: BTreeMap<u32, Counters>,
@@ -55,7 +55,8 @@ impl Counters {
         }
     }
 
-    /// Sets the counter at index `at` and increments `at`. The name there is usually the same as at the last reading.
+    /// Sets the counter at index `at` and increments `at`. The counter at this index usually has the same name as in
+    /// the previous text.
     fn set(&mut self, at: &mut usize, name: &str, value: u64) {
         match self.0.get_mut(*at) {
             Some((old_name, old_value)) if old_name == name => *old_value = value,
@@ -86,7 +87,7 @@ impl Ctl {
         ctl
     }
 
-    /// Parses a newer text into the memory of the older one. The keys are nearly always the same, so nothing is
+    /// Parses a newer text of ctl into the memory of the older one. The keys are nearly always the same, so nothing is
     /// allocated. A counter whose value is not a decimal number is ignored.
     pub fn update(&mut self, text: &str) {
         let mut facts = Slots::new(&mut self.facts);
@@ -148,9 +149,9 @@ impl Ctl {
         }
     }
 
-    /// From here on the counters of the CPUs count since now instead of since boot. Ticks that are pending now are
-    /// taken later, so they count as sent since now. Samples that are in a ring now are delivered later, but were
-    /// recorded before, so they do not count as delivered.
+    /// After this call the counters of the CPUs count since the call instead of since boot. Ticks that are pending now
+    /// are taken later, so they count as sent after the call. Samples that are in a ring now are delivered later, but
+    /// were recorded before, so they do not count as delivered.
     pub fn count_from_now(&mut self) {
         for (cpu, counters) in &mut self.cpus {
             let (pending, in_ring) = (counters.get(Counter::Pending), counters.get(Counter::InRing));
@@ -173,7 +174,7 @@ impl Ctl {
         self.facts(fact).next()
     }
 
-    /// The value of a fact for the header of a file.
+    /// The value of a fact for the header of the sample file, in which a repeated boot id has a suffix.
     pub fn header_fact(&self, fact: Fact) -> Option<&str> {
         let value = self.fact(fact)?;
         Some(if fact == Fact::Boot { self.boot() } else { value })
@@ -184,7 +185,7 @@ impl Ctl {
         self.facts.iter().filter(move |(known, _)| known == fact.name()).map(|(_, value)| value.as_str())
     }
 
-    /// The id of this boot in the file; empty if the source has none.
+    /// The id of this boot in the sample file; empty if the source gives no boot id.
     pub fn boot(&self) -> &str {
         self.boot_in_file.as_deref().unwrap_or(self.kernels_boot())
     }
@@ -194,9 +195,10 @@ impl Ctl {
         self.fact(Fact::Boot).unwrap_or("")
     }
 
-    /// Compares this boot with the last one in the file: its id there, and the position up to which each stream was
-    /// read. A kernel whose positions are lower has booted again with the same id. Its id in the file is then `ID~2`,
-    /// `ID~3` and so on. Returns whether it was renamed now.
+    /// Compares this boot with the last one in the sample file: `last` is the id of that boot, `read_to` the position
+    /// up to which each of its streams was read. If the ids are equal but the kernel's positions are lower, the kernel
+    /// has booted again with the same id. The id of this boot in the file is then `ID~2`, `ID~3` and so on. Returns
+    /// whether the boot got such an id now.
     pub fn rename_repeated_boot(&mut self, last: Option<&str>, read_to: &BTreeMap<Stream, u64>) -> bool {
         let Some(last) = last else { return false };
         let (id, number) = match last.split_once('~') {

@@ -1,8 +1,9 @@
 //! kprof's user space: drains the kernel's rings into a file. No record is lost, and none is written twice.
 //!
-//! Contents, in the order of the path (`profiled` runs all of it; [`record`] does so while a command runs): a
-//! [`source`] gives bytes, [`read`] parses them, [`names`] and [`ctl`] give task names and counters, [`drain_loop`]
-//! runs the rounds, [`mod@write`] writes the file. All of it calls the operating system through [`system`] only.
+//! The modules, in the order in which records pass them (`profiled` uses all of them until it is told to stop,
+//! [`record`] while a command runs): a [`source`] gives bytes, [`read`] parses them, [`names`] and [`ctl`] give task
+//! names and counters, [`drain_loop`] runs the rounds, [`mod@write`] writes the file. All of it calls the operating
+//! system through [`system`] only.
 #![doc = "\n---\n"]
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]

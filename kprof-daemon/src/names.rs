@@ -1,8 +1,9 @@
 //! Task names by id and time.
 //!
-//! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name for the first field of a
-//! sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks. Beyond that, the tasks that had no
-//! sample for the longest time are forgotten and counted. From then on they are written as `id<hex>`.
+//! In: meta records, and on resume the `# task` lines of the file. Out: the escaped name of a task at a given TSC, for
+//! the first field of a sample line. Runs in: user process. Bounded: at most [`Names::LIMIT`] tasks. Beyond that, the
+//! names of the tasks that had no sample for the longest time are forgotten and counted. From then on these tasks are
+//! written as `id<hex>`.
 
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::collections::HashMap;
@@ -37,7 +38,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// The name of a task at some time.
+/// The name of a task at the time of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     /// The name in its escaped form.
@@ -48,8 +49,8 @@ pub struct Name<'a> {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The TSC from which on a name is valid, and the name; the newest last. There is more than one only while older
-    /// samples may still come.
+    /// The names of the task, each after the TSC from which on it is valid; the newest last. There is more than one
+    /// only while samples from before the newest name may still come.
     names: Vec<(u64, Box<[u8]>)>,
     last_used: u64,
 }
@@ -116,7 +117,7 @@ impl Names {
         self.known.clear();
     }
 
-    /// How many names have been forgotten to respect the limit.
+    /// How many tasks' names have been forgotten, because of [`Names::LIMIT`].
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }

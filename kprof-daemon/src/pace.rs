@@ -1,8 +1,8 @@
 //! How long to pause between two rounds while the kernel is sampling and cannot wake the reader.
 //!
-//! In: how full the fullest ring was. Out: a pause. Runs in: user process, pure. Aims at reading rings that are a
-//! quarter full: reads are then rare enough to be cheap, and early enough that a burst of four times the rate loses
-//! nothing.
+//! In: how full the fullest ring was. Out: a pause. Runs in: user process, pure. The pause aims at reading a ring when
+//! it is a quarter full: reads are then rare enough to be cheap, and early enough that a burst of samples at four times
+//! the rate loses nothing.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Default for Pace {
 impl Pace {
     /// The shortest pause.
     pub const SHORTEST: Duration = Duration::from_millis(1);
-    /// The longest pause; also the longest time until a new sample is noticed.
+    /// The longest pause, and so the longest time until a new sample is read.
     pub const LONGEST: Duration = Duration::from_millis(500);
     /// The target fill level.
     const AIM: f64 = 0.25;

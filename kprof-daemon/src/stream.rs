@@ -9,7 +9,7 @@ use std::fmt;
 /// One of the streams of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stream {
-    /// Names, images, marks, settings.
+    /// Task names, images, marks, settings, counts of events by task.
     Meta,
     /// The samples of one CPU.
     Cpu(u32),

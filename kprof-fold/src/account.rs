@@ -1,4 +1,5 @@
-//! The account: checks that everything that was sent has arrived. Stage: after fold.
+//! The account: checks that every sample that the kernel delivered is in the file, and that the kernel's counters add
+//! up. Stage: after fold.
 //!
 //! In: the counters of the newest `# account` line of each CPU (otherwise those of its newest batch), and the number of
 //! samples that the file really has. Out: for each CPU its counters and the identities that do not hold. Nothing is
@@ -29,7 +30,8 @@ pub struct CpuAccount {
     pub in_file: u64,
     /// Whether the file begins later than this boot, so that earlier samples are not in it.
     pub begins_later: bool,
-    /// Of `in_file`, the samples that were still in the ring and that a panic handler has written out (`export_last`).
+    /// How many of the samples in `in_file` were not delivered: they were still in the ring, and a panic handler has
+    /// written them (`export_last`).
     pub dumped: u64,
     /// Whether the counters are from an `# account` line. Only then must the identities hold.
     pub is_final: bool,

@@ -17,14 +17,14 @@ use std::cmp::Ordering;
 /// A counted stack of names; [`Folded::frames_of`] has its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldedStack {
-    /// Where its frames begin in `joined`, and how many there are.
+    /// Where the frames of this stack begin in [`Folded::joined`], and how many they are.
     start: usize,
     len: u32,
     /// Number of samples.
     pub samples: u64,
 }
 
-/// The result.
+/// The result of folding.
 #[derive(Debug, Default)]
 pub struct Folded {
     /// The frames' names.

@@ -1,8 +1,8 @@
 //! Gaps: how long the times between two samples of a CPU are. Stage: fold, a histogram of fixed size.
 //!
-//! In: times in TSC ticks. Out: how many there are of each length. Lengths below 1024 have a bin each; longer ones
-//! share a bin with those that have the same ten leading bits after the first, so a bin is at most 0.1 % wide. Each bin
-//! keeps the sum of its lengths too: equal lengths are shown exactly.
+//! In: times in TSC ticks. Out: how many there are of each length. Lengths below 1024 TSC ticks have a bin each; longer
+//! ones share a bin with those that have the same ten leading bits after the first, so a bin is at most 0.1 % wide.
+//! Each bin keeps the sum of its lengths too: equal lengths are shown exactly.
 
 /// Bins for each power of two.
 const PER_OCTAVE: usize = 1 << BITS;
@@ -46,7 +46,7 @@ impl Gaps {
         self.count += count;
     }
 
-    /// Adds all lengths of `other`, which is empty then.
+    /// Moves all lengths of `other` into this histogram; `other` is empty afterwards.
     pub fn take(&mut self, other: &mut Self) {
         for bin in std::mem::take(&mut other.used) {
             let (count, sum) = std::mem::take(&mut other.bins[bin as usize]);
@@ -61,7 +61,7 @@ impl Gaps {
         self.count = 0;
     }
 
-    /// How many lengths were added.
+    /// How many lengths the histogram has.
     pub fn len(&self) -> u64 {
         self.count
     }

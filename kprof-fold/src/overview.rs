@@ -1,9 +1,9 @@
 //! Overview: what `info` says of the samples, in memory that does not grow with them. Stage: fold; a consumer like the
 //! tally.
 //!
-//! In: samples, which are provisional until their batch ends. Out: samples of each task, the times between samples of
-//! each CPU, and the first kernel samples of each CPU for the aliasing check. What is provisional is counted apart, and
-//! added or dropped when its batch ends.
+//! In: samples, which are provisional until their batch ends. Out: the number of samples of each task, the times
+//! between samples of each CPU, and the first kernel samples of each CPU for the aliasing check. What is provisional is
+//! counted apart, and added or dropped when its batch ends.
 
 use crate::fold::frames::AddressHasher;
 use crate::gaps::Gaps;

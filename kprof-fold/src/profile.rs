@@ -1,4 +1,5 @@
-//! What a profile contains besides its samples: header, counters, names, marks. Stage: read, its second result.
+//! What a profile contains besides its samples: header, counters, task names, images, marks, settings, events by task,
+//! gaps. Stage: read, its second result.
 //!
 //! In: metadata that the readers have parsed. Out: one [`Boot`] per boot of the kernel, in file order. Redox's old
 //! texts have one boot without a header. No counter is computed from others here; [`crate::account`] does that.
@@ -124,9 +125,10 @@ impl Ticks {
 pub struct Hole {
     /// The first position and one past the last, in words.
     pub positions: (u64, u64),
-    /// TSC of the last sample before it and of the last one of the batch after it, if known.
+    /// The TSC of the last sample before the hole, and of the last sample of the batch after the hole, if known.
     pub tsc: (Option<u64>, Option<u64>),
-    /// How many samples were there, computed from the tick numbers and counters of the batches around it.
+    /// How many samples were in the hole, computed from the tick numbers and counters of the batches before and after
+    /// it.
     pub samples: u64,
 }
 
@@ -262,7 +264,7 @@ impl Boot {
         self.fact(Fact::Mode) == Some("overwrite")
     }
 
-    /// The last time known of it: of a sample, a mark or a change of a setting.
+    /// The TSC of the newest sample, mark or change of a setting of this boot.
     pub fn last_tsc(&self) -> Option<u64> {
         let marks = self.marks.iter().chain(&self.settings).map(|mark| mark.tsc);
         self.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).chain(marks).max()

@@ -66,7 +66,7 @@ impl Traits {
         self.0 & Self::KERNEL != 0
     }
 
-    /// There is a marker, or the leaf of a published sample, among the addresses.
+    /// There is a marker, or the leaf of a sample of the trigger `published`, among the addresses.
     pub fn has_markers(self) -> bool {
         self.0 & Self::MARKED != 0
     }

@@ -1,12 +1,12 @@
 //! Lowers the rate when sampling costs too much, and raises it again when it does not.
 //!
-//! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how many times the rate should
-//! be halved. Pure. The sampler calls it once a second, applies the result, and writes the new rate into the meta
-//! stream. Runs in: sampler CPU.
+//! In: what one second of sampling has cost, from the counters of all sampled CPUs. Out: how many times the chosen rate
+//! should be halved from now on. Pure. The sampler calls [`Cost::halvings`] once a second, applies the result, and
+//! writes the new rate into the meta stream. Runs in: sampler CPU.
 
-/// The rate is halved if the self cost is above this: 5 % of the time in which the CPUs are not halted.
+/// The rate is halved if the handlers take more than 5 % of the time in which the CPUs are not halted.
 const MAX_SELF_PERCENT: u64 = 5;
-/// The rate is halved if more ticks than this are coalesced: 20 % of those sent.
+/// The rate is halved if more than 20 % of the ticks that were sent to handlers are coalesced.
 const MAX_COALESCED_PERCENT: u64 = 20;
 /// The rate is doubled again when both values are below a quarter of their limits, so that the doubled rate does not
 /// exceed a limit at once.
@@ -17,7 +17,7 @@ const MAX_HALVINGS: u32 = 8;
 /// Sums over all sampled CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// TSC ticks that have passed, times the number of CPUs.
+    /// TSC ticks that have passed, summed over the CPUs that take ticks.
     pub(crate) time: u64,
     /// TSC ticks spent in the handlers.
     pub(crate) own: u64,
@@ -41,8 +41,8 @@ impl Cost {
         }
     }
 
-    /// How many times the rate should be halved after a second of this cost. `on_coalesced`: whether coalesced ticks
-    /// count.
+    /// How many times the chosen rate should be halved after a second of this cost; `now` is how many times it is
+    /// halved now. `on_coalesced`: whether too many coalesced ticks are a reason to halve it.
     pub(crate) fn halvings(self, now: u32, on_coalesced: bool) -> u32 {
         let above = |part: u64, whole: u64, percent: u64, divisor: u64| {
             u128::from(part) * 100 * u128::from(divisor) > u128::from(whole) * u128::from(percent)

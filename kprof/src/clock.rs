@@ -1,11 +1,12 @@
-//! Calibration: finds the frequencies of the TSC and the timer by a reference counter around a sleep.
+//! Calibration: finds the frequencies of the TSC and of the CPU's timer, by reading a counter of known frequency (the
+//! reference) before and after a sleep.
 //!
-//! In: counts before and after the sleep. Out: frequencies. Pure; the kernel reads the counters. Runs in: boot CPU. The
-//! sleep must halt the CPU and be ended by the timer interrupt. With a loop that polls, the result would be wrong under
-//! instruction counting.
+//! In: the counts of TSC and reference before and after the sleep. Out: frequencies. Pure; the kernel reads the
+//! counters. Runs in: boot CPU. The sleep must halt the CPU and be ended by the timer interrupt. With a loop that
+//! polls, the result would be wrong where the TSC counts instructions (QEMU with `-icount`).
 //!
-//! How a kernel calibrates: start the timer with any count, note TSC and reference, `hlt` until the timer's interrupt,
-//! note both again. Repeat this once with another count. Then call [`Calibration::of`].
+//! How a kernel calibrates: start the timer with any count, read TSC and reference, `hlt` until the timer's interrupt,
+//! read both again. Repeat this once with another count. Then call [`Calibration::of`].
 
 use core::fmt;
 
@@ -23,8 +24,8 @@ pub struct Moment {
 pub struct Reference {
     /// The frequency of the counter.
     pub hz: u64,
-    /// The width of the counter in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. It may wrap
-    /// once.
+    /// The width of the counter in bits: 24 or 32 for the PM timer, 16 for the PIT, 32 or 64 for the HPET. The counter
+    /// may wrap once during the sleep.
     pub bits: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::CpuSlot;
 pub use crate::format::command::Mode;
 use core::mem::MaybeUninit;
 
-/// How a tick reaches a core. The recorded data says which trigger was used.
+/// How a tick reaches a CPU. A setting in the meta stream says which trigger was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Trigger {
@@ -15,9 +15,10 @@ pub enum Trigger {
     Nmi = 0,
     /// By a fixed interrupt: time spent with interrupts off is attributed to the instruction that turns them on.
     Ipi = 1,
-    /// Each core publishes where it is, and the sampler reads that without interrupting any core.
+    /// Each CPU publishes where it is, and the sampler CPU reads that without interrupting any CPU.
     Published = 2,
-    /// By the CPU's own timer: for one CPU, and for the boot CPU until the sampler runs.
+    /// By the CPU's own timer interrupt: for a kernel with one CPU. It is also in use until the sampler runs, whatever
+    /// `Config::trigger` is.
     Timer = 3,
 }
 
@@ -73,9 +74,9 @@ pub struct Config {
     pub mode: Mode,
     /// Sample from the start, without a `start` command.
     pub running: bool,
-    /// Whether the kernel can let a writer of `wait MS` sleep.
+    /// Whether the kernel can put a process to sleep that writes `wait MS` to ctl.
     pub can_wait: bool,
-    /// An id of this boot, which distinguishes boots in one file. 0, the default: made from the TSC at `init`.
+    /// An id of this boot, which distinguishes boots in one file. With 0, the default, `init` makes an id from the TSC.
     pub boot: u64,
     /// TSC ticks per second, calibrated (see the module `clock`).
     pub tsc_hz: u64,

@@ -1,10 +1,11 @@
 //! Passes whole records to a reader, and frees them after the reader has acknowledged them.
 //!
-//! In: an open stream file and a reader's buffer. Out: framed records (claimed by `protocol 1`) or Redox's raw words
-//! (not claimed). Runs in: ordinary code; each read owns its stream. Framed: nothing is freed before `ack`; after a new
-//! claim, everything that was not acknowledged is read again. Raw: records are freed when they are read. Empty: 0
-//! bytes, at once. A record is never split; a buffer that cannot hold the next one is an error. A claimed stream can be
-//! read only by the process whose control file holds the claim; the process that has said `copy 1` gets copies.
+//! In: an open stream file and a reader's buffer. Out: framed records, if the reader's process has claimed the streams
+//! (`protocol 1`); the raw words of Redox's profiler, if no process has. Runs in: ordinary code; each read owns its
+//! stream. Framed: nothing is freed before `ack`; after a new claim, everything that was not acknowledged is read
+//! again. Raw: records are freed when they are read. Empty: 0 bytes, at once. A record is never split; a buffer that
+//! cannot hold the next one is an error. A claimed stream can be read only by the process whose control file holds the
+//! claim; the process that has said `copy 1` gets copies.
 
 mod copies;
 
@@ -25,18 +26,19 @@ pub(crate) struct OpenStream {
     process: u64,
 }
 
-/// The first word of a raw record; the length in words is added to it.
+/// The first word of a raw record, before the record's length in words is added to it.
 const RAW_MAGIC: u64 = crate::format::record::REDOX_MAGIC;
 /// Words before the callers of a raw record.
 const RAW_HEADER_WORDS: usize = 4;
-/// The greatest length that fits into the low byte.
+/// The longest raw record: its length is in the low byte of its first word.
 const RAW_MAX_WORDS: usize = 255;
 
-/// How often a running recorder may overwrite the record that is being read, before the read returns what it has.
+/// How many times the producer may overwrite the record that is being copied, before the read ends with what it has
+/// copied so far.
 const MAX_OVERTAKEN: usize = 64;
 
 impl OpenStream {
-    /// A new file for `process`.
+    /// A new open file of this stream for `process`.
     pub(crate) fn open(shared: &'static Shared, name: StreamName, process: u64) -> Result<Self, ReadError> {
         match name {
             StreamName::Cpu(cpu) if cpu >= shared.slots().len() => Err(ReadError::NoStream),

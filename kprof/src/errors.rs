@@ -1,4 +1,5 @@
-//! Every error that the kernel can get from kprof, and what to do about it. The same with the feature on and off.
+//! Every error that the kernel can get from kprof, and what to do about it. The types are the same with the feature
+//! `profiling` on and off.
 //!
 //! In: nothing. Out: values whose `Display` is one sentence. Runs in: any.
 
@@ -103,14 +104,14 @@ impl core::fmt::Display for BadMemory {
 /// Why a change of state was not carried out, or not completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateError {
-    /// This CPU has not taken all ticks that were sent to it. After `stop`, no more ticks are sent even so.
+    /// A CPU has not taken all ticks that were sent to it. If the change was a `stop`, sampling has stopped even so.
     Pending {
         /// The first such CPU.
         cpu: usize,
         /// How many ticks it has not taken; 0 if its handler is still running.
         ticks: u64,
     },
-    /// The sampler CPU has not finished sending a tick. After `stop`, no more ticks are sent even so.
+    /// The sampler CPU has not finished sending a tick. If the change was a `stop`, sampling has stopped even so.
     Sampler,
     /// Another reader or an export uses this stream and has not finished in time.
     StreamBusy(StreamName),
@@ -141,8 +142,8 @@ pub struct ControlError {
     pub reason: CommandError,
 }
 
-/// Why a command is refused. Nothing has changed then, except after a `stop` or `freeze` that ended with ticks still
-/// pending.
+/// Why a command is refused. Nothing has changed then, except if a `stop` or `freeze` was carried out and some ticks
+/// stayed pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// Not a command of this version.
@@ -208,7 +209,7 @@ pub enum ReadError {
     TooSmall(usize),
     /// Another process has claimed the streams. (EBUSY)
     Claimed,
-    /// Another owner works on this stream and has not finished within a second. (EAGAIN)
+    /// Another reader or an export works on this stream and has not finished within a second. (EAGAIN)
     Busy,
     /// Raw words cannot be read from a running flight recorder: freeze it, or use `protocol 1`.
     Recorder,
@@ -233,7 +234,7 @@ impl fmt::Display for ReadError {
 /// Why an export ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError {
-    /// A reader has claimed the streams (`protocol 1`), so it gets the records.
+    /// A process has claimed the streams (`protocol 1`), so that process gets the records, and the export does not.
     Claimed,
     /// Another reader or an export uses this stream and has not finished within a second.
     Busy(StreamName),

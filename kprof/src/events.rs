@@ -1,8 +1,8 @@
 //! Counts context switches, page faults and interrupts, and writes the counts into the meta stream.
 //!
-//! In: one call for each event. Out: while sampling runs, counts by task; the sampler writes them into the meta stream
-//! once a second, and `stop` writes the last ones. The totals of a CPU, for ctl, are in its slot. Runs in: ordinary
-//! code and interrupts, never an NMI.
+//! In: one call for each event. Out: totals of each CPU, in its slot, which a read of ctl shows; and while sampling
+//! runs, counts by task. The sampler writes the counts by task into the meta stream once a second, and `stop` writes
+//! the last ones. Runs in: ordinary code and interrupts, never an NMI.
 
 use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
@@ -30,8 +30,8 @@ impl Shared {
         });
     }
 
-    /// Writes the counts by task into the meta stream. If another CPU is writing them, it may have begun before the
-    /// newest events, so this waits until it has ended.
+    /// Writes the counts by task into the meta stream. If another CPU is writing them, this function waits for it and
+    /// then writes again, because that CPU may have begun before the newest events.
     pub(crate) fn write_events(&self) {
         if !parts::EVENTS {
             return;

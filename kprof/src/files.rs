@@ -1,4 +1,5 @@
-//! The open control files and streams that a kernel keeps. The same with the feature on and off.
+//! The types for open control files and open streams, which a kernel keeps with its open files. Their interface is the
+//! same with the feature `profiling` on and off.
 //!
 //! In: the kernel's device files (`open`, `read`, `write`, `close`). Out: the stages `control` and `drain`. Runs in:
 //! ordinary code. With the feature off every type is empty, and every call is refused.

@@ -44,14 +44,15 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// Sends an NMI (or, with [`crate::Trigger::Ipi`], the fixed interrupt) to each CPU of the set.
     ///
-    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them. (Until the sampler runs: its CPU's
-    /// timer interrupt, if the boot is sampled.) [`CpuSet::all_others`] says when the APIC's "all but me" shorthand has
-    /// the same effect as one message for each CPU.
+    /// Runs in: the sampler CPU, ordinary code, interrupts as the kernel left them. (Until `run_sampler` is called,
+    /// [`crate::Profiler::on_timer`] on the sampler CPU calls it, in the timer interrupt, with
+    /// [`crate::Trigger::Nmi`].) [`CpuSet::all_others`] says when the APIC's "all but me" shorthand has the same effect
+    /// as one message for each CPU.
     fn signal(&self, cpus: &CpuSet<'_>);
 
     /// Whether `cpu` waits in `hlt` for work and has not begun to serve an interrupt. If so, its tick counts as `idle`
-    /// at once and the CPU is not woken. (This is not called with `include idle`, nor with triggers that send no
-    /// signal.)
+    /// at once and the CPU is not woken. (This is not called with `include idle`, nor if [`crate::Config::trigger`] is
+    /// `Published` or `Timer`.)
     ///
     /// Runs in: the sampler CPU, at each tick. Set the flag before the `hlt`, with interrupts off. Clear it at the very
     /// beginning of every interrupt, or interrupts on an idle core are counted as idle. The default wakes every CPU at
@@ -64,8 +65,8 @@ pub unsafe trait Kernel: Sync + 'static {
     /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, interrupt, IST).
     ///
     /// Runs in: NMI, also in the middle of a task switch. Answer without locks, from data that is valid at every
-    /// instruction of the switch. Start and end are multiples of 8. The profiler reads what this declares: see the
-    /// trait's Safety section.
+    /// instruction of the switch. Start and end are multiples of 8. The profiler reads memory in the range that this
+    /// returns: see the trait's Safety section.
     fn stack_range(&self, address: u64) -> Option<Range<u64>>;
 
     /// Whether `address` is kernel code (modules too), mapped and readable, outside of [`crate::Config::text`].
@@ -169,7 +170,7 @@ pub unsafe trait Kernel: Sync + 'static {
 pub struct Task {
     /// An id that no other task has ever had or will ever have.
     pub id: u64,
-    /// Whether it is the idle task of its CPU.
+    /// Whether this task is the idle task of its CPU.
     pub idle: bool,
 }
 
@@ -269,7 +270,7 @@ impl Published {
         self.0 & LEFT != 0
     }
 
-    /// The frame of the innermost entry; in user code, of the last one.
+    /// The address of the frame of the innermost entry. In user code: of the last entry, which has been left.
     #[inline(always)]
     pub const fn frame(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some(self.0 & !LEFT) }
@@ -288,7 +289,7 @@ impl Published {
     }
 }
 
-/// What became of an NMI.
+/// What became of an NMI or of a timer interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A sample was recorded in the ring.
@@ -297,9 +298,9 @@ pub enum Outcome {
     Filtered,
     /// A tick whose sample was lost; counted by reason.
     Lost,
-    /// The profiler's NMI, but its tick was taken already, together with an earlier one. Nothing to do.
+    /// The profiler's NMI, but its tick was taken already, together with an earlier one. The kernel has nothing to do.
     Spurious,
-    /// Not the profiler's NMI. The kernel may treat it as a watchdog, button or error.
+    /// Not the profiler's NMI. The kernel may treat it as one from a watchdog, a button or a hardware error.
     Foreign,
 }
 
@@ -309,9 +310,9 @@ pub struct ControlDone {
     /// The write contained `wait MS`: let the writer sleep until [`crate::Profiler::reader_due`], or for this long, at
     /// most a minute. A signal ends the sleep, and the write still succeeds.
     pub wait_ms: Option<u64>,
-    /// A reader has claimed the streams, or begun to read copies, and may not have got the names that earlier readers
-    /// got. Call [`crate::Profiler::task_name`] for each task that exists now, and [`crate::Profiler::image`] for each
-    /// module.
+    /// A process has claimed the streams or begun to read copies, and the meta stream may no longer have the records of
+    /// all tasks and modules. Call [`crate::Profiler::task_name`] for each task that exists now, and
+    /// [`crate::Profiler::image`] for each module.
     pub wants_names: bool,
 }
 
@@ -355,7 +356,7 @@ pub struct Image<'a> {
 pub struct NmiToken(PhantomData<*mut ()>);
 
 impl NmiToken {
-    /// Only the Rust half of the entry stub may make it.
+    /// Makes the proof. Only the Rust half of the entry stub may call this.
     ///
     /// # Safety
     /// The caller runs in the NMI (or sampling interrupt) handler whose interrupted registers it passes along, on its

@@ -15,7 +15,7 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 impl Shared {
-    /// Records the name of a task, when it is created or when its name changes.
+    /// Records the name of a task, when the task is created or when its name changes.
     pub(crate) fn task_name(&self, id: u64, name: &str) {
         self.meta.put_or_lose(Kind::TaskName, [id, 0, 0], name);
     }

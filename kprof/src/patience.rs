@@ -1,14 +1,15 @@
 //! A wait with a bound, for ordinary code that waits for another CPU.
 //!
-//! In: a bound in microseconds. Out: whether to check once more. Runs in: ordinary code, with interrupts as the caller
-//! has them; never in an NMI. The bound holds on any clock. A TSC that stands still, runs backwards or jumps (because
-//! the thread has moved to another CPU, or after a resume) neither ends the wait at once nor makes it endless.
+//! In: a bound in microseconds. Out: whether the caller may check its condition once more. Runs in: ordinary code, with
+//! interrupts as the caller has them; never in an NMI. The bound holds on any clock. A TSC that stands still, runs
+//! backwards or jumps (because the thread has moved to another CPU, or after a resume) neither ends the wait at once
+//! nor makes it endless.
 
 use crate::x86_64::tsc;
 
-/// Each reading of the clock counts at least this many ticks, so that the wait ends even if the clock stands still.
+/// Each read of the clock counts as at least this many TSC ticks, so that the wait ends even if the clock stands still.
 const MIN_STEP_TICKS: u64 = 16;
-/// Each reading counts at most this fraction of the bound (one eighth), so that one jump of the clock does not end the
+/// Each read of the clock counts as at most one eighth of the bound, so that one jump of the clock does not end the
 /// wait.
 const MAX_STEP_PART: u64 = 8;
 
@@ -21,8 +22,9 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// A wait of about `us` microseconds on a clock of `tsc_hz`. It is longer if the thread is paused, because one step
-    /// counts at most an eighth of it. For a clock that is not calibrated, 1 GHz is assumed.
+    /// A wait of about `us` microseconds on a clock of `tsc_hz`. It is longer if the thread is paused, because the time
+    /// between two reads of the clock counts as at most an eighth of the bound. For a clock that is not calibrated, 1
+    /// GHz is assumed.
     pub(crate) fn us(us: u64, tsc_hz: u64) -> Self {
         let hz = if tsc_hz == 0 { 1_000_000_000 } else { tsc_hz };
         let left_ticks = u64::try_from(u128::from(us) * u128::from(hz) / 1_000_000).unwrap_or(u64::MAX);

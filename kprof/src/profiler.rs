@@ -1,4 +1,5 @@
-//! The public API: the type that a kernel puts into a `static`, and its methods. The same with the feature on and off.
+//! The public API: the type that a kernel puts into a `static`, and its methods. The API is the same with the feature
+//! `profiling` on and off.
 //!
 //! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
@@ -105,8 +106,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(sampler::run(&self.instance, cpu); else ());
     }
 
-    /// Handles one timer interrupt of a CPU that samples itself ([`crate::Trigger::Timer`], and every CPU until the
-    /// sampler runs).
+    /// Handles one timer interrupt of a CPU that samples itself: with [`crate::Trigger::Timer`], and with every trigger
+    /// until the sampler runs.
     ///
     /// Runs in: the timer's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
@@ -114,8 +115,9 @@ impl<K: Kernel> Profiler<K> {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// The handler. The NMI entry calls it with the interrupted registers (with [`crate::Trigger::Ipi`], the entry of
-    /// that interrupt does). [`Outcome`] says what became of the NMI. Runs in: NMI.
+    /// The handler: takes the tick of an NMI and records the sample. The kernel's NMI entry calls it with the
+    /// interrupted registers. (With [`crate::Trigger::Ipi`], the entry of that interrupt calls it.) [`Outcome`] says
+    /// what became of the NMI. Runs in: NMI.
     #[inline]
     pub fn on_nmi(&self, _token: &NmiToken, at: &impl Interrupted) -> Outcome {
         feature!(handler::on_nmi(&self.instance, at); else Outcome::Foreign)
@@ -130,8 +132,9 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// The `Publisher` of a CPU. Keep it where the CPU's entry stubs can reach it without a search. `None` without a
-    /// slot, or with the feature `profiling` or `published` off. Runs in: ordinary code, after [`Profiler::init`].
+    /// The `Publisher` of a CPU. Keep it where the CPU's entry stubs can reach it without a search. `None` if the CPU
+    /// has no slot, or if the cargo feature `profiling` or `published` is off. Runs in: ordinary code, after
+    /// [`Profiler::init`].
     #[inline(always)]
     pub fn publisher(&self, cpu: usize) -> Option<&'static Publisher> {
         feature!(self.instance.shared.publisher(cpu); else None)
@@ -197,7 +200,8 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Opens a CPU's stream for a process, as [`Profiler::open_control`]. Runs in: ordinary code.
+    /// Opens a CPU's stream for a process. `process` is the same number as in [`Profiler::open_control`]. Runs in:
+    /// ordinary code.
     ///
     /// # Errors
     /// [`ReadError::NoStream`]: there is no such CPU.
@@ -209,7 +213,7 @@ impl<K: Kernel> Profiler<K> {
         )
     }
 
-    /// Opens the stream of names, images, marks and settings. Runs in: ordinary code.
+    /// Opens the meta stream: task names, images, marks, settings, counts of events. Runs in: ordinary code.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn open_meta(&'static self, process: u64) -> StreamFile {
         StreamFile {
@@ -243,9 +247,9 @@ impl<K: Kernel> Profiler<K> {
         feature!(control::write_status(&self.instance.shared, 0, out); else Ok(()))
     }
 
-    /// Writes all samples and names that have not been written yet, and frees them; they count as delivered. `out` is a
-    /// serial port, or [`crate::Bytes`] around a function that takes bytes. Call it repeatedly from a kernel thread,
-    /// and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
+    /// Writes all samples and meta records that have not been written yet, and frees the samples; they count as
+    /// delivered. `out` is a serial port, or [`crate::Bytes`] around a function that takes bytes. Call it repeatedly
+    /// from a kernel thread, and at shutdown after `stop`. In overwrite mode nothing is freed. Runs in: ordinary code.
     ///
     /// # Errors
     /// [`ExportError`]: a reader has claimed the streams, another owner works on one, the sink failed (records that
@@ -255,9 +259,9 @@ impl<K: Kernel> Profiler<K> {
         feature!(export::export(&self.instance.shared, out); else Ok(()))
     }
 
-    /// Writes the newest `last` samples of every CPU, and all names in the meta stream. Frees nothing; takes no lock.
-    /// Runs in: any, a panic handler too. It needs 6 KiB of stack. With the feature `export` off, it writes one line
-    /// that says so.
+    /// Writes the newest `last` samples of every CPU, and all records of the meta stream (task names, images, marks,
+    /// settings, event counts). Frees nothing; takes no lock. Runs in: any, a panic handler too. It needs 6 KiB of
+    /// stack. With the feature `export` off, it writes one line that says so.
     ///
     /// # Errors
     /// Those of the sink.

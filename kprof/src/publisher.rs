@@ -1,7 +1,8 @@
-//! Where one CPU publishes what it is doing. The same with the feature on and off.
+//! The words in which one CPU publishes what it is doing. The API is the same with the feature `profiling` on and off.
 //!
 //! In: from that CPU's entry stubs and scheduler, interrupts off. Out: words that the sampler CPU reads. Runs in: every
-//! kernel entry and exit; it must take only a few instructions. The reading side is in the folder `published/`.
+//! kernel entry and exit, so publishing must take only a few instructions. The code that reads the words is in the
+//! folder `published/`.
 #![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
 
 use crate::kernel::{Published, Task};

@@ -1,8 +1,9 @@
 //! The loop of the sampler CPU: sleep for a random interval, number the tick, signal the other CPUs (with the trigger
 //! `published`: sample them).
 //!
-//! In: rate, intervals, seed, state. Out: tick numbers and signals. Runs in: the sampler CPU, ordinary code, interrupts
-//! as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins, because a spinning core slows the others
+//! In: rate, kind of interval, seed, sampling state. Out: tick numbers and signals; once a second, event counts by task
+//! and a new rate if sampling costs too much. Runs in: the sampler CPU, ordinary code, interrupts as
+//! [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins, because a spinning core slows the others
 //! down. Never samples itself. If it is late (the machine was busy), it continues from the present time; ticks that
 //! were not sent are not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
 
@@ -206,8 +207,9 @@ pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u6
     intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
-/// Tells the kernel once when a ring becomes a quarter full, if a reader waits. If no reader waits the rings are not
-/// checked, because a check reads a cache line of each CPU's ring, which that CPU's handler then has to fetch back.
+/// Calls [`Kernel::wake_reader`] once when a ring becomes a quarter full, if a reader waits. If no reader waits, the
+/// rings are not checked, because a check reads a cache line of each CPU's ring, which that CPU's handler then has to
+/// fetch back.
 pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
     if now >= shared.waited_until.load(Ordering::Relaxed) {
         return;

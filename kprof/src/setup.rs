@@ -59,7 +59,7 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
     Err(error)
 }
 
-/// Gives a CPU its ring; if it has one already, lets it take ticks again.
+/// Gives a CPU its ring. If the CPU has a ring already, lets it take ticks again after `offline`.
 pub(crate) fn register(
     shared: &'static Shared,
     cpu: usize,
@@ -76,7 +76,7 @@ pub(crate) fn register(
     Ok(())
 }
 
-/// Excludes a CPU: it gets no more ticks, and no change waits for ticks that it has not taken.
+/// Excludes a CPU: it gets no more ticks, and no change of state waits for ticks that it has not taken.
 pub(crate) fn offline(shared: &Shared, cpu: usize) {
     if let Some(slot) = shared.slots().get(cpu) {
         slot.sampler.offline.store(true, Ordering::Release);

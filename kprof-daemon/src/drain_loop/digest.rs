@@ -1,8 +1,8 @@
 //! The parsing half of a round: bytes become batches.
 //!
-//! In: the pieces of a round. Out: batches in the composer, names in the table, the new `Place` in each stream. Runs
-//! in: user process. Records that are already on disk are recognised by their position and skipped. Damage is counted,
-//! and noted in the file at its position.
+//! In: the pieces of a round. Out: batches in the composer, task names in the name table, sums of events by task, the
+//! new `Place` in each stream. Runs in: user process. Records that are already on disk are recognised by their position
+//! and skipped. Words that are not a record are counted, and a line in the file says where in the stream they are.
 
 use super::intake::Piece;
 use super::{Session, Totals};
@@ -18,7 +18,7 @@ use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 const MAX_TRIES: u32 = 8;
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
-    /// Parses one piece and adds its batch to the output.
+    /// Parses one piece and adds its records to the composer, as one batch.
     pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
         let stream = piece.stream;
         let bytes = &self.intake.buffer[piece.range.clone()];
@@ -109,7 +109,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Tells the kernel what is on disk. Only called after the write has been synced.
+    /// Tells the kernel which records are on disk, so that it can free them. Only called after the write has been
+    /// synced.
     pub(super) fn acknowledge(&mut self) -> Result<(), Error> {
         if self.source.layout() == Layout::RedoxRaw {
             return Ok(());
@@ -127,7 +128,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         }
     }
 
-    /// The streams with records that are on disk and that the kernel still has, and the end of these records.
+    /// The streams of which the kernel still has records that are on disk, each with the position after the last such
+    /// record.
     fn unacknowledged(&self) -> Vec<(Stream, u64)> {
         // A flight recorder overwrites old records itself, so only its meta stream is acknowledged.
         let is_freed_here = |stream: Stream| stream == Stream::Meta || !self.ctl.overwrites();
@@ -145,7 +147,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     }
 }
 
-/// Counts words that were not a record. Returns their position and version if they may come from a newer kernel.
+/// Counts a range of words that was skipped. Returns its position and the version in its first word, if a newer kernel
+/// may have written it.
 fn count(totals: &mut Totals, skipped: &Skipped) -> Option<(u64, u8)> {
     match skipped.why {
         Why::UnknownKind(_) => totals.unknown += 1,

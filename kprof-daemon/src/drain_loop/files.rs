@@ -1,7 +1,7 @@
 //! What a session does with its files: it begins, continues, rotates and reopens them, and feeds the live stream.
 //!
 //! In: what the composer holds. Out: bytes on the disk. Runs in: user process. A file is only closed after everything
-//! in it has been acknowledged. The next one begins with the header and the names known so far.
+//! in it has been acknowledged. The next file begins with the header and the task names known so far.
 
 use super::{Options, Session};
 use crate::error::Error;
@@ -14,14 +14,14 @@ use crate::write::resume::Resumed;
 use crate::write::sample_file::SampleFile;
 use std::time::Duration;
 
-/// What was found when the file was opened by its name again.
+/// What was found when the sample file was opened by its name again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opened {
     /// The file that was open before.
     TheSame,
     /// Another file, which has the header of this boot.
     HasBeginning,
-    /// Another file, into which the header and the names have to be written.
+    /// Another file, into which the header and the task names have to be written.
     LacksBeginning,
 }
 
@@ -32,7 +32,8 @@ fn waiting<'a>(options: &Options, signals: &'a Signals, began: Duration) -> Wait
 }
 
 impl<S: System, Src: Source<S>> Session<'_, S, Src> {
-    /// Continues after what the file holds if that is from this boot; otherwise writes a new header first.
+    /// Continues a file that was opened: if its last boot is this boot, records that it already has are skipped;
+    /// otherwise a new header is written.
     pub(super) fn go_on_from(&mut self, resumed: Resumed) -> Result<(), Error> {
         if self.ctl.rename_repeated_boot(resumed.boot.as_deref(), &resumed.ends) {
             self.system.say(format_args!(
@@ -92,8 +93,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Queues the round's bytes for the live stream; a device that has just been opened gets the header and the names
-    /// first.
+    /// Queues the round's bytes for the live stream. A device that has just been opened gets the header and the task
+    /// names first.
     fn send_live(&mut self) {
         let Some(mut live) = self.live.take() else { return };
         if live.connect(self.system) {
@@ -127,7 +128,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         written
     }
 
-    /// Renames the file to an older number and begins a new one. Everything in the old one has been acknowledged.
+    /// Renames `FILE` to `FILE.1` and begins a new file. Everything in the old file has been acknowledged.
     fn rotate(&mut self) -> Result<Appended, Error> {
         let begins_with = self.beginning();
         let waiting = waiting(&self.options, &self.signals, self.began);
@@ -142,7 +143,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(())
     }
 
-    /// Writes the header and the names known so far into a file that lacks them.
+    /// Writes the header and the task names known so far into a file that lacks them.
     fn write_beginning(&mut self) -> Result<(), Error> {
         let begins_with = self.beginning();
         loop {
@@ -168,7 +169,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         Ok(if has_beginning { Opened::HasBeginning } else { Opened::LacksBeginning })
     }
 
-    /// The header and the names known so far, in the form of the file.
+    /// The header and the task names known so far, in the form of the file.
     fn beginning(&mut self) -> Vec<u8> {
         let position = self.intake.place(Stream::Meta).acknowledged;
         self.composer.beginning(&self.ctl, &self.names, position)

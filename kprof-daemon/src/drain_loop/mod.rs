@@ -34,15 +34,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Maximum number of rounds after the stop request for a source that does not report how far it has got, and of rounds
-/// that find nothing although more was reported.
+/// The most rounds after the stop request, for a source that does not report the position of its newest record; and the
+/// most rounds in which nothing is read although the source has reported more.
 const LAST_ROUNDS: usize = 64;
 /// The pause between two reads of a stopped kernel that cannot wake the reader.
 const REST: Duration = Duration::from_millis(50);
 /// A pause is made of sleeps of this length, because a signal does not end a sleep.
 const SLEEP: Duration = Duration::from_millis(5);
-/// The longest wait of a recording. The end of its command ends the wait, except if it comes between the check and the
-/// wait.
+/// The longest wait of a session of `kprof-record`. The end of the command ends a wait, unless the command ends between
+/// the check of the flags and the wait. So no wait may be long.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// Rounds between two checks that the file still exists.
 const LOOK_ROUNDS: u64 = 16;
@@ -62,13 +62,13 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// How many old files are kept when `max_bytes` is reached; with 0 the session ends there.
     pub keep_files: u32,
-    /// A device that gets the same data, as much as it accepts.
+    /// A device that gets the same data as the file, as much as it accepts.
     pub live: Option<PathBuf>,
     /// Commands for the kernel before the first round. `stop` is given at the end if `start` is among them and sampling
     /// did not run before.
     pub commands: Vec<String>,
-    /// A session of `kprof-record`. The end of its command ends a wait. Samples that were recorded before the session
-    /// are acknowledged, counted in [`Totals::older`] and not written.
+    /// Whether this is a session of `kprof-record`. The end of its command ends a wait. Samples that were recorded
+    /// before the session are acknowledged, counted in [`Totals::older`] and not written.
     pub is_recording: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct Totals {
     pub samples: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// The least and the greatest TSC of these samples.
+    /// The least and the greatest TSC of the samples written.
     pub tsc: Option<(u64, u64)>,
     /// Ranges of words that were not a record.
     pub corrupt: u64,
@@ -108,7 +108,7 @@ pub struct Totals {
     pub older: u64,
     /// Lines or chunks that the live stream's device has taken.
     pub live: u64,
-    /// Lines or chunks that it did not take.
+    /// Lines or chunks that the live stream's device did not take.
     pub live_dropped: u64,
     /// Whether the session ended because the file had reached its maximum length.
     pub reached_max: bool,

@@ -102,7 +102,7 @@ impl Account<'_> {
 mod tests {
     use super::*;
 
-    /// The counters between two readings.
+    /// The counters of ctl text `after`, counted since ctl text `before`.
     fn between(before: &str, after: &str) -> Ctl {
         let mut ctl = Ctl::parse(before);
         ctl.count_from_now();

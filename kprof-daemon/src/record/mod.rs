@@ -1,7 +1,7 @@
 //! `kprof-record`: sampling around one command.
 //!
-//! In: options and a command. Out: its profile, the account, and the command's own exit code. Runs in: user process.
-//! The command runs as a child process; this process only drains. Without a command it runs until a signal.
+//! In: options and a command. Out: the sample file, the account, and the command's own exit code. Runs in: user
+//! process. The command runs as a child process; this process only drains. Without a command it runs until a signal.
 
 pub mod account;
 pub mod control;
@@ -245,7 +245,7 @@ fn run<S: System>(
     Ok(Run { code, elapsed, totals, ctl, tasks })
 }
 
-/// The kernel's values of what the options set.
+/// The present values, from ctl, of the settings that the command line changes.
 fn settings<S: System>(system: &mut S, wanted: &Record) -> Result<Vec<(Fact, String)>, Error> {
     let mut ctl = Ctl::default();
     KprofDevice::open_counters(system, &wanted.scheme)?.observe(system, &mut ctl)?;

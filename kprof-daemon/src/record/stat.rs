@@ -39,7 +39,7 @@ const TICKS: usize = Counter::EVENTS.len();
 /// The index of the row of the pending ticks.
 const PENDING: usize = 10;
 
-/// What was counted in some time, summed over the CPUs.
+/// What was counted in a span of time, summed over the CPUs: the value of each of [`ROWS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
     time: Duration,

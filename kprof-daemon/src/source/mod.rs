@@ -1,6 +1,6 @@
 //! Where records come from: one trait, a file for each kind of source.
 //!
-//! In: a kernel, or a recording of one. Out: the bytes of its streams and one reading of its state. Runs in: user
+//! In: a kernel, or a recording of one. Out: the bytes of its streams, and its state and counters. Runs in: user
 //! process. A source gives bytes as they are; [`crate::read`] parses them. The kernel frees no record before
 //! [`Source::acknowledge`].
 

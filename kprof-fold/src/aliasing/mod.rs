@@ -4,12 +4,12 @@
 //!
 //! Method: subsets of the samples are compared, which must agree if there is no aliasing. Ticks are numbered by time,
 //! so that filtered ticks (idle, user) are counted too. For each k from 2 to 8 the samples are split into k parts by
-//! their tick number modulo k. The share of each common place in each part is compared with its share in all samples,
-//! once by exact address and once by 256 bytes of code. If the ticks are in step with the work, different parts see
-//! different places during the whole recording. To test for this, the recording is divided into 32 segments, the
-//! difference is computed in each segment, and its mean is compared with its spread (Student's t). So work that is
-//! periodic only for a while, or that takes many ticks, raises no alarm. All tests together raise an alarm by chance in
-//! at most 0.1 % of runs (Bonferroni).
+//! their tick number modulo k. The share that each common place has in each part is compared with the share that it has
+//! in all samples, once by exact address and once by 256 bytes of code. If the ticks are in step with the work,
+//! different parts see different places during the whole recording. To test for this, the recording is divided into 32
+//! segments, the difference is computed in each segment, and its mean is compared with its spread (Student's t). So
+//! work that is periodic only for a while, or that takes many ticks, raises no alarm. All tests together raise an alarm
+//! by chance in at most 0.1 % of runs (Bonferroni).
 //!
 //! If intervals are fixed, the order of the samples is checked too (`rhythm.rs`): places that repeat periodically show
 //! work that is nearly in step with the ticks. If intervals are random, this check is not made: only a slow period of

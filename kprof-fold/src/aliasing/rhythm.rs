@@ -1,6 +1,7 @@
 //! Rhythm: checks whether the places of the samples repeat periodically. Stage: fold, part of the aliasing check.
 //!
-//! In: the samples of a CPU as tick number and place. Out: the number of ticks after which they repeat, if they do.
+//! In: the samples of a CPU as tick number and place. Out: the number of ticks after which the places repeat, if they
+//! do.
 //!
 //! If the period of the work is nearly a multiple of fixed intervals, each tick sees the work a little later than the
 //! tick before. The places then appear one after the other, again and again, and a place's share depends on where the
@@ -26,13 +27,13 @@ const MIN_STRETCHES: usize = 5;
 const NEIGHBOURS: usize = 12;
 /// The nearest neighbours on each side are skipped, because the window spreads a line over them.
 const LEAK: usize = 3;
-/// Lower lines are not tested, because they have too few neighbours.
+/// Lines of the spectrum with a lower number are not tested, because they have too few neighbours.
 const FIRST_LINE: usize = LEAK + NEIGHBOURS / 2;
 /// A place is tested only if the samples change to it from another place at least this often: in total, and in each
 /// segment on average.
 const MIN_COMINGS: usize = 100;
 const MIN_COMINGS_EACH: usize = 2;
-/// The median of so few neighbours may by chance be too small by up to this factor.
+/// A line is compared with the median of few neighbours, which may by chance be too small by up to this factor.
 const CARE: f64 = 1.8;
 
 /// A rhythm that was found.

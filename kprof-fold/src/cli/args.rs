@@ -1,4 +1,4 @@
-//! The command line. Stage: all of the host end.
+//! The command line of the host tool. Stage: command line, before everything else.
 //!
 //! In: arguments as text. Out: typed arguments. An option has the same meaning in all subcommands. Values are parsed in
 //! [`super::values`], and the arguments of redox-kprofiling in [`super::compat`].

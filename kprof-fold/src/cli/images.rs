@@ -1,8 +1,8 @@
 //! `--image NAME=FILE`: symbols of programs and modules. Stage: command line, before fold.
 //!
-//! In: the images that the profile names (`# image`), and a symbol file for some of them. Out: those images among the
-//! symbols, each with the address range of its symbols. A name that the profile does not have, a file of another build,
-//! and overlapping images are refused.
+//! In: the images that the profile names (`# image`), and a symbol file for some of them. Out: [`Symbols`] that have
+//! these images too, each image with the address range of its symbols. A name that the profile does not have, a file of
+//! another build, and overlapping images are refused.
 
 use super::args::{ImageFile, Input};
 use super::places;

@@ -1,7 +1,7 @@
 //! Load: from arguments to folded stacks, for every subcommand that shows stacks. Stage: command line.
 //!
-//! In: [`Input`]. Out: [`Loaded`]. Before that, standard error has said what was skipped, whether the account balances,
-//! and what was lost.
+//! In: [`Input`]. Out: [`Loaded`]. What was skipped, whether the account balances, and what was lost are printed on
+//! standard error before the result is returned.
 
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
@@ -30,7 +30,7 @@ use kprof_format::fact::Fact;
 
 /// Exit code: something in the input was skipped.
 pub const SKIPPED: u8 = 1;
-/// Exit code: more was lost than allowed.
+/// Exit code: a larger part of the samples was lost than the limit allows.
 pub const TOO_MUCH_LOST: u8 = 3;
 /// Exit code: the account does not balance.
 pub const UNBALANCED: u8 = 5;
@@ -51,7 +51,8 @@ pub struct Loaded {
     pub lost: u64,
     /// Ticks coalesced within the selected CPUs and times.
     pub coalesced: u64,
-    /// Whether the losses belong to the selected samples.
+    /// Whether it is known that the lost samples would have been among the selected ones. (It is not if tasks are
+    /// selected.)
     pub lost_is_attributable: bool,
     /// What is shown besides the samples.
     pub shown: Shows,

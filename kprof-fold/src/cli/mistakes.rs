@@ -61,7 +61,7 @@ pub fn swapped(input: &Input) -> Result<(), Error> {
     Err(Error::Usage(format!("{name} is {what}: {todo}")))
 }
 
-/// Similar names in the folder of a file that does not exist.
+/// Names that are similar to that of a file that does not exist, in the folder where it should be.
 pub fn similar_files(error: &Error) -> String {
     let Error::Io { file, doing: "open", source } = error else { return String::new() };
     if source.kind() != ErrorKind::NotFound {

@@ -1,7 +1,8 @@
 //! Shows a text, through a pager if it is longer than the screen. Stage: command line, the last step of `report`.
 //!
 //! In: a text. Out: the text on standard output or in `-o FILE`. A pager is started only on a terminal: that of
-//! `PAGER`, otherwise `less`. An empty `PAGER` means none. If it cannot be started, the text is printed as it is.
+//! `PAGER`, otherwise `less`. An empty `PAGER` means none. If the pager cannot be started, the text is printed without
+//! one.
 
 use super::args::Input;
 use super::out::{with_output, write_failed};

@@ -6,7 +6,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Work shorter than this shows nothing.
+/// No bar is shown before the work has taken this long.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// The time between two updates.
 const STEP: Duration = Duration::from_millis(100);

@@ -1,7 +1,8 @@
 //! Subcommands that need single samples: script, info, export, annotate, heatmap. Stage: command line.
 //!
-//! In: arguments. Out: their output. Unlike the folding subcommands most of them keep every sample in memory: 8 bytes
-//! each for an export in the order of time, 24 bytes for the others. `info` keeps only the first samples of each CPU.
+//! In: arguments. Out: the output of the subcommand. Unlike the folding subcommands most of them keep every sample in
+//! memory: 8 bytes each for an export in the order of time, 24 bytes for the others. `info` keeps only the first
+//! samples of each CPU.
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
 use super::compat::{Output, Rest};

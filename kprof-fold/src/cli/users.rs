@@ -1,4 +1,4 @@
-//! `--user-syms TASK=FILE`, given once or more. Stage: command line.
+//! `--user-syms TASK=FILE`: symbols of the program that a task runs. May be repeated. Stage: command line.
 //!
 //! In: tasks and symbol files; the stacks of those tasks. Out: their programs among the symbols, distinguished by task,
 //! at the addresses where they ran.
@@ -15,7 +15,7 @@ use crate::symbols::program;
 use crate::symbols::users::MAX;
 use crate::watch::Watch;
 
-/// Whether any are given.
+/// Whether any `--user-syms` is given.
 pub fn are_given(input: &Input, rest: &Rest) -> bool {
     !input.user_syms.is_empty() || rest.has_user_list()
 }

@@ -46,7 +46,7 @@ pub fn part(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("`{text}` is not between 0% and 100%")) }
 }
 
-/// A clock in GHz, as TSC ticks per second.
+/// Parses a clock in GHz; returns TSC ticks per second.
 ///
 /// # Errors
 /// A message for the user.

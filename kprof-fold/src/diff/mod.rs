@@ -31,12 +31,12 @@ pub enum Kind {
     Own,
     /// Samples in whose stack the function is.
     Total,
-    /// Samples below one path from the root.
+    /// Samples whose stack begins with this path from the root.
     Subtree,
 }
 
 impl Kind {
-    /// The word for it.
+    /// The word for this kind of row in the output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Own => "self",
@@ -59,7 +59,7 @@ pub struct Row {
     pub new: u64,
     /// Change in share, NEW minus OLD, with the interval at the level at which Holm's method tests this row.
     pub change: Interval,
-    /// The chance of such a change or a larger one if there is none.
+    /// The probability that chance alone gives a change of this size or a larger one.
     pub p_value: f64,
     /// The counts from which `change` and `p_value` are computed.
     counts: Change,

@@ -16,7 +16,7 @@
 use statrs::function::beta::beta_reg;
 use statrs::function::gamma::{digamma, gamma_ur};
 
-/// Fewer functions than this say nothing about the others.
+/// With fewer functions than this, the factors of the functions do not moderate each other.
 const MIN_FUNCTIONS: usize = 10;
 /// Chance at which any of the functions is wrongly taken for one that does not fit the others.
 const OUTLIER: f64 = 0.1;

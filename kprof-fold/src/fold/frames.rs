@@ -9,7 +9,7 @@ use crate::symbols::{Symbols, name::clean};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Number of a frame's name.
+/// The number of a frame. Two frames with the same name are the same frame.
 pub type FrameId = u32;
 
 pub use crate::symbols::UNKNOWN;
@@ -55,15 +55,16 @@ pub struct Frames {
     /// All names, one after the other; `ends` says where each of them ends.
     text: String,
     ends: Vec<usize>,
-    /// The names again, in a table that finds the number of a name.
+    /// The same names in a hash table, which finds the number of a name.
     numbers: Stacks,
-    /// For each symbol number its frame plus one; 0 if the frame was not needed yet.
+    /// For each symbol number the number of its frame plus one; 0 if that frame was not needed yet.
     by_symbol: Vec<FrameId>,
     /// Maps a lookup address to its only frame or, with [`MANY`] set, to the index of its frames in `found`.
     by_address: ByAddress<u32>,
     /// For each address with more than one frame: the number of its frames, then the frames.
     found: Vec<FrameId>,
-    /// For a sampled instruction: whether its function has no frame of its own there.
+    /// For the address of a sampled instruction: whether its function has no stack frame of its own at this
+    /// instruction.
     lacking: ByAddress<bool>,
 }
 

@@ -8,8 +8,8 @@
 
 use kprof_format::marker::{Marker, PUBLISHED_LEAF};
 
-/// The innermost frame of a sample that was read from published registers. Which code was running after the published
-/// entry is not known.
+/// The innermost frame of a sample of the trigger `published`. The CPU published only its last entry, so it is not
+/// known which code was running.
 pub const RUNNING: &str = "[running]";
 
 /// One frame, or one decision that needs symbols.

@@ -1,8 +1,9 @@
 //! Profiles for other viewers. Stage: output.
 //!
-//! In: the samples of each CPU, names, losses, marks. Out: the Firefox Profiler's processed form, speedscope's sampled
-//! form, Perfetto's trace packets, or pprof's protocol buffer. All are written piece by piece and are never all in
-//! memory. Lost samples are the function `[lost]` in each of them.
+//! In: the samples of each CPU, symbols, losses, marks, settings. Out: the Firefox Profiler's processed form,
+//! speedscope's sampled form, Perfetto's trace packets, pprof's protocol buffer, or, with cargo features, Parquet
+//! tables or OpenTelemetry's profiles. All are written piece by piece and are never all in memory. Lost samples are the
+//! function `[lost]` in each of them.
 
 pub mod firefox;
 #[cfg(feature = "otlp")]
@@ -34,7 +35,7 @@ pub struct Loss {
     pub boot: u32,
     /// CPU.
     pub cpu: u32,
-    /// Where that time begins and ends.
+    /// Where that part of the time begins and ends.
     pub tsc: (u64, u64),
     /// How many.
     pub samples: u64,

@@ -1,7 +1,7 @@
 //! Samples by task, CPU or kernel entry. Stage: output, for `report --by`.
 //!
-//! In: folded stacks whose root frame is the group. Out: one row per group, with the function that has most of its
-//! samples.
+//! In: folded stacks whose root frame is the group. Out: one row per group, with the function that has the most self
+//! time in the group.
 
 use crate::fold::Folded;
 use crate::fold::frames::FrameId;

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io::{self, Write};
 
-/// The most bytes of text that are kept.
+/// The most bytes of formatted stacks that are kept, so that a stack that comes again need not be formatted.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// How samples are printed.

@@ -17,7 +17,7 @@ pub struct Unsampled {
 }
 
 impl Unsampled {
-    /// All of them.
+    /// The sum of all reasons.
     pub fn sum(&self) -> u64 {
         let Self { user, idle, coalesced, lost } = *self;
         [user, idle, coalesced, lost].into_iter().fold(0, u64::saturating_add)

@@ -1,9 +1,9 @@
 //! Batches: which samples of a file count. Stage: read.
 //!
-//! In: parsed `# batch` and `# end` lines. Out: the decision to keep, skip or drop the samples between them, the losses
-//! that each batch reports, and the number of missing samples. A batch that does not match its checksum, or that is
-//! interrupted by the end of the file or by a new header, is void. A batch whose positions were seen before for that
-//! boot and CPU is skipped. Counters are cumulative, so a void batch loses none of them.
+//! In: parsed `# batch` and `# end` lines. Out: the decision to keep, skip or drop the samples between the two lines,
+//! the losses that each batch reports, and the number of missing samples. A batch that does not match its checksum, or
+//! that is interrupted by the end of the file or by a new header, is void. A batch whose positions were seen before for
+//! that boot and CPU is skipped. Counters are cumulative, so a void batch loses none of them.
 
 use super::seal::Seal;
 use super::unsampled;

@@ -2,8 +2,8 @@
 //!
 //! In: `#` lines, at most a few for every batch. Out: what the lines say: boots and their facts, batches (opened,
 //! closed or dropped), counters, task names, images, marks, settings, events. A line that cannot be parsed is reported
-//! and skipped. In the text form the lines of a batch are applied when its checksum
-//! matches ([`super::checked`]). [`super::damage`] decides what becomes of batches of the serial form that lack lines.
+//! and skipped. In the text form the lines of a batch are applied only after the checksum of the batch was found right
+//! ([`super::checked`]). [`super::damage`] decides what becomes of batches of the serial form that lack lines.
 
 use super::batch::{self, Doubt, Open, Position};
 use super::ingest::{Consumer, Ingest, Region};

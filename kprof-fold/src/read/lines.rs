@@ -1,7 +1,7 @@
 //! Lines: splits a block at its line ends. Stage: read, the innermost loop.
 //!
-//! In: bytes. Out: each line without its LF. 64 bytes at a time become one word with a bit for each LF, so that short
-//! lines need no search of their own. Memory: none.
+//! In: bytes. Out: each line without its LF. 64 bytes at a time are turned into a 64-bit word in which a bit is set for
+//! each LF, so that short lines need no search of their own. Memory: none.
 
 use wide::u8x16;
 

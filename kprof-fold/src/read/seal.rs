@@ -1,7 +1,8 @@
 //! The checksum of a batch of the text form, while the batch is being read. Stage: read.
 //!
-//! In: the id of the boot and the bytes of the batch, in pieces. Out: whether they are what was written. Lines that end
-//! in CR LF, because the file went through a tool that changes line ends, are summed as they were written, without CR.
+//! In: the id of the boot and the bytes of the batch, in pieces. Out: whether the bytes are those that were written.
+//! Lines that end in CR LF, because the file went through a tool that changes line ends, are summed as they were
+//! written, without CR.
 
 use super::repair::repaired;
 use kprof_format::checksum::Crc32;

@@ -10,9 +10,9 @@ use core::fmt;
 pub const MAX_HZ: u32 = 20_000;
 /// The highest rate, also with `force`.
 pub const MAX_HZ_BY_FORCE: u32 = 100_000;
-/// The greatest `depth`. With it, the longest sample still fits in a record.
+/// The greatest `depth` in frames. A sample with so many frames still fits in a record.
 pub const MAX_DEPTH: u16 = 250;
-/// A longer `wait` is shortened to this.
+/// A longer `wait` is shortened to this many milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
 /// Bytes of the longest name of a mark.
 pub const MAX_NAME: usize = 1024;
@@ -24,7 +24,7 @@ table! {
         Protocol = "protocol",
         /// Begins or ends reading copies of the streams, beside the reader that has claimed them.
         Copy = "copy",
-        /// What this file sets from here on is undone when it is closed.
+        /// Begins a lease: what this control file sets from here on is undone when the file is closed.
         Lease = "lease",
         /// Starts sampling.
         Start = "start",
@@ -54,7 +54,7 @@ table! {
         Thaw = "thaw",
         /// Writes a mark into the meta stream.
         Mark = "mark",
-        /// Writes the events that were counted by task into the meta stream.
+        /// Writes the counts of events by task into the meta stream now, instead of at the end of the second.
         Flush = "flush",
         /// Acknowledges records that were read.
         Ack = "ack",
@@ -89,7 +89,7 @@ impl Mode {
 pub enum StreamName {
     /// The samples of this CPU.
     Cpu(usize),
-    /// Names, images, marks, settings.
+    /// Task names, images, marks, settings, counts of events by task.
     Meta,
 }
 

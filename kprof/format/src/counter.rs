@@ -28,11 +28,13 @@ table! {
         Idle = "idle",
         /// Lost: the ring was full.
         LostFull = "lost-full",
-        /// Lost: the tick came inside a handler.
+        /// Lost: an NMI inside a handler took the tick.
         LostNested = "lost-nested",
-        /// Lost: published registers changed while they were read.
+        /// Lost (trigger `published`): what the CPU had published changed while its stack was read, or a stack word
+        /// could not be read.
         LostTorn = "lost-torn",
-        /// Lost for a reader of copies: its records were overwritten before it had read them. No other reader has it.
+        /// Lost for the reader of copies: samples that were overwritten before it had copied them. Only the account of
+        /// this reader has the counter.
         LostOvertaken = "lost-overtaken",
         /// Samples published in the ring.
         Recorded = "recorded",
@@ -48,13 +50,14 @@ table! {
         SelfTsc = "self-tsc",
         /// How many handler runs were measured for `self-tsc`.
         SelfSamples = "self-samples",
-        /// How long the sampler asked to sleep between ticks, in TSC ticks; the same for every CPU.
+        /// The sum of the times that the sampler asked to sleep between ticks, in TSC ticks; the same for every CPU.
         SleepAsked = "sleep-asked",
-        /// How much longer than asked the sampler slept, in TSC ticks; the same for every CPU.
+        /// By how much all sleeps of the sampler together were longer than asked, in TSC ticks; the same for every CPU.
         SleepLate = "sleep-late",
         /// Ticks sent that the CPU has not taken yet.
         Pending = "pending",
-        /// Samples that a reader has freed.
+        /// Samples that a reader has acknowledged, read as raw words, or exported; for the reader of copies, samples
+        /// that it has copied.
         Delivered = "delivered",
         /// Samples that are in the ring.
         InRing = "in-ring",

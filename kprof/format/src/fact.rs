@@ -51,7 +51,7 @@ table! {
         Text = "text",
         /// `NAME=ADDRESS`; this key may appear many times.
         Anchor = "anchor",
-        /// Why the last write through this file was refused; empty if it was not.
+        /// Why the last write through this control file was refused. The line is missing if that write was not refused.
         Error = "error",
     }
 }

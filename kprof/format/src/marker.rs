@@ -7,8 +7,8 @@
 /// The first address of the page that is used for markers.
 pub const MARKER_PAGE: u64 = 0xffff_ffff_ffff_f000;
 
-/// The first address of a sample that was read from published registers: no instruction is known, the leaf is
-/// `[running]`. No code can be there.
+/// The first address of a sample of the trigger `published`: no instruction is known, and the host shows `[running]` as
+/// the innermost frame. No code can be at this address.
 pub const PUBLISHED_LEAF: u64 = MARKER_PAGE - 2;
 
 /// Why a stack was truncated (low byte of [`Marker::Truncated`]).
@@ -51,7 +51,7 @@ impl Facts {
     pub const INTERRUPTS_OFF: u8 = 1 << 0;
     /// The running task was the idle one of its CPU.
     pub const IDLE: u8 = 1 << 1;
-    /// Read from published registers, not by interrupting the CPU.
+    /// The sample was made from what the CPU had published (trigger `published`), not by interrupting the CPU.
     pub const PUBLISHED: u8 = 1 << 2;
 
     /// Whether all bits of `mask` are set.

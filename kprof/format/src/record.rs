@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word 0   0x6b70726f ("kpro") << 32 | version << 24 | kind << 16 | length in words, this word included
-//! word 1   position: the ring's cursor, in words since boot, at which this record begins
+//! word 1   position: where this record begins in its stream, in words since boot
 //! word 2   tick number of the CPU (0 in the meta stream)
 //! word 3   TSC
 //! sample:  word 4 task id, word 5 first address, then callers and markers, innermost first
@@ -47,8 +47,8 @@ kinds! {
     pub enum Kind {
         /// One sample of one CPU.
         Sample = 1,
-        /// One sample of one CPU, read from a running flight recorder. It was in the ring at that moment, and does not
-        /// count as delivered.
+        /// One sample of one CPU, read from a running flight recorder. The sample stays in the ring, and does not count
+        /// as delivered.
         SnapshotSample = 2,
         /// Meta: the name of task `value[0]`; the text is the name.
         TaskName = 16,
@@ -67,9 +67,9 @@ kinds! {
 /// The names of events, in the text of a record of [`Kind::Events`] and in ctl.
 pub const EVENT_NAMES: [&str; 3] =
     [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
-/// The task id of events that are counted for several tasks together.
+/// Stands for a task id in a record of events that are counted for several tasks together.
 pub const OTHER_TASKS: u64 = u64::MAX;
-/// The name that is shown for `OTHER_TASKS`.
+/// The name that is shown for [`OTHER_TASKS`].
 pub const OTHER_TASKS_NAME: &[u8] = b"[other]";
 
 /// Name and build id from the text of a record of [`Kind::Image`], `NAME BUILD-ID`. A text without a space is only a

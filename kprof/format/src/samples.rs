@@ -24,7 +24,7 @@ pub const MAX_STACK_WORDS: usize = MAX_WORDS - SAMPLE_HEADER_WORDS;
 /// The size of the blocks that numbers are written into. The longest number fits, so a whole block can be copied,
 /// whatever the length of the number.
 pub const BLOCK_BYTES: usize = 16;
-/// The value of `v / 2` that says that the word follows unencoded.
+/// The value of `v / 2` that says that the word itself follows, as 8 bytes.
 const LITERAL: u64 = 4096;
 
 /// The previous sample, to which the differences of the next one refer, both when writing and when reading.

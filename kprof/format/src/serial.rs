@@ -7,15 +7,15 @@
 //!        └ decimal, from 0, one more with each line: a gap says how many are missing
 //! ```
 //!
-//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. When a log is read, the mark
-//! may stand in the middle of a line, after the text of another log. A line that does not match its checksum is
+//! In: lines. Out: bytes for a serial port. Runs in: any, a panic hook too; no allocation. When a log is read, `~kprof`
+//! may stand in the middle of a log line, after the output of other code. A line that does not match its checksum is
 //! damaged; the other lines stay readable.
 
 use super::checksum::Crc32;
 use super::text::parse_hex;
 use core::fmt::Write;
 
-/// The mark by which a line of kprof is found.
+/// The text by which a line of kprof is found in a log.
 pub const MARK: &[u8] = b"~kprof ";
 
 /// Writes one line (without its line feed) in the serial form, with a line feed.
@@ -64,8 +64,8 @@ pub struct Line<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-/// Finds a line of kprof in a line of a log: none (`None`), a line, or a damaged one. A log line may contain a damaged
-/// beginning and then a complete line, so the last mark is used.
+/// Finds a line of kprof in a line of a log: none (`None`), a line, or a damaged one. A log line may contain the
+/// beginning of a line of kprof that was cut off, and after it a complete one, so the last `~kprof` in it is used.
 ///
 /// ```
 /// use kprof_format::serial::{Damaged, read};

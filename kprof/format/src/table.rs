@@ -1,7 +1,7 @@
 //! A macro for the keywords of the text form and of ctl: an enum in which each variant has a spelling.
 //! The order is that of the list.
 
-/// An enum whose values have names.
+/// Makes an enum whose variants have spellings.
 macro_rules! table {
     ($(#[$doc:meta])* pub enum $type:ident { $($(#[$each:meta])* $name:ident = $text:literal,)* }) => {
         $(#[$doc])*

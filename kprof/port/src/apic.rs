@@ -1,8 +1,8 @@
 //! The local APIC of the current CPU, in xAPIC mode (registers in memory) or x2APIC mode (registers of the CPU).
 //!
 //! In: where the registers are mapped. Out: commands to other CPUs, the id, the timer's registers. Runs in: any code,
-//! also in an NMI, except [`LocalApic::send`], which is for ordinary code. The mode is the one that the kernel or the
-//! firmware has chosen; it is never changed here. Source: Intel SDM volume 3A, chapter 11.
+//! also in an NMI, except [`LocalApic::send`], which is for ordinary code. The kernel or the firmware has chosen the
+//! mode; nothing here changes it. Source: Intel SDM volume 3A, chapter 11.
 //!
 //! The sequences of both modes are tested on recorded registers. On hardware (emulated by QEMU) only xAPIC mode has
 //! been run: no CPU model of QEMU's emulation has x2APIC. **x2APIC mode has not been run.**

@@ -12,7 +12,7 @@ use kprof::clock::{BadSleep, Calibration, Moment, Reference};
 use x86_64::instructions::port::Port;
 
 const ROUNDS: usize = 5;
-/// The number of rounds that would fill a second.
+/// How many rounds of measurement would take one second: a round takes a second divided by this.
 const ROUNDS_PER_SECOND: u64 = 100;
 /// If the reference has not moved enough after this many TSC ticks (more than a second), it is taken to have stopped.
 const MAX_TICKS: u64 = 1 << 33;
@@ -23,7 +23,7 @@ const MASKED: u32 = 1 << 16;
 pub trait Counter {
     /// Its frequency and width.
     fn facts(&self) -> Reference;
-    /// Its count, which goes up.
+    /// The present count of the counter, which goes up.
     fn read(&self) -> u64;
 }
 

@@ -11,7 +11,7 @@ pub enum Command {
     Interrupt(u8),
     /// INIT: the CPU waits for a start-up command.
     Init,
-    /// The CPU starts in real mode at `page * 4096`.
+    /// Start-up: the CPU starts in real mode at the physical address `page * 4096`.
     StartUp(u8),
 }
 

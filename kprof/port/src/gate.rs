@@ -15,7 +15,7 @@ pub struct Gate {
     pub selector: u16,
     /// The entry of the interrupt stack table, 1 to 7; 0 for none.
     pub ist: u8,
-    /// The lowest privilege level that may call it by `int`.
+    /// The numerically highest privilege level (3: user code) from which `int` may use this gate.
     pub level: u8,
 }
 

@@ -21,7 +21,7 @@ use crate::apic::{Hardware, LocalApic, Registers, register};
 use kprof::Clock;
 use x86_64::instructions::interrupts;
 
-/// The timer's clock is not divided.
+/// The value of the divide register with which the timer counts at its full clock.
 const DIVIDE_BY_ONE: u32 = 0b1011;
 const PERIODIC: u32 = 1 << 17;
 /// If instructions are counted, a sleep consists of at least this many slices.
@@ -66,8 +66,8 @@ impl<R: Registers> Timer<R> {
         Self { apic, hz, sleep }
     }
 
-    /// Starts the timer so that its interrupt comes in `ns`. For a CPU that samples itself, `Profiler::on_timer`
-    /// returns this time.
+    /// Starts the timer so that its interrupt comes in `ns`. For a CPU that samples itself, `ns` is
+    /// `TimerTick::next_ns`, which `Profiler::on_timer` returns.
     pub fn start_ns(&self, ns: u64) {
         self.apic.write(register::INITIAL_COUNT, count(ns, self.hz));
     }

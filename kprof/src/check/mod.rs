@@ -18,7 +18,7 @@ pub enum CheckError {
     NotReady,
     /// [`crate::Kernel::cpu`] returns a number for which there is no slot.
     Cpu(usize),
-    /// This CPU has not registered. When checked on the sampler CPU: not within a second.
+    /// The CPU of this number has not registered. (The check on the sampler CPU waits a second for all others.)
     NotRegistered(usize),
     /// There is no interrupt gate for vector 2.
     NoGate,
@@ -52,7 +52,7 @@ pub enum CheckError {
         /// The address where the stub begins.
         address: u64,
     },
-    /// [`crate::Kernel::stack_range`] returns `None` for the stack that this runs on.
+    /// [`crate::Kernel::stack_range`] returns `None` for this address, which is in the stack that the check runs on.
     NoStack(u64),
     /// [`crate::Kernel::stack_range`] returns an invalid range.
     BadStackRange {

@@ -21,7 +21,7 @@ const MAX_RETURNS: usize = 200;
 /// The shortest of this many sleeps counts, because a virtual CPU may be descheduled during a sleep.
 const SLEEPS: usize = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The number of sleeps of 1 ms for which the sampler waits for the other CPUs.
+/// The sampler CPU waits this many sleeps of 1 ms for the other CPUs to register.
 const WAITS: usize = 1000;
 /// `push rbp; mov rbp, rsp`, and the same after `endbr64`: code that begins with these bytes is a compiled function. It
 /// saves rbp itself, directly below the processor's frame, so the chain of frame pointers goes through it.
@@ -110,7 +110,7 @@ fn sleep<K: Kernel, M: Machine>(kernel: &K, machine: &M, tsc_hz: u64) -> Result<
     Err(CheckError::SleepsLong(ticks_to_ns(best, tsc_hz) / 1000))
 }
 
-/// Checks that every CPU has registered, or does so soon.
+/// Checks that every CPU except the sampler CPU has registered; waits up to a second for it.
 fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), CheckError> {
     let missing = || {
         let mut slots = shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != sampler);
@@ -125,7 +125,7 @@ fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), 
     missing().map_or(Ok(()), |cpu| Err(CheckError::NotRegistered(cpu)))
 }
 
-/// Checks that the stack that this runs on is declared.
+/// Checks that the kernel declares the stack that the check runs on.
 #[inline(never)]
 fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
     let here = 0_u64;

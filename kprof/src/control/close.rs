@@ -1,8 +1,8 @@
-//! Closes a control file: its claim and its lease end with it.
+//! Closes a control file: its claim, its reading of copies and its lease end with it.
 //!
 //! In: the file that is dropped. The kernel drops it also when the file's process is killed. Out: streams that any file
 //! may claim, and choices as they were before the lease. Runs in: ordinary code. If another change is in progress and
-//! takes too long, the sampler undoes the lease within a second, or the next change does.
+//! takes too long, the lease is undone later: by the sampler, which tries once a second, or by the next change.
 
 use super::OpenControl;
 use crate::errors::StateError;

@@ -1,10 +1,11 @@
 //! ctl: commands in, state and counters out.
 //!
-//! In: one write through an open control file, one command per line. Out: all commands were carried out, or none and an
-//! error. Runs in: ordinary code. The whole write is checked, and what it needs is reserved, before its first command
-//! is carried out. If a write is refused, the reason is also the `error` line of the next read of that file. One
-//! control file at a time may hold the claim on the streams (`protocol 1`), and one may hold the lease (`lease`).
-//! Closing the file ends both.
+//! In: writes to an open control file, with one command per line, and reads of it. Out: for a write, all commands were
+//! carried out, or none and an error; for a read, state, settings and counters as text. Runs in: ordinary code. The
+//! whole write is checked, and what it needs is reserved, before its first command is carried out. If a write is
+//! refused, the reason is also the `error` line of the next read of that file. One control file at a time may hold the
+//! claim on the streams (`protocol 1`), one may read copies (`copy 1`), and one may hold the lease (`lease`). Closing
+//! the file ends all three.
 
 mod close;
 mod text;
@@ -29,7 +30,7 @@ pub(crate) use text::{each_setting, for_each_counter, write_status};
 pub(crate) struct OpenControl {
     shared: &'static Shared,
     id: ClaimId,
-    /// The process that has opened the file, as the kernel told.
+    /// The number of the process that has opened the file, as the kernel passed it to `open_control`.
     process: u64,
     /// A write through this file is in progress.
     is_writing: AtomicBool,

@@ -1,7 +1,8 @@
 //! What a read of ctl returns: state and all counters as `key value` lines.
 //!
-//! In: the profiler. Out: text, into any sink. Runs in: ordinary code, also while sampling runs. The progress of a
-//! CPU's handler is read before and after the counters of that CPU, so that they are consistent.
+//! In: the profiler. Out: text, into any sink. Runs in: ordinary code, also while sampling runs. The counters of a CPU
+//! are consistent: the progress word of its handler is read before and after them, and they are read again if it has
+//! changed.
 
 use crate::config::Clock;
 use crate::format::counter::{Counter, MetaCounter};
@@ -20,8 +21,8 @@ use crate::state::stream::{OWNER_WAIT_US, Stream, take_within};
 use core::fmt::{Arguments, Result, Write};
 use core::sync::atomic::Ordering;
 
-/// Writes state, settings and counters. If `file` reads copies, the account is that of its reader. Runs in: ordinary
-/// code.
+/// Writes state, settings and counters. If the control file `file` reads copies, the counters are the account of these
+/// copies. Runs in: ordinary code.
 pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) -> Result {
     match shared.claim() {
         0 => writeln!(out, "{} 0\n{} -", Fact::Protocol, Fact::Reader)?,
@@ -65,7 +66,7 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
     Ok(())
 }
 
-/// The settings, in the order of the contract. They are also the header of every file.
+/// Passes each setting to `each`, in the order of docs/format.md. The serial form begins with the same settings.
 pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments<'_>) -> Result) -> Result {
     let choices = shared.live.choices();
     let Some(config) = shared.config() else { return Ok(()) };
@@ -103,7 +104,7 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     anchors.try_for_each(|anchor| each(Fact::Anchor, format_args!("{anchor}")))
 }
 
-/// How far the reader of copies has come, if `file` is its control file.
+/// How far the reader of copies has come in this stream, if `file` is its control file.
 fn copies(shared: &Shared, file: ClaimId, copier: &Copier) -> Option<Copies> {
     if file == 0 || copier.owner().claim() != file {
         return None;

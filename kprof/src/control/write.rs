@@ -1,9 +1,9 @@
 //! A write to ctl: checks all commands, reserves what they need, then carries them out.
 //!
-//! In: the lines of one write, and the file it came through. Out: all commands were carried out, or none and the first
-//! line that is wrong. Runs in: ordinary code. Changes of choices, state, mode, claim and lease are serialized by the
-//! writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a change that waits does not
-//! block a reader.
+//! In: the lines of one write, and the control file that was written to. Out: all commands were carried out, or none
+//! and an error that names the first wrong line. Runs in: ordinary code. Changes of choices, state, mode, claim and
+//! lease are serialized by the writer's lock. `ack`, `mark` and `wait` need only the streams that they name, so that a
+//! change that waits does not block a reader.
 
 mod copy;
 
@@ -25,15 +25,16 @@ use core::sync::atomic::Ordering;
 
 const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
 
-/// What the lines so far ask for, and the state that the next line would find.
+/// What the lines that were checked so far ask for. The next line is checked against these values, as if those lines
+/// had been carried out already.
 struct Plan {
     before: Choices,
     choices: Choices,
-    /// The choices that were named, whether their values change or not.
+    /// The choices that the lines set, whether their values change or not.
     keys: Key,
     state_before: State,
     state: State,
-    /// A command has named the state.
+    /// A command is about the state or the mode.
     names_state: bool,
     has_claim: bool,
     /// The claim changes, is renewed, or ends.
@@ -256,7 +257,8 @@ fn acks(bytes: &[u8]) -> impl Iterator<Item = (usize, StreamName, u64)> {
     })
 }
 
-/// Takes the streams of all `ack` lines and checks the positions.
+/// Takes the owner words of the streams that the `ack` lines name, unless the transition owns all streams already
+/// (`owns_all`), and checks the positions.
 fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), ControlError> {
     let shared = file.shared;
     let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
@@ -291,7 +293,7 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
     Ok(())
 }
 
-/// A stream that this write has taken.
+/// The stream of this name, whose owner word this write has taken.
 fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
     Some(shared.stream(name)?.taken(name != StreamName::Meta && shared.recorder()))
 }
@@ -335,7 +337,8 @@ fn note_lease(file: &OpenControl, plan: &Plan) {
     }
 }
 
-/// Publishes marks, settings and the wait.
+/// Carries out what cannot be refused: records marks, event counts and settings in the meta stream, and notes until
+/// when the writer of `wait MS` waits.
 fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     for (_, command) in lines(bytes) {
         match command {

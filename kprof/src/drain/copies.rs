@@ -15,8 +15,8 @@ use crate::state::copier::Copier;
 use crate::state::owner::{Activity, ClaimId, Conflict};
 use crate::state::stream::{OWNER_WAIT_US, take_within};
 
-/// Bytes that are copied before they are checked. A record of the greatest length fits. If the check fails, no more
-/// than these bytes were copied in vain.
+/// The most bytes that are copied before a check whether the producer has overwritten them. The longest record fits. If
+/// the check fails, no more than these bytes were copied in vain.
 const PIECE_BYTES: usize = 4 * 8 * MAX_WORDS;
 
 /// The exclusive right to read copies of one stream, until it is dropped.
@@ -50,7 +50,8 @@ pub(super) fn read(shared: &Shared, name: StreamName, claim: ClaimId, buffer: &m
     Err(ReadError::Busy)
 }
 
-/// Copies piece by piece. Returns an error only if nothing was copied.
+/// Copies pieces of at most [`PIECE_BYTES`] until the buffer is full or no record is left. Returns the number of bytes,
+/// or an error if nothing was copied.
 fn pieces(ring: &Ring, copier: &Copier, buffer: &mut [u8]) -> Result<usize, NoCopy> {
     let mut bytes = 0;
     loop {

@@ -1,8 +1,8 @@
 //! Writes lines of the text form in the serial form: first the checksum of a line, then its bytes.
 //!
-//! In: copies of records. Out: checked and numbered lines. Runs in: any, a panic handler too; no allocation. Each line
-//! is formatted twice. Values that can change between the two passes (counters) are first formatted into a small
-//! buffer.
+//! In: copies of records. Out: lines with a number and a checksum. Runs in: any, a panic handler too; no allocation.
+//! Each line is formatted twice: for its checksum, then for the sink. Values that can change in between (counters) are
+//! first formatted into a small buffer.
 
 use crate::format::checksum::Crc32;
 use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
@@ -36,8 +36,8 @@ impl Lines<'_> {
         writeln!(self.out, "~kprof {sequence} {:08x} {line}", sum.0.end())
     }
 
-    /// Writes a line of counters that may change meanwhile. (Not inlined, as the two below: their buffers are then not
-    /// on the stack at the same time.)
+    /// Writes a line of counters that may change while it is written: it is formatted once, into a buffer. (Neither
+    /// this function nor `sample` and `meta` are inlined, so that their buffers are not on the stack at the same time.)
     #[inline(never)]
     pub(super) fn put_once(&mut self, line: fmt::Arguments<'_>) -> fmt::Result {
         let mut buffer = heapless::String::<1536>::new();
@@ -45,7 +45,8 @@ impl Lines<'_> {
         self.put(format_args!("{buffer}"))
     }
 
-    /// Writes the sample at `at` as one line. `false`: it was overwritten before it was copied.
+    /// Writes the sample at position `at` as one line. Returns `false` if the sample was overwritten before it was
+    /// copied.
     #[inline(never)]
     pub(super) fn sample(&mut self, cpu: usize, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
         let Some(record) = Record::copy(ring, at) else { return Ok(false) };
@@ -115,7 +116,7 @@ struct Record {
 }
 
 impl Record {
-    /// The sample at `at`, if it was still there when the copy was made.
+    /// A copy of the sample at `at`; `None` if the producer has overwritten the sample meanwhile.
     fn copy(ring: &Ring, at: u64) -> Option<Self> {
         let words = ring.record_at(at).ok()?? as usize;
         let mut record = Self { words: [0; MAX_WORDS], length: words.min(MAX_WORDS) };

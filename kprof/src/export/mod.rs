@@ -22,7 +22,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names};
 
-/// Writes all samples and names that have not been written yet, and frees them.
+/// Writes all samples and meta records that have not been written yet, and frees the samples.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
     if !parts::EXPORT {
         return Err(ExportError::NotCompiledIn(name::EXPORT));
@@ -70,7 +70,8 @@ fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt:
     Ok(())
 }
 
-/// Writes the newest `last` samples of every CPU, and all names in the meta stream.
+/// Writes the newest `last` samples of every CPU, and all records of the meta stream (task names, images, marks,
+/// settings, event counts).
 pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
     if !parts::EXPORT {
         return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(name::EXPORT));
@@ -104,7 +105,7 @@ fn export_header(shared: &Shared, lines: &mut Lines<'_>) -> fmt::Result {
     each_setting(shared, &mut |fact, value| lines.put(format_args!("{}", line::Header { fact, value })))
 }
 
-/// Writes one batch: the records from `from` to `to`. Returns how many there were.
+/// Writes one batch: the samples from `from` to `to`. Returns how many were written.
 fn export_ring(
     lines: &mut Lines<'_>,
     cpu: usize,

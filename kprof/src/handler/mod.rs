@@ -4,8 +4,9 @@
 //! sampled CPU. No lock, no allocation, no page fault, no print, no unbounded loop.
 //!
 //! An NMI can arrive while this CPU's handler runs, after an `int3` or a page fault in the handler has unblocked NMIs.
-//! It takes a tick of its own, if there is one, and counts it as lost. It does not touch the ring, nor the tick that
-//! the handler is working on (`progress`). Full ring: nothing is published, and the tick counts as lost.
+//! This nested NMI takes the ticks that the interrupted handler will not take, if there are any, and counts a lost
+//! sample. It does not touch the ring, nor the tick that the interrupted handler is working on (`progress`). Full ring:
+//! nothing is published, and the tick counts as lost.
 //!
 //! An NMI that finds no tick can still be the profiler's: its tick was coalesced with an earlier one, or was signalled
 //! twice. At most as many such NMIs are counted as spurious as ticks were coalesced or signalled again. Any further one
@@ -46,7 +47,8 @@ pub(crate) fn on_nmi<K: Kernel>(profiler: &Instance<K>, at: &impl Interrupted) -
 }
 
 impl<K: Kernel> Instance<K> {
-    /// Takes a tick that the CPU's own timer causes. It is numbered inside the handler, where `stop` waits for it.
+    /// Takes a tick that the CPU's own timer causes. The tick is numbered after the handler has been entered, so that
+    /// `stop`, which waits for handlers, waits for it.
     pub(crate) fn timer_tick<M: Memory>(&self, slot: &'static CpuSlot, at: &Registers, memory: M) -> Outcome {
         if !progress::enter(slot) {
             return inside(slot);
@@ -103,7 +105,8 @@ pub(crate) fn with_tick(slot: &CpuSlot, work: impl FnOnce(u64) -> Outcome) -> Ou
     leave(slot, outcome)
 }
 
-/// (A separate function, so that the usual path has no result to prepare.)
+/// The answer to an NMI of which the profiler knows nothing. (A separate function, so that the usual path has no result
+/// to prepare.)
 #[cold]
 #[inline(never)]
 fn not_ours() -> Outcome {
@@ -140,7 +143,7 @@ fn without_tick(slot: &CpuSlot) -> Outcome {
     }
 }
 
-/// Ends every handler that has entered.
+/// The last step of every handler that has entered.
 #[inline(always)]
 fn leave(slot: &CpuSlot, outcome: Outcome) -> Outcome {
     // Release: whoever sees that no handler runs sees everything that was counted.

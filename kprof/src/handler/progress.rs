@@ -1,8 +1,8 @@
 //! The steps of a handler on its progress word: entering, taking a tick, leaving.
 //!
-//! In: calls to enter, take and leave; NMIs that arrive inside a handler. Out: which of them takes the tick. Runs in:
-//! NMI on the CPU itself (with the trigger `published`: the sampler CPU, which then is the only one to enter). All
-//! other code only reads the word.
+//! In: calls to enter, take and leave; NMIs that arrive inside a handler. Out: which of the handlers takes which tick.
+//! Runs in: NMI on the CPU itself (with the trigger `published`: the sampler CPU, which then is the only one to enter).
+//! All other code only reads the word.
 //!
 //! ```text
 //!   bits 63..2: the newest tick taken      bits 1..0: 0 no handler runs
@@ -49,7 +49,8 @@ pub(super) fn take_one(slot: &CpuSlot) {
     add_in_one!(slot: CpuSlot, handler.counters.taken, 1);
 }
 
-/// Takes the newest tick, where `one` found none or more than one. Returns its number.
+/// Takes all pending ticks, after `one` found none or more than one. Returns the number of the newest; the others count
+/// as coalesced. `None`: no tick is pending.
 #[cold]
 #[inline(never)]
 pub(super) fn take_newest(slot: &CpuSlot) -> Option<u64> {

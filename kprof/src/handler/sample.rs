@@ -2,8 +2,8 @@
 //!
 //! In: the interrupted registers. Out: a record, or a counted reason why not. Runs in: NMI. The usual sample (kernel
 //! code, an ordinary stack, free space in the ring, drop mode) takes the fast path; everything else takes the slow
-//! path. Both write the same words: the unwinder's tests walk each stack on both paths. `in_user_code` has the part of
-//! the fast path that reads a program's memory.
+//! path. Both write the same record: the unwinder's tests walk each stack on both paths and compare. `in_user_code` has
+//! the part of the fast path that reads a program's memory.
 
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
@@ -175,7 +175,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         Outcome::Sampled
     }
 
-    /// Whether the stack of an idle task passes an interrupt or exception entry.
+    /// Whether the stack of the interrupted code passes an interrupt or exception entry. Called for the idle task.
     fn in_interrupt(&self, at: &Registers) -> bool {
         let mut walk = self.walk(Sink::discard(&self.slot.handler.scratch));
         walk.run(at);

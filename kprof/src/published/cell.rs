@@ -1,11 +1,11 @@
 //! What one core publishes about itself: a place and a task, protected by a sequence number.
 //!
-//! In: from that core, with interrupts off, a word at each entry and exit, and a task at each switch. Out: to the
-//! sampler CPU, a consistent pair of both, and whether anything has changed since. Runs in: see [`super`]. There is one
-//! writer; the reader never waits. A place is one word, so a core that enters or leaves only raises the number after
-//! the store. The number is odd while place and task change together. The number protects more than these words. As
-//! long as it is unchanged, the core has not left the frame that the place points to, so every word that was read from
-//! the stack there belongs to that frame.
+//! In: from that core, with interrupts off, a word at each entry and exit, and a task at each switch. Out: for the
+//! sampler CPU, place and task of the same moment, and whether either has changed since they were read. Runs in: see
+//! [`super`]. There is one writer; the reader never waits. A place is one word, so a core that enters or leaves only
+//! raises the sequence number after it has stored the place. The number is odd while place and task change together.
+//! The number protects more than these words. As long as it is unchanged, the core has not left the frame that the
+//! place points to, so every word that was read from the stack there belongs to that frame.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 

@@ -22,9 +22,9 @@ pub(crate) struct Copy {
 /// Why [`Ring::copy_records`] has copied nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoCopy {
-    /// The first record may have been overwritten.
+    /// The first record was overwritten, or the check cannot exclude it.
     Overwritten,
-    /// The first record has this many words.
+    /// The buffer is too small for the first record, which has this many words.
     TooSmall(u64),
 }
 
@@ -96,7 +96,8 @@ impl Ring {
         copy_words(self.words.all(), after_it);
     }
 
-    /// One word. While a recorder runs it may already belong to another record, and nothing here checks that.
+    /// The word at this position. While the flight recorder runs, the word may already belong to a newer record; this
+    /// function does not check that.
     pub(crate) fn word(&self, position: u64) -> u64 {
         self.words.at(position).load(Ordering::Relaxed)
     }
@@ -127,7 +128,8 @@ impl Ring {
 pub(crate) struct TailMover<'r>(&'r Ring);
 
 impl<'r> TailMover<'r> {
-    /// Only the stream's owner may make it, and not while the producer moves the tail.
+    /// The right, for the stream's owner. Nobody else may call this, and the owner may not while the producer moves the
+    /// tail.
     pub(crate) fn of(ring: &'r Ring) -> Self {
         Self(ring)
     }

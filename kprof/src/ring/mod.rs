@@ -48,7 +48,7 @@ const LONGEST: u64 = if cfg!(kprof_loom) { 6 } else { crate::format::record::MAX
 /// for the other's stores. They are 128 bytes apart because processors fetch cache lines in pairs.
 #[repr(align(128))]
 pub(crate) struct Ring {
-    /// Set once, read by all CPUs.
+    /// The memory of the ring: set once, by `install`; used by all CPUs.
     words: Words,
     producer: ProducerLine,
     tail: TailLine,

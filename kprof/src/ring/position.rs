@@ -5,7 +5,7 @@
 
 use crate::format::record::{Header, MAX_WORDS};
 
-/// How many words may be written from `head` on without overwriting what is kept from `tail` on. 0 if the two positions
+/// How many words may be written from `head` on without overwriting the records from `tail` on. 0 if the two positions
 /// are impossible in a ring of this capacity.
 #[inline(always)]
 pub(crate) const fn room(capacity: u64, head: u64, tail: u64) -> u64 {
@@ -25,7 +25,8 @@ pub(crate) fn record_words(first: u64, available: u64) -> Option<u64> {
     (words <= available && words <= MAX_WORDS as u64).then_some(words)
 }
 
-/// The length of a record, for the producer, which has written the record itself. It is not checked, but never 0.
+/// The length of the record with this first word, for the producer, which has written the record itself. The length is
+/// not checked, but never 0.
 #[inline(always)]
 pub(crate) fn own_record_words(first: u64) -> u64 {
     (first & 0xffff).max(1)

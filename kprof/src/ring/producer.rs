@@ -1,8 +1,8 @@
 //! The writing end: records are written directly into the ring's free space and published by one store.
 //!
 //! In: words of one record. Out: a record in the ring, or nothing. Runs in: NMI on the ring's CPU (or the one other
-//! producer of that ring). Full: the sink says so at the end, nothing is published, and the words written are still
-//! free space. Nested: cannot happen, because the handler lets only one level in.
+//! producer of that ring). Full: `Sink::is_full` says so after the last word, nothing is published, and the words
+//! written are still free space. Nested: cannot happen, because the handler lets only one level in.
 
 use super::{Ring, position};
 use crate::format::record::{Header, Kind};
@@ -100,7 +100,8 @@ impl Ring {
             .addr()
     }
 
-    /// Recomputes how many contiguous words are free. For drop mode, between two records.
+    /// Recomputes `limit` and `origin`: how many contiguous words are free, and where they are. For drop mode, between
+    /// two records.
     pub(crate) fn look_ahead(&self) {
         let head = self.producer.head.load(Ordering::Relaxed);
         // Acquire: the reader finished its copies before it moved the tail, so they are complete before these words are
@@ -179,7 +180,7 @@ impl<'r, const H: usize, const R: usize> Reservation<'r, H, R> {
     /// The words of the header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &'r [AtomicU64; H] {
-        // SAFETY: `places` has checked that there are `H + rounds * R` contiguous words from `first` on. They live as
+        // SAFETY: `reserve` has checked that there are `H + rounds * R` contiguous words from `first` on. They live as
         // long as the ring.
         unsafe { &*self.first.cast() }
     }

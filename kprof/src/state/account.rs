@@ -1,9 +1,9 @@
 //! The counters that must balance, one set per CPU.
 //!
-//! In: one call where an event happens. Out: the values by name. Runs in: each counter has one writer (the handler, the
-//! sampler, or the reader), so an ordinary load and store is enough. A counter that a nested NMI may change while the
-//! handler changes it is added to by one instruction (`x86_64/add.rs`, or a locked one). No counter is computed from
-//! the others.
+//! In: one call for each thing that is counted, where it happens. Out: the values with their ctl names. Runs in: each
+//! counter has one writer (the handler, the sampler, or the reader), so an ordinary load and store is enough. A counter
+//! that a nested NMI may change while the handler changes it is added to by one instruction (`x86_64/add.rs`, or a
+//! locked one). No counter is computed from the others.
 //!
 //! ```text
 //! sent     = taken + coalesced + pending
@@ -56,9 +56,9 @@ impl Counter {
 /// How the sampler sleeps between ticks, in TSC ticks; written by the sampler only.
 #[derive(Debug)]
 pub(crate) struct Sleeps {
-    /// The total time that the sampler asked to sleep.
+    /// The sum of the times that the sampler asked to sleep.
     pub(crate) asked: Counter,
-    /// The total time by which sleeps were longer than asked.
+    /// The sum of the times by which sleeps were longer than asked.
     pub(crate) late: Counter,
 }
 
@@ -127,9 +127,10 @@ handler_counters! {
     idle Idle,
     /// Lost: the ring was full.
     lost_full LostFull,
-    /// Lost: the tick came inside a handler.
+    /// Lost: an NMI inside a handler took the tick.
     lost_nested LostNested,
-    /// Lost: published registers changed while they were read.
+    /// Lost (trigger `published`): what the CPU had published changed while its stack was read, or a stack word could
+    /// not be read.
     lost_torn LostTorn,
     /// Samples published in the ring.
     recorded Recorded,

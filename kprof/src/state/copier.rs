@@ -1,8 +1,8 @@
 //! How far the reader of copies has come in one stream.
 //!
-//! In: `copy 1`, and what was copied. Out: where its next read begins, and how many records were overwritten before it
-//! had read them. Runs in: ordinary code. This is a second reader, beside the one that has claimed the streams. It
-//! frees nothing and delays nobody, so neither the producer nor the stream's owner needs to know of it.
+//! In: `copy 1`, and what was copied. Out: where this reader's next read begins, and how many records were overwritten
+//! before it had copied them. Runs in: ordinary code. This is a second reader, beside the one that has claimed the
+//! streams. It frees nothing and delays nobody, so neither the producer nor the stream's owner needs to know of it.
 //!
 //! ```text
 //! records before `position`, since boot = copied + overtaken        (those before `copy 1` count as copied)

@@ -1,8 +1,9 @@
-//! A lease: what one control file has set and started is undone when that file is closed, also when its process is
-//! killed.
+//! A lease: the settings that were made and the sampling that was started through one control file are undone when that
+//! file is closed, also when its process is killed.
 //!
-//! In: the choices before and after each write of the holder. Out: the choices to restore. Runs in: ordinary code,
-//! under the writer's lock. A choice that another file has changed since then is not restored.
+//! In: the choices before and after each write to the control file that holds the lease (the holder). Out: the choices
+//! to restore. Runs in: ordinary code, under the writer's lock. A choice that was changed through another file since
+//! then is not restored.
 
 use super::choices::{Choices, Key};
 use super::owner::ClaimId;

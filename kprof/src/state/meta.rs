@@ -1,13 +1,15 @@
-//! The meta stream: names, images, marks, settings. It is written by ordinary code, so a lock is allowed.
+//! The meta stream: task names, images, marks, settings, counts of events by task. It is written by ordinary code, so a
+//! lock is allowed.
 //!
-//! In: the kernel's calls. Out: meta records, which are read like those of a CPU's ring. Runs in: ordinary code,
-//! interrupts on or off; never in an NMI. The lock is held with interrupts off, so that no thread can preempt the
-//! holder and then wait for it. It is held for as long as one record of at most 136 words takes.
+//! In: the kernel's calls, ctl commands, the sampler's counts. Out: meta records, which are read like those of a CPU's
+//! ring. Runs in: ordinary code, interrupts on or off; never in an NMI. The lock is held with interrupts off, so that
+//! no thread can preempt the holder and then wait for it. It is held for as long as one record of at most 136 words
+//! takes.
 //!
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
 //! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. After
-//! the first read, a record that does not fit is lost and counted. Names leave an eighth of the ring free for settings,
-//! marks and images.
+//! the first read, a record that does not fit is lost and counted. A task name is stored only if an eighth of the ring
+//! stays free for settings, marks and images.
 
 use super::copier::{Border, Copier};
 use super::owner::Activity;

@@ -1,8 +1,8 @@
 //! The counters and positions of one CPU, all of one moment between two ticks.
 //!
-//! In: a slot. Out: plain values that belong together. Runs in: ordinary code, also while sampling runs. Two numbers
-//! are read before and after: the progress of the CPU's handler, which changes with each tick taken, and the one that
-//! changes while the owner of the stream frees records.
+//! In: a slot. Out: plain values that belong together. Runs in: ordinary code, also while sampling runs. Two words are
+//! read before and after the values, and must be the same: the progress word of the CPU's handler, which changes with
+//! each tick taken, and the sequence number that changes while the owner of the stream frees records.
 
 use super::account::HANDLER_COUNTERS;
 use super::copier::Border;
@@ -12,7 +12,7 @@ use crate::format::counter::Counter;
 use crate::ring::Ring;
 use core::sync::atomic::{Ordering, fence};
 
-/// The values.
+/// The counters and positions. `seen` is the number of the newest tick that the handler has taken.
 pub(crate) struct Moment {
     pub(crate) sent: u64,
     pub(crate) seen: u64,

@@ -34,7 +34,7 @@ const ACTIVITY_MASK: u64 = (1 << ACTIVITY_BITS) - 1;
 /// The id of the control file that has claimed the streams; 0 if none has.
 pub(crate) type ClaimId = u64;
 
-/// Ids are smaller than this.
+/// No id is greater than this.
 pub(crate) const MAX_CLAIM: ClaimId = u64::MAX >> ACTIVITY_BITS;
 
 /// Why a stream could not be taken.

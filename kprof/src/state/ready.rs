@@ -1,4 +1,4 @@
-//! What `init` has set up. The handler checks it with one comparison.
+//! What `init` has set up. The handler needs one comparison to find the slot of its CPU, or that `init` has not run.
 //!
 //! In: slots and choices, once. Out: the slot of a CPU, the text range, the choices. Runs in: set in ordinary code on
 //! the boot CPU; read in any, NMI included. Before `init` the number of CPUs is 0, so no other check is needed.

@@ -47,8 +47,9 @@ impl Settings {
         Self::from_bits_retain(self.bits() & 0xffff | u64::from(depth) << 16)
     }
 
-    /// The words of all rounds of the fast path that stay below the depth, minus one round. If the fast path cannot be
-    /// used (overwrite mode, or a small depth), the result is greater than any ring's free space.
+    /// How many words the fast path may fill after its first round: as many whole rounds as the depth allows, minus
+    /// one. If the fast path cannot be used (overwrite mode, or a small depth), the result is greater than any ring's
+    /// free space.
     pub(crate) fn fast_path_words(self) -> u32 {
         let rounds = if self.overwrites() { 0 } else { (self.depth() - 1) / ROUND };
         rounds.checked_sub(1).map_or(u32::MAX, |more| (more * ROUND) as u32)

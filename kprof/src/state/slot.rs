@@ -65,11 +65,11 @@ pub(crate) struct HandlerPart {
     pub(crate) counters: HandlerCounters,
     /// The frames of the previous walk.
     pub(crate) before: FrameCache,
-    /// Words written by the walk of an idle task, which are never read.
+    /// Where the walk of an idle task writes its words, which are never read.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
 }
 
-/// A few are enough, because the walk overwrites them again and again.
+/// The number of scratch words. A few are enough, because the walk overwrites them again and again.
 pub(crate) const SCRATCH_WORDS: usize = 16;
 
 impl CpuSlot {

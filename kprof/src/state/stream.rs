@@ -1,9 +1,9 @@
 //! One stream: a ring, its reader's positions, and the right to move them.
 //!
-//! In: a ring and a claim. Out: [`Owned`], the only way to read records for a reader and to move positions. Runs in:
-//! ordinary code. At any time the tail is moved by one side only: by the producer while the flight recorder runs, else
-//! by the owner. This changes only while a transition owns every stream, so it stays the same during the work of any
-//! other owner.
+//! In: a ring and a claim. Out: [`Owned`], the right without which nobody may read the stream's records or move its
+//! positions. (The reader of copies needs no right: it moves nothing.) Runs in: ordinary code. At any time the tail is
+//! moved by one side only: by the producer while the flight recorder runs, else by the owner. This changes only while a
+//! transition owns every stream, so it stays the same during the work of any other owner.
 
 use super::owner::{Activity, ClaimId, Conflict, OwnerWord};
 use crate::patience::Patience;

@@ -31,7 +31,7 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// All streams, owned.
+/// Proof that the caller owns all streams. Dropping it leaves them.
 pub(crate) struct AllStreams<'a>(&'a Shared);
 
 impl Drop for AllStreams<'_> {
@@ -79,8 +79,8 @@ impl Shared {
         cpus.chain([(StreamName::Meta, self.meta.reader.owner())])
     }
 
-    /// Ends the claim of this control file, if it has it, or its reading of copies. An owner that works under this
-    /// claim finishes first; the next one can take the stream after that.
+    /// Ends the claim of this control file, if it has the claim, or its reading of copies. An owner that works under
+    /// this claim finishes first; the next one can take the stream after that.
     pub(crate) fn drop_claim(&self, claim: super::owner::ClaimId) {
         self.words().for_each(|(_, word)| word.drop_claim(claim));
         self.copiers().for_each(|(_, copier)| copier.owner().drop_claim(claim));

@@ -41,8 +41,8 @@ pub(super) fn is_unmarked_entry<K: Kernel>(kernel: &K, return_address: u64) -> b
 }
 
 impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
-    /// Pushes the marker and the interrupted frames. `rcx` is the user's RIP if the stub still holds it in that
-    /// register, and 0 if it is unknown.
+    /// Crosses one entry: pushes its marker and the interrupted instruction, and finds out how the walk continues.
+    /// `rcx` is the user's RIP if the stub still holds it in that register, and 0 if it is unknown.
     #[inline(never)]
     pub(super) fn cross(&mut self, marker: u64, rip_at: Option<u64>, rbp: u64, rcx: u64) -> Stop {
         self.enter(marker);

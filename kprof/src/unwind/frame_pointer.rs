@@ -26,13 +26,13 @@ use core::ops::Range;
 /// Where the chain goes after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The frame pointer is valid in this stack.
+    /// The next frame pointer is valid, and in the same stack.
     Here,
-    /// It lies outside this stack: in another one, or in none.
+    /// The next frame pointer lies outside this stack: in another one, or in none.
     Elsewhere,
-    /// It is 0: the frame before was the outermost.
+    /// The next frame pointer is 0: this frame is the outermost.
     Root,
-    /// It is invalid, for this reason.
+    /// The next frame pointer is invalid, for this reason.
     Truncated(TruncationReason),
 }
 

@@ -2,7 +2,7 @@
 
 use crate::format::marker::TruncationReason;
 
-/// Why a walk along frame pointers stopped: at the outermost frame, at an error, or at an entry frame.
+/// Where a walk along frame pointers stopped: at the outermost frame, at an error, or at an entry frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// The outermost frame: nothing is missing.

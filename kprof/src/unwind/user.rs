@@ -1,8 +1,9 @@
-//! Values that come from user mode: the instruction address and the user's frames. Stage: unwind.
+//! Walks user code: the address of the interrupted user instruction, and the user's frames. Stage: unwind.
 //!
-//! In: words that a program has chosen, so they can have any value. Out: addresses in the user half, or 0 for any other
-//! word. Runs in: NMI. Every such word goes through [`user_word`] before it is written into a record: a program that
-//! jumps to an address that looks like a marker, or like kernel code, must not be able to write either into a stack.
+//! In: words that a program has chosen, so they can have any value. Out: addresses below [`USER_END`], or 0 for any
+//! other word. Runs in: NMI. Every such word goes through [`user_word`] before it is written into a record: a program
+//! that jumps to an address that looks like a marker, or like kernel code, must not be able to write either into a
+//! stack.
 //!
 //! The chain of frames is read through a kernel hook that never faults. Frame addresses must be aligned and must
 //! increase; the depth limit bounds their number. A word that cannot be read, or is no user address, ends the chain as

@@ -7,7 +7,7 @@
 
 /// `add_in_one!(slot: CpuSlot, handler.counters.taken, 1)`: adds to a word that is a `Counter`.
 ///
-/// The number is a constant, or `= number` for one that is known at run time only.
+/// The number is a constant.
 macro_rules! add_in_one {
     ($base:ident: $type:ty, $($field:tt).+, $number:expr) => {{
         #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,8 +1,8 @@
 //! Reads the descriptor tables of the calling CPU: gates, and the stacks that they name.
 //!
-//! In: a vector, an entry of the interrupt stack table. Out: the contents of the tables. Runs in: ordinary code. Reads
-//! the same memory that the processor reads at every interrupt. In a user program (a test) there are no tables to read.
-//! Source: Intel SDM volume 3A, chapters 3, 6.14 and 7.7.
+//! In: a vector, an entry of the interrupt stack table. Out: the contents of the tables. Runs in: ordinary code. The
+//! tables are the memory that the processor itself reads at every interrupt. In a user program (a test) nothing is
+//! read, and the result is `None`. Source: Intel SDM volume 3A, chapters 3, 6.14 and 7.7.
 
 use super::interrupts::is_kernel;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Rows that a page key moves, at most; the height of the screen is not known here.
 const PAGE: usize = 10;
 
-/// Samples in which a function is innermost, and in whose stack it is.
+/// Two counts of a function: the samples in which it is innermost, and the samples in whose stack it is.
 pub type Counts = (u64, u64);
 
 /// A function.
@@ -25,7 +25,7 @@ pub struct Function {
     pub name: String,
     /// All its samples.
     pub all: Counts,
-    /// Those of the last interval.
+    /// Its samples of the last interval.
     pub last: Counts,
 }
 
@@ -36,7 +36,7 @@ pub struct Screen {
     pub title: String,
     /// The functions by self time.
     pub functions: Vec<Function>,
-    /// Number of samples, and of those that were lost.
+    /// The number of samples, and the number of samples that were lost.
     pub whole: (u64, u64),
     /// Number of samples and of lost samples in the last interval, and how long the interval took.
     pub last: Option<(u64, u64, Duration)>,
@@ -58,7 +58,7 @@ pub enum Sort {
     Name,
 }
 
-/// What of the screen is shown.
+/// Which part of the table is shown, and in which order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct View {
     /// The order of the functions.

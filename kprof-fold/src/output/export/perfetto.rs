@@ -2,8 +2,8 @@
 //!
 //! In: the samples of each CPU. Out: packets, written one by one and never all in memory. Names, frames and stacks are
 //! written once, and a sample, about 25 bytes, refers to them by number. Each boot is a process whose threads are its
-//! tasks. Lost samples are slices of a track for each CPU, as wide as the time in which they were lost, with their
-//! number; marks and settings are instants of a track.
+//! tasks. For lost samples each CPU has a track with slices: a slice is as wide as the time in which the samples were
+//! lost, and has their number. Marks and settings are instants on one track.
 
 pub mod proto;
 

@@ -35,7 +35,8 @@ pub struct Place {
     /// The name that is shown: with a mark if the function is inlined, and with file and line if the user asked for
     /// them.
     pub shown: FrameId,
-    /// How many functions contain it at this address: 0 if it is not inlined.
+    /// How deeply the function is inlined at this address: the number of functions that contain it there, 0 if it is
+    /// not inlined.
     pub depth: u32,
     /// The address; 0 for frames without one, such as `[syscall]`.
     pub address: u64,
@@ -70,7 +71,7 @@ pub struct Places {
     /// Programs and modules.
     pub images: Vec<Image>,
     numbers: HashMap<(u32, Kind), u32>,
-    /// The frames of each address, innermost first, before their kind is known.
+    /// The frames at each address, innermost first. Their kind is not known yet, because it depends on the stack.
     bare: Vec<Place>,
     by_address: ByAddress<(u32, u32)>,
     by_marker: HashMap<String, (u32, u32)>,

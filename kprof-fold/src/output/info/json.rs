@@ -1,6 +1,6 @@
 //! The description of a profile for programs: JSON with everything that the text has, and all tasks. Stage: output.
 //!
-//! In: as for the text. Out: one object. The histogram of intervals is the only thing that is not in it.
+//! In: as for the text. Out: one JSON object. Only the histogram of intervals is not in it.
 
 use crate::account::Account;
 use crate::aliasing::Verdict;

@@ -25,9 +25,9 @@ mod bit {
     pub const LIBRARY: u32 = 2;
     /// The frame is in the part of the stack that is user code.
     pub const USER: u32 = 4;
-    /// An entry into the kernel by a system call.
+    /// The frame is an entry into the kernel by a system call.
     pub const SYSCALL: u32 = 8;
-    /// An entry into the kernel by an interrupt or exception.
+    /// The frame is an entry into the kernel by an interrupt or exception.
     pub const INTERRUPT: u32 = 16;
 }
 

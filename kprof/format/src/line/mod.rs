@@ -93,21 +93,21 @@ lines! {
     }
     /// A mark in time.
     Mark<'a> = "mark" {
-        /// When it was set.
+        /// When the mark was set, in TSC ticks.
         tsc: Hex = "tsc",
         /// Its name.
         name: Name<'a> = "name",
     }
     /// A setting was changed.
     Setting<'a> = "setting" {
-        /// When it was changed.
+        /// When the setting was changed, in TSC ticks.
         tsc: Hex = "tsc",
-        /// The ctl command that did it.
+        /// The ctl command that sets the new value.
         value: Name<'a> = "value",
     }
     /// Events of a task on one CPU since the last such line of this task and CPU, or since sampling started.
     Events<'a> = "events" {
-        /// When they were read.
+        /// When the counts were taken, in TSC ticks.
         tsc: Hex = "tsc",
         /// The CPU.
         cpu: u64 = "cpu",
@@ -118,7 +118,7 @@ lines! {
     }
     /// A code image.
     Image<'a> = "image" {
-        /// When it was loaded.
+        /// When the image was recorded, in TSC ticks.
         tsc: Hex = "tsc",
         /// The address where it is loaded.
         load: Hex = "load",

@@ -12,7 +12,8 @@ use crate::state::owner::{Activity, ClaimId};
 use crate::state::stream::{OWNER_WAIT_US, take_within};
 use core::sync::atomic::Ordering;
 
-/// The positions of the reader of copies in all streams. Their owner words are taken until this is dropped.
+/// The positions of the reader of copies in all streams. The owner words that protect these positions are taken until
+/// this value is dropped.
 pub(super) struct Copying<'a>(&'a Shared);
 
 impl Drop for Copying<'_> {
@@ -22,7 +23,7 @@ impl Drop for Copying<'_> {
     }
 }
 
-/// Takes the owner words of the reader's positions in all streams. If the reading `begins`, sets these positions.
+/// Takes the owner words of the copying reader's positions in all streams. If `begins`, sets these positions.
 pub(super) fn reserve(shared: &Shared, begins: bool) -> Result<Copying<'_>, CommandError> {
     let copying = Copying(shared);
     let mut patience = Patience::us(OWNER_WAIT_US, shared.tsc_hz());
