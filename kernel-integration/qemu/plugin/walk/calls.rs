@@ -5,6 +5,9 @@
 
 use super::{Read, Registers};
 
+/// Functions are smaller than this, nearly all.
+const MAX_FUNCTION_BYTES: u64 = 16 * 1024;
+
 /// Where the return address is if the instruction is one of those at which a function has no frame of its own: the
 /// two at its beginning, and `ret`.
 pub fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
@@ -21,6 +24,17 @@ pub fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
         [_, 0xc3, ..] if has_before => Some(at.rsp),
         _ => None,
     }
+}
+
+/// Whether a direct call precedes this address, and its target is the beginning of a function that this code may be in.
+pub fn calls_to(address: u64, code: u64, read: Read<'_>) -> bool {
+    let mut bytes = [0; 5];
+    if !read(address.wrapping_sub(5), &mut bytes) || bytes[0] != 0xe8 {
+        return false;
+    }
+    let distance = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
+    let target = address.wrapping_add_signed(i64::from(distance));
+    code.wrapping_sub(target) < MAX_FUNCTION_BYTES
 }
 
 /// Whether the instruction before this address is a call (SDM volume 2, CALL): `E8 rel32`, or `FF /2` with any operand.

@@ -38,8 +38,11 @@ pub enum Frame {
 /// How code ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The return address is at this place.
-    Return(Place),
+    /// The return address is at this place, and RBP is then the caller's.
+    Return {
+        to: Place,
+        rbp: Frame,
+    },
     /// RIP, CS, RFLAGS, RSP and SS of the interrupted code are at this place.
     Interrupt {
         words: Place,
@@ -105,7 +108,7 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
                         (exit, found) if exit == found => {}
                         _ => return Exit::Unknown,
                     }
-                    if matches!(found, Some(Exit::Return(_))) {
+                    if matches!(found, Some(Exit::Return { .. })) {
                         return found.unwrap_or(Exit::Unknown);
                     }
                     break;

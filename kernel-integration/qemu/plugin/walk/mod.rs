@@ -12,7 +12,7 @@ pub mod exit;
 pub mod length;
 pub mod step;
 
-use calls::{follows_a_call, place_of_return_address};
+use calls::{calls_to, follows_a_call, place_of_return_address};
 use entry::{entry, has_entry_frame};
 use exit::{Exit, Frame};
 
@@ -84,6 +84,7 @@ pub fn walk(at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, exits: &m
         let end = walk.cross(at.rip, at.rsp, at.rbp, true).unwrap_or_else(|| {
             let caller = walk.caller_without_frame(&at);
             match caller {
+                Some((caller, _)) if calls_to(caller, at.rip, walk.read_code) => walk.words.push(caller),
                 Some((caller, _)) if walk.words.is_empty() => candidate = caller,
                 Some((caller, _)) => walk.words.extend([CANDIDATE, caller]),
                 None => {}
@@ -109,11 +110,36 @@ impl Walk<'_> {
         is_kernel(address) && follows_a_call(address, self.read_code)
     }
 
-    /// The caller of a function that has no frame of its own yet, or no longer, and RSP after the return to it.
-    fn caller_without_frame(&self, at: &Registers) -> Option<(u64, u64)> {
-        let place = place_of_return_address(at, self.read_code)?;
+    /// The caller of a function that has no frame of its own, and RSP after the return to it. By the code up to `ret`,
+    /// or by the instructions that every function begins and ends with.
+    fn caller_without_frame(&mut self, at: &Registers) -> Option<(u64, u64)> {
+        let place = match self.exits.of(at.rip, self.read_code) {
+            Exit::Return { to, .. } => {
+                Some(to.address(at.rsp, at.rbp)).filter(|place| *place != at.rbp.wrapping_add(8))
+            }
+            _ => place_of_return_address(at, self.read_code),
+        }?;
         let caller = (self.word)(place).filter(|caller| self.follows_a_call(*caller))?;
-        Some((caller, place + 8))
+        Some((caller, place.wrapping_add(8)))
+    }
+
+    /// Goes on over functions that have no frame of their own, as far as their callers are certain: the code up to `ret` says where
+    /// the return address is, and the call before that is of this code.
+    fn frameless(&mut self, code: &mut (u64, u64), frame: u64) -> Option<Result<Registers, End>> {
+        while self.words.len() < MAX_CALLERS {
+            let Exit::Return { to, rbp: Frame::Same } = self.exits.of(code.0, self.read_code) else { break };
+            let place = to.address(code.1, frame);
+            let is_before = place >= code.1 && place < frame;
+            let caller = Some(place).filter(|_| is_before).and_then(self.word);
+            let caller = caller.filter(|it| is_kernel(*it) && calls_to(*it, code.0, self.read_code));
+            let Some(caller) = caller else { break };
+            self.words.push(caller);
+            *code = (caller, place.wrapping_add(8));
+            if let Some(crossed) = self.cross(code.0, code.1, frame, false) {
+                return Some(crossed);
+            }
+        }
+        None
     }
 
     /// Callers up to the next entry, or to the end. `first` is the caller of the function that has no frame.
@@ -126,6 +152,9 @@ impl Walk<'_> {
                 return crossed;
             }
             code = (caller, rsp);
+            if let Some(crossed) = self.frameless(&mut code, frame) {
+                return crossed;
+            }
         }
         while self.words.len() < MAX_CALLERS {
             let end = match frame {
@@ -156,6 +185,9 @@ impl Walk<'_> {
             if let Some(crossed) = self.cross(caller, before, frame, false) {
                 return crossed;
             }
+            if let Some(crossed) = self.frameless(&mut code, frame) {
+                return crossed;
+            }
         }
         Err(End::Depth)
     }
@@ -163,7 +195,7 @@ impl Walk<'_> {
     /// Whether the function's own code says that its return address is next to this frame pointer.
     fn owns(&mut self, (code, rsp): (u64, u64), frame: u64) -> bool {
         match self.exits.of(code, self.read_code) {
-            Exit::Return(place) => place.address(rsp, frame) == frame.wrapping_add(8),
+            Exit::Return { to, .. } => to.address(rsp, frame) == frame.wrapping_add(8),
             _ => false,
         }
     }
