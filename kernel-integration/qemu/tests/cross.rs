@@ -95,6 +95,13 @@ fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
         let stack = memory.walk(&at);
         assert_eq!((stack.candidate, stack.callers), (0, vec![INTERRUPT, TEXT + 0x1000, CALLER]), "at {offset}");
     }
+    // Before `push rbp`, before `mov rbp, rsp`, with the stub's own frame, before `pop rbp`, before `iretq`.
+    let (memory, _) = interrupted(HAS_FRAME, STUB + 9, &[PUSHED + 0x80], PUSHED - 8, &pushed());
+    let frame = PUSHED + 0x80;
+    for (offset, words, rbp) in [(0, 0, frame), (1, 1, frame), (4, 1, PUSHED - 8), (9, 1, PUSHED - 8), (10, 0, frame)] {
+        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8 };
+        assert_eq!(memory.walk(&at).callers, [INTERRUPT, TEXT + 0x1000, CALLER], "at {offset}");
+    }
 }
 
 #[test]
@@ -160,4 +167,24 @@ fn an_old_frame_in_a_functions_locals_is_not_taken_for_an_entry() {
     memory.bytes(CALLER + 0x100, &[0xc9, 0xc3]);
     let stack = memory.walk(&at);
     assert_eq!((stack.callers, stack.end), (vec![CALLER + 0x100, CALLER], End::Outermost));
+}
+
+#[test]
+fn a_function_without_a_frame_has_its_direct_caller_if_a_call_of_it_precedes_and_otherwise_a_candidate() {
+    let frame = PUSHED + 0x80;
+    // `push rbx; nop; pop rbx; ret`, sampled at the `nop`; and `jmp rax`.
+    for (code, saved, is_certain) in [(&[0x90, 0x5b, 0xc3][..], 8, true), (&[0xff, 0xe0], 0, false)] {
+        let (mut memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[], frame, &pushed());
+        memory.bytes(TEXT + 0x1000, code);
+        let at = Registers { rip: TEXT + 0x1000, rsp: frame - 64, rbp: frame, rflags: 2, cs: 8 };
+        memory.words(at.rsp + saved, &[CALLER + 0x100]);
+        // A call of another function.
+        let stack = memory.walk(&at);
+        assert_eq!((stack.candidate, stack.callers), (CALLER + 0x100, vec![CALLER]), "{code:x?}");
+        let distance = (TEXT + 0xff8).wrapping_sub(CALLER + 0x100) as i32;
+        memory.bytes(CALLER + 0xfc, &distance.to_le_bytes());
+        let stack = memory.walk(&at);
+        let expected = if is_certain { (0, vec![CALLER + 0x100, CALLER]) } else { (CALLER + 0x100, vec![CALLER]) };
+        assert_eq!((stack.candidate, stack.callers), expected, "{code:x?}");
+    }
 }

@@ -75,7 +75,7 @@ fn whatever_writes_rsp_or_rbp_is_followed_or_makes_it_unknown() {
     let (mut known, mut written) = (0, 0);
     each_instruction(|bytes, instruction| {
         let Some(one) = length::instruction(bytes).filter(|_| !is_odd(bytes, instruction)) else { return };
-        let mut state = State { at: AT, rsp: Some(Place::Rsp(0)), rbp: Frame::Same };
+        let mut state = State { at: AT, rsp: Some(Place::Rsp(0)), rbp: Frame::Same, saved: None };
         let next = state.step(&one, &bytes[..one.length]);
         let is_lea_of_itself = instruction.mnemonic() == Mnemonic::Lea && state.rsp == Some(Place::Rsp(0));
         if is_lea_of_itself && instruction.op0_register() == Register::RSP {

@@ -6,6 +6,7 @@
 //! already runs is sampled by its gdb stub: see [`attached`].
 
 mod attached;
+mod beside;
 mod exact;
 
 use std::fs;
@@ -65,6 +66,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     outcome.check("by time, every tick is accounted for", outside.by_time());
     outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
     exact::check(&outside, &mut outcome);
+    beside::check(context, &outside, &mut outcome);
     attached::check(&outside, &mut outcome);
     outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());

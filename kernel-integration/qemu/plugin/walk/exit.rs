@@ -49,6 +49,8 @@ pub enum Exit {
         rbp: Frame,
         is_syscall: bool,
     },
+    /// By an indirect jump, with RSP and RBP as at the beginning: a call in place of `ret`, or one case of several.
+    Jump,
     /// By `sysret`: nothing is known of the stack.
     Syscall,
     Unknown,
@@ -85,9 +87,9 @@ impl Exits {
 }
 
 fn exit(address: u64, read: Read<'_>) -> Exit {
-    let mut open = vec![State { at: address, rsp: Some(Place::Rsp(0)), rbp: Frame::Same }];
+    let mut open = vec![State { at: address, rsp: Some(Place::Rsp(0)), rbp: Frame::Same, saved: None }];
     let mut seen = HashSet::new();
-    let (mut found, mut has_sysret, mut left) = (None, false, MAX_STEPS);
+    let (mut found, mut has_sysret, mut has_jump, mut left) = (None, false, false, MAX_STEPS);
     while let Some(mut state) = open.pop() {
         while left > 0 && seen.insert(state.at) {
             left -= 1;
@@ -103,6 +105,7 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
                     match (exit, found) {
                         (None, _) => {}
                         (Some(Exit::Syscall), _) => has_sysret = true,
+                        (Some(Exit::Jump), _) => has_jump = true,
                         // A stub has one way to the interrupted code, in one or more copies.
                         (exit, None) => found = exit,
                         (exit, found) if exit == found => {}
@@ -119,6 +122,7 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
     match found {
         Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
         None if has_sysret => Exit::Syscall,
+        None if has_jump => Exit::Jump,
         found => found.unwrap_or(Exit::Unknown),
     }
 }

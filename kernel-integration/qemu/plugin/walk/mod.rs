@@ -84,7 +84,7 @@ pub fn walk(at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, exits: &m
         let end = walk.cross(at.rip, at.rsp, at.rbp, true).unwrap_or_else(|| {
             let caller = walk.caller_without_frame(&at);
             match caller {
-                Some((caller, _)) if calls_to(caller, at.rip, walk.read_code) => walk.words.push(caller),
+                Some((caller, _)) if walk.is_certain(at.rip, caller) => walk.words.push(caller),
                 Some((caller, _)) if walk.words.is_empty() => candidate = caller,
                 Some((caller, _)) => walk.words.extend([CANDIDATE, caller]),
                 None => {}
@@ -117,10 +117,17 @@ impl Walk<'_> {
             Exit::Return { to, .. } => {
                 Some(to.address(at.rsp, at.rbp)).filter(|place| *place != at.rbp.wrapping_add(8))
             }
+            // Whether it is a call in place of `ret` is for the host to decide.
+            Exit::Jump => Some(at.rsp),
             _ => place_of_return_address(at, self.read_code),
         }?;
         let caller = (self.word)(place).filter(|caller| self.follows_a_call(*caller))?;
         Some((caller, place.wrapping_add(8)))
+    }
+
+    fn is_certain(&mut self, code: u64, caller: u64) -> bool {
+        let exit = self.exits.of(code, self.read_code);
+        matches!(exit, Exit::Return { .. }) && calls_to(caller, code, self.read_code)
     }
 
     /// Goes on over functions that have no frame of their own, as far as their callers are certain: the code up to `ret` says where
@@ -158,8 +165,7 @@ impl Walk<'_> {
         }
         while self.words.len() < MAX_CALLERS {
             let end = match frame {
-                0 => Some(End::Outermost),
-                // The interrupted code's frame pointer was the user's.
+                // 0, or the user's.
                 _ if !is_kernel(frame) => Some(End::Outermost),
                 _ if frame % 8 != 0 => Some(End::Alignment),
                 _ if frame < before => Some(End::Loop),
@@ -207,7 +213,7 @@ impl Walk<'_> {
         }
         let (words, frame, is_syscall) = match self.exits.of(code, self.read_code) {
             Exit::Interrupt { words, rbp: frame, is_syscall } => (words.address(rsp, rbp), frame, is_syscall),
-            // An instruction alone may be of a function that begins the first program.
+            // At a leaf it may be the function that begins the first program.
             Exit::Syscall if !is_leaf => {
                 self.words.push(SYSCALL);
                 return Some(Err(End::Outermost));
@@ -232,10 +238,10 @@ impl Walk<'_> {
         self.words.push(rip);
         let rbp = match frame {
             Frame::Same => Some(rbp),
-            Frame::At(place) => (self.word)(place.address(rsp, rbp)),
+            // A word below RSP is not on the stack yet.
+            Frame::At(place) => Some(place.address(rsp, rbp)).filter(|at| *at >= rsp).and_then(self.word),
             Frame::Is(_) | Frame::Unknown => None,
         };
-        // A stub may have set it to 0.
         Some(match rbp.filter(|rbp| *rbp != 0) {
             Some(rbp) => Ok(Registers { rip, rsp: rsp_before, rbp, rflags, cs }),
             None => Err(End::Entry),

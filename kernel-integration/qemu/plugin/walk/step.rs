@@ -13,6 +13,8 @@ pub struct State {
     pub at: u64,
     pub rsp: Option<Place>,
     pub rbp: Frame,
+    /// Where the code itself has pushed the frame pointer that it had at the beginning.
+    pub saved: Option<Place>,
 }
 
 /// What comes after an instruction.
@@ -48,7 +50,11 @@ impl State {
             }
             (Map::One, 0x70..=0x7f | 0xe0..=0xe3) | (Map::Two, 0x80..=0x8f) => return Next::Branch(target),
             (Map::One, 0xe9 | 0xeb) => return Next::Jump(target),
-            (Map::One, 0xff) if matches!(extension, 3..=5) => return Next::End(None),
+            (Map::One, 0xff) if extension == 4 => {
+                let is_unchanged = self.rsp == Some(Place::Rsp(0)) && self.rbp == Frame::Same;
+                return Next::End(is_unchanged.then_some(Exit::Jump));
+            }
+            (Map::One, 0xff) if matches!(extension, 3 | 5) => return Next::End(None),
             // Other ways out, breakpoints, instructions that do not exist.
             (Map::One, 0xca | 0xcb | 0xcc) | (Map::Two, 0x0b | 0x34 | 0x35) => return Next::End(None),
             (Map::One, 0xc2 | 0xc3) => return Next::End(self.rsp.map(|to| Exit::Return { to, rbp: self.rbp })),
@@ -57,6 +63,11 @@ impl State {
                 return Next::End(words.map(|words| Exit::Interrupt { words, rbp: self.rbp, is_syscall: false }));
             }
             (Map::Two, 0x07) => return Next::End(Some(Exit::Syscall)),
+            (Map::One, 0x55) if one.rex & 1 == 0 => {
+                self.add(-8);
+                self.saved =
+                    if self.rbp == Frame::Same { self.rsp } else { self.saved.filter(|at| Some(*at) != self.rsp) };
+            }
             (Map::One, 0x50..=0x57 | 0x68 | 0x6a | 0x9c) | (Map::Two, 0xa0 | 0xa8) => self.add(-8),
             (Map::One, 0xff) if extension == 6 => self.add(-8),
             (Map::One, 0x58..=0x5f) => {
@@ -64,7 +75,7 @@ impl State {
                 self.add(8);
                 match register {
                     4 => self.rsp = None,
-                    5 => self.rbp = from.map_or(Frame::Unknown, Frame::At),
+                    5 => self.rbp = self.restored(from),
                     _ => {}
                 }
             }
@@ -77,7 +88,7 @@ impl State {
             (Map::One, 0xc9) => {
                 let frame = self.frame();
                 self.rsp = frame.map(|at| at.plus(8));
-                self.rbp = frame.map_or(Frame::Unknown, Frame::At);
+                self.rbp = self.restored(frame);
             }
             (Map::One, 0x81 | 0x83) if mode == 3 && rm == 4 && is_wide && extension == 0 => self.add(number),
             (Map::One, 0x81 | 0x83) if mode == 3 && rm == 4 && is_wide && extension == 5 => self.add(-number),
@@ -92,7 +103,7 @@ impl State {
                 match (one.opcode, reg) {
                     (0x8d, 4) => self.rsp = place,
                     (0x8d, _) => self.rbp = place.map_or(Frame::Unknown, Frame::Is),
-                    (_, 5) => self.rbp = place.map_or(Frame::Unknown, Frame::At),
+                    (_, 5) => self.rbp = self.restored(place),
                     _ => self.rsp = None,
                 }
             }
@@ -138,6 +149,14 @@ impl State {
 
     fn add(&mut self, bytes: i64) {
         self.rsp = self.rsp.map(|at| at.plus(bytes));
+    }
+
+    /// The frame pointer, read from this place.
+    fn restored(&self, from: Option<Place>) -> Frame {
+        match from {
+            Some(place) if Some(place) == self.saved => Frame::Same,
+            from => from.map_or(Frame::Unknown, Frame::At),
+        }
     }
 
     /// Where the frame pointer points to.
