@@ -140,7 +140,11 @@ fn judge(fold: &Path, folder: &Path) -> Result<()> {
         }
     }
     eprintln!(
-        "{all} stacks: {complete} are complete and exact, {crossed} of them across an entry; {switches} in a switch"
+        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in the \
+         switch of stacks; {not_begun} with a function interrupted before it began, which the exact one does not have; {} \
+         truncated, {} with a wrong frame",
+        truncated.values().map(|(count, _)| count).sum::<u64>(),
+        wrong.values().sum::<u64>()
     );
     for (reason, (count, example)) in &truncated {
         eprintln!("{count} are truncated for reason {reason}: {example}");
