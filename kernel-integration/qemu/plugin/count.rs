@@ -6,6 +6,7 @@
 //! counts are sent before the end, so a QEMU that is killed leaves none.
 
 use super::Arguments;
+use super::beside::Beside;
 use super::block::{Block, Machine as _};
 use super::describe::Translated;
 use super::functions::Functions;
@@ -62,6 +63,7 @@ struct Counting {
     until_check: u64,
     wrong_stack_pointers: u64,
     watched: Watched,
+    beside: Option<Beside>,
 }
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
@@ -82,7 +84,11 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
         counting.wrong_stack_pointers += check(&mut guest);
         *place = guest.place;
     }
-    shadow.before(cpu as usize, block, EXECUTED.load(Relaxed), &guest);
+    let executed = EXECUTED.load(Relaxed);
+    shadow.before(cpu as usize, block, executed, &guest);
+    if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
+        beside.sample(cpu as usize, &vcpu, executed, shadow, &counting.out);
+    }
 }
 
 /// After [`before_block`], for blocks that begin at the first instruction of a probed function.
@@ -237,6 +243,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         until_check: CHECK,
         wrong_stack_pointers: 0,
         watched,
+        beside: arguments.number("beside").map(Beside::new),
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

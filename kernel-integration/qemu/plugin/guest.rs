@@ -14,7 +14,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    fn vcpu(&self) -> Option<Vcpu> {
+    /// The vCPU with its registers in memory.
+    pub fn vcpu(&self) -> Option<Vcpu> {
         // SAFETY: this exists only in functions that QEMU calls before a block.
         unsafe { Vcpu::present(self.cpu) }
     }

@@ -4,6 +4,7 @@
 //! socket, see [`output::message`]. Runs in: QEMU's process. Nothing is written to the guest. Never ends QEMU.
 #![allow(missing_docs)]
 
+mod beside;
 mod block;
 mod border;
 mod calls;

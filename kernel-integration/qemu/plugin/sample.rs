@@ -6,10 +6,10 @@
 
 use super::output::{Output, message};
 use super::qemu::{self, CpuState, Id, Vcpu};
-use super::walk::{self, Registers};
+use super::walk::{self, Exits, Registers};
 use super::Arguments;
 use std::ffi::{c_uint, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ struct Plugin {
     period: u64,
     by_time: bool,
     out: Output,
+    exits: Mutex<Exits>,
     cpus: [Cpu; MAX_CPUS],
 }
 
@@ -42,24 +43,17 @@ static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
 impl Plugin {
     fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
-        let at: Registers = vcpu.registers();
-        let mut words = vec![time, at.rip, at.rflags, at.cs];
-        if at.cs & 3 == 0 {
-            let read = |address, to: &mut [u8]| vcpu.read(address, to);
-            let stack = walk::walk(&at, &read, &read);
-            words.extend([stack.candidate, stack.end as u64]);
-            words.extend(stack.callers);
-        }
+        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = words(vcpu, time, &mut exits);
+        drop(exits);
         self.out.send(message::SAMPLE, cpu, &words);
     }
 
-    /// The next interval: uniform between half and one and a half of the average.
     fn interval(&self, cpu: usize) -> u64 {
-        let state = self.cpus[cpu].random.load(Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut state = self.cpus[cpu].random.load(Relaxed);
+        let interval = interval(&mut state, self.period);
         self.cpus[cpu].random.store(state, Relaxed);
-        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.period / 2 + (mixed ^ mixed >> 31) % self.period.max(1)
+        interval
     }
 
     /// Sends a tick to each vCPU, at random intervals, until QEMU ends.
@@ -90,6 +84,27 @@ impl Plugin {
             }
         }
     }
+}
+
+/// The words of a sample, as they are sent.
+pub fn words(vcpu: &Vcpu, time: u64, exits: &mut Exits) -> Vec<u64> {
+    let at: Registers = vcpu.registers();
+    let mut words = vec![time, at.rip, at.rflags, at.cs];
+    if at.cs & 3 == 0 {
+        let read = |address, to: &mut [u8]| vcpu.read(address, to);
+        let stack = walk::walk(&at, &read, &read, exits);
+        words.extend([stack.candidate, stack.end as u64]);
+        words.extend(stack.callers);
+    }
+    words
+}
+
+/// The next interval: uniform between half and one and a half of the average.
+pub fn interval(state: &mut u64, period: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    period / 2 + (mixed ^ mixed >> 31) % period.max(1)
 }
 
 /// A tick of the clock, on the thread of its vCPU.
@@ -166,7 +181,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
     let cpus = std::array::from_fn(|_| Cpu::default());
-    let plugin = PLUGIN.get_or_init(|| Plugin { start: Instant::now(), period, by_time, out, cpus });
+    let plugin = PLUGIN.get_or_init(|| Plugin { start: Instant::now(), period, by_time, out, exits: Mutex::default(), cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);

@@ -6,9 +6,10 @@
 use crate::Count;
 use crate::counted::Counted;
 use crate::functions::Functions;
-use crate::message::Totals;
+use crate::message::{Message, Totals};
+use crate::profile::{About, Profile};
 use crate::run::{self, Run};
-use crate::{slowdown, table, window};
+use crate::{record, slowdown, table, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -33,7 +34,14 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
     let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
     let mut counted = Counted::new(&functions);
-    let (status, cost) = slowdown::measure(|| run.run(&options, |message| counted.take(message, &functions)))?;
+    let mut samples = arguments.samples.as_ref().map(|file| record::create(file, &about())).transpose()?;
+    let (status, cost) = slowdown::measure(|| {
+        run.run(&options, |message| match (&mut samples, message) {
+            (Some(samples), Message::Sample(_)) => samples.take(message),
+            _ => counted.take(message, &functions),
+        })
+    })?;
+    samples.map(Profile::finish).transpose()?;
     let totals = counted.finish(&functions)?;
     match &arguments.output {
         Some(file) => create(file, |out| table::write(&counted, &functions, arguments.min, out))?,
@@ -59,6 +67,11 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         eprintln!("kprof-qemu: {}", slowdown::shown(&alone, &cost));
     }
     Ok(run::exit_code(status))
+}
+
+/// What the header says of samples beside the counts.
+fn about() -> About {
+    About { hz: None, seed: 1, accel: "icount", user: true, boot: record::boot() }
 }
 
 /// Warns of readings that were wrong.

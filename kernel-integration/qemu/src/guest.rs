@@ -7,7 +7,7 @@
 use crate::gdb::Gdb;
 use crate::message::{Message, Sample};
 use crate::packet::{from_digits, read_reply, read_request};
-use crate::walk::{self, Registers};
+use crate::walk::{self, Exits, Registers};
 use anyhow::{Context, Error, Result, ensure};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -47,6 +47,7 @@ pub struct Guest {
     /// The stub says which vCPUs are halted.
     says_halted: bool,
     code: Code,
+    exits: Exits,
 }
 
 impl Guest {
@@ -69,7 +70,7 @@ impl Guest {
         }
         vcpus.retain(|vcpu| wanted.is_empty() || wanted.contains(&vcpu.number));
         ensure!(!vcpus.is_empty(), "the machine has no such vCPU");
-        Ok(Self { gdb, vcpus, says_halted, code: Code::new() })
+        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default() })
     }
 
     /// The number of sampled vCPUs.
@@ -104,7 +105,8 @@ impl Guest {
             if !is_idle && is_kernel {
                 let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
-                let stack = walk::walk(&at, &|from, to| memory.stack(from, to), &|from, to| memory.code(from, to));
+                let read = |from, to: &mut [u8]| memory.stack(from, to);
+                let stack = walk::walk(&at, &read, &|from, to| memory.code(from, to), &mut self.exits);
                 memory.end()?;
                 (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
                 vcpu.stack = at.rsp.saturating_sub(bytes / 4) & !7;

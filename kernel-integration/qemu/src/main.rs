@@ -30,7 +30,7 @@ mod plugin;
 
 /// The plugin's walk of a stack.
 #[allow(missing_docs)]
-#[path = "../plugin/walk.rs"]
+#[path = "../plugin/walk/mod.rs"]
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
@@ -106,13 +106,19 @@ pub struct Count {
     /// With --per-cpu and --visits: end before this function is first called after --from; otherwise at the end
     #[arg(long, value_name = "FUNCTION")]
     pub to: Option<String>,
-    /// A line for each interrupt that --visits-of handles: vCPU, inside or outside of --from and --to, interrupted
-    /// address, CS, exact stack
-    #[arg(long, value_name = "FILE", conflicts_with = "flat", requires = "visits_of")]
+    /// A line for each interrupt that --visits-of handles, or each of --samples: vCPU, inside or outside of --from and
+    /// --to, interrupted address, CS, exact stack
+    #[arg(long, value_name = "FILE", conflicts_with = "flat", requires = "visited")]
     pub visits: Option<PathBuf>,
     /// The first function of an interrupt handler without an error code, as of NMIs
-    #[arg(long, value_name = "FUNCTION", requires = "visits")]
+    #[arg(long, value_name = "FUNCTION", requires = "visits", group = "visited")]
     pub visits_of: Option<String>,
+    /// A profile as record writes it, to compare its stacks with the exact ones of --visits
+    #[arg(long, value_name = "FILE", requires = "visits", group = "visited")]
+    pub samples: Option<PathBuf>,
+    /// With --samples: a sample every N executed instructions of the machine on average
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub every: u64,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

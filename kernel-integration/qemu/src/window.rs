@@ -57,6 +57,9 @@ pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
             options += &format!(",{key}={start}");
         }
     }
+    if arguments.samples.is_some() {
+        options += &format!(",beside={}", arguments.every);
+    }
     if arguments.per_cpu.is_some() || arguments.visits.is_some() {
         options += ",parts=1";
     }

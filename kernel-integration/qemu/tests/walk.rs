@@ -4,11 +4,11 @@
 #![allow(missing_docs)]
 
 #[allow(dead_code)]
-#[path = "../plugin/walk.rs"]
+#[path = "../plugin/walk/mod.rs"]
 mod walk;
 
 use std::collections::BTreeMap;
-use walk::{End, MAX_CALLERS, Registers, Stack, walk};
+use walk::{End, Exits, MAX_CALLERS, Registers, Stack, walk};
 
 const TEXT: u64 = 0xffff_ffff_8010_0000;
 const STACK: u64 = 0xffff_8000_0001_0000;
@@ -36,7 +36,7 @@ impl Memory {
         let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
         };
-        walk(at, &read, &read)
+        walk(at, &read, &read, &mut Exits::default())
     }
 }
 

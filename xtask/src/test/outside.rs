@@ -7,6 +7,7 @@
 //! gdb stub: see [`attached`].
 
 mod attached;
+mod beside;
 mod calls;
 mod exact;
 mod probes;
@@ -71,6 +72,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let counted = context.parts().and_then(|parts| calls::check(&outside, parts));
     outcome.check("system calls are counted exactly, and planted instructions are found in theirs", counted);
     probes::check(&outside, context.parts(), &mut outcome);
+    beside::check(context, &outside, &mut outcome);
     attached::check(&outside, &mut outcome);
     outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
     outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());

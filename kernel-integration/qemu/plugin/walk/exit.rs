@@ -1,0 +1,128 @@
+//! How code ends from an instruction on: by `ret`, or, in an entry stub, by `iret`. Stage: capture.
+//!
+//! In: an address in code, and a function that reads code. Out: where the return address, or the words that the
+//! processor has pushed at an interrupt, are then, as a distance from the stack pointer or the frame pointer that the
+//! code has at that address; and where it restores the interrupted frame pointer from. The instructions are followed,
+//! not executed: calls are taken to return with the same RSP and RBP, both ways of a branch are tried. What cannot be
+//! followed is [`Exit::Unknown`]. Nothing is known of the code but its bytes. Runs in: QEMU's process, and in the tool.
+
+use super::Read;
+use super::length::{MAX_BYTES, instruction};
+use super::step::{Next, State};
+use std::collections::{HashMap, HashSet};
+
+/// Instructions that are followed from one address.
+const MAX_STEPS: usize = 400;
+/// So many results are kept.
+const MAX_KEPT: usize = 1 << 16;
+
+/// An address on the stack, by a register at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Rsp(i64),
+    Rbp(i64),
+}
+
+/// What the frame pointer is at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// What it was at the beginning.
+    Same,
+    /// The word at this place.
+    At(Place),
+    /// The place itself.
+    Is(Place),
+    Unknown,
+}
+
+/// How code ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The return address is at this place, and RBP is then the caller's.
+    Return {
+        to: Place,
+        rbp: Frame,
+    },
+    /// RIP, CS, RFLAGS, RSP and SS of the interrupted code are at this place.
+    Interrupt {
+        words: Place,
+        rbp: Frame,
+        is_syscall: bool,
+    },
+    /// By an indirect jump, with RSP and RBP as at the beginning: a call in place of `ret`, or one case of several.
+    Jump,
+    /// By `sysret`: nothing is known of the stack.
+    Syscall,
+    Unknown,
+}
+
+/// What is known of code that was seen.
+#[derive(Debug, Default)]
+pub struct Exits(HashMap<u64, Exit>);
+
+impl Place {
+    pub fn plus(self, bytes: i64) -> Self {
+        match self {
+            Self::Rsp(at) => Self::Rsp(at.wrapping_add(bytes)),
+            Self::Rbp(at) => Self::Rbp(at.wrapping_add(bytes)),
+        }
+    }
+
+    pub fn address(self, rsp: u64, rbp: u64) -> u64 {
+        match self {
+            Self::Rsp(at) => rsp.wrapping_add_signed(at),
+            Self::Rbp(at) => rbp.wrapping_add_signed(at),
+        }
+    }
+}
+
+impl Exits {
+    /// How the code at this address ends.
+    pub fn of(&mut self, address: u64, read: Read<'_>) -> Exit {
+        if self.0.len() >= MAX_KEPT {
+            self.0.clear();
+        }
+        *self.0.entry(address).or_insert_with(|| exit(address, read))
+    }
+}
+
+fn exit(address: u64, read: Read<'_>) -> Exit {
+    let mut open = vec![State { at: address, rsp: Some(Place::Rsp(0)), rbp: Frame::Same, saved: None }];
+    let mut seen = HashSet::new();
+    let (mut found, mut has_sysret, mut has_jump, mut left) = (None, false, false, MAX_STEPS);
+    while let Some(mut state) = open.pop() {
+        while left > 0 && seen.insert(state.at) {
+            left -= 1;
+            let mut bytes = [0; MAX_BYTES];
+            // Code may end before the bytes that an instruction may have at most.
+            let is_read = read(state.at, &mut bytes) || read(state.at, &mut bytes[..1 + MAX_BYTES / 2]);
+            let Some(one) = instruction(&bytes).filter(|_| is_read) else { break };
+            match state.step(&one, &bytes[..one.length]) {
+                Next::Falls => {}
+                Next::Jump(to) => state.at = to,
+                Next::Branch(to) => open.push(State { at: to, ..state }),
+                Next::End(exit) => {
+                    match (exit, found) {
+                        (None, _) => {}
+                        (Some(Exit::Syscall), _) => has_sysret = true,
+                        (Some(Exit::Jump), _) => has_jump = true,
+                        // A stub has one way to the interrupted code, in one or more copies.
+                        (exit, None) => found = exit,
+                        (exit, found) if exit == found => {}
+                        _ => return Exit::Unknown,
+                    }
+                    if matches!(found, Some(Exit::Return { .. })) {
+                        return found.unwrap_or(Exit::Unknown);
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match found {
+        Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
+        None if has_sysret => Exit::Syscall,
+        None if has_jump => Exit::Jump,
+        found => found.unwrap_or(Exit::Unknown),
+    }
+}

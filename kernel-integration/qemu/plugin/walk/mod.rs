@@ -1,0 +1,250 @@
+//! The stack of a vCPU by frame pointers, and across interrupts. Stage: capture.
+//!
+//! In: registers, and functions that read the guest's stack and its code. Out: the words of a stack, without the first
+//! one: a caller that only the host can judge, callers, markers, and why the walk ended. Runs in: QEMU's process, on the
+//! vCPU's thread; and in the tool, for `attach`. Never writes a return address that does not follow a call instruction.
+//! Whether code is an entry stub, and where the processor's five words are then, is told by the code itself: see
+//! [`exit`]. A walk goes on across them if they are what a processor pushes; otherwise it ends.
+
+mod calls;
+mod entry;
+pub mod exit;
+pub mod length;
+pub mod step;
+
+use calls::{calls_to, follows_a_call, place_of_return_address};
+use entry::{entry, has_entry_frame};
+use exit::{Exit, Frame};
+
+pub use exit::Exits;
+
+/// The registers that a sample needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    pub rip: u64,
+    pub rsp: u64,
+    pub rbp: u64,
+    pub rflags: u64,
+    pub cs: u64,
+}
+
+/// Why a walk ended. The numbers are those of kprof's markers; 0 is the outermost frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum End {
+    Outermost = 0,
+    Depth = 1,
+    Range = 2,
+    Alignment = 3,
+    Loop = 4,
+    NotText = 5,
+    Entry = 6,
+}
+
+/// The most callers of a stack.
+pub const MAX_CALLERS: usize = 128;
+/// Frames lie within one stack: the next one is at most this far away.
+const MAX_FRAME_BYTES: u64 = 64 * 1024;
+
+/// kprof's markers (see `kprof-format`): a page of addresses, the kind in bits 8 to 11.
+pub const MARKERS: u64 = 0xffff_ffff_ffff_f000;
+pub const INTERRUPT: u64 = MARKERS | 0x100;
+pub const SYSCALL: u64 = MARKERS | 0x300;
+pub const USER: u64 = MARKERS | 0x500;
+pub const CANDIDATE: u64 = MARKERS | 0x600;
+
+/// A stack.
+#[derive(Debug)]
+pub struct Stack {
+    /// The caller of a function that has no frame of its own yet, or no longer; 0 if there is none.
+    pub candidate: u64,
+    /// Callers; after the marker of an entry, the interrupted instruction and its callers. Vector 0 is one that is not
+    /// known.
+    pub callers: Vec<u64>,
+    pub end: End,
+}
+
+pub fn is_kernel(address: u64) -> bool {
+    address >> 63 != 0
+}
+
+/// Reads guest memory. False if it is not mapped.
+pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
+
+/// Walks from these registers. Code may be read from a copy: it is asked for by another function.
+pub fn walk(at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, exits: &mut Exits) -> Stack {
+    let word = |address| {
+        let mut bytes = [0; 8];
+        read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    };
+    let mut walk = Walk { word: &word, read_code, exits, words: Vec::new() };
+    let (mut candidate, mut at) = (0, *at);
+    loop {
+        // In an entry stub, or from the caller of a function without a frame on.
+        let end = walk.cross(at.rip, at.rsp, at.rbp, true).unwrap_or_else(|| {
+            let caller = walk.caller_without_frame(&at);
+            match caller {
+                Some((caller, _)) if walk.is_certain(at.rip, caller) => walk.words.push(caller),
+                Some((caller, _)) if walk.words.is_empty() => candidate = caller,
+                Some((caller, _)) => walk.words.extend([CANDIDATE, caller]),
+                None => {}
+            }
+            walk.callers(&at, caller)
+        });
+        match end {
+            Ok(interrupted) if walk.words.len() < MAX_CALLERS => at = interrupted,
+            end => return Stack { candidate, callers: walk.words, end: end.err().unwrap_or(End::Depth) },
+        }
+    }
+}
+
+struct Walk<'a> {
+    word: &'a dyn Fn(u64) -> Option<u64>,
+    read_code: Read<'a>,
+    exits: &'a mut Exits,
+    words: Vec<u64>,
+}
+
+impl Walk<'_> {
+    fn follows_a_call(&self, address: u64) -> bool {
+        is_kernel(address) && follows_a_call(address, self.read_code)
+    }
+
+    /// The caller of a function that has no frame of its own, and RSP after the return to it. By the code up to `ret`,
+    /// or by the instructions that every function begins and ends with.
+    fn caller_without_frame(&mut self, at: &Registers) -> Option<(u64, u64)> {
+        let place = match self.exits.of(at.rip, self.read_code) {
+            Exit::Return { to, .. } => {
+                Some(to.address(at.rsp, at.rbp)).filter(|place| *place != at.rbp.wrapping_add(8))
+            }
+            // Whether it is a call in place of `ret` is for the host to decide.
+            Exit::Jump => Some(at.rsp),
+            _ => place_of_return_address(at, self.read_code),
+        }?;
+        let caller = (self.word)(place).filter(|caller| self.follows_a_call(*caller))?;
+        Some((caller, place.wrapping_add(8)))
+    }
+
+    fn is_certain(&mut self, code: u64, caller: u64) -> bool {
+        let exit = self.exits.of(code, self.read_code);
+        matches!(exit, Exit::Return { .. }) && calls_to(caller, code, self.read_code)
+    }
+
+    /// Goes on over functions that have no frame of their own, as far as their callers are certain: the code up to `ret` says where
+    /// the return address is, and the call before that is of this code.
+    fn frameless(&mut self, code: &mut (u64, u64), frame: u64) -> Option<Result<Registers, End>> {
+        while self.words.len() < MAX_CALLERS {
+            let Exit::Return { to, rbp: Frame::Same } = self.exits.of(code.0, self.read_code) else { break };
+            let place = to.address(code.1, frame);
+            let is_before = place >= code.1 && place < frame;
+            let caller = Some(place).filter(|_| is_before).and_then(self.word);
+            let caller = caller.filter(|it| is_kernel(*it) && calls_to(*it, code.0, self.read_code));
+            let Some(caller) = caller else { break };
+            self.words.push(caller);
+            *code = (caller, place.wrapping_add(8));
+            if let Some(crossed) = self.cross(code.0, code.1, frame, false) {
+                return Some(crossed);
+            }
+        }
+        None
+    }
+
+    /// Callers up to the next entry, or to the end. `first` is the caller of the function that has no frame.
+    fn callers(&mut self, at: &Registers, first: Option<(u64, u64)>) -> Result<Registers, End> {
+        let (mut frame, mut before) = (at.rbp, at.rsp);
+        // The code that uses this frame, and RSP there.
+        let mut code = (at.rip, at.rsp);
+        if let Some((caller, rsp)) = first {
+            if let Some(crossed) = self.cross(caller, rsp, frame, false) {
+                return crossed;
+            }
+            code = (caller, rsp);
+            if let Some(crossed) = self.frameless(&mut code, frame) {
+                return crossed;
+            }
+        }
+        while self.words.len() < MAX_CALLERS {
+            let end = match frame {
+                // 0, or the user's.
+                _ if !is_kernel(frame) => Some(End::Outermost),
+                _ if frame % 8 != 0 => Some(End::Alignment),
+                _ if frame < before => Some(End::Loop),
+                _ if frame - before > MAX_FRAME_BYTES => Some(End::Range),
+                // The code itself may say that the frame is its own.
+                _ if !self.owns(code, frame) && has_entry_frame(before, frame, self.word) => Some(End::Entry),
+                _ => None,
+            };
+            let (next, caller) = match (end, (self.word)(frame), (self.word)(frame.wrapping_add(8))) {
+                (Some(end), ..) => return Err(end),
+                (None, Some(next), Some(caller)) => (next, caller),
+                _ => return Err(End::Range),
+            };
+            if caller == 0 && next == 0 {
+                return Err(End::Outermost);
+            }
+            if !self.follows_a_call(caller) {
+                return Err(End::NotText);
+            }
+            self.words.push(caller);
+            (before, frame) = (frame + 16, next);
+            code = (caller, before);
+            if let Some(crossed) = self.cross(caller, before, frame, false) {
+                return crossed;
+            }
+            if let Some(crossed) = self.frameless(&mut code, frame) {
+                return crossed;
+            }
+        }
+        Err(End::Depth)
+    }
+
+    /// Whether the function's own code says that its return address is next to this frame pointer.
+    fn owns(&mut self, (code, rsp): (u64, u64), frame: u64) -> bool {
+        match self.exits.of(code, self.read_code) {
+            Exit::Return { to, .. } => to.address(rsp, frame) == frame.wrapping_add(8),
+            _ => false,
+        }
+    }
+
+    /// If this code is an entry stub's: what it has interrupted, or how the stack ends there. Writes the marker.
+    fn cross(&mut self, code: u64, rsp: u64, rbp: u64, is_leaf: bool) -> Option<Result<Registers, End>> {
+        if !is_kernel(code) {
+            return None;
+        }
+        let (words, frame, is_syscall) = match self.exits.of(code, self.read_code) {
+            Exit::Interrupt { words, rbp: frame, is_syscall } => (words.address(rsp, rbp), frame, is_syscall),
+            // At a leaf it may be the function that begins the first program.
+            Exit::Syscall if !is_leaf => {
+                self.words.push(SYSCALL);
+                return Some(Err(End::Outermost));
+            }
+            _ => return None,
+        };
+        // Code that pushes the words itself has not been entered by them.
+        if words < rsp {
+            return None;
+        }
+        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(words, self.word, self.read_code) else {
+            return if is_leaf { None } else { Some(Err(End::Entry)) };
+        };
+        self.words.push(match marker {
+            INTERRUPT if is_syscall && cs & 3 == 3 => SYSCALL,
+            marker => marker,
+        });
+        if cs & 3 == 3 {
+            self.words.extend([USER, rip]);
+            return Some(Err(End::Outermost));
+        }
+        self.words.push(rip);
+        let rbp = match frame {
+            Frame::Same => Some(rbp),
+            // A word below RSP is not on the stack yet.
+            Frame::At(place) => Some(place.address(rsp, rbp)).filter(|at| *at >= rsp).and_then(self.word),
+            Frame::Is(_) | Frame::Unknown => None,
+        };
+        Some(match rbp.filter(|rbp| *rbp != 0) {
+            Some(rbp) => Ok(Registers { rip, rsp: rsp_before, rbp, rflags, cs }),
+            None => Err(End::Entry),
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! Walks across interrupts on stacks that a test has made: stubs that keep the interrupted frame pointer, stubs that
+//! build a frame of their own, entries from user code, and words that no processor pushes.
+#![forbid(unsafe_code)]
+#![allow(missing_docs)]
+
+#[allow(dead_code)]
+#[path = "../plugin/walk/mod.rs"]
+mod walk;
+
+use std::collections::BTreeMap;
+use walk::{CANDIDATE, End, Exits, INTERRUPT, Registers, SYSCALL, Stack, USER, walk};
+
+const TEXT: u64 = 0xffff_ffff_8010_0000;
+const STUB: u64 = TEXT + 0x10_0000;
+const STACK: u64 = 0xffff_8000_0001_0000;
+/// Where the stub pushes to first: the lowest of the processor's words.
+const PUSHED: u64 = STACK + 0x400;
+const CALLER: u64 = TEXT + 0x2000;
+
+/// Guest memory, byte by byte.
+#[derive(Default)]
+struct Memory(BTreeMap<u64, u8>);
+
+impl Memory {
+    fn bytes(&mut self, at: u64, bytes: &[u8]) {
+        self.0.extend((at..).zip(bytes.iter().copied()));
+    }
+
+    fn words(&mut self, at: u64, words: &[u64]) {
+        words.iter().zip((at..).step_by(8)).for_each(|(word, at)| self.bytes(at, &word.to_le_bytes()));
+    }
+
+    fn walk(&self, at: &Registers) -> Stack {
+        let read = |address, to: &mut [u8]| {
+            to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
+        };
+        walk(at, &read, &read, &mut Exits::default())
+    }
+}
+
+/// `push rax; push rcx; call; pop rcx; pop rax; iretq`: the return address is `STUB + 7`.
+const KEEPS_RBP: &[u8] = &[0x50, 0x51, 0xe8, 0, 0, 0, 0, 0x59, 0x58, 0x48, 0xcf];
+/// `push rbp; mov rbp, rsp; call; pop rbp; iretq`: the return address is `STUB + 9`.
+const HAS_FRAME: &[u8] = &[0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0, 0x5d, 0x48, 0xcf];
+
+/// A function that was interrupted in its body, called at `CALLER` by the outermost one, and a handler that the stub
+/// has called. `pushed` is what the processor has pushed. The handler's frame is below `saved`, the stub's words.
+fn interrupted(stub: &[u8], returns: u64, saved: &[u64], rbp: u64, pushed: &[u64]) -> (Memory, Registers) {
+    let mut memory = Memory::default();
+    memory.bytes(TEXT, &[0x90; 0x3000]);
+    memory.bytes(STUB, &[0x90; 0x100]);
+    memory.bytes(STUB, stub);
+    for at in [CALLER, CALLER + 0x100] {
+        memory.bytes(at - 5, &[0xe8, 0, 0, 0, 0]);
+    }
+    memory.words(STACK, &[0; 0x200]);
+    memory.words(PUSHED, pushed);
+    memory.words(PUSHED - 8 * saved.len() as u64, saved);
+    let frame = PUSHED - 8 * saved.len() as u64 - 16;
+    memory.words(frame, &[rbp, returns]);
+    // The interrupted function's frame and its caller's.
+    memory.words(PUSHED + 0x80, &[PUSHED + 0xc0, CALLER]);
+    memory.words(PUSHED + 0xc0, &[0, 0]);
+    (memory, Registers { rip: TEXT + 0x10, rsp: frame - 32, rbp: frame, rflags: 2, cs: 8 })
+}
+
+fn pushed() -> [u64; 5] {
+    [TEXT + 0x1000, 8, 0x246, PUSHED + 0x28, 0x10]
+}
+
+#[test]
+fn a_stub_that_keeps_the_frame_pointer_is_crossed_to_the_interrupted_function() {
+    let (memory, at) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
+    let stack = memory.walk(&at);
+    assert_eq!(stack.callers, [STUB + 7, INTERRUPT, TEXT + 0x1000, CALLER]);
+    assert_eq!(stack.end, End::Outermost);
+}
+
+#[test]
+fn a_stub_with_a_frame_of_its_own_is_crossed_and_its_marker_is_kept() {
+    // The stub's frame: the interrupted frame pointer, right below the processor's words.
+    let (memory, at) = interrupted(HAS_FRAME, STUB + 9, &[PUSHED + 0x80], PUSHED - 8, &pushed());
+    assert_eq!(memory.walk(&at).callers, [STUB + 9, INTERRUPT, TEXT + 0x1000, CALLER]);
+    // `pop rbp; add rsp, 8; iretq`: a marker of kprof is in the place of an error code.
+    let with_marker = [&HAS_FRAME[..10], &[0x48, 0x83, 0xc4, 8, 0x48, 0xcf]].concat();
+    let (memory, at) = interrupted(&with_marker, STUB + 9, &[PUSHED + 0x80, INTERRUPT + 0xf0], PUSHED - 16, &pushed());
+    assert_eq!(memory.walk(&at).callers, [STUB + 9, INTERRUPT + 0xf0, TEXT + 0x1000, CALLER]);
+}
+
+#[test]
+fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
+    let (memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
+    for (offset, words) in [(0, 0), (1, 1), (2, 2), (7, 2), (8, 1), (9, 0)] {
+        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp: PUSHED + 0x80, rflags: 2, cs: 8 };
+        let stack = memory.walk(&at);
+        assert_eq!((stack.candidate, stack.callers), (0, vec![INTERRUPT, TEXT + 0x1000, CALLER]), "at {offset}");
+    }
+    // Before `push rbp`, before `mov rbp, rsp`, with the stub's own frame, before `pop rbp`, before `iretq`.
+    let (memory, _) = interrupted(HAS_FRAME, STUB + 9, &[PUSHED + 0x80], PUSHED - 8, &pushed());
+    let frame = PUSHED + 0x80;
+    for (offset, words, rbp) in [(0, 0, frame), (1, 1, frame), (4, 1, PUSHED - 8), (9, 1, PUSHED - 8), (10, 0, frame)] {
+        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8 };
+        assert_eq!(memory.walk(&at).callers, [INTERRUPT, TEXT + 0x1000, CALLER], "at {offset}");
+    }
+}
+
+#[test]
+fn an_interrupted_prologue_has_its_caller_as_a_candidate() {
+    let mut words = pushed();
+    words[3] = PUSHED + 0x40;
+    let (mut memory, at) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &words);
+    memory.bytes(TEXT + 0x1000, &[0x55]);
+    memory.words(PUSHED + 0x40, &[CALLER + 0x100]);
+    let expected = [STUB + 7, INTERRUPT, TEXT + 0x1000, CANDIDATE, CALLER + 0x100, CALLER];
+    assert_eq!(memory.walk(&at).callers, expected);
+}
+
+#[test]
+fn an_entry_from_user_code_is_the_root_whatever_the_users_frame_pointer_is() {
+    let words = [0x40_1000, 0x33, 0x246, 0x7fff_0000, 0x2b];
+    for rbp in [0, 0x7fff_0000, PUSHED + 0x80] {
+        let (memory, at) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], rbp, &words);
+        let stack = memory.walk(&at);
+        assert_eq!((stack.callers, stack.end), (vec![STUB + 7, INTERRUPT, USER, 0x40_1000], End::Outermost));
+    }
+}
+
+#[test]
+fn a_fast_system_call_ends_the_stack() {
+    // `pop rcx; pop rax; mov rsp, gs:[0]; swapgs; sysretq`.
+    let code = [&KEEPS_RBP[..9], &[0x65, 0x48, 0x8b, 0x24, 0x25, 0, 0, 0, 0, 0x0f, 0x01, 0xf8, 0x48, 0x0f, 0x07]];
+    let (memory, at) = interrupted(&code.concat(), STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
+    let stack = memory.walk(&at);
+    assert_eq!((stack.callers, stack.end), (vec![STUB + 7, SYSCALL], End::Outermost));
+}
+
+#[test]
+fn words_that_no_processor_pushes_end_the_walk() {
+    // RIP that is no code, CS of no privilege level, reserved flags, RSP of user code, SS that is no selector.
+    for (number, wrong) in [(0, TEXT - 0x1000), (1, 0), (1, 0x9), (2, 0x244), (2, 1 << 40 | 2), (3, 0x1000), (4, 0x12)]
+    {
+        let mut words = pushed();
+        words[number] = wrong;
+        let (memory, at) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &words);
+        let stack = memory.walk(&at);
+        assert_eq!((stack.callers, stack.end), (vec![STUB + 7], End::Entry), "word {number}");
+    }
+}
+
+#[test]
+fn a_stub_that_clears_or_changes_the_stack_is_not_crossed_with_a_guess() {
+    // It has set rbp to 0 for the handler: the interrupted function is known, its callers are not.
+    let (memory, at) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], 0, &pushed());
+    let stack = memory.walk(&at);
+    assert_eq!((stack.callers, stack.end), (vec![STUB + 7, INTERRUPT, TEXT + 0x1000], End::Entry));
+    // `mov rsp, rax`: another task's stack may be next.
+    let code = [&KEEPS_RBP[..7], &[0x48, 0x89, 0xc4, 0x59, 0x58, 0x48, 0xcf]].concat();
+    let (memory, at) = interrupted(&code, STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
+    let stack = memory.walk(&at);
+    assert_eq!((stack.callers, stack.end), (vec![STUB + 7], End::Entry));
+}
+
+#[test]
+fn an_old_frame_in_a_functions_locals_is_not_taken_for_an_entry() {
+    let (mut memory, at) = interrupted(KEEPS_RBP, CALLER + 0x100, &[1, 2], PUSHED + 0x80, &pushed());
+    // The function is no stub: `leave; ret`.
+    memory.bytes(CALLER + 0x100, &[0xc9, 0xc3]);
+    let stack = memory.walk(&at);
+    assert_eq!((stack.callers, stack.end), (vec![CALLER + 0x100, CALLER], End::Outermost));
+}
+
+#[test]
+fn a_function_without_a_frame_has_its_direct_caller_if_a_call_of_it_precedes_and_otherwise_a_candidate() {
+    let frame = PUSHED + 0x80;
+    // `push rbx; nop; pop rbx; ret`, sampled at the `nop`; and `jmp rax`.
+    for (code, saved, is_certain) in [(&[0x90, 0x5b, 0xc3][..], 8, true), (&[0xff, 0xe0], 0, false)] {
+        let (mut memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[], frame, &pushed());
+        memory.bytes(TEXT + 0x1000, code);
+        let at = Registers { rip: TEXT + 0x1000, rsp: frame - 64, rbp: frame, rflags: 2, cs: 8 };
+        memory.words(at.rsp + saved, &[CALLER + 0x100]);
+        // A call of another function.
+        let stack = memory.walk(&at);
+        assert_eq!((stack.candidate, stack.callers), (CALLER + 0x100, vec![CALLER]), "{code:x?}");
+        let distance = (TEXT + 0xff8).wrapping_sub(CALLER + 0x100) as i32;
+        memory.bytes(CALLER + 0xfc, &distance.to_le_bytes());
+        let stack = memory.walk(&at);
+        let expected = if is_certain { (0, vec![CALLER + 0x100, CALLER]) } else { (CALLER + 0x100, vec![CALLER]) };
+        assert_eq!((stack.candidate, stack.callers), expected, "{code:x?}");
+    }
+}
