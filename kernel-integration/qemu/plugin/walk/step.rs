@@ -56,7 +56,7 @@ impl State {
             }
             (Map::One, 0xff) if matches!(extension, 3 | 5) => return Next::End(None),
             // Other ways out, breakpoints, instructions that do not exist.
-            (Map::One, 0xca | 0xcb | 0xcc) | (Map::Two, 0x0b | 0x34 | 0x35) => return Next::End(None),
+            (Map::One, 0xca..=0xcc) | (Map::Two, 0x0b | 0x34 | 0x35) => return Next::End(None),
             (Map::One, 0xc2 | 0xc3) => return Next::End(self.rsp.map(|to| Exit::Return { to, rbp: self.rbp })),
             (Map::One, 0xcf) => {
                 let words = self.rsp.filter(|_| is_wide);

@@ -1,8 +1,8 @@
 //! The stacks of `record` beside exact ones: the test kernel's default workload, under `kprof-qemu count --samples`.
 //!
 //! A sample of any CPU is taken every so many executed instructions: in work, system calls, page faults, interrupts,
-//! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared frame by
-//! frame with that of the shadow stack, which follows every call. A frame that is not in the exact stack, in its place,
+//! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared
+//! frame by frame with that of the shadow stack, which follows every call. A frame that is not in the exact stack, in its place,
 //! is wrong; a stack that ends as truncated, or in user code whose kernel callers are missing, is incomplete.
 
 use std::collections::{BTreeMap, BTreeSet};
