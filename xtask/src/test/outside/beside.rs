@@ -2,8 +2,8 @@
 //!
 //! A sample of any CPU is taken every so many executed instructions: in work, system calls, page faults, interrupts,
 //! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared
-//! frame by frame with that of the shadow stack, which follows every call. A frame that is not in its place in the exact stack
-//! is wrong; a stack that ends as truncated, or in user code whose kernel callers are missing, is incomplete.
+//! frame by frame with that of the shadow stack, which follows every call. A frame that is not in its place in the
+//! exact stack is wrong. A stack that ends as truncated, or lacks outer callers, is incomplete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -140,8 +140,8 @@ fn judge(fold: &Path, folder: &Path) -> Result<()> {
         }
     }
     eprintln!(
-        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in the \
-         switch of stacks; {not_begun} with a function interrupted before it began; {} truncated, {} with a wrong frame",
+        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in \
+         the switch of stacks; {not_begun} with a function interrupted before it began; {} truncated, {} wrong",
         truncated.values().map(|(count, _)| count).sum::<u64>(),
         wrong.values().sum::<u64>()
     );
