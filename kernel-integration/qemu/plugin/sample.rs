@@ -181,7 +181,8 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
     let cpus = std::array::from_fn(|_| Cpu::default());
-    let plugin = PLUGIN.get_or_init(|| Plugin { start: Instant::now(), period, by_time, out, exits: Mutex::default(), cpus });
+    let (start, exits) = (Instant::now(), Mutex::default());
+    let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, exits, cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);

@@ -1,8 +1,8 @@
 //! The stack of a vCPU by frame pointers, and across interrupts. Stage: capture.
 //!
 //! In: registers, and functions that read the guest's stack and its code. Out: the words of a stack, without the first
-//! one: a caller that only the host can judge, callers, markers, and why the walk ended. Runs in: QEMU's process, on the
-//! vCPU's thread; and in the tool, for `attach`. Never writes a return address that does not follow a call instruction.
+//! one: a caller that only the host can judge, callers, markers, and why the walk ended. Runs in: QEMU's process, on
+//! the vCPU's thread; and in the tool, for `attach`. Every return address in a stack follows a call instruction.
 //! Whether code is an entry stub, and where the processor's five words are then, is told by the code itself: see
 //! [`exit`]. A walk goes on across them if they are what a processor pushes; otherwise it ends.
 
@@ -130,7 +130,7 @@ impl Walk<'_> {
         matches!(exit, Exit::Return { .. }) && calls_to(caller, code, self.read_code)
     }
 
-    /// Goes on over functions that have no frame of their own, as far as their callers are certain: the code up to `ret` says where
+    /// Goes on over functions without frames, as far as their callers are certain: the code up to `ret` says where
     /// the return address is, and the call before that is of this code.
     fn frameless(&mut self, code: &mut (u64, u64), frame: u64) -> Option<Result<Registers, End>> {
         while self.words.len() < MAX_CALLERS {

@@ -1,9 +1,9 @@
 //! The stacks of `record` beside exact ones: the test kernel's default workload, under `kprof-qemu count --samples`.
 //!
 //! A sample of any CPU is taken every so many executed instructions: in work, system calls, page faults, interrupts,
-//! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared frame by
-//! frame with that of the shadow stack, which follows every call. A frame that is not in the exact stack, in its place,
-//! is wrong; a stack that ends as truncated, or in user code whose kernel callers are missing, is incomplete.
+//! kprof's own NMIs, and in the entry stubs. Its stack, found by frame pointers and across entries, is compared
+//! frame by frame with that of the shadow stack, which follows every call. A frame that is not in its place in the
+//! exact stack is wrong. A stack that ends as truncated, or lacks outer callers, is incomplete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -140,9 +140,8 @@ fn judge(fold: &Path, folder: &Path) -> Result<()> {
         }
     }
     eprintln!(
-        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in the \
-         switch of stacks; {not_begun} with a function interrupted before it began, which the exact one does not have; {} \
-         truncated, {} with a wrong frame",
+        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in \
+         the switch of stacks; {not_begun} with a function interrupted before it began; {} truncated, {} wrong",
         truncated.values().map(|(count, _)| count).sum::<u64>(),
         wrong.values().sum::<u64>()
     );
