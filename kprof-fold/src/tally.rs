@@ -28,7 +28,7 @@ pub enum By {
 }
 
 impl By {
-    /// Whether samples are counted by something that the stack itself does not tell.
+    /// Whether the group of a sample depends on something besides its stack.
     pub fn is_beside_the_stack(self) -> bool {
         matches!(self, Self::Task | Self::Cpu)
     }

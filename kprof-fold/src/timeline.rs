@@ -55,7 +55,8 @@ impl Timeline {
     }
 }
 
-/// Converts time stamps to seconds. Each boot has its own clock; its time begins where that of the boot before ends.
+/// Converts time stamps to seconds. Each boot has its own TSC; the time of a boot begins where the time of the boot
+/// before it ends.
 pub struct Clock {
     tsc_hz: f64,
     /// The first TSC of each boot, and the seconds that all boots before it took.

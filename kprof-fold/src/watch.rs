@@ -1,4 +1,5 @@
-//! Watch: which stacks the samples of some tasks have. Stage: read, in front of another consumer.
+//! Watch: notes which stacks the samples of some tasks have. Stage: read; a consumer that passes all samples on to
+//! another one.
 //!
 //! In: samples. Out: the same samples to the inner consumer, and the distinct stacks of each watched task. It is used
 //! only if the symbols of programs were given, because the symbols must then be compared with the addresses of their

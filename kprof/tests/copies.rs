@@ -58,7 +58,7 @@ impl Recorder {
         Ok(records)
     }
 
-    /// The account that it is given.
+    /// The account that this process reads from ctl.
     fn account(&self) -> HashMap<String, String> {
         let mut text = String::new();
         self.ctl.read(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! The serial form: whole lines with checksums, names and the account. `export` frees the records that it has written;
+//! The serial form: whole lines with checksums, names and the account. `export` frees the samples that it has written;
 //! `export_last`, which panic handlers call, leaves them in the ring.
 #![cfg(feature = "profiling")]
 

@@ -46,7 +46,7 @@ pub(super) struct Place {
 pub(super) struct Piece {
     pub stream: Stream,
     pub range: Range<usize>,
-    /// Number of bytes at its beginning that an earlier read had left over.
+    /// How many bytes at the beginning of the range an earlier read had left over.
     pub carried: usize,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct Piece {
 pub(super) struct Taken {
     /// Meta first, then the CPUs by number.
     pub pieces: Vec<Piece>,
-    /// Number of new bytes.
+    /// How many bytes were read in this round; those left over from earlier reads do not count.
     pub brought: usize,
     /// Whether a read filled the buffer, so that more may be available.
     pub is_more: bool,
-    /// How much of its ring a CPU has delivered in this round, from 0 to 1: the largest value of all CPUs.
+    /// The part of a ring that was read in this round, from 0 to 1: the largest value of all CPUs.
     pub fill: f64,
     /// The first error of this round. The pieces are valid nevertheless.
     pub failed: Option<Error>,
@@ -179,8 +179,8 @@ impl Intake {
         source.read(system, stream, &mut self.buffer[start..end])
     }
 
-    /// Reads the meta stream up to where it ended when the state was read. It then has the names of all tasks in this
-    /// round's samples.
+    /// Reads the meta stream up to where it ended when the kernel's state was read. These records have the names of all
+    /// tasks in this round's samples.
     fn read_meta<S: System>(
         &mut self,
         system: &mut S,

@@ -7,10 +7,10 @@
 //! expected+n ►└ next record, or the end of what was read
 //! ```
 //!
-//! In: bytes and the position of the first one. Out: [`Item`]s; `position` and `used_bytes` say how far it got. Runs
-//! in: user process. Positions in one stream have no gaps, so every word is either part of a record or counted as
-//! skipped. If some consecutive records agree that records are missing before them (another reader took them), that gap
-//! is counted too. A record that is not complete yet is left for the next read.
+//! In: bytes and the position of the first word. Out: [`Item`]s; `position` and `used_bytes` say how far the bytes have
+//! been parsed. Runs in: user process. Positions in one stream have no gaps, so every word is either part of a record
+//! or counted as skipped. If some consecutive records agree that records are missing before them (another reader took
+//! them), that gap is counted too. A record that is not complete yet is left for the next read.
 
 use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
 use kprof_format::record::{BadHeader, Header, Kind, MAGIC, MAX_WORDS, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
@@ -34,9 +34,10 @@ pub struct Framed<'a> {
 /// Words that are missing before a record.
 struct Gap {
     words: u64,
-    /// The number of consecutive records that agree, at most [`AGREEING_RECORDS`].
+    /// The number of consecutive records whose positions agree that these words are missing, at most
+    /// [`AGREEING_RECORDS`].
     records: usize,
-    /// Whether the last of them is the last that was read.
+    /// Whether the last of these records ends at the end of the bytes that were read, or after it.
     is_the_end: bool,
 }
 
@@ -106,7 +107,7 @@ impl<'a> Framed<'a> {
         Skipped { from, words, why: Why::Gap }
     }
 
-    /// Whether a record begins at word `at`, with the position that it has there.
+    /// Whether a record begins at word `at` whose own position is that of this word.
     fn look(&self, at: usize) -> Found {
         let Some(first) = self.words.get(at) else { return Found::Incomplete };
         let (kind, unknown, words) = match Header::decode(first) {

@@ -57,7 +57,8 @@ impl<S: System> KprofDevice<S> {
         }
     }
 
-    /// Opens only `ctl-profiling` in `folder`, for the counters. Every stream is then empty: another reader has them.
+    /// Opens only `ctl-profiling` in `folder`, for the counters. Reads of the streams then return nothing, because
+    /// another process may have claimed them.
     ///
     /// # Errors
     /// As [`KprofDevice::open`].

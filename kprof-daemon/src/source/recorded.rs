@@ -72,8 +72,8 @@ impl<S: System> Recorded<S> {
         Ok(this)
     }
 
-    /// Computes an id from the oldest record, so that the same recording is recognised, also after it has grown or has
-    /// the file of another CPU. Returns the first word.
+    /// Computes a boot id for the recording from its oldest record. So the same recording gets the same id, also after
+    /// it has grown or the file of another CPU was added. Returns the first word of the first file that has one.
     fn identify(&mut self, system: &mut S) -> Result<Option<u64>, Error> {
         let (mut first_word, mut oldest) = (None, None);
         for file in self.files.values_mut() {
@@ -95,7 +95,8 @@ impl<S: System> Recorded<S> {
         Ok(first_word)
     }
 
-    /// Reads lines `ID NAME` with the id in decimal. Without the file, tasks are called `id<hex>`.
+    /// Reads task names from lines `ID NAME`, with the id in decimal. If there is no such file, tasks are called
+    /// `id<hex>`.
     fn read_names(&mut self, system: &mut S, path: &Path) -> Result<(), Error> {
         let Ok(mut file) = again(|| system.open(path, Open::Read)) else { return Ok(()) };
         let mut bytes = Vec::new();

@@ -50,12 +50,12 @@ impl Composer {
         Self { form, ..Self::default() }
     }
 
-    /// The bytes so far.
+    /// The bytes that were composed since the last [`clear`](Self::clear).
     pub fn bytes(&self) -> &[u8] {
         &self.out
     }
 
-    /// Drops the bytes so far, because they are on disk.
+    /// Drops the composed bytes, because they are on disk.
     pub fn clear(&mut self) {
         self.out.clear();
     }

@@ -22,7 +22,8 @@ const READ_BYTES: usize = 64 * 1024;
 /// How many files `NAME.bad`, `NAME.bad.2`, ... are kept before an administrator has to act.
 const MAX_KEPT: u32 = 99;
 
-/// How many bytes at the beginning of the file are zero, if what follows is a part of a profile, or nothing.
+/// How many bytes at the beginning of the file are zero. `None` if there are no such bytes, or if what follows them is
+/// not a part of a profile. A file of zeros only counts too.
 pub fn zeros_at_head<S: System>(system: &mut S, file: &mut S::File) -> io::Result<Option<u64>> {
     again(|| system.seek(file, 0))?;
     let mut buffer = vec![0; READ_BYTES];

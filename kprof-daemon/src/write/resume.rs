@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 
 /// The header line with the id of the boot.
 const BOOT: &str = Fact::Boot.name();
-/// Maximum length in bytes of a line that is held in memory. The daemon writes no longer ones; a longer line is read in
-/// pieces.
+/// Maximum length in bytes of a line that is held in memory. The daemon writes no longer line; if the file has one, it
+/// is read in pieces.
 const LONGEST_LINE: usize = 256 * 1024;
 
-/// What a file holds.
+/// What a scan has found in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resumed {
     /// Length up to which the file is finished, in bytes.
@@ -34,11 +34,11 @@ pub struct Resumed {
     pub boot: Option<String>,
     /// Position after the last record on disk, for each stream of that boot.
     pub ends: BTreeMap<Stream, u64>,
-    /// Context ids and their escaped names, of that boot.
+    /// The tasks of that boot: ids, and escaped names.
     pub names: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// Whether a file that begins with these bytes is a profile. An empty one is not.
+/// Whether a file that begins with these bytes is a profile. An empty file is not.
 pub fn is_profile(first: &[u8]) -> bool {
     first.starts_with(&MAGIC) || first.strip_prefix(FIRST_LINE.as_bytes()).is_some_and(|rest| rest.starts_with(b"\n"))
 }
@@ -49,7 +49,7 @@ pub struct Scan {
     finished: Resumed,
     /// The boot of the last header, if no batch or account after it is finished yet.
     new_boot: Option<String>,
-    /// The id in the last header, finished or not; empty if it has none.
+    /// The boot id in the last header, finished or not; empty if that header has no boot id.
     header_boot: String,
     offset: u64,
     open: Option<OpenBatch>,

@@ -17,8 +17,8 @@ use std::io;
 use std::path::Path;
 
 impl<S: System> SampleFile<S> {
-    /// Begins a new file with these bytes; this one becomes `NAME.1`, the previous `NAME.1` becomes `NAME.2`, and so on
-    /// up to `keep`.
+    /// Begins a new file with the bytes `begins_with`. The present file becomes `NAME.1`, the previous `NAME.1` becomes
+    /// `NAME.2`, and so on up to `keep`.
     ///
     /// The new file is whole and on the disk, under `NAME.new`, before the first name changes; so at whatever moment
     /// the program is killed, [`SampleFile::open`] finds either the old or the new one.

@@ -1,4 +1,4 @@
-//! A heat map of when within each second samples were taken. Stage: output.
+//! A heat map: how many samples were taken at which time within each second. Stage: output.
 //!
 //! In: a timeline. Out: an SVG with a column per second and 50 rows of 20 ms, darker where there are more samples. It
 //! shows patterns that repeat within a second, idle times and bursts.

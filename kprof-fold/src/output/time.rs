@@ -14,7 +14,7 @@ use kprof_format::fact::Fact;
 pub struct Row {
     /// The name of what the time was spent on.
     pub what: &'static str,
-    /// Ticks counted for it; 0 for the self cost, which is measured in time.
+    /// The ticks counted for this row; 0 for the self cost, which is measured as a time.
     pub ticks: u64,
     /// Its share in thousandths.
     pub per_mille: u64,

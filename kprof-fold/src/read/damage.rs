@@ -1,9 +1,9 @@
 //! Damaged batches of a serial log: what becomes of samples whose `# batch` or `# end` line is missing. Stage: read.
 //!
-//! In: the lines around the missing ones. Out: which samples count. In the serial form each line has its own checksum,
-//! so a sample counts even if other lines of its batch are missing. (In the text form a damaged batch is left out.)
-//! Missing samples of all forms count as lost; their number is computed from the neighbouring batches and from the
-//! account. Never guesses which CPU or which positions a batch had.
+//! In: the lines before and after the missing ones. Out: which samples count. In the serial form each line has its own
+//! checksum, so a sample counts even if other lines of its batch are missing. (In the text form a damaged batch is left
+//! out.) Missing samples of all forms count as lost; their number is computed from the neighbouring batches and from
+//! the account. Never guesses which CPU or which positions a batch had.
 
 use super::batch::{self, Position};
 use super::ingest::{Consumer, Ingest, Region};

@@ -12,7 +12,8 @@ use crate::profile::{Boot, Counters, Cpu, Gap, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::line::{FIRST_TICK, LAST_TICK};
 
-/// By how much the counters of ticks without a sample have grown since the newest batch of this CPU.
+/// By how much the counters of ticks without a sample have grown since the newest batch of this CPU that is in the
+/// profile.
 pub fn grown(known: &Cpu, newer: &Counters) -> Unsampled {
     let of = |name: &str| {
         let before = known.batch.get(name).copied().unwrap_or(0);

@@ -19,7 +19,7 @@ pub struct Cfi {
 }
 
 impl Cfi {
-    /// Built from the sections and the addresses at which `.eh_frame` and `.text` are loaded.
+    /// Makes the information from the two sections and the addresses at which `.eh_frame` and `.text` are loaded.
     pub fn new(debug_frame: Reader, eh_frame: Reader, eh_frame_at: u64, text_at: u64) -> Self {
         let mut debug_frame = DebugFrame::from(debug_frame);
         debug_frame.set_address_size(8);

@@ -8,7 +8,7 @@ use super::table::Table;
 use crate::profile::Boot;
 use kprof_format::fact::Fact;
 
-/// Kernels are moved by whole pages.
+/// A kernel that is loaded at another address than its file says is moved by whole pages, of this many bytes.
 const PAGE: u64 = 4096;
 
 /// Compares the build ids if both sides have one.
@@ -19,7 +19,7 @@ pub fn build_id(boot: &Boot, elf: &Elf) -> Result<(), String> {
     same_build(boot.fact(Fact::BuildId).unwrap_or("-"), elf)
 }
 
-/// Compares the build id of a profile (`-` for none) with that of a file, if it has one.
+/// Compares the build id of a profile (`-` for none) with that of a file, if the file has one.
 ///
 /// # Errors
 /// A sentence that says how they differ.

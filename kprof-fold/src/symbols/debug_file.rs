@@ -65,7 +65,8 @@ fn first(paths: impl IntoIterator<Item = PathBuf>, is_right: impl Fn(&Vec<u8>) -
     paths.into_iter().filter_map(read).find(|(_, bytes)| is_right(bytes))
 }
 
-/// The places where a debugger looks for a linked debug file. The name may not lead to another folder.
+/// The places where a debugger looks for a linked debug file. The name in the link must not have a path to another
+/// folder.
 fn beside(file: &str, name: &str) -> Vec<PathBuf> {
     if name.contains('/') || name.is_empty() {
         return Vec::new();

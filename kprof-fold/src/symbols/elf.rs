@@ -33,7 +33,7 @@ pub struct Location {
 pub struct Inlined {
     /// The name of an inlined function; `None` for the function that contains the code, whose name is in the table.
     pub name: Option<String>,
-    /// The source line in it.
+    /// The source line in this function.
     pub location: Option<Location>,
 }
 

@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// The state after an instruction; `None` if it cannot be known.
+    /// The state after an instruction; `None` if the state cannot be known.
     fn after(mut self, instruction: &Instruction) -> Option<Self> {
         let register = |index| match instruction.op_kind(index) {
             OpKind::Register => instruction.op_register(index).full_register(),

@@ -1,7 +1,7 @@
 //! Images other than the kernel: programs and modules with their own address range and symbols. Stage: symbolize.
 //!
 //! In: an address. Out: the image whose range holds it. Ranges never overlap, so an address belongs to at most one
-//! image. Their symbol numbers follow those of the kernel.
+//! image. The symbols of images have numbers that follow those of the kernel's symbols.
 
 use super::Symbols;
 

@@ -32,8 +32,9 @@ pub fn is_library(name: &str, file: Option<&str>) -> bool {
     file.is_some_and(is_fetched)
 }
 
-/// The crates that a function's name begins with, and whether it is that of an implementation: `<A as B>::f` has those
-/// of `A` and `B`. Built-in types and type parameters have no crate; neither have the types in `<>` after a name.
+/// The crates that a function's name begins with, and whether the function is in an implementation (`impl`): `<A as
+/// B>::f` has the crates of `A` and `B`. Built-in types and type parameters have no crate; neither have the types in
+/// `<>` after a name.
 fn crates(name: &str) -> (Vec<&str>, bool) {
     let Some(inside) = name.strip_prefix('<') else { return (crate_of(name).into_iter().collect(), false) };
     let mut depth = 0;

@@ -35,7 +35,7 @@ pub const UNKNOWN: &str = "[unknown]";
 
 /// Length of a prologue, in which the frame pointer is not set yet: `push rbp` (1 byte) and `mov rbp, rsp` (3 bytes).
 const PROLOGUE_BYTES: u64 = 4;
-/// How many bytes of code are followed in a function of unknown size.
+/// How many bytes of code are decoded in a function of unknown size.
 const MAX_CODE_BYTES: u64 = 4096;
 
 /// Which inlined frames are shown.
@@ -58,7 +58,7 @@ pub struct Symbols {
     pub elf: Option<Elf>,
     /// The difference by which the running kernel's addresses are higher than the file's.
     pub slide: u64,
-    /// Whether `slide` was solved from the anchors.
+    /// Whether `slide` was computed from the anchors.
     pub slide_is_solved: bool,
     /// Which inlined frames are shown.
     pub inlines: Inlines,

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// Maximum number of stacks that are checked; they are spread over all stacks.
 pub(super) const MAX_STACKS: usize = 2048;
-/// With fewer different addresses than this nothing is proved.
+/// With fewer different addresses than this the check decides nothing.
 pub(super) const MIN: usize = 30;
 /// Addresses where no code can be: the minimum number, and the minimum share of all addresses.
 const MIN_NOWHERE: usize = 5;
@@ -78,7 +78,8 @@ impl Found {
     }
 }
 
-/// Looks up one address. It must be at least `least` bytes after the start of its function.
+/// Looks up one address. Counts it if no symbol contains it, if it is less than `least` bytes after the start of its
+/// function, or if it is far from the start of a symbol without a size.
 fn place(address: u64, least: u64, symbols: &Symbols, found: &mut Found) {
     let Some(number) = symbols.find(address) else {
         found.nowhere += 1;

@@ -14,7 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use kprof_format::marker::Marker;
 use std::collections::BTreeSet;
 
-/// Programs are moved by whole pages.
+/// A position-independent program is moved by whole pages, of this many bytes.
 const PAGE: u64 = 4096;
 /// Addresses that are compared at each distance.
 const MAX_COMPARED: usize = 1024;

@@ -4,7 +4,8 @@
 //! stub that the port has not listed in `Kernel::is_entry_code` does not change rbp. So the chain of frame pointers
 //! goes from the handler that the stub has called to the caller of the interrupted function, and the interrupted
 //! function itself is not in the stack. Such a stub is recognised by its code: it does not begin with `push rbp`, and
-//! it ends with `iretq` (Intel SDM volume 3A, section 6.14.3). At a stub that is listed, the next word is a marker.
+//! it ends with `iretq` (Intel SDM volume 3A, section 6.14.3). In a stack that passes a stub that is listed, the word
+//! after the address in the stub is a marker.
 
 use super::Symbols;
 use super::plausible::MAX_STACKS;
@@ -18,7 +19,8 @@ const PUSH_RBP: u8 = 0x55;
 /// A longer function is not an entry stub.
 const MAX_STUB_BYTES: usize = 4096;
 
-/// Says through which stub stacks go on without the interrupted function, and how many different stacks do.
+/// A sentence that names a stub after which stacks lack the interrupted function, and says how many different stacks
+/// do.
 pub fn missing_function(stacks: &Stacks, symbols: &Symbols) -> Option<String> {
     symbols.elf.as_ref()?;
     let (mut words, mut known, mut through) = (Vec::new(), BTreeMap::new(), BTreeMap::<usize, usize>::new());

@@ -87,7 +87,7 @@ impl Table {
         self.symbols.is_empty()
     }
 
-    /// The starts of all symbols with this name: raw, demangled, or the last part of a path.
+    /// The addresses of all symbols with this name. The name may be raw, demangled, or the last part of a path.
     pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
         let is_it = move |number: &usize| {
             let raw = self.name(*number);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// User addresses end below this bit (SDM volume 1, canonical addressing with five levels).
+/// The number of the lowest bit that no user address has (SDM volume 1, canonical addressing with five levels).
 const ADDRESS_BITS: u32 = 56;
 /// Maximum number of tasks with symbols.
 pub const MAX: usize = 127;
