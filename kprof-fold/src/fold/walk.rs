@@ -103,6 +103,8 @@ fn is_written_by_the_kernel(word: u64, at: usize) -> bool {
 /// The name of a marker's frame.
 pub fn marker_name(marker: Marker) -> String {
     match marker {
+        // No interrupt has vector 0 (Intel SDM volume 3A, section 6.2): the entry is of an unknown kind.
+        Marker::Interrupt(0) => "[entry]".to_owned(),
         Marker::Interrupt(vector) => format!("[interrupt {vector}]"),
         Marker::Exception(vector) => format!("[exception {vector}]"),
         Marker::Syscall => "[syscall]".to_owned(),
@@ -198,6 +200,7 @@ mod tests {
     fn every_marker_has_its_name() {
         for (marker, name) in [
             (Marker::Interrupt(33), "[interrupt 33]"),
+            (Marker::Interrupt(0), "[entry]"),
             (Marker::Exception(14), "[exception 14]"),
             (Marker::Syscall, "[syscall]"),
             (Marker::Truncated(Ok(TruncationReason::Loop)), "[truncated]"),

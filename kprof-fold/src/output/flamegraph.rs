@@ -175,7 +175,7 @@ fn kind(name: &str, users: &HashSet<String>) -> usize {
     match () {
         () if name.ends_with(MARK) && !users.contains(name) => 1,
         () if begins(&["[syscall]"]) => 2,
-        () if begins(&["[interrupt ", "[exception "]) => 3,
+        () if begins(&["[interrupt ", "[exception ", "[entry]"]) => 3,
         () if begins(&["[lost", "[coalesced"]) => 4,
         () if begins(&["[unknown]", "[truncated]", "[running]"]) => 5,
         () if users.contains(name) => USER,

@@ -68,6 +68,7 @@ fn frames(symbols: &[Symbol], words: &[u64]) -> String {
                 (0, _) => continue,
                 (5, 0) => break,
                 (6, 0) => candidate = true,
+                (1, 0) => frames.push("[entry]".to_owned()),
                 (1, vector) => frames.push(format!("[interrupt {vector}]")),
                 (2, vector) => frames.push(format!("[exception {vector}]")),
                 (3, 0) => frames.push("[syscall]".to_owned()),

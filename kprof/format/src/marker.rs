@@ -66,7 +66,8 @@ impl Facts {
 pub enum Marker {
     /// Kind 0: facts of the sample, directly after its first address; omitted if no fact is set.
     Facts(Facts),
-    /// Kind 1: an interrupt entered here; its vector.
+    /// Kind 1: an interrupt entered here; its vector. Vector 0, which no interrupt has, stands for an entry of unknown
+    /// kind.
     Interrupt(u8),
     /// Kind 2: an exception entered here; its vector.
     Exception(u8),
