@@ -4,7 +4,7 @@
 //! one: a caller that only the host can judge, callers, markers, and why the walk ended. Runs in: QEMU's process, on
 //! the vCPU's thread; and in the tool, for `attach`. Every return address in a stack follows a call instruction.
 //! Whether code is an entry stub, and where the processor's five words are then, is told by the code itself: see
-//! [`exit`]. A walk goes on across them if they are what a processor pushes; otherwise it ends.
+//! `exit.rs`. A walk goes on across them if they are what a processor pushes; otherwise it ends.
 
 mod calls;
 mod entry;
