@@ -105,12 +105,18 @@ pub fn draw(common: &Profiling) -> Result<()> {
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("kprof-fold")).filter(|fold| fold.exists());
     let fold = beside.unwrap_or_else(|| PathBuf::from("kprof-fold"));
     let page = format!("{file}.html");
-    for words in [&["report", "--top", "12"][..], &["html", "-o", &page]] {
+    let mut is_drawn = false;
+    // The report has the account; the page need not print it again.
+    for words in [&["report", "--top", "12"][..], &["html", "--quiet", "-o", &page]] {
         let done = Command::new(&fold).args(words).arg(&file).arg(kernel).status();
         match done {
-            Ok(_) => {}
+            // What went wrong has been said by kprof-fold.
+            Ok(status) => is_drawn = status.success(),
             Err(error) => bail!("{}: cannot run ({error}); cargo install kprof-fold installs it", fold.display()),
         }
+    }
+    if is_drawn {
+        eprintln!("kprof-qemu: the page is {page}");
     }
     Ok(())
 }
