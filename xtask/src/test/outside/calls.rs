@@ -1,5 +1,5 @@
-//! `kprof-qemu syscalls` with the test kernel: every instruction has an owner, calls that neither allocate nor wait have
-//! the same counts in two runs, and 200 planted instructions are found in their system call and in their function.
+//! `kprof-qemu syscalls` with the test kernel: every instruction has an owner, calls that neither allocate nor wait
+//! have the same counts in two runs, and 200 planted instructions are found in their system call and in their function.
 
 use anyhow::{Context as _, Result, ensure};
 
