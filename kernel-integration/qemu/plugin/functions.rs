@@ -19,6 +19,12 @@ struct Function {
     number: u32,
 }
 
+/// The words of a file that the tool has written for the plugin.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+    bytes.chunks_exact(8).map(word).collect()
+}
+
 /// All functions.
 #[derive(Debug, Default)]
 pub struct Functions {
@@ -29,10 +35,8 @@ pub struct Functions {
 impl Functions {
     /// Reads the file's bytes.
     pub fn read(bytes: &[u8]) -> Self {
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
         let mut functions = Self::default();
-        for all in words.chunks_exact(3) {
+        for all in words(bytes).chunks_exact(3) {
             let list = if all[2] & OF_USER == 0 { &mut functions.kernel } else { &mut functions.user };
             list.push(Function { start: all[0], end: all[1], number: all[2] as u32 });
         }

@@ -10,6 +10,7 @@
 
 use super::block::Machine;
 use super::context::WordMap;
+use super::functions::words;
 
 /// The words of one probe, before its conditions: address, 1 if the time is measured, key, number of the call that is
 /// reported or 0, number of conditions. A condition is three words: register, comparison, value.
@@ -105,8 +106,7 @@ pub struct Probes {
 impl Probes {
     /// Reads the file's bytes.
     pub fn read(bytes: &[u8]) -> Self {
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+        let words = words(bytes);
         let (mut probes, mut rest) = (Self::default(), &words[..]);
         while let [address, time, key, nth, conditions, after @ ..] = rest {
             let (own, next) = after.split_at((*conditions as usize * 3).min(after.len()));

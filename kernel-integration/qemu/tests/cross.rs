@@ -188,3 +188,21 @@ fn a_function_without_a_frame_has_its_direct_caller_if_a_call_of_it_precedes_and
         assert_eq!((stack.candidate, stack.callers), expected, "{code:x?}");
     }
 }
+
+/// The plugin is compiled without any package, so it repeats these numbers.
+#[test]
+fn markers_and_reasons_are_those_of_the_format() {
+    use kprof_format::marker::{Marker, TruncationReason};
+    let markers = [Marker::Interrupt(0), Marker::Syscall, Marker::User, Marker::Candidate].map(Marker::encode);
+    assert_eq!(markers, [INTERRUPT, SYSCALL, USER, CANDIDATE]);
+    let reasons = [
+        (End::Depth, TruncationReason::Depth),
+        (End::Range, TruncationReason::Range),
+        (End::Alignment, TruncationReason::Alignment),
+        (End::Loop, TruncationReason::Loop),
+        (End::NotText, TruncationReason::NotText),
+        (End::Entry, TruncationReason::Entry),
+    ];
+    assert!(reasons.iter().all(|(end, reason)| TruncationReason::from_low(*end as u8) == Some(*reason)));
+    assert_eq!(TruncationReason::from_low(End::Outermost as u8), None);
+}

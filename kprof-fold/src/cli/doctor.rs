@@ -13,8 +13,8 @@ use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
 use crate::problems::Problems;
 use crate::profile::{Boot, Counters, counted};
+use crate::symbols::Symbols;
 use crate::symbols::name::visible_lines;
-use crate::symbols::{Symbols, stub};
 use crate::tally::{By, Tally};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
@@ -100,7 +100,7 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
     {
         found.push(format!("wrong kernel image? {why}. Give the image that ran"));
     } else {
-        found.extend(stub::missing_function(&opened.stacks, &opened.symbols));
+        found.extend(opened.missing.clone());
     }
     for cpu in &opened.account.cpus {
         // If the handler is never reached, all ticks stay pending. That finding has already been reported.

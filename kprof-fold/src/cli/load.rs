@@ -89,6 +89,8 @@ pub struct Opened<C> {
     pub tsc_hz: Option<f64>,
     /// The reasons against the symbols, if the profile does not identify them.
     pub doubt: Option<String>,
+    /// Through which entry stub stacks go without the interrupted function, if the symbols have the kernel's code.
+    pub missing: Option<String>,
     /// The settings for `script` from the arguments of redox-kprofiling.
     pub style: ScriptStyle,
 }
@@ -137,6 +139,7 @@ pub fn open<C: Consumer>(
     place_symbols(input, &reading.profile, &mut symbols, talk)?;
     images::open(input, &reading.profile, &mut symbols, &mut problems, talk)?;
     let mut doubt = doubt(&reading.profile, &reading.stacks, &symbols);
+    let missing = stub::missing_function(&reading.stacks, &symbols);
     let say = |file: &str, what: &str, why: &str| {
         let text = format!("does not look like the symbols of {what}: {why}");
         if input.strict && !input.force {
@@ -147,7 +150,7 @@ pub fn open<C: Consumer>(
     };
     if let Some(why) = &doubt {
         say(&input.syms, &input.file, why)?;
-    } else if let Some(why) = stub::missing_function(&reading.stacks, &symbols) {
+    } else if let Some(why) = &missing {
         if input.strict && !input.force {
             return Err(Error::unusable(&input.file, format!("{why}. Record it again, or give --force")));
         }
@@ -167,6 +170,7 @@ pub fn open<C: Consumer>(
     Ok(Opened {
         consumer: reading.consumer,
         doubt,
+        missing,
         profile: reading.profile,
         stacks: reading.stacks,
         symbols,

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn samples_that_cannot_be_read_are_not_taken_for_filtered_ticks() {
         let mut boot = from_start();
-        // Ten ticks: three samples, two more that cannot be read, and five idle ticks.
+        // Ten ticks: three samples, two samples that cannot be read, and five idle ticks.
         let [before, within] = commit(&mut boot, 0, &open(0, &[1, 2, 10], [0, 5, 0, 10]), 2);
         let within = within.unwrap();
         assert_eq!((before, within.missing, within.ticks.idle), (None, 2, 5));

@@ -108,7 +108,7 @@ impl Meant<'_> {
 }
 
 /// Whether a pattern in which `*` stands for any bytes and `?` for one byte fits the whole name.
-fn stars(pattern: &[u8], name: &[u8]) -> bool {
+pub fn stars(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     // Where to continue if the last star must match one more byte: the pattern after it, and the name.
     let mut retry = None;

@@ -1,6 +1,7 @@
 //! What is to be watched. In: text, see [`HELP`](super::HELP). Out: a pattern, and words for the plugin.
 
 use anyhow::{Context, Error, Result, bail, ensure};
+use kprof_fold::select::pattern::stars;
 use std::str::FromStr;
 
 /// The registers of arguments, in the plugin's order.
@@ -97,7 +98,7 @@ impl FromStr for Expression {
 impl Expression {
     /// Whether a name has this pattern.
     pub fn matches(&self, name: &str) -> bool {
-        matches(self.pattern.as_bytes(), name.as_bytes())
+        stars(self.pattern.as_bytes(), name.as_bytes())
     }
 
     /// The words for the plugin, after the address.
@@ -111,30 +112,6 @@ impl Expression {
         let first = [u64::from(self.has_time), key, self.nth, self.conditions.len() as u64];
         first.into_iter().chain(self.conditions.iter().flatten().copied()).collect()
     }
-}
-
-/// `*` stands for any bytes, `?` for one.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut of) = (0, 0);
-    // Where the last `*` is, and where what comes after it was last tried.
-    let mut star = None;
-    while of < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, of));
-                at += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == name[of] => (at, of) = (at + 1, of + 1),
-            _ => match star {
-                Some((place, tried)) => {
-                    star = Some((place, tried + 1));
-                    (at, of) = (place + 1, tried + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]
