@@ -10,7 +10,7 @@ profiled_start() {
     rm -f "$pid_file"
     profiled --quiet --scheme "$scheme" --pid-file "$pid_file" "$@" &
     profiled=$!
-    until [ "$(cat "$pid_file" 2> /dev/null)" = "$profiled" ]; do
+    until read -r pid 2> /dev/null < "$pid_file" && [ "$pid" = "$profiled" ]; do
         # `jobs` collects a process that has ended; before that, `kill` still finds it.
         jobs > /dev/null
         kill -0 "$profiled" 2> /dev/null || return 1

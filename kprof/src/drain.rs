@@ -65,6 +65,9 @@ impl OpenStream {
         if claim != 0 && !has_claim {
             return Err(ReadError::Claimed);
         }
+        if has_claim && self.name == StreamName::Meta {
+            shared.meta.make_room_before_first_read();
+        }
         let owned = shared.take(self.name, claim, Activity::Read).ok_or(ReadError::NoStream)?;
         let owned = owned.map_err(|conflict| match conflict {
             Conflict::Claimed => ReadError::Claimed,

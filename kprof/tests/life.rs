@@ -106,6 +106,8 @@ fn names_find_room_until_a_late_daemon_has_acknowledged_its_first_batch() {
     let (profiler, _) = fresh(Config::new());
     (0..3000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
     let daemon = Daemon::claim(profiler, 2);
+    // A daemon on a slow disk reads for the first time long after its claim.
+    (3000..6000).for_each(|id| profiler.task_name(id, "a thread that is dead now"));
     let first = meta(&daemon);
     assert!(!first.is_empty());
     // Records that were read but not acknowledged cannot be replaced.

@@ -356,9 +356,6 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     if plan.keys.contains(Key::CPUS) {
         shared.note_cpus();
     }
-    if plan.claims && plan.has_claim {
-        shared.meta.make_room_for_claim();
-    }
     if plan.done.wants_names {
         shared.note_all();
     }

@@ -7,8 +7,8 @@
 //! takes.
 //!
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
-//! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. After
-//! the first read, a record that does not fit is lost and counted. A task name is stored only if an eighth of the ring
+//! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. The
+//! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted. A task name is stored only if an eighth of the ring
 //! stays free for settings, marks and images.
 
 use super::copier::{Border, Copier};
@@ -104,11 +104,11 @@ impl Meta {
         stored.is_some()
     }
 
-    /// Called when a reader has claimed the streams: replaces the oldest records until half of the ring is free, so
-    /// that new names fit until the reader has acknowledged its first batch. The lock is held for about 32 records at a
-    /// time.
-    pub(crate) fn make_room_for_claim(&self) {
-        let Some(ring) = self.ring.get() else { return };
+    /// Called before the first read under a claim: replaces the oldest records until half of the ring is free, so that
+    /// new names fit until the reader has written its first batch to the disk and acknowledged it. Later reads find
+    /// nothing to replace. The lock is held for about 32 records at a time.
+    pub(crate) fn make_room_before_first_read(&self) {
+        let Some(ring) = self.ring.get().filter(|_| self.reader.position() == 0) else { return };
         let free = || ring.capacity().saturating_sub(ring.head().saturating_sub(ring.tail()));
         let mut has_grown = true;
         while has_grown && free() < ring.capacity() / 2 {
