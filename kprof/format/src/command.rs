@@ -3,6 +3,7 @@
 //! In: a line. Out: a command with its values in range, or what was expected instead. A [`Command`] also prints itself
 //! as the line that it was parsed from. Runs in: any. Only the kernel decides whether a command fits its state.
 
+use crate::point::{PointState, Points};
 use crate::table::table;
 use core::fmt;
 
@@ -56,6 +57,8 @@ table! {
         Mark = "mark",
         /// Writes the counts of events by task into the meta stream now, instead of at the end of the second.
         Flush = "flush",
+        /// Sets what becomes of the hits of points.
+        Event = "event",
         /// Acknowledges records that were read.
         Ack = "ack",
         /// Waits for records.
@@ -149,6 +152,8 @@ pub enum Command<'a> {
     Mark(&'a str),
     /// `flush`
     Flush,
+    /// `event NAME off` or `event NAME count`
+    Event(Points<'a>, PointState),
     /// `ack STREAM POSITION`
     Ack(StreamName, u64),
     /// `wait MS`
@@ -199,6 +204,7 @@ impl fmt::Display for Command<'_> {
             Self::Mark(name) => word(f, name),
             Self::Ack(StreamName::Cpu(cpu), position) => write!(f, "{verb} {cpu} {position}"),
             Self::Ack(StreamName::Meta, position) => write!(f, "{verb} meta {position}"),
+            Self::Event(points, state) => write!(f, "{verb} {} {state}", points.as_str()),
             Self::WaitMs(ms) => write!(f, "{verb} {ms}"),
         }
     }
@@ -226,6 +232,7 @@ impl<'a> Command<'a> {
             Self::Thaw => Verb::Thaw,
             Self::Mark(_) => Verb::Mark,
             Self::Flush => Verb::Flush,
+            Self::Event(..) => Verb::Event,
             Self::Ack(..) => Verb::Ack,
             Self::WaitMs(_) => Verb::Wait,
         }
@@ -290,6 +297,12 @@ impl<'a> Command<'a> {
             },
             Verb::Mark if !rest.is_empty() && rest.len() <= MAX_NAME => Ok(Self::Mark(rest)),
             Verb::Mark => wrong("mark NAME, 1 to 1024 bytes"),
+            Verb::Event => {
+                let event = rest.split_once(' ').and_then(|(points, state)| {
+                    Some(Self::Event(Points::of(points)?, PointState::of(state.trim_start())?))
+                });
+                event.ok_or(BadCommand::Value("event NAME off|count, where NAME may end with `*`"))
+            }
             Verb::Ack => ack(rest),
             Verb::Wait => rest
                 .parse()
@@ -357,6 +370,8 @@ mod tests {
             ("freeze", Command::Freeze),
             ("thaw", Command::Thaw),
             ("flush", Command::Flush),
+            ("event block.* count", Command::Event(Points::of("block.*").unwrap(), PointState::Count)),
+            ("event block.read off", Command::Event(Points::of("block.read").unwrap(), PointState::Off)),
         ];
         for verb in Verb::ALL {
             assert!(cases.iter().any(|(_, command)| command.verb() == verb), "{verb} is not tried");
@@ -393,6 +408,11 @@ mod tests {
             "protocol 2",
             "interval",
             "include all",
+            "event",
+            "event block.read",
+            "event block.read on",
+            "event block*read off",
+            "event  off",
         ] {
             assert!(Command::parse(line.as_bytes()).is_err(), "{line}");
         }

@@ -27,6 +27,7 @@ pub mod counter;
 pub mod fact;
 pub mod line;
 pub mod marker;
+pub mod point;
 pub mod record;
 pub mod samples;
 pub mod serial;

@@ -61,12 +61,18 @@ kinds! {
         /// Meta: events since the last such record, in task `value[0]` ([`OTHER_TASKS`]: in several) on CPU
         /// `value[1]`; the text is `context-switches=N page-faults=N interrupts=N`.
         Events = 20,
+        /// Meta: what the point with id `value[0]` has counted on CPU `value[1]` since the last such record, with the
+        /// total weight `value[2]` ([`NO_CPU`]: on CPUs that have no memory for it); the text is `UNIT NAME COUNTERS`,
+        /// the counters as `lost=N log2-12=N`.
+        PointAccount = 21,
     }
 }
 
 /// The names of events, in the text of a record of [`Kind::Events`] and in ctl.
 pub const EVENT_NAMES: [&str; 3] =
     [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
+/// Stands for a CPU in a record of hits on CPUs that have no memory for the point.
+pub const NO_CPU: u64 = u64::MAX;
 /// Stands for a task id in a record of events that are counted for several tasks together.
 pub const OTHER_TASKS: u64 = u64::MAX;
 /// The name that is shown for [`OTHER_TASKS`].
@@ -143,7 +149,9 @@ impl Header {
         let Some(kind) = Kind::of(kind) else { return Err(BadHeader::Kind { kind, words }) };
         let least = match kind {
             Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
-            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events => META_HEADER_WORDS,
+            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events | Kind::PointAccount => {
+                META_HEADER_WORDS
+            }
         };
         if (words as usize) < least || words as usize > MAX_WORDS {
             return Err(BadHeader::Length(words));

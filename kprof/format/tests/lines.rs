@@ -7,7 +7,7 @@ use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::{
     Account, Anchor, BadLine, Batch, Checksum, Corrupt, Counters, Cpu, End, Events, FIRST_LINE, Header, Hex, Image,
-    LINES, Line, List, Mark, Name, Profile, Range, Setting, Stream, Task, VERSION,
+    LINES, Line, List, Mark, Name, PointAccount, Profile, Range, Setting, Stream, Task, VERSION,
 };
 use proptest::prelude::*;
 use std::fmt;
@@ -126,6 +126,18 @@ proptest! {
     }
 
     #[test]
+    fn the_account_of_a_point_comes_back(tsc: u64, cpu: u64, weight: u64, list in counters()) {
+        let text: String = list.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let text = format!("ns block.read{text}");
+        let account = PointAccount::of_record(tsc, cpu, weight, &text);
+        comes_back(Line::PointAccount(account))?;
+        comes_back(Line::PointAccount(PointAccount { cpu: None, ..account }))?;
+        prop_assert_eq!((account.unit.to_string(), account.point.to_string()), ("ns".into(), "block.read".into()));
+        let all: Vec<(&str, u64)> = account.counters.in_text().collect();
+        prop_assert_eq!(all, list);
+    }
+
+    #[test]
     fn an_image_comes_back(tsc: u64, load: u64, from: u64, to: u64, build_id in name(), name in name()) {
         let (build_id, name) = (Name::Raw(&build_id), Name::Raw(&name));
         comes_back(Line::Image(Image { tsc: Hex(tsc), load: Hex(load), text: Range(from, to), build_id, name }))?;
@@ -171,6 +183,11 @@ const WHOLE: [(&str, &str, &[&str]); LINES.len()] = [
     ("mark", "tsc=1f name=%00", &["tsc", "name"]),
     ("setting", "tsc=1f value=hz%202000", &["tsc", "value"]),
     ("events", "tsc=1f cpu=2 context-switches=1 interrupts=0 task=[other]", &["tsc", "cpu", "task"]),
+    (
+        "point-account",
+        "tsc=1f cpu=2 weight=99 filtered=2 log2-6=2 unit=ns point=block.read",
+        &["tsc", "weight", "unit", "point"],
+    ),
     ("image", "tsc=1 load=0 text=1000-2000 build-id=- name=kernel", &["tsc", "load", "text", "build-id", "name"]),
 ];
 
@@ -193,7 +210,7 @@ fn a_line_without_a_field_is_an_error_that_names_the_field() {
 
 #[test]
 fn a_field_with_a_wrong_value_is_an_error_that_names_the_field() {
-    let names = ["name", "value", "reason", "task", "build-id", "boot"];
+    let names = ["name", "value", "reason", "task", "build-id", "boot", "unit", "point"];
     for (word, rest, _) in WHOLE {
         for changed in rest.split(' ') {
             let (key, value) = changed.split_once('=').expect("a field");

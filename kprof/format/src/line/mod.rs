@@ -116,6 +116,22 @@ lines! {
         /// The name of the task.
         task: Name<'a> = "task",
     }
+    /// What a point has counted on one CPU since the last such line of this point and CPU.
+    PointAccount<'a> = "point-account" {
+        /// When the counts were taken, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// The CPU; none for the hits on CPUs that have no memory for the point.
+        cpu: Option<u64> = "cpu",
+        /// The sum of the weights of all hits, lost ones too.
+        weight: u64 = "weight",
+        /// The counters [`PointCounter`](crate::point::PointCounter), and how many hits are in each bucket of the
+        /// histogram ([`bucket_of_name`](crate::point::bucket_of_name)). Those that are 0 are left out.
+        counters: Counters<'a> = "",
+        /// What the weights are measured in: the name of a [`Unit`](crate::point::Unit).
+        unit: Name<'a> = "unit",
+        /// The name of the point.
+        point: Name<'a> = "point",
+    }
     /// A code image.
     Image<'a> = "image" {
         /// When the image was recorded, in TSC ticks.
@@ -149,6 +165,23 @@ impl<'a> Line<'a> {
             (_, Some(fact)) => Self::Header(Header { fact, value: rest }),
             (_, None) => Self::Unknown { word, rest },
         })
+    }
+}
+
+impl<'a> PointAccount<'a> {
+    /// The line of a record of [`Kind::PointAccount`](crate::record::Kind::PointAccount) with this TSC, CPU
+    /// ([`NO_CPU`](crate::record::NO_CPU): none), weight and text.
+    pub fn of_record(tsc: u64, cpu: u64, weight: u64, text: &'a str) -> Self {
+        let (unit, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let (point, counters) = rest.split_once(' ').unwrap_or((rest, ""));
+        Self {
+            tsc: Hex(tsc),
+            cpu: (cpu != crate::record::NO_CPU).then_some(cpu),
+            weight,
+            counters: Counters::Text { fields: Fields(counters), known: Self::KEYS },
+            unit: Name::Raw(unit.as_bytes()),
+            point: Name::Raw(point.as_bytes()),
+        }
     }
 }
 

@@ -1,0 +1,136 @@
+//! Points: the unit of their weights, their state, their histogram by powers of two, and their account.
+//!
+//! In: weights, and the names of a ctl command or of a line. Out: buckets, units, states. Runs in: any, interrupt
+//! handlers too. Never allocates.
+//!
+//! ```text
+//! # point-account tsc=1f cpu=1 weight=9100 filtered=3 log2-12=2 log2-13=1 unit=ns point=block.read
+//! ```
+//!
+//! Each line has what was counted since the line before it. For every point, the sum over all its lines is exact:
+//! `hits = recorded + filtered + lost`, and `weight` is the sum of the weights of all hits. A hit on a CPU that has no
+//! memory for the point is lost, has no bucket, and is in a line without `cpu`.
+
+use crate::table::table;
+
+table! {
+    /// What the weight of a point's hit is measured in.
+    pub enum Unit {
+        /// Nanoseconds.
+        Nanoseconds = "ns",
+        /// Bytes.
+        Bytes = "bytes",
+        /// Neither: something that is counted.
+        Count = "count",
+    }
+}
+
+table! {
+    /// What becomes of the hits of a point.
+    pub enum PointState {
+        /// Nothing: they are not counted.
+        Off = "off",
+        /// Number, total weight and histogram are counted.
+        Count = "count",
+    }
+}
+
+table! {
+    /// A counter of a point's account.
+    pub enum PointCounter {
+        /// Hits with a record.
+        Recorded = "recorded",
+        /// Hits that were counted, and for which no record was asked.
+        Filtered = "filtered",
+        /// Hits that could not be counted by weight, or whose record was lost.
+        Lost = "lost",
+    }
+}
+
+/// The key of a point in ctl is this prefix and its name.
+pub const CTL_PREFIX: &str = "point.";
+/// The number of buckets of a histogram.
+pub const BUCKETS: usize = 64;
+/// The name of a bucket is this prefix and its number: the binary logarithm of the weights in it, rounded down.
+pub const BUCKET_PREFIX: &str = "log2-";
+/// The longest name of a point in bytes.
+pub const MAX_POINT_NAME: usize = 64;
+
+/// The bucket of a weight: its binary logarithm, rounded down. The weight 0 is in bucket 0 too.
+///
+/// ```
+/// use kprof_format::point::{bucket, weights};
+/// assert_eq!([0, 1, 2, 3, 4, u64::MAX].map(bucket), [0, 0, 1, 1, 2, 63]);
+/// assert_eq!((weights(0), weights(1), weights(63)), ((0, 1), (2, 3), (1 << 63, u64::MAX)));
+/// ```
+#[inline(always)]
+pub const fn bucket(weight: u64) -> usize {
+    (weight | 1).ilog2() as usize
+}
+
+/// The least and the greatest weight of a bucket.
+pub const fn weights(bucket: usize) -> (u64, u64) {
+    match bucket {
+        0 => (0, 1),
+        1..BUCKETS => (1 << bucket, u64::MAX >> (BUCKETS - 1 - bucket)),
+        _ => (u64::MAX, u64::MAX),
+    }
+}
+
+/// The bucket with this name.
+///
+/// ```
+/// use kprof_format::point::bucket_of_name;
+/// assert_eq!((bucket_of_name("log2-12"), bucket_of_name("log2-64"), bucket_of_name("lost")), (Some(12), None, None));
+/// ```
+pub fn bucket_of_name(name: &str) -> Option<usize> {
+    name.strip_prefix(BUCKET_PREFIX)?.parse().ok().filter(|bucket| *bucket < BUCKETS)
+}
+
+/// Whether this can be the name of a point: 1 to 64 visible ASCII characters, none of them `*`.
+///
+/// ```
+/// use kprof_format::point::is_name;
+/// assert!(is_name("block.read") && !is_name("block read") && !is_name("") && !is_name("*"));
+/// ```
+pub const fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !bytes[at].is_ascii_graphic() || bytes[at] == b'*' {
+            return false;
+        }
+        at += 1;
+    }
+    !bytes.is_empty() && bytes.len() <= MAX_POINT_NAME
+}
+
+/// Points by name: one name, or all names that begin so, if a `*` ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Points<'a>(&'a str);
+
+impl<'a> Points<'a> {
+    /// The points that this text means. `None` if it is neither a name nor the beginning of one with `*` after it.
+    ///
+    /// ```
+    /// use kprof_format::point::Points;
+    /// let block = Points::of("block.*").unwrap();
+    /// assert!(block.contains("block.read") && !block.contains("blockade"));
+    /// assert!(Points::of("*").unwrap().contains("block.read"));
+    /// assert_eq!((Points::of("a*b"), Points::of("")), (None, None));
+    /// ```
+    pub fn of(text: &'a str) -> Option<Self> {
+        let (beginning, is_beginning) = text.strip_suffix('*').map_or((text, false), |beginning| (beginning, true));
+        (is_name(beginning) || is_beginning && beginning.is_empty()).then_some(Self(text))
+    }
+
+    /// Whether the point with this name is among them.
+    pub fn contains(self, name: &str) -> bool {
+        self.0.strip_suffix('*').map_or(self.0 == name, |beginning| name.starts_with(beginning))
+    }
+
+    /// The text.
+    pub const fn as_str(self) -> &'a str {
+        self.0
+    }
+}
