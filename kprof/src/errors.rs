@@ -64,18 +64,21 @@ impl fmt::Display for InitError {
 pub enum RegisterError {
     /// `init` has not been called, or gave this CPU no slot.
     NoSlot(usize),
-    /// Another CPU is registering under this number at the same time.
+    /// Another CPU is registering under this number at the same time, or this CPU has memory for points already.
     Twice(usize),
     /// The ring memory is not a power of two of at least 1024 words.
     Memory(BadMemory),
+    /// The memory for the points of this CPU belongs to another CPU.
+    PointsTaken(usize),
 }
 
 impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSlot(cpu) => write!(f, "cpu {cpu} has no slot: was init called, with a slot for each CPU?"),
-            Self::Twice(cpu) => write!(f, "two CPUs register as cpu {cpu}"),
+            Self::Twice(cpu) => write!(f, "cpu {cpu} is registered twice: do two CPUs have this number?"),
             Self::Memory(bad) => write!(f, "ring memory: {bad}"),
+            Self::PointsTaken(cpu) => write!(f, "the memory for the points of cpu {cpu} belongs to another CPU"),
         }
     }
 }

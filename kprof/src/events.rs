@@ -57,6 +57,12 @@ impl Shared {
         }
     }
 
+    /// Writes the counts of events by task and those of points into the meta stream.
+    pub(crate) fn write_counts(&self) {
+        self.write_events();
+        self.write_points();
+    }
+
     /// Discards the counts by task from before sampling started.
     pub(crate) fn forget_events(&self) {
         if !parts::EVENTS {

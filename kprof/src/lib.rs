@@ -57,6 +57,8 @@ mod parts;
 #[cfg(feature = "profiling")]
 mod patience;
 #[cfg(feature = "profiling")]
+mod points;
+#[cfg(feature = "profiling")]
 mod published;
 #[cfg(feature = "profiling")]
 mod ring;
@@ -76,6 +78,8 @@ mod unwind;
 mod x86_64;
 
 #[cfg(not(feature = "profiling"))]
+mod points_off;
+#[cfg(not(feature = "profiling"))]
 mod slot_off;
 
 pub use check::CheckError;
@@ -87,14 +91,19 @@ pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
 };
 pub use files::{ControlFile, StreamFile};
+pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
     CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published,
     Registers, Task, TimerTick,
 };
+#[cfg(not(feature = "profiling"))]
+pub use points_off::{Point, PointCounts};
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;
 #[cfg(not(feature = "profiling"))]
 pub use slot_off::CpuSlot;
+#[cfg(feature = "profiling")]
+pub use state::points::{Point, PointCounts};
 #[cfg(feature = "profiling")]
 pub use state::slot::CpuSlot;

@@ -12,13 +12,14 @@ use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError
 use crate::files::{ControlFile, StreamFile};
 use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers, TimerTick};
 use crate::publisher::Publisher;
+use crate::{Point, PointCounts};
 #[cfg(feature = "profiling")]
 use crate::{
     check,
     control::{self, OpenControl},
     drain::OpenStream,
     errors::StreamName,
-    export, handler, sampler, setup,
+    export, handler, points, sampler, setup,
     state::settings::State,
     state::{Instance, Shared},
     timer,
@@ -167,6 +168,34 @@ impl<K: Kernel> Profiler<K> {
         feature!({
             let kernel = &self.instance.kernel;
             self.instance.shared.count(event, || kernel.cpu(), || kernel.task().id);
+        }; else ());
+    }
+
+    /// Gives a CPU memory for what it counts of points: one [`PointCounts`] for each point that the kernel has, in a
+    /// static or from its allocator. Without it, and for points beyond it, hits on this CPU are lost, and counted as
+    /// lost. `memory` is not called with the feature off, nor if the CPU has its memory already. Runs in: ordinary
+    /// code, after [`Profiler::init`], on any CPU.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the CPU has no slot or has memory already, or the memory belongs to another CPU.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn register_points(
+        &'static self,
+        cpu: usize,
+        memory: impl FnOnce() -> &'static [PointCounts],
+    ) -> Result<(), RegisterError> {
+        feature!(points::register(&self.instance.shared, cpu, memory); else Ok(()))
+    }
+
+    /// Counts a hit of a point, with a weight in the point's unit, on the CPU that calls this. If the point is off (as
+    /// every point is until a ctl command `event NAME count`), this is one load and a branch. Does nothing with the
+    /// feature `points` off. Runs in: any but NMI, with locks held too.
+    #[inline(always)]
+    pub fn hit(&'static self, point: &'static Point, weight: u64) {
+        feature!({
+            if point.is_on() {
+                points::hit(&self.instance, point, weight);
+            }
         }; else ());
     }
 

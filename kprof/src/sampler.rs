@@ -156,8 +156,8 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
     }
 }
 
-/// Once a second: records the counts of events by task, undoes a lease that has expired, checks the cost, and changes
-/// the rate if necessary.
+/// Once a second: records the counts of events and points, undoes a lease that has expired, checks the cost, and
+/// changes the rate if necessary.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     let now = tsc::read();
     // CPU time is added up in small steps, because the number of CPUs changes and the clock may jump.
@@ -167,7 +167,7 @@ fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
     if now < second.end && second.end - now <= config.tsc_hz {
         return;
     }
-    shared.write_events();
+    shared.write_counts();
     if shared.with_lease(|lease| lease.is_some_and(|lease| lease.has_expired)) {
         // If another change takes too long, this is tried again in a second.
         let _ = shared.writer().and_then(|writer| undo_expired_lease(shared, &writer));

@@ -6,7 +6,10 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::{CommandError, Config, CpuSlot, Event, ExportError, InitError, Mode, Profiler, ReadError, Setup, Trigger};
+use kprof::{
+    CommandError, Config, CpuSlot, Event, ExportError, InitError, Mode, Point, Profiler, ReadError, Setup, Trigger,
+    Unit,
+};
 
 fn unset() -> (&'static Profiler<ArrayKernel>, &'static [CpuSlot; 2]) {
     (Box::leak(Box::new(Profiler::new(ArrayKernel))), Box::leak(Box::new([const { CpuSlot::new() }; 2])))
@@ -99,10 +102,23 @@ fn events_are_counted_with_their_feature_and_never_shown_as_zero_without_it() {
     CPU.store(1, std::sync::atomic::Ordering::Relaxed);
     profiler.count(Event::PageFault);
     let flushed = profiler.open_control(1).write(b"flush");
-    match cfg!(feature = "events") {
+    match cfg!(any(feature = "events", feature = "points")) {
         true => assert_eq!(flushed.map(drop), Ok(())),
         false => assert_eq!(flushed.unwrap_err().reason, CommandError::NotCompiledIn("events")),
     }
     let counted = control(profiler).get("cpu.1.page-faults").cloned();
     assert_eq!(counted, cfg!(feature = "events").then(|| "1".to_owned()));
+}
+
+#[test]
+fn points_are_on_only_with_their_feature() {
+    static POINT: Point = Point::new("parts.point", Unit::Count);
+    let profiler = running();
+    profiler.hit(&POINT, 1);
+    let enabled = profiler.open_control(1).write(b"event parts.point count");
+    match cfg!(feature = "points") {
+        true => assert_eq!(enabled.map(drop), Ok(())),
+        false => assert_eq!(enabled.unwrap_err().reason, CommandError::NotCompiledIn("points")),
+    }
+    assert_eq!(POINT.is_on(), cfg!(feature = "points"));
 }

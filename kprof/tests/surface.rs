@@ -10,8 +10,8 @@ use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
     BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
     ControlFile, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError,
-    Interrupted, Kernel, Mode, NmiToken, Outcome, Profiler, Published, Publisher, ReadError, RegisterError, Registers,
-    Setup, StateError, StreamFile, StreamName, Task, TimerTick, Trigger,
+    Interrupted, Kernel, Mode, NmiToken, Outcome, Point, PointCounts, Profiler, Published, Publisher, ReadError,
+    RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TimerTick, Trigger, Unit,
 };
 
 struct Port;
@@ -62,6 +62,8 @@ unsafe impl Kernel for Port {
 }
 
 static PROFILER: Profiler<Port> = Profiler::new(Port);
+static POINT: Point = Point::new("surface.point", Unit::Count);
+static COUNTS: [PointCounts; 1] = [const { PointCounts::new() }; 1];
 static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
 
 /// Makes every call that a kernel can make.
@@ -95,6 +97,10 @@ fn every_call_may_stay_with_the_feature_off() {
     let TimerTick { outcome, next_ns } = PROFILER.on_timer(&token, &at);
     assert!(outcome == Outcome::Foreign && next_ns > 0);
     PROFILER.count(Event::PageFault);
+    let done: Result<(), RegisterError> = PROFILER.register_points(0, || &COUNTS);
+    assert_eq!(done, Ok(()));
+    PROFILER.hit(&POINT, 1);
+    assert!(!POINT.is_on(), "no point is on before a command");
     PROFILER.task_name(1, "one");
     PROFILER.image(&Image { name: "kernel", load: 0, text: (1, 2), build_id: &[] });
     PROFILER.mark("here");
@@ -139,9 +145,17 @@ fn every_public_item_is_named() {
     let here = include_str!("surface.rs");
     let source = |file: &str| std::fs::read_to_string(format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let mut names = Vec::new();
-    for file in
-        ["profiler.rs", "files.rs", "cpu_set.rs", "publisher.rs", "errors.rs", "clock.rs", "config.rs", "check/mod.rs"]
-    {
+    for file in [
+        "profiler.rs",
+        "files.rs",
+        "cpu_set.rs",
+        "publisher.rs",
+        "errors.rs",
+        "clock.rs",
+        "config.rs",
+        "point.rs",
+        "check/mod.rs",
+    ] {
         let text = source(file);
         // Items for tests and benches only have a feature of their own and are skipped.
         let public = text.lines().filter_map(|line| {

@@ -7,6 +7,7 @@
 use super::OpenControl;
 use crate::errors::StateError;
 use crate::state::Shared;
+use crate::state::points::POINTS;
 use crate::state::transition::Writer;
 use core::sync::atomic::Ordering;
 
@@ -38,12 +39,17 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         }
         shared.note_cpus();
     }
+    if lease.has_set_points() {
+        // What was counted under the lease is written before the counts of others follow.
+        shared.write_points();
+        POINTS.restore();
+    }
     // From here on the change is in force, even if some ticks stay pending.
     shared.with_lease(|lease| *lease = None);
     let committed = change.commit(&choices, target, false);
     shared.note_choices(now.differences(&choices), &choices);
     if before != target {
-        shared.write_events();
+        shared.write_counts();
     }
     committed
 }

@@ -96,7 +96,7 @@ pub(crate) fn change_state(shared: &Shared, target: State) -> Result<(), StateEr
     }
     let committed = change.commit(&choices, target, true);
     if target != State::Running {
-        shared.write_events();
+        shared.write_counts();
     }
     committed
 }

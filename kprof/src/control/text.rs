@@ -8,6 +8,7 @@ use crate::config::Clock;
 use crate::format::counter::{Counter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
+use crate::format::point::CTL_PREFIX;
 use crate::format::text::Decimal;
 use crate::names::Hex;
 use crate::patience::Patience;
@@ -15,6 +16,7 @@ use crate::state::Shared;
 use crate::state::copier::{Copier, Copies};
 use crate::state::moment::Moment;
 use crate::state::owner::{Activity, ClaimId};
+use crate::state::points::POINTS;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::{OWNER_WAIT_US, Stream, take_within};
@@ -62,6 +64,9 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
             };
             writeln!(out, "meta.{counter} {value}")?;
         }
+    }
+    for point in POINTS.iter() {
+        writeln!(out, "{CTL_PREFIX}{} {} {}", point.name, point.unit, point.state())?;
     }
     Ok(())
 }

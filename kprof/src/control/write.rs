@@ -17,6 +17,7 @@ use crate::state::Shared;
 use crate::state::choices::{Choices, Key};
 use crate::state::lease::Lease;
 use crate::state::owner::{Activity, Conflict};
+use crate::state::points::POINTS;
 use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
 use crate::state::transition::Writer;
@@ -44,6 +45,8 @@ struct Plan {
     /// `copy 1` begins the reading of copies, or `copy 0` ends it.
     copies: bool,
     acknowledges: bool,
+    /// The number of `event` commands.
+    events: usize,
     done: ControlDone,
 }
 
@@ -127,6 +130,7 @@ fn carry_out(
         }
         note_lease(file, &plan);
         set_cpus(shared, bytes);
+        set_points(bytes);
         if plan.state_before == State::Stopped && plan.state == State::Running {
             shared.forget_events();
         }
@@ -138,7 +142,7 @@ fn carry_out(
     drop(acknowledging);
     tell(shared, bytes, &plan);
     if plan.names_state && plan.state != State::Running {
-        shared.write_events();
+        shared.write_counts();
     }
     committed.map(|()| plan.done).map_err(|error| at(state_line)(error.into()))
 }
@@ -160,6 +164,7 @@ impl Plan {
             copies: false,
             has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
             acknowledges: false,
+            events: 0,
             done: ControlDone { wait_ms: None, wants_names: false },
         }
     }
@@ -241,7 +246,14 @@ impl Plan {
                 return Err(CommandError::Value("a cpu that has registered"));
             }
             Command::Ack(..) => self.acknowledges = true,
-            Command::Flush if !parts::EVENTS => return Err(CommandError::NotCompiledIn(name::EVENTS)),
+            Command::Flush if !parts::EVENTS && !parts::POINTS => {
+                return Err(CommandError::NotCompiledIn(name::EVENTS));
+            }
+            Command::Event(..) if !parts::POINTS => return Err(CommandError::NotCompiledIn(name::POINTS)),
+            Command::Event(..) if !POINTS.has_room(self.events + 1) => {
+                return Err(CommandError::State("at most 16 choices for points: `event * off` removes all"));
+            }
+            Command::Event(..) => self.events += 1,
             Command::Cpus(_) | Command::Mark(_) | Command::Flush => {}
         }
         self.keys |= key(&command);
@@ -316,6 +328,14 @@ fn set_cpus(shared: &Shared, bytes: &[u8]) {
     }
 }
 
+fn set_points(bytes: &[u8]) {
+    for (_, command) in lines(bytes) {
+        if let Ok(Command::Event(points, state)) = command {
+            POINTS.set(points, state);
+        }
+    }
+}
+
 /// Notes in the lease what its holder has set.
 fn note_lease(file: &OpenControl, plan: &Plan) {
     let shared = file.shared;
@@ -330,6 +350,7 @@ fn note_lease(file: &OpenControl, plan: &Plan) {
         is_new
     });
     if is_new {
+        POINTS.keep();
         // Saves the list of CPUs as it was before this write, which may contain a `cpus` line too.
         for sampler in shared.slots().iter().map(|slot| &slot.sampler) {
             sampler.enabled_before.store(sampler.enabled.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -343,7 +364,8 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
     for (_, command) in lines(bytes) {
         match command {
             Ok(Command::Mark(name)) => shared.mark(name),
-            Ok(Command::Flush) => shared.write_events(),
+            Ok(Command::Flush) => shared.write_counts(),
+            Ok(Command::Event(points, state)) => shared.note_setting(format_args!("{}", Command::Event(points, state))),
             Ok(Command::WaitMs(ms)) => {
                 let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
                 let until = tsc::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
@@ -378,6 +400,7 @@ fn key(command: &Command<'_>) -> Key {
         Command::Depth(_) => Key::DEPTH,
         Command::Mode(_) => Key::MODE,
         Command::Cpus(_) => Key::CPUS,
+        Command::Event(..) => Key::POINTS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),
         Command::Start | Command::Stop | Command::Freeze | Command::Thaw => Key::empty(),
         Command::Mark(_) | Command::Flush | Command::Ack(..) | Command::WaitMs(_) => Key::empty(),

@@ -84,6 +84,11 @@ impl Lines<'_> {
                     let (counters, task) = (line::Events::counters_of(counts), Name::Raw(&task));
                     self.put(format_args!("{}", line::Events { tsc, cpu: second, counters, task }))?;
                 }
+                Ok(Kind::PointAccount) => {
+                    let counts = core::str::from_utf8(text.bytes()).unwrap_or("");
+                    let account = line::PointAccount::of_record(ring.word(at + 3), second, third, counts);
+                    self.put(format_args!("{account}"))?;
+                }
                 Ok(Kind::Image) => {
                     let (name, id) = image_name_and_id(text.bytes());
                     let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));

@@ -146,7 +146,15 @@ fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt
         match Header::decode(ring.word(at)).map(|header| header.kind) {
             Ok(Kind::Sample) => each(at)?,
             // Not a record, or a kind that does not belong in the stream of a CPU.
-            Ok(Kind::SnapshotSample | Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events)
+            Ok(
+                Kind::SnapshotSample
+                | Kind::TaskName
+                | Kind::Image
+                | Kind::Mark
+                | Kind::Setting
+                | Kind::Events
+                | Kind::PointAccount,
+            )
             | Err(_) => {}
         }
         at += words;

@@ -21,10 +21,12 @@ bitflags::bitflags! {
         const DEPTH = 1 << 6;
         const MODE = 1 << 7;
         const CPUS = 1 << 8;
+        const POINTS = 1 << 9;
     }
 }
 
-/// A copy of all choices except the list of CPUs, which the slots hold.
+/// A copy of all choices except the list of CPUs, which the slots hold, and the states of points, which the points
+/// hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choices {
     pub(crate) hz: u32,

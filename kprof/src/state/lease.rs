@@ -48,6 +48,11 @@ impl Lease {
         self.keys.contains(Key::CPUS)
     }
 
+    /// Whether the holder has changed the state of a point.
+    pub(crate) fn has_set_points(&self) -> bool {
+        self.keys.contains(Key::POINTS)
+    }
+
     /// The choices after the lease: a value that the holder has set, and that is still in force, goes back to the value
     /// before the lease.
     pub(crate) fn restored(&self, now: &Choices) -> Choices {

@@ -12,6 +12,7 @@ pub(crate) mod lease;
 pub(crate) mod meta;
 pub(crate) mod moment;
 pub(crate) mod owner;
+pub(crate) mod points;
 pub(crate) mod progress;
 pub(crate) mod ready;
 pub(crate) mod settings;
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) waited_until: AtomicU64,
     /// The number of the next line of the serial form.
     pub(crate) export_sequence: AtomicU64,
+    /// Held while the counts of points are taken.
+    pub(crate) points_taker: spin::Mutex<()>,
     /// Held while the counts of events by task are taken.
     pub(crate) events_taker: spin::Mutex<()>,
 }
@@ -104,6 +107,7 @@ impl Shared {
             copy_process: AtomicU64::new(0),
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
+            points_taker: spin::Mutex::new(()),
             events_taker: spin::Mutex::new(()),
         }
     }

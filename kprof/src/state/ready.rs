@@ -46,6 +46,7 @@ impl Ready {
     }
 
     /// The slot of this CPU; `None` before `once`.
+    #[inline(always)]
     pub(crate) fn slot(&self, cpu: usize) -> Option<&'static CpuSlot> {
         self.slot_of(cpu, &self.count)
     }

@@ -6,6 +6,7 @@
 use super::account::{Counter, HandlerCounters};
 use super::copier::Copier;
 use super::event_counts::Events;
+use super::points::PointMemory;
 use super::progress::Progress;
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
@@ -26,6 +27,8 @@ pub struct CpuSlot {
     pub(crate) events: Events,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
+    /// Memory for the counts of points, by their ids. Given once.
+    pub(crate) points: PointMemory,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -100,6 +103,7 @@ impl CpuSlot {
             events: Events::new(),
             published: Publisher::new(),
             copier: Copier::new(),
+            points: PointMemory::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }

@@ -1,0 +1,82 @@
+//! The memory in which one CPU counts: its places, found with few instructions.
+//!
+//! In: the kernel's memory, once. Out: the place of a point. Runs in: any but NMI.
+
+use super::counts::PointCounts;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::{hint, ptr};
+
+/// One CPU's places.
+pub(crate) struct PointMemory {
+    first: AtomicPtr<PointCounts>,
+    /// The length in bytes; 0 until there is memory.
+    bytes: AtomicUsize,
+}
+
+impl PointMemory {
+    pub(crate) const fn new() -> Self {
+        Self { first: AtomicPtr::new(ptr::dangling_mut()), bytes: AtomicUsize::new(0) }
+    }
+
+    /// Sets the memory. Only one caller at a time, and once.
+    pub(crate) fn set(&self, places: &'static [PointCounts]) {
+        self.first.store(places.as_ptr().cast_mut(), Ordering::Relaxed);
+        // Release: whoever sees the length sees the memory.
+        self.bytes.store(size_of_val(places), Ordering::Release);
+    }
+
+    /// Whether there is memory.
+    pub(crate) fn is_set(&self) -> bool {
+        self.bytes.load(Ordering::Acquire) > 0
+    }
+
+    /// The place at this offset from the first one, in bytes; `None` without memory for it.
+    #[inline(always)]
+    pub(crate) fn get(&self, offset: Offset) -> Option<&'static PointCounts> {
+        if offset.0 >= self.bytes.load(Ordering::Acquire) {
+            return None;
+        }
+        let place = self.first.load(Ordering::Relaxed).wrapping_byte_add(offset.0);
+        // SAFETY: `set` stores the address of a `'static` slice before its length in bytes. `offset` is a multiple of
+        // the size of a place and below this length (`NOWHERE` is not), so the place is whole, and not at address 0. It
+        // is only shared. Saying that the address is not null saves the caller a check.
+        unsafe {
+            hint::assert_unchecked(!place.is_null());
+            Some(&*place)
+        }
+    }
+}
+
+/// Where the counts of a point are in the memory of each CPU, in bytes: a multiple of the size of a place, or
+/// [`NOWHERE`]. So a hit needs no multiplication.
+#[derive(Clone, Copy)]
+pub(crate) struct Offset(usize);
+
+/// The offset of a point that was not hit.
+const NOWHERE: usize = usize::MAX;
+
+impl Offset {
+    /// The number of the point, from 0.
+    pub(crate) fn number(self) -> usize {
+        self.0 / size_of::<PointCounts>()
+    }
+}
+
+/// The offset of a point, which is set at its first hit.
+pub(crate) struct OffsetCell(AtomicUsize);
+
+impl OffsetCell {
+    pub(super) const fn new() -> Self {
+        Self(AtomicUsize::new(NOWHERE))
+    }
+
+    /// Sets the number of the point, from 0.
+    pub(crate) fn set_number(&self, number: usize) {
+        self.0.store(number.checked_mul(size_of::<PointCounts>()).unwrap_or(NOWHERE), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Offset {
+        Offset(self.0.load(Ordering::Relaxed))
+    }
+}

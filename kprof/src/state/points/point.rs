@@ -1,0 +1,135 @@
+//! A point: its name and unit, its state, its number, its place in the list of all points.
+//!
+//! In: hits; ctl commands. Out: whether a hit counts. Runs in: any but NMI. The state is one word: a hit loads it, and
+//! goes on only if it is not 0.
+
+use super::memory::{Offset, OffsetCell};
+use crate::format::point::{PointState, Unit, is_name};
+use crate::parts;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The state of a point whose hits are not counted.
+const OFF: u32 = 0;
+/// The state of a point whose hits are counted.
+const COUNT: u32 = 1;
+/// The state of a point that has not been hit, so that it is in no list.
+const UNLISTED: u32 = u32::MAX;
+
+/// A place in the kernel whose hits are counted: make it in a `static`, and call
+/// [`Profiler::hit`](crate::Profiler::hit) there.
+///
+/// The profiler knows of a point from its first hit on. A choice for its name that was made before (`event NAME count`)
+/// is in force from that hit on. If a program has several profilers, they share the list of points and their states,
+/// but each has its own counts.
+///
+/// ```
+/// use kprof::{Point, Unit};
+///
+/// static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
+/// ```
+pub struct Point {
+    state: AtomicU32,
+    /// The state before the lease.
+    before: AtomicU32,
+    /// Where its counts are in each CPU's memory.
+    offset: OffsetCell,
+    pub(crate) name: &'static str,
+    pub(crate) unit: Unit,
+    /// The point that was listed before this one.
+    pub(crate) next: AtomicPtr<Point>,
+    /// Hits on CPUs that have no memory for the point, and the sum of their weights.
+    lost: AtomicU64,
+    lost_weight: AtomicU64,
+}
+
+impl Point {
+    /// A point with this name and unit. Names of one subsystem begin alike: `block.read`, `block.write`.
+    ///
+    /// # Panics
+    /// If the name is not 1 to 64 visible ASCII characters without `*`; for a `static`, the compiler says so.
+    pub const fn new(name: &'static str, unit: Unit) -> Self {
+        assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
+        Self {
+            state: AtomicU32::new(UNLISTED),
+            before: AtomicU32::new(OFF),
+            offset: OffsetCell::new(),
+            name,
+            unit,
+            next: AtomicPtr::new(ptr::null_mut()),
+            lost: AtomicU64::new(0),
+            lost_weight: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a hit is counted now, or is the first one, which is not known yet: for a kernel that needs more than a
+    /// few instructions to find the weight. Always `false` with the feature `profiling` or `points` off. Runs in: any.
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        parts::POINTS && self.state.load(Ordering::Relaxed) != OFF
+    }
+
+    /// Whether the point has not been hit.
+    #[inline(always)]
+    pub(crate) fn is_unlisted(&self) -> bool {
+        // Acquire: whoever sees a listed point sees its offset.
+        self.state.load(Ordering::Acquire) == UNLISTED
+    }
+
+    /// Where its counts are in each CPU's memory.
+    #[inline(always)]
+    pub(crate) fn offset(&self) -> Offset {
+        self.offset.get()
+    }
+
+    /// Puts the point into a list, with its number, its state, and the state that the end of a lease gives it. Only for
+    /// a caller that excludes all others that list.
+    pub(crate) fn enlist(&self, number: usize, state: PointState, before: PointState) {
+        self.before.store(word(before), Ordering::Relaxed);
+        self.offset.set_number(number);
+        self.state.store(word(state), Ordering::Release);
+    }
+
+    pub(crate) fn state(&self) -> PointState {
+        if self.state.load(Ordering::Relaxed) == COUNT { PointState::Count } else { PointState::Off }
+    }
+
+    pub(crate) fn set(&self, state: PointState) {
+        self.state.store(word(state), Ordering::Relaxed);
+    }
+
+    /// Notes the present state, for the end of a lease that begins.
+    pub(crate) fn keep(&self) {
+        self.before.store(self.state.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Sets the state that `keep` has noted.
+    pub(crate) fn restore(&self) {
+        self.state.store(self.before.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Counts a hit for which there is no memory.
+    #[cold]
+    pub(crate) fn lose(&self, weight: u64) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        self.lost_weight.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    /// Takes the counts of `lose`: hits, and the sum of their weights.
+    pub(crate) fn take_lost(&self) -> (u64, u64) {
+        (self.lost.swap(0, Ordering::Relaxed), self.lost_weight.swap(0, Ordering::Relaxed))
+    }
+
+    /// Adds counts that were taken and could not be written.
+    pub(crate) fn put_back_lost(&self, (hits, weight): (u64, u64)) {
+        self.lost.fetch_add(hits, Ordering::Relaxed);
+        self.lost_weight.fetch_add(weight, Ordering::Relaxed);
+    }
+}
+
+const fn word(state: PointState) -> u32 {
+    match state {
+        PointState::Off => OFF,
+        PointState::Count => COUNT,
+    }
+}
