@@ -8,6 +8,7 @@ use crate::stream::Stream;
 use kprof_format::account;
 use kprof_format::counter::{Counter, MetaCounter};
 use kprof_format::fact::Fact;
+use kprof_format::point::CTL_PREFIX;
 use std::collections::BTreeMap;
 
 /// What one read of the ctl file has returned.
@@ -183,6 +184,14 @@ impl Ctl {
     /// All values of a fact that may repeat.
     pub fn facts(&self, fact: Fact) -> impl Iterator<Item = &str> {
         self.facts.iter().filter(move |(known, _)| known == fact.name()).map(|(_, value)| value.as_str())
+    }
+
+    /// The points that were hit since boot: name, unit, state.
+    pub fn points(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.facts.iter().filter_map(|(key, value)| {
+            let (unit, state) = value.split_once(' ')?;
+            Some((key.strip_prefix(CTL_PREFIX)?, unit, state))
+        })
     }
 
     /// The id of this boot in the sample file; empty if the source gives no boot id.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod points;
 pub mod problems;
 
 pub mod profile;

@@ -6,6 +6,7 @@
 
 mod gap;
 
+use crate::points::Point;
 use crate::stacks::Traits;
 pub use gap::{Gap, Unsampled};
 use kprof_format::counter::Counter;
@@ -216,6 +217,8 @@ pub struct Boot {
     /// Events of each task, summed over all CPUs. At most [`Boot::MAX_COUNTED`] tasks have their own entry; the others
     /// are counted together under `[other]`.
     pub events: BTreeMap<Vec<u8>, Counters>,
+    /// What was counted of each point, by its name.
+    pub points: BTreeMap<String, Point>,
     /// CPUs by number.
     pub cpus: BTreeMap<u32, Cpu>,
 }
@@ -243,6 +246,7 @@ impl Boot {
         self.marks.extend(newer.marks);
         self.settings.extend(newer.settings);
         self.images.extend(newer.images.into_iter().filter(|image| !self.images.contains(image)).collect::<Vec<_>>());
+        newer.points.into_iter().for_each(|(name, point)| self.points.entry(name).or_default().add(&point));
         newer.events.into_iter().for_each(|(task, counts)| self.add_events(task, &counts));
     }
 

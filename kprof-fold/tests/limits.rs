@@ -14,9 +14,13 @@ fn profile(start: u64, account: &str) -> String {
     let line = |tsc| format!("a 1 {tsc} {:x}\n", 0xffff_ffff_8000_0000 + start + 1);
     let batch = "# batch cpu=1 from=0 to=10 lost-full=1\n";
     let end = "# end cpu=1 to=10 samples=2\n";
-    sealed(&format!("{head}# load ffffffff80000000\n{batch}{}{}{end}{account}", line(1), line(2)))
+    sealed(&format!("{head}# load ffffffff80000000\n{POINT}{batch}{}{}{end}{account}", line(1), line(2)))
 }
 
+/// What a point has counted, in a batch of the meta stream.
+const POINT: &str = "# batch cpu=meta from=0 to=20\n\
+                     # point-account tsc=1 cpu=1 weight=9 filtered=1 log2-3=1 unit=ns point=block.read\n\
+                     # end cpu=meta to=20\n";
 const BALANCED: &str = "# account cpu=1 sent=3 taken=3 coalesced=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
 const UNBALANCED: &str = "# account cpu=1 sent=9 taken=3 coalesced=0 user=0 idle=0 lost-full=1 recorded=2 delivered=2 overwritten=0 in-ring=0\n";
 
@@ -52,12 +56,13 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
     let good = file("good", profile(start, BALANCED));
     let unbalanced = file("unbalanced", profile(start, UNBALANCED));
     let damaged = file("damaged", format!("{}a 1 zz ffffffff80000001\n", profile(start, BALANCED)));
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &["FILE", "SYMS"],
         &["folded", "FILE", "SYMS"],
         &["flamegraph", "FILE", "SYMS"],
         &["script", "FILE", "SYMS"],
         &["info", "FILE"],
+        &["latency", "FILE"],
         &["export", "--to", "speedscope", "FILE", "SYMS"],
         &["export", "--to", "perfetto", "FILE", "SYMS"],
         &["heatmap", "FILE", "SYMS"],

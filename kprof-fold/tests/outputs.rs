@@ -19,7 +19,7 @@ struct Inputs {
     folder: PathBuf,
 }
 
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 19] = [
     &["FILE", "SYMS"],
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
@@ -28,6 +28,7 @@ const COMMANDS: [&[&str]; 18] = [
     &["report", "--tree", "FILE", "SYMS"],
     &["script", "FILE", "SYMS"],
     &["info", "FILE"],
+    &["latency", "FILE"],
     &["export", "--to", "speedscope", "FILE", "SYMS"],
     &["export", "--to", "perfetto", "FILE", "SYMS"],
     &["export", "--to", "firefox", "FILE", "SYMS"],
@@ -57,7 +58,11 @@ impl Inputs {
         let samples: String = (0..20).map(|tsc| format!("a 1 {tsc:x} {:x}\n", start + 1)).collect();
         let account =
             "# account cpu=1 sent=20 taken=20 coalesced=0 user=0 idle=0 lost-full=0 recorded=20 delivered=20\n";
-        let text = format!("{head}# batch cpu=1 from=0 to=120\n{samples}# end cpu=1 to=120 samples=20\n{account}");
+        let point = "# batch cpu=meta from=0 to=20\n\
+                     # point-account tsc=1 cpu=1 weight=9 filtered=1 log2-3=1 unit=ns point=block.read\n\
+                     # end cpu=meta to=20\n";
+        let text =
+            format!("{head}{point}# batch cpu=1 from=0 to=120\n{samples}# end cpu=1 to=120 samples=20\n{account}");
         fs::write(inputs.path("FILE"), sealed(&text)).expect("the test folder is writable");
         fs::write(inputs.path("SYMS"), format!("{start:x} T sampled\n")).expect("the test folder is writable");
         inputs

@@ -78,11 +78,12 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                         self.composer.events(meta, name);
                         self.by_task.add(name, meta.text);
                     }
+                    Kind::PointAccount if here < place.older => {}
                     Kind::TaskName => {
                         self.names.set(meta.values[0], meta.tsc, meta.text);
                         self.composer.meta(meta);
                     }
-                    Kind::Image | Kind::Mark | Kind::Setting => self.composer.meta(meta),
+                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointAccount => self.composer.meta(meta),
                     Kind::Sample | Kind::SnapshotSample => self.totals.unknown += 1,
                 },
                 (Item::Skipped(skipped), _) => {

@@ -187,7 +187,7 @@ impl<'a> Framed<'a> {
         match kind {
             Kind::Sample => return sample(false),
             Kind::SnapshotSample => return sample(true),
-            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events => {}
+            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events | Kind::PointAccount => {}
         }
         let length = usize::try_from(word(7)).ok()?;
         let text = record.range(META_HEADER_WORDS, record.count());

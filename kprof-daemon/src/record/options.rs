@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
+use kprof_format::point::PointState;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +45,9 @@ struct Cli {
     /// Records `idle` or `user` samples too; may be given twice
     #[arg(long, value_name = "WHAT", value_parser = one_line)]
     include: Vec<String>,
+    /// Counts the hits of this point, or of those that begin so (`block.*`); may be given often
+    #[arg(short = 'e', long = "event", value_name = "NAME", value_parser = one_line)]
+    events: Vec<String>,
     #[command(flatten)]
     sampling: Sampling,
 }
@@ -56,6 +60,8 @@ enum Verb {
     /// Writes what the rings of a flight recorder (mode overwrite) hold; it is frozen meanwhile
     #[command(args_override_self = true)]
     Flight(Flight),
+    /// Shows the points that were hit since boot: name, unit, state
+    List(Place),
     /// Shows the kernel's state and counters
     Status(Place),
     /// Starts sampling, which goes on until `stop`
@@ -193,13 +199,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Er
         Err(other) => return other.map(Wanted::Text),
     };
     match cli.verb {
-        None => cli.sampling.session(What::Record, &cli.include, cli.file.options()),
+        None => cli.sampling.session(
+            What::Record,
+            &[("include", &cli.include), ("event", &counted(&cli.events))],
+            cli.file.options(),
+        ),
         Some(Verb::Stat(stat)) => stat.session(),
         Some(Verb::Flight(Flight { output, place })) => {
             let Place { scheme, quiet, verbose } = place;
             let (options, command) = (output.options(), Vec::new());
             Ok(Wanted::Session(Box::new(Record { what: What::Flight, options, scheme, command, quiet, verbose })))
         }
+        Some(Verb::List(place)) => Ok(Wanted::Control(Control::List, place.scheme)),
         Some(Verb::Status(place)) => Ok(Wanted::Control(Control::Status, place.scheme)),
         Some(Verb::Start(place)) => Ok(Wanted::Control(Control::Start, place.scheme)),
         Some(Verb::Stop(place)) => Ok(Wanted::Control(Control::Stop, place.scheme)),
@@ -223,7 +234,7 @@ impl Stat {
 }
 
 impl Sampling {
-    fn session(self, what: What, include: &[String], options: Options) -> Result<Wanted, Error> {
+    fn session(self, what: What, more: &[(&'static str, &[String])], options: Options) -> Result<Wanted, Error> {
         if self.pid.is_some() {
             let why = "-p: CPUs are sampled, not processes; `kprof-fold --task NAME` shows the samples of one task";
             return Err(Error::Usage(why.into()));
@@ -236,7 +247,7 @@ impl Sampling {
         let commands = [
             vec!["lease".into()],
             of("hz", self.hz.as_slice()),
-            of("include", include),
+            more.iter().flat_map(|(name, values)| of(name, values)).collect(),
             of("cpus", self.cpus.as_slice()),
             of("depth", self.depth.as_slice()),
             of("interval", self.interval.as_slice()),
@@ -249,6 +260,11 @@ impl Sampling {
         let Place { scheme, quiet, verbose } = self.place;
         Ok(Wanted::Session(Box::new(Record { what, options, scheme, command: self.command, quiet, verbose })))
     }
+}
+
+/// The choices that count these points.
+fn counted(points: &[String]) -> Vec<String> {
+    points.iter().map(|name| format!("{name} {}", PointState::Count)).collect()
 }
 
 /// A value that is part of one command to the kernel.
@@ -292,6 +308,9 @@ mod tests {
         let record = session(&["-a", "-g", "-F", "99", "-C", "1,2", "--", "true"]);
         assert_eq!(record.options.commands, ["lease", "hz 99", "cpus 1,2", "start"]);
         assert_eq!(session(&["-ag", "-F99", "sleep", "1"]).command, ["sleep", "1"]);
+        let record = session(&["-e", "block.*", "--event", "page.fault", "true"]);
+        let commands = ["lease", "event block.* count", "event page.fault count", "start"];
+        assert_eq!(record.options.commands, commands);
         for words in [&["-p", "7"][..], &["-p7", "true"], &["-p"], &["stat", "-p", "7"]] {
             let error = wanted(words).unwrap_err().to_string();
             assert!(error.contains("`kprof-fold --task NAME` shows"), "{error}");
@@ -314,6 +333,7 @@ mod tests {
         let control = wanted(&["status", "--scheme", "/dev/kprof"]);
         let is_folder = |folder: &Path| folder == Path::new("/dev/kprof");
         assert!(matches!(control, Ok(Wanted::Control(Control::Status, folder)) if is_folder(&folder)));
+        assert!(matches!(wanted(&["list"]), Ok(Wanted::Control(Control::List, _))));
         for words in [
             &["start", "now"][..],
             &["flight", "true"],

@@ -105,6 +105,10 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
             let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));
             put!(out, "{}\n", line::Image { tsc, load, text: line::Range(second, third), build_id, name });
         }
+        Kind::PointAccount => {
+            let text = String::from_utf8_lossy(record.text);
+            put!(out, "{}\n", line::PointAccount::of_record(record.tsc, second, third, &text));
+        }
         Kind::Events | Kind::Sample | Kind::SnapshotSample => {}
     }
 }
@@ -112,4 +116,22 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
 /// Writes the name of a task.
 pub fn task(out: &mut Vec<u8>, id: u64, name: Name<'_>) {
     put!(out, "{}\n", line::Task { id: Hex(id), name });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_of_a_point_is_a_line_with_all_that_its_record_has() {
+        let text = b"ns block.read log2-12=2 filtered=2";
+        let values = [7, kprof_format::record::NO_CPU, 9000];
+        for (cpu, field) in [(values[1], ""), (3, " cpu=3")] {
+            let mut out = Vec::new();
+            meta(&mut out, &Meta { kind: Kind::PointAccount, tsc: 0x1f, values: [7, cpu, 9000], text });
+            let expected =
+                format!("# point-account tsc=1f{field} weight=9000 log2-12=2 filtered=2 unit=ns point=block.read\n");
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
 }

@@ -14,7 +14,8 @@ pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
-    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Report, Script, TableFormat, Top, Viewer,
+    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Latency, Report, Script, TableFormat, Top,
+    Viewer,
 };
 
 use crate::error::Error;
@@ -105,6 +106,9 @@ pub enum Command {
     /// Header, account, rate, intervals, tasks
     #[command(after_help = examples::INFO)]
     Info(Info),
+    /// Hits of points, and how their weights (times, bytes) are distributed
+    #[command(after_help = examples::LATENCY)]
+    Latency(Latency),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     #[command(after_help = examples::EXPORT)]
     Export(Export),

@@ -11,6 +11,7 @@ pub mod compat;
 pub mod doctor;
 pub mod html;
 pub mod images;
+pub mod latency;
 pub mod load;
 pub mod mistakes;
 pub mod nearest;
@@ -104,6 +105,7 @@ fn run(cli: Cli) -> Result<u8, Error> {
             single::script(&args)
         }
         (Some(Command::Info(args)), _) => single::info(&args),
+        (Some(Command::Latency(args)), _) => latency::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),

@@ -13,6 +13,7 @@ use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
 use kprof_format::fact::Fact;
+use kprof_format::point::PointCounter;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -49,6 +50,17 @@ pub fn text(
             }
         }
         events(&boot.events, &mut text);
+        for (name, point) in &boot.points {
+            let _ = writeln!(
+                text,
+                "  point {}: {} hits, {} {} in all, {} lost",
+                visible(name),
+                point.hits(),
+                point.weight,
+                visible(&point.unit),
+                point.count(PointCounter::Lost)
+            );
+        }
         for (number, cpu) in &boot.cpus {
             let (seen, repeated) = (&cpu.seen, cpu.repeated_batches);
             let span = seen.tsc_min().zip(seen.tsc_max()).map_or(0, |(from, to)| to - from);

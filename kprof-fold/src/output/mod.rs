@@ -10,6 +10,7 @@ pub mod folded;
 pub mod groups;
 pub mod heatmap;
 pub mod info;
+pub mod latency;
 pub mod page;
 pub mod report;
 pub mod script;

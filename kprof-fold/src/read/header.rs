@@ -111,6 +111,10 @@ impl<C: Consumer> Ingest<C> {
                 let counts = metadata::counters(events.counters);
                 self.present_boot().add_events(metadata::bytes(events.task), &counts);
             }
+            Line::PointAccount(account) => {
+                let name = account.point.to_string();
+                self.present_boot().points.entry(name).or_default().add_line(&account);
+            }
             Line::Image(image) => {
                 // The kernel reports its images again to each new reader, so repeated ones are ignored.
                 let (images, image) = (&mut self.present_boot().images, image.into());

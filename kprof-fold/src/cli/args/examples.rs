@@ -44,6 +44,14 @@ Examples:
   kprof-fold info profiling.txt
   kprof-fold info profiling.txt --strict";
 
+/// `latency`.
+pub const LATENCY: &str = "\
+Examples:
+  kprof-fold latency profiling.txt
+  kprof-fold latency profiling.txt 'block.*' -o block.json
+
+A quantile is given as the range that it lies in: the kernel counts weights by powers of two.";
+
 /// `export`.
 pub const EXPORT: &str = "\
 Examples:

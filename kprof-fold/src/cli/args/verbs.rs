@@ -170,6 +170,26 @@ pub struct Info {
     pub limits: Limits,
 }
 
+/// Arguments of `latency`.
+#[derive(Args, Clone, Debug)]
+pub struct Latency {
+    /// Profile; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// Only these points; `block.*` is every point whose name begins with `block.`
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
+    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
+    pub format: Option<TableFormat>,
+    /// Output file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// What gives an exit code other than 0.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
 /// Arguments of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct Export {
