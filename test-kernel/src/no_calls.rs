@@ -14,6 +14,7 @@ nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
     name_boot(id: u64); mark_phase(name: &str); name_task(id: u64, name: &str); forget_task(id: u64); tell_of_module();
     count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+    null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>);
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
@@ -25,6 +26,12 @@ pub struct Published;
 impl Published {
     /// Nothing.
     pub const THREAD: Self = Self;
+}
+
+/// Nothing.
+#[inline(always)]
+pub fn page_fault_begins() -> Option<u64> {
+    None
 }
 
 /// There is no sampler.

@@ -28,7 +28,9 @@ extern "C" fn trap_enter(frame: &mut TrapFrame) {
     match frame.vector() {
         PAGE_FAULT => {
             profiling::count_page_fault();
+            let begun_ns = profiling::page_fault_begins();
             fault::page_fault(frame);
+            profiling::page_fault_ends(begun_ns);
         }
         vector @ 0..32 => exception(vector, frame),
         vector => interrupt(vector, frame),

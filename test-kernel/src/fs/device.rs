@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::{Kind, Node, Stat, UserBuffer, serial};
 use crate::errno::{Errno, Result};
 use crate::memory::user;
-use crate::{log, random};
+use crate::{log, profiling, random};
 
 /// The metadata of a character device.
 pub fn device_stat(inode: u64) -> Stat {
@@ -73,6 +73,7 @@ impl Node for Null {
 
     #[inline(never)]
     fn write(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
+        profiling::null_written(buffer.bytes);
         Ok(buffer.bytes)
     }
 

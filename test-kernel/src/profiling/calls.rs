@@ -13,7 +13,7 @@ use kprof::{ENABLED, Event, Image, Interrupted, NmiToken, Published, Task, Trigg
 
 #[cfg(feature = "profiling")]
 use super::places;
-use super::{PROFILER, port};
+use super::{PROFILER, points, port};
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, CPUS, clock};
 use crate::info::info;
@@ -44,6 +44,7 @@ pub fn run_sampler(cpu: usize) {
 /// Called on each CPU that will be sampled, after it has loaded its tables.
 pub fn register(cpu: usize) {
     port::register(cpu);
+    points::register(cpu);
     #[cfg(feature = "profiling")]
     if let Some(publisher) = PROFILER.publisher(cpu).filter(|_| trigger() == Trigger::Published) {
         CPUS[cpu].publisher.store(ptr::from_ref(publisher).cast_mut(), Ordering::Relaxed);

@@ -20,6 +20,8 @@ mod handler;
 mod heap;
 mod pages;
 #[cfg(feature = "profiling")]
+mod points;
+#[cfg(feature = "profiling")]
 mod registers;
 #[cfg(feature = "profiling")]
 mod sweep;
@@ -69,6 +71,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("interrupts", |text| rounds(text, truth::interrupts_alone)),
         #[cfg(feature = "profiling")]
         ("handler", |text| rounds(text, handler::measure)),
+        #[cfg(feature = "profiling")]
+        ("points", |text| rounds(text, points::measure)),
         #[cfg(feature = "profiling")]
         ("sweep", sweep::run),
         #[cfg(feature = "profiling")]

@@ -53,11 +53,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         native_instructions(&mut goals, install)?;
         native_time(&mut goals)?;
     }
-    if ["handler", "boot", "dd", "lost"].into_iter().any(wanted) {
+    if ["handler", "points", "boot", "dd", "lost"].into_iter().any(wanted) {
         let parts = Parts::prepare(Choice::Auto, install)?;
         let on = build::kernel(parts.toolchain, "profiling", &[])?;
         if wanted("handler") {
             handler(&mut goals, &parts, &on)?;
+        }
+        if wanted("points") {
+            points(&mut goals, &parts, &on)?;
         }
         if wanted("dd") {
             dd::slowdown(&mut goals, &parts, &on, arguments.turns, install)?;
@@ -113,6 +116,17 @@ fn native_time(goals: &mut Goals) -> Result<()> {
     for (line, limit) in [("16", 0.5), ("28", 0.5), ("16-changing", 0.55), ("28-changing", 0.68)] {
         let [.., ratio] = numbers(&text, line)?[..] else { bail!("no numbers in:\n{text}") };
         goals.at_most(&format!("handler, native, {line} frames: time beside the peer's"), ratio, limit);
+    }
+    Ok(())
+}
+
+/// A hit of a point in the test kernel: the difference of the TSC under `-icount`.
+fn points(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
+    let log = machine::run(parts, on, "points-cost", Accel::Icount, 2, "")?.log;
+    for (state, limit) in [("off", 3.0), ("count", 25.0)] {
+        let line = log.lines().find_map(|line| line.split_once("point: ")?.1.strip_prefix(state)?.strip_prefix(", "));
+        let count = line.and_then(|line| line.strip_suffix(" instructions")).with_context(|| format!("in:\n{log}"))?;
+        goals.at_most(&format!("a hit of a point, {state}: instructions"), count.parse()?, limit);
     }
     Ok(())
 }

@@ -3,12 +3,13 @@
 //! The comments at the top of a script say how: `# cpus: 8`, `# accel: tcg`, `# limit: 60` (seconds), `# append: ...`,
 //! `# kernel: off` (without the profiler), `# expect: success|failure|panic|time-limit`, `# serial: TEXT` (must be in
 //! the serial log; may be repeated), `# same-as-host: PROGRAM` (what PROGRAM wrote to /root/PROGRAM.txt is what it
-//! prints on the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances),
-//! `# folds: FILE` (that profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded
-//! with the module's image, some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the
-//! module), `# unfolded: FILE TEXT` (no stack of that profile has this in it), `# verb: NAME` (runs with
-//! `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command line, which
-//! the script has as variables; `cpus=N` among them counts before `# cpus`).
+//! prints on the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds:
+//! FILE` (that profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the
+//! module's image, some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module),
+//! `# latency: POINT TEXT` (`kprof-fold latency` prints TEXT of this point), `# unfolded: FILE TEXT` (no stack of that
+//! profile has this in it), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run: WORDS` (one run for each such
+//! line, with these words on the command line, which the script has as variables; `cpus=N` among them counts before `#
+//! cpus`).
 
 use std::path::Path;
 use std::process::Command;
@@ -192,6 +193,14 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         let folded = run::output(Command::new(&parts.fold).arg(share.join(file)).arg(&symbols))?;
         if let Some(stack) = folded.lines().find(|line| line.contains(names)) {
             bail!("{file}: a stack has {names:?} in it: {stack}");
+        }
+    }
+    for words in scenario.directives("latency") {
+        let (point, text) = words.split_once(' ').with_context(|| format!("# latency: {words}"))?;
+        let mut latency = Command::new(&parts.fold);
+        let printed = run::output(latency.arg("latency").arg(share.join("profiling.txt")).arg(point))?;
+        if !printed.contains(text) {
+            bail!("{text:?} is not in:\n{printed}");
         }
     }
     for names in scenario.directives("module") {

@@ -1,0 +1,46 @@
+//! The points of this kernel: what its hits are, and the memory for their counts.
+//!
+//! In: one call where the thing happens. Out: hits of kprof's points. Runs in: any but NMI. While a point is off, its
+//! call is one load and a branch that is not taken.
+
+use kprof::{Point, PointCounts, Unit};
+
+use super::port::PROFILER;
+use crate::cpu::{MAX_CPUS, clock};
+use crate::log;
+
+/// A write to the null device, by its bytes.
+static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
+/// A page fault that was handled, by the time from its entry on.
+static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
+
+/// How many points this kernel has, with that of the workload `points`.
+const POINTS: usize = 3;
+static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
+
+/// Gives a CPU its memory.
+pub(super) fn register(cpu: usize) {
+    if let Err(error) = PROFILER.register_points(cpu, || &COUNTS[cpu]) {
+        log!("kprof: cpu {cpu} does not count hits of points: {error}");
+    }
+}
+
+/// Called after a write to the null device.
+#[inline]
+pub fn null_written(bytes: usize) {
+    PROFILER.hit(&NULL_WRITE, bytes as u64);
+}
+
+/// Called before a page fault is handled. Returns the time, if it is needed.
+#[inline]
+pub fn page_fault_begins() -> Option<u64> {
+    PAGE_FAULT.is_on().then(clock::now_ns)
+}
+
+/// Called after a page fault was handled, with what `page_fault_begins` has returned.
+#[inline]
+pub fn page_fault_ends(begun_ns: Option<u64>) {
+    if let Some(begun_ns) = begun_ns {
+        PROFILER.hit(&PAGE_FAULT, clock::now_ns().saturating_sub(begun_ns));
+    }
+}
