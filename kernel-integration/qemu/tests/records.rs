@@ -1,0 +1,315 @@
+//! Tests the plugin's walk of aarch64 and riscv64 stacks, on code and stacks that the test has made: at each instruction
+//! of functions with and without frames, in entry stubs, and where the code cannot be followed.
+#![forbid(unsafe_code)]
+#![allow(missing_docs)]
+
+#[allow(dead_code)]
+#[path = "../plugin/records/mod.rs"]
+mod records;
+#[allow(dead_code)]
+#[path = "../plugin/walk/mod.rs"]
+mod walk;
+
+use records::exit::Exits;
+use records::{Processor, Registers, aarch64, riscv64};
+use std::collections::BTreeMap;
+use walk::{End, Stack};
+
+const TEXT: u64 = 0xffff_ff80_4008_0000;
+/// A return address in a function that never returns; its frame record is the outermost one.
+const CALL: u64 = TEXT + 0x1000;
+const OUTER: u64 = 0xffff_ff80_4100_0100;
+const SP: u64 = OUTER - 0x100;
+/// What a register may have that the code has used for something else.
+const JUNK: u64 = TEXT + 0x1004;
+
+/// What is on the stack of return address and frame pointer.
+#[derive(Clone, Copy)]
+enum Saved {
+    None,
+    Link,
+    Both,
+}
+const NONE: Saved = Saved::None;
+const LINK: Saved = Saved::Link;
+const BOTH: Saved = Saved::Both;
+
+struct Guest {
+    of: &'static Processor,
+    memory: BTreeMap<u64, u8>,
+}
+
+impl Guest {
+    /// With `code` at [`TEXT`], a call and an endless loop around [`CALL`], and the outermost record.
+    fn new(of: &'static Processor, code: &[u32], call: [u32; 2]) -> Self {
+        let mut guest = Self { of, memory: BTreeMap::new() };
+        for (at, word) in (TEXT..).step_by(4).zip(code) {
+            guest.bytes(at, &word.to_le_bytes());
+        }
+        for (at, word) in (CALL - 4..).step_by(4).zip(call) {
+            guest.bytes(at, &word.to_le_bytes());
+        }
+        for at in (SP - 0x400..OUTER + 0x40).step_by(8) {
+            guest.word(at, 0);
+        }
+        guest
+    }
+
+    fn bytes(&mut self, at: u64, bytes: &[u8]) {
+        self.memory.extend((at..).zip(bytes.iter().copied()));
+    }
+
+    fn word(&mut self, at: u64, word: u64) {
+        self.bytes(at, &word.to_le_bytes());
+    }
+
+    fn walk(&self, pc: u64, sp: u64, fp: u64, link: u64) -> Stack {
+        let read = |address, to: &mut [u8]| {
+            to.iter_mut().zip(address..).all(|(byte, at)| self.memory.get(&at).map(|known| *byte = *known).is_some())
+        };
+        records::walk(self.of, &Registers { pc, sp, fp, link }, &read, &read, &mut Exits::default())
+    }
+
+    /// At each of these instructions: stack pointer below `SP`, frame pointer, link register; what of them is saved.
+    fn has_callers(&mut self, record: u64, cases: &[(u64, u64, u64, u64, Saved)], callers: &[u64], end: End) {
+        for (at, used, fp, link, saved) in cases {
+            let saved = match saved {
+                Saved::None => [JUNK, JUNK],
+                Saved::Link => [JUNK, CALL],
+                Saved::Both => [OUTER, CALL],
+            };
+            self.word(record, saved[0]);
+            self.word(record + 8, saved[1]);
+            let stack = self.walk(TEXT + at, SP - used, *fp, *link);
+            assert_eq!((&stack.callers[..], stack.end, stack.candidate), (callers, end, 0), "at {at:#x}");
+        }
+    }
+}
+
+const ARM: [u32; 25] = [
+    0xa9bd_7bfd, // 00 stp x29, x30, [sp, #-48]!
+    0x9100_03fd, // 04 mov x29, sp
+    0xa901_53f3, // 08 stp x19, x20, [sp, #16]
+    0x9400_0006, // 0c bl 24
+    0xb400_0080, // 10 cbz x0, 20
+    0xa941_53f3, // 14 ldp x19, x20, [sp, #16]
+    0xa8c3_7bfd, // 18 ldp x29, x30, [sp], #48
+    0xd65f_03c0, // 1c ret
+    0x97ff_fff8, // 20 bl 0, which never returns
+    0xd101_03ff, // 24 sub sp, sp, #64
+    0xf900_13f3, // 28 str x19, [sp, #32]
+    0xa903_7bfd, // 2c stp x29, x30, [sp, #48]
+    0x9100_c3fd, // 30 add x29, sp, #48
+    0x1400_0000, // 34 b 34
+    0x9400_0003, // 38 bl 44, in an entry stub
+    0x9100_43ff, // 3c add sp, sp, #16
+    0xd69f_03e0, // 40 eret
+    0xb400_0040, // 44 cbz x0, 4c
+    0x1400_0002, // 48 b 50
+    0xd65f_03c0, // 4c ret
+    0xd503_233f, // 50 paciasp
+    0xf81f_0ffe, // 54 str x30, [sp, #-16]!
+    0xd63f_0100, // 58 blr x8
+    0xf841_07fe, // 5c ldr x30, [sp], #16
+    0xd65f_0bff, // 60 retaa
+];
+/// bl, b to itself.
+const ARM_CALL: [u32; 2] = [0x9400_0001, 0x1400_0000];
+
+fn arm() -> Guest {
+    Guest::new(&aarch64::PROCESSOR, &ARM, ARM_CALL)
+}
+
+#[test]
+fn every_instruction_of_an_aarch64_function_has_its_caller() {
+    let frame = SP - 48;
+    let body = (48, frame, JUNK, BOTH);
+    let at = |at, (used, fp, link, saved)| (at, used, fp, link, saved);
+    let begins = [(0, 0, OUTER, CALL, NONE), (4, 48, OUTER, CALL, BOTH), (8, 48, frame, CALL, BOTH)];
+    let bodies = [at(0xc, body), at(0x10, body), at(0x14, body), at(0x18, body), at(0x20, body)];
+    let ends = [(0x1c, 0, OUTER, CALL, NONE)];
+    arm().has_callers(frame, &[&begins[..], &bodies, &ends].concat(), &[CALL], End::Outermost);
+    // A function that never returns, with its record above other words.
+    let frame = SP - 16;
+    let begins = [(0x24, 0, OUTER, CALL, NONE), (0x28, 64, OUTER, CALL, NONE), (0x2c, 64, OUTER, CALL, NONE)];
+    let rest = [(0x30, 64, OUTER, CALL, BOTH)];
+    arm().has_callers(frame, &[&begins[..], &rest].concat(), &[CALL], End::Outermost);
+    let mut guest = arm();
+    guest.word(frame, OUTER);
+    guest.word(frame + 8, CALL);
+    let stack = guest.walk(TEXT + 0x34, SP - 64, frame, JUNK);
+    assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost));
+}
+
+#[test]
+fn a_signature_is_no_part_of_an_aarch64_return_address() {
+    let signed = CALL ^ 0x1234 << 48 & 0xff7f << 48;
+    let mut guest = arm();
+    guest.word(SP - 8, 0);
+    for (at, used, link) in [(0x50, 0, CALL), (0x54, 0, signed), (0x60, 0, signed)] {
+        let stack = guest.walk(TEXT + at, SP - used, OUTER, link);
+        assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost), "{at:#x}");
+    }
+    // Saved without a frame record.
+    guest.word(SP - 16, signed);
+    let stack = guest.walk(TEXT + 0x5c, SP - 16, OUTER, JUNK);
+    assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost));
+}
+
+const RISCV: [u32; 27] = [
+    0xfd01_0113, // 00 addi sp, sp, -48
+    0x0211_3423, // 04 sd ra, 40(sp)
+    0x0281_3023, // 08 sd s0, 32(sp)
+    0x0301_0413, // 0c addi s0, sp, 48
+    0x0091_3c23, // 10 sd s1, 24(sp)
+    0x0200_00ef, // 14 jal ra, 34
+    0x0005_1c63, // 18 bnez a0, 30
+    0x0281_3083, // 1c ld ra, 40(sp)
+    0x0201_3403, // 20 ld s0, 32(sp)
+    0x0181_3483, // 24 ld s1, 24(sp)
+    0x0301_0113, // 28 addi sp, sp, 48
+    0x0000_8067, // 2c ret
+    0xfd1f_f0ef, // 30 jal ra, 0, which never returns
+    0xc001_0113, // 34 addi sp, sp, -1024
+    0x3e11_3c23, // 38 sd ra, 1016(sp)
+    0x3e81_3823, // 3c sd s0, 1008(sp)
+    0x4001_0413, // 40 addi s0, sp, 1024
+    0x0000_006f, // 44 j 44
+    0x00c0_00ef, // 48 jal ra, 54, in an entry stub
+    0x0101_0113, // 4c addi sp, sp, 16
+    0x1020_0073, // 50 sret
+    0x0005_0663, // 54 beqz a0, 60
+    0x0000_0317, // 58 auipc t1, 0
+    0x00c3_0067, // 5c jr 12(t1)
+    0x0000_8067, // 60 ret
+    0x0015_0513, // 64 addi a0, a0, 1
+    0x0000_8067, // 68 ret
+];
+/// The same function as at 0, in instructions of two bytes, with a call of c.jalr.
+const SHORT: [u16; 13] = [
+    0x7179, // 00 addi sp, sp, -48
+    0xf406, // 02 sd ra, 40(sp)
+    0xf022, // 04 sd s0, 32(sp)
+    0x1800, // 06 addi s0, sp, 48
+    0xec26, // 08 sd s1, 24(sp)
+    0x9782, // 0a jalr a5
+    0xe511, // 0c bnez a0, 18
+    0x70a2, // 0e ld ra, 40(sp)
+    0x7402, // 10 ld s0, 32(sp)
+    0x64e2, // 12 ld s1, 24(sp)
+    0x6145, // 14 addi sp, sp, 48
+    0x8082, // 16 ret
+    0xa001, // 18 j 18
+];
+/// jal ra, j to itself.
+const RISCV_CALL: [u32; 2] = [0x0040_00ef, 0x0000_006f];
+
+fn riscv() -> Guest {
+    Guest::new(&riscv64::PROCESSOR, &RISCV, RISCV_CALL)
+}
+
+/// The states of the function at 0, whose instructions are at these places.
+fn states(at: [u64; 12]) -> Vec<(u64, u64, u64, u64, Saved)> {
+    let begins = [(0, OUTER, CALL, NONE), (48, OUTER, CALL, NONE), (48, OUTER, CALL, LINK), (48, OUTER, CALL, BOTH)];
+    let (body, ends) = ((48, SP, JUNK, BOTH), [(48, SP, CALL, BOTH), (48, OUTER, CALL, BOTH), (48, OUTER, CALL, BOTH)]);
+    let all = begins.into_iter().chain([body; 4]).chain(ends).chain([(0, OUTER, CALL, NONE)]);
+    at.into_iter().zip(all).map(|(at, (used, fp, link, saved))| (at, used, fp, link, saved)).collect()
+}
+
+#[test]
+fn every_instruction_of_a_riscv64_function_has_its_caller() {
+    let at = [0, 4, 8, 0xc, 0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x28, 0x2c];
+    riscv().has_callers(SP - 16, &states(at), &[CALL], End::Outermost);
+    let short: Vec<u8> = SHORT.iter().flat_map(|code| code.to_le_bytes()).collect();
+    let mut guest = riscv();
+    guest.bytes(TEXT, &short);
+    guest.has_callers(
+        SP - 16,
+        &states([0, 2, 4, 6, 8, 0xa, 0xc, 0xe, 0x10, 0x12, 0x14, 0x16]),
+        &[CALL],
+        End::Outermost,
+    );
+    // A function that never returns, with a large frame.
+    let begins = [(0x34, 0, OUTER, CALL, NONE), (0x38, 0x400, OUTER, CALL, NONE), (0x3c, 0x400, OUTER, CALL, LINK)];
+    let mut guest = riscv();
+    guest.has_callers(SP - 16, &begins, &[CALL], End::Outermost);
+    guest.has_callers(SP - 16, &[(0x44, 0x400, SP, JUNK, BOTH)], &[CALL], End::Outermost);
+}
+
+#[test]
+fn an_entry_stub_ends_the_stack_and_code_that_jumps_is_followed() {
+    for (mut guest, leaf, stub) in [(arm(), 0x44, 0x3c), (riscv(), 0x54, 0x4c)] {
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, TEXT + stub);
+        assert_eq!((&stack.callers[..], stack.end), (&[TEXT + stub][..], End::Entry));
+        let stack = guest.walk(TEXT + stub, SP, OUTER, JUNK);
+        assert_eq!((stack.callers.len(), stack.end), (0, End::Entry));
+        guest.has_callers(
+            SP - 16,
+            &[(leaf, 0, OUTER, CALL, NONE), (leaf + 4, 0, OUTER, CALL, NONE)],
+            &[CALL],
+            End::Outermost,
+        );
+    }
+}
+
+#[test]
+fn what_follows_no_call_is_no_caller_and_records_out_of_place_end_the_walk() {
+    let loops = |guest: &Guest| if guest.of.has_sp_in_fp { TEXT + 0x44 } else { TEXT + 0x34 };
+    for mut guest in [arm(), riscv()] {
+        let (pc, record) = (loops(&guest), OUTER.wrapping_add_signed(guest.of.record));
+        let of = |guest: &Guest, fp| guest.walk(pc, SP, fp, JUNK).end;
+        assert_eq!(of(&guest, OUTER), End::Outermost);
+        assert_eq!(of(&guest, 0x8000), End::Outermost);
+        assert_eq!(of(&guest, OUTER + 8), End::Alignment);
+        assert_eq!(of(&guest, SP - 16), End::Loop);
+        assert_eq!(of(&guest, OUTER + (1 << 20)), End::Range);
+        guest.word(record + 8, TEXT + 4);
+        assert_eq!(of(&guest, OUTER), End::NotText);
+        guest.word(record + 8, 0x4000_1000);
+        assert_eq!(of(&guest, OUTER), End::NotText);
+        // A function without a record whose caller is not known: the record is that of another function.
+        let leaf = if guest.of.has_sp_in_fp { 0x60 } else { 0x4c };
+        guest.word(record + 8, CALL);
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, 0);
+        assert_eq!((stack.callers.len(), stack.end), (0, End::NotText));
+    }
+}
+
+#[test]
+fn where_the_code_cannot_be_followed_the_link_register_is_a_candidate() {
+    // br x16; jr t3
+    for (mut guest, jump) in [(arm(), 0xd61f_0200_u32), (riscv(), 0x000e_0067)] {
+        let record = OUTER.wrapping_add_signed(guest.of.record);
+        guest.bytes(TEXT + 0x200, &jump.to_le_bytes());
+        guest.word(record + 8, CALL);
+        let other = TEXT + 0x10 + if guest.of.has_sp_in_fp { 8 } else { 0 };
+        let stack = guest.walk(TEXT + 0x200, SP, OUTER, other);
+        assert_eq!((&stack.callers[..], stack.candidate), (&[CALL][..], other));
+        // The caller of the record is no second one.
+        assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, CALL).candidate, 0);
+        assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, JUNK + 0x100).candidate, 0);
+    }
+}
+
+#[test]
+fn a_stub_that_ends_by_a_call_is_one() {
+    // The handler's caller calls what restores the registers, and is followed by an endless loop.
+    for (mut guest, [_, endless]) in [(arm(), ARM_CALL), (riscv(), RISCV_CALL)] {
+        guest.bytes(CALL + 4, &endless.to_le_bytes());
+        let stub = if guest.of.has_sp_in_fp { 0x4c } else { 0x3c };
+        let code = match guest.of.has_sp_in_fp {
+            true => jal(-0x1000 + stub),
+            false => 0x9400_0000 | ((-0x1000 + stub) as u32 >> 2 & 0x3ff_ffff),
+        };
+        guest.bytes(CALL, &code.to_le_bytes());
+        let leaf = if guest.of.has_sp_in_fp { 0x60 } else { 0x4c };
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, CALL);
+        assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Entry));
+    }
+}
+
+/// `jal ra` to so many bytes further.
+fn jal(distance: i32) -> u32 {
+    let bits = |from: u32, count: u32| distance as u32 >> from & ((1 << count) - 1);
+    bits(20, 1) << 31 | bits(1, 10) << 21 | bits(11, 1) << 20 | bits(12, 8) << 12 | 0xef
+}
