@@ -23,6 +23,7 @@ mod records;
 mod sample;
 mod shadow;
 mod surprise;
+mod symbol;
 mod translate;
 mod walk;
 mod window;

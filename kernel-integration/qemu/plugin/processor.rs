@@ -4,8 +4,9 @@
 //! bit 9 set if interrupts are on, privilege level (0 kernel, 3 user), stack. Runs in: QEMU's process, on the vCPU's
 //! thread.
 
-use super::qemu::{self, Vcpu};
+use super::qemu::Vcpu;
 use super::records::{self, Registers, aarch64, riscv64};
+use super::symbol::symbol;
 use super::walk;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -116,8 +117,8 @@ fn state_of_riscv(vcpu: &Vcpu, general: &[u64; 32], known: &mut Option<usize>) -
         None => return None,
     };
     *known = Some(at);
-    let level = qemu::symbol(c"riscv_cpu_mmu_index")?;
-    let csr = qemu::symbol(c"riscv_csrrw_debug")?;
+    let level = symbol(c"riscv_cpu_mmu_index")?;
+    let csr = symbol(c"riscv_csrrw_debug")?;
     // SAFETY: the place is within the object.
     let state = unsafe { object.cast::<u64>().add(at) }.cast::<c_void>();
     let mut mstatus = 0;

@@ -4,6 +4,7 @@
 //! published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols); QEMU 9.0 and later refuse plugins
 //! of version 1. Never reads a vCPU from another thread than its own.
 
+use super::symbol::symbol;
 use super::walk::Registers;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -64,7 +65,6 @@ unsafe extern "C" {
     fn icount_get_raw() -> i64;
     fn icount_to_ns(instructions: i64) -> i64;
     fn qemu_clock_get_ns(clock: c_int) -> i64;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     fn malloc_usable_size(object: *const c_void) -> usize;
     pub fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), data: *mut c_void);
     fn qemu_get_cpu(index: c_int) -> *mut CpuState;
@@ -85,12 +85,6 @@ pub fn has_registers(function: &CStr) -> bool {
     // SAFETY: all functions of these names have this type, and QEMU is not unloaded.
     let found = found.map(|found| unsafe { std::mem::transmute::<NonNull<c_void>, ReadRegister>(found) });
     found.is_some_and(|found| *READ_REGISTER.get_or_init(|| found) as usize == found as usize)
-}
-
-/// A function or a variable of QEMU.
-pub fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the name is a C string; null stands for QEMU and its libraries.
-    NonNull::new(unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) })
 }
 
 /// The information that QEMU gives at the start; only its first field is read.
@@ -223,6 +217,8 @@ pub fn counted() -> u64 {
     unsafe { icount_get_raw() as u64 }
 }
 
+/// QEMU's variable for the vCPU of a thread.
+const CURRENT: &CStr = c"current_cpu";
 /// QEMU's number of the guest's clock.
 const VIRTUAL: c_int = 1;
 
@@ -236,10 +232,8 @@ const VIRTUAL: c_int = 1;
 pub unsafe fn time(executed: u64) -> u64 {
     // SAFETY: as in `present`. The variable is this thread's own, and has its value again before QEMU's code runs on.
     unsafe {
-        let place = dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()).cast::<*mut CpuState>();
-        if place.is_null() {
-            return executed;
-        }
+        let Some(place) = symbol(CURRENT) else { return executed };
+        let place = place.cast::<*mut CpuState>();
         let cpu = place.replace(std::ptr::null_mut());
         let skipped = qemu_clock_get_ns(VIRTUAL) - icount_to_ns(icount_get_raw());
         place.write(cpu);
@@ -252,9 +246,8 @@ pub unsafe fn time(executed: u64) -> u64 {
 /// # Safety
 /// The caller is called by QEMU on the thread of a vCPU, outside of any block or before one.
 pub unsafe fn present() -> Option<Vcpu> {
-    // SAFETY: the name is a C string; for a variable of the thread the result is this thread's own.
-    let place = unsafe { dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()) }.cast::<*mut CpuState>();
+    let place = symbol(CURRENT)?.cast::<*mut CpuState>();
     // SAFETY: QEMU's variable is a pointer to a vCPU, or null.
-    let cpu = if place.is_null() { std::ptr::null_mut() } else { unsafe { place.read() } };
+    let cpu = unsafe { place.read() };
     (!cpu.is_null()).then_some(Vcpu(cpu))
 }
