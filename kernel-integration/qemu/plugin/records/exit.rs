@@ -94,7 +94,9 @@ pub enum Next {
     Branch(u64),
     Return,
     Exception,
-    /// A jump to an unknown place, a breakpoint, what is no instruction.
+    /// A breakpoint. Compilers put it where nothing is executed; one that is executed is meant to return.
+    Break,
+    /// A jump to an unknown place, what is no instruction.
     End,
 }
 
@@ -145,6 +147,7 @@ fn exit(processor: &Processor, address: u64, start: Start, calls: u32, read: Rea
             called.extend(state.called.take());
             match next {
                 Next::Falls => {}
+                Next::Break if left + 1 == MAX_STEPS => {}
                 Next::Record(record) => {
                     let (fp, link) = (state.load(record), state.load(record.plus(8)));
                     let sp = if processor.has_sp_in_fp { state.fp } else { Value::Unknown };
@@ -167,7 +170,7 @@ fn exit(processor: &Processor, address: u64, start: Start, calls: u32, read: Rea
                     is_stub = true;
                     break;
                 }
-                Next::End => break,
+                Next::Break | Next::End => break,
             }
         }
     }

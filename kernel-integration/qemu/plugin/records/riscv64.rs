@@ -87,9 +87,10 @@ fn step(state: &mut State, read: Read<'_>) -> Next {
             write(state, rd, Value::Unknown);
             state.upper = Some((rd, upper));
         }
-        // mret, sret; ebreak; what compilers put where nothing is executed
+        // mret, sret; what compilers put where nothing is executed; ebreak
         (0x73, _) if matches!(code, 0x3020_0073 | 0x1020_0073) => return Next::Exception,
-        (0x73, _) if matches!(code, 0x0010_0073 | 0xc000_1073) => return Next::End,
+        (0x73, _) if code == 0xc000_1073 => return Next::End,
+        (0x73, _) if code == 0x0010_0073 => return Next::Break,
         _ => return write(state, rd, Value::Unknown),
     }
     Next::Falls
@@ -139,7 +140,7 @@ fn short(state: &mut State, code: u32) -> Next {
         (2, 7) => save(state, state.sp.plus(gather(code, &[(10, 3, 3), (7, 3, 6)])), rs2),
         // c.jr, c.jalr; c.ebreak; c.mv
         (2, 4) if code >> 12 & 1 == 0 && rs2 == 0 => return jump(state, rd, 0),
-        (2, 4) if code == 0x9002 => return Next::End,
+        (2, 4) if code == 0x9002 => return Next::Break,
         (2, 4) if is_short_call(code) => call(state, RA),
         (2, 4) if code >> 12 & 1 == 0 => return write(state, rd, value(state, rs2)),
         _ => return write(state, rd, Value::Unknown),

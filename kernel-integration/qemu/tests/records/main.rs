@@ -232,6 +232,22 @@ fn a_stub_that_ends_by_a_call_is_one() {
     }
 }
 
+#[test]
+fn a_breakpoint_that_is_executed_returns_and_others_end_the_code() {
+    // brk, ret; ebreak, ret. Before a return to another place, the code after it is not the function's.
+    for (mut guest, codes) in [(arm(), [0xd420_0000_u32, 0xd65f_03c0]), (riscv(), [0x0010_0073, 0x0000_8067])] {
+        for (at, code) in (TEXT + 0x200..).step_by(4).zip(codes) {
+            guest.bytes(at, &code.to_le_bytes());
+        }
+        let stack = guest.walk(TEXT + 0x200, SP, OUTER, CALL);
+        assert_eq!((&stack.callers[..], stack.end, stack.candidate), (&[CALL][..], End::Outermost, 0));
+        let nop = if guest.of.has_sp_in_fp { 0x0000_0013_u32 } else { 0xd503_201f };
+        guest.bytes(TEXT + 0x1fc, &nop.to_le_bytes());
+        let stack = guest.walk(TEXT + 0x1fc, SP, OUTER, CALL);
+        assert_eq!((stack.callers.len(), stack.end, stack.candidate), (0, End::Outermost, CALL));
+    }
+}
+
 /// `jal ra` to so many bytes further.
 fn jal(distance: i32) -> u32 {
     let bits = |from: u32, count: u32| distance as u32 >> from & ((1 << count) - 1);

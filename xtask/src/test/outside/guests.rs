@@ -124,7 +124,7 @@ impl<'a> Guest<'a> {
                     let below = frames.iter().skip(2).filter(|frame| **frame != "turn");
                     below.clone().count() < 4 && below.clone().all(|frame| *frame == "guests::third")
                 }
-                ["[truncated]", "stub"] | ["[truncated]", "stub", "handler"] => true,
+                ["[truncated]", "stub" | "vectors"] | ["[truncated]", "stub", "handler"] => true,
                 ["[truncated]", "stub", "handler", "turn"] => true,
                 ["start" | "upper" | "power_off" | "[unknown]"] | ["kmain", "power_off"] => true,
                 _ => false,
