@@ -17,10 +17,13 @@ mod functions;
 mod guest;
 mod output;
 mod probes;
+mod processor;
 mod qemu;
+mod records;
 mod sample;
 mod shadow;
 mod surprise;
+mod symbol;
 mod translate;
 mod walk;
 mod window;
@@ -72,13 +75,20 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 fn install(id: Id, target: &str, arguments: &Arguments) -> Result<(), String> {
-    if target != "x86_64" {
-        return Err(format!("the guest is {target}; only x86_64 is known yet"));
+    let processor = processor::Processor::of(target).ok_or_else(|| format!("guests of {target} are not known"))?;
+    if let Some(expected) = arguments.word("arch").filter(|expected| *expected != target) {
+        return Err(format!("the guest is {target}, and by the name of this QEMU it is {expected}"));
+    }
+    if !qemu::has_registers(processor.reader()) {
+        return Err(format!("this QEMU does not export {:?}", processor.reader()));
     }
     let path = arguments.word("socket").ok_or("the plugin was given no socket")?;
     let out = output::Output::new(UnixStream::connect(path).map_err(|error| format!("{path}: {error}"))?);
     match arguments.word("count") {
+        Some(_) if processor != processor::Processor::X86 => {
+            Err(format!("only guests of x86_64 are counted, and this one is {target}"))
+        }
         Some(_) => count::install(id, arguments, out),
-        None => sample::install(id, arguments, out),
+        None => sample::install(id, processor, arguments, out),
     }
 }

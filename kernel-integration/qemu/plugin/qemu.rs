@@ -1,11 +1,14 @@
-//! QEMU as the plugin sees it: plugin interface version 1, and four functions that QEMU itself uses. Stage: capture.
+//! QEMU as the plugin sees it: plugin interface version 1, and functions that QEMU itself uses. Stage: capture.
 //!
 //! In: nothing. Out: declarations, and safe functions that read a vCPU. Runs in: QEMU's process. Written from the
 //! published interface (QEMU 7.2, `docs/devel/tcg-plugins` and the exported symbols); QEMU 9.0 and later refuse plugins
 //! of version 1. Never reads a vCPU from another thread than its own.
 
+use super::symbol::symbol;
 use super::walk::Registers;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 /// A vCPU.
 #[repr(C)]
@@ -62,15 +65,26 @@ unsafe extern "C" {
     fn icount_get_raw() -> i64;
     fn icount_to_ns(instructions: i64) -> i64;
     fn qemu_clock_get_ns(clock: c_int) -> i64;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     fn malloc_usable_size(object: *const c_void) -> usize;
     pub fn qemu_plugin_register_atexit_cb(id: Id, call: extern "C" fn(Id, *mut c_void), data: *mut c_void);
     fn qemu_get_cpu(index: c_int) -> *mut CpuState;
     fn async_run_on_cpu(cpu: *mut CpuState, call: extern "C" fn(*mut CpuState, u64), data: u64);
     fn cpu_memory_rw_debug(cpu: *mut CpuState, address: u64, to: *mut c_void, bytes: usize, write: bool) -> c_int;
-    fn x86_cpu_gdb_read_register(cpu: *mut CpuState, array: *mut ByteArray, register: c_int) -> c_int;
     fn g_byte_array_new() -> *mut ByteArray;
     fn g_byte_array_free(array: *mut ByteArray, free: c_int) -> *mut u8;
+}
+
+/// QEMU's function that appends a register, by GDB's number, to an array, and returns its bytes.
+type ReadRegister = unsafe extern "C" fn(*mut CpuState, *mut ByteArray, c_int) -> c_int;
+/// That of the emulated processor.
+static READ_REGISTER: OnceLock<ReadRegister> = OnceLock::new();
+
+/// Looks for the function that reads registers; false if this QEMU has none of this name.
+pub fn has_registers(function: &CStr) -> bool {
+    let found = symbol(function);
+    // SAFETY: all functions of these names have this type, and QEMU is not unloaded.
+    let found = found.map(|found| unsafe { std::mem::transmute::<NonNull<c_void>, ReadRegister>(found) });
+    found.is_some_and(|found| *READ_REGISTER.get_or_init(|| found) as usize == found as usize)
 }
 
 /// The information that QEMU gives at the start; only its first field is read.
@@ -120,9 +134,10 @@ impl Vcpu {
         let mut distinct: Vec<u64> = all.iter().copied().filter(|value| *value != 0).collect();
         distinct.sort_unstable();
         distinct.dedup();
-        // SAFETY: the vCPU is an object from the C library's allocator; so many bytes of it can be read, and they do
-        // not change while this thread, which is the vCPU's, is here. The object is aligned for any type.
-        let object = unsafe { std::slice::from_raw_parts(self.0.cast::<u64>(), malloc_usable_size(self.0.cast()) / 8) };
+        let (object, bytes) = self.object();
+        // SAFETY: so many bytes of the object can be read, and they do not change while this thread, which is the
+        // vCPU's, is here. The object is aligned for any type.
+        let object = unsafe { std::slice::from_raw_parts(object.cast::<u64>(), bytes / 8) };
         let mut found = object.windows(all.len()).filter(|window| *window == all);
         match (found.next(), found.next()) {
             (Some(place), None) if distinct.len() >= MIN_DISTINCT => Some(&raw const place[RSP_IN_MEMORY]),
@@ -135,13 +150,21 @@ impl Vcpu {
         self.by_number([IN_MEMORY[number]])[0]
     }
 
-    fn by_number<const COUNT: usize>(&self, numbers: [c_int; COUNT]) -> [u64; COUNT] {
+    /// The vCPU, where QEMU has it: an object of so many bytes, which do not change while this exists.
+    pub fn object(&self) -> (*mut c_void, usize) {
+        // SAFETY: the vCPU is an object from the C library's allocator.
+        (self.0.cast(), unsafe { malloc_usable_size(self.0.cast()) })
+    }
+
+    /// Registers by GDB's numbers.
+    pub fn by_number<const COUNT: usize>(&self, numbers: [c_int; COUNT]) -> [u64; COUNT] {
         // SAFETY: GLib's function returns a new array, which is freed below.
         let array = unsafe { g_byte_array_new() };
         let mut next = 0;
         let mut read = |register| {
+            let Some(function) = READ_REGISTER.get() else { return 0 };
             // SAFETY: `present` promises the thread; the array is a GLib array of this function's own.
-            let bytes = unsafe { x86_cpu_gdb_read_register(self.0, array, register) };
+            let bytes = unsafe { function(self.0, array, register) };
             let bytes = usize::try_from(bytes).unwrap_or(0);
             let mut value = [0; 8];
             for (at, byte) in value.iter_mut().enumerate().take(bytes) {
@@ -194,6 +217,8 @@ pub fn counted() -> u64 {
     unsafe { icount_get_raw() as u64 }
 }
 
+/// QEMU's variable for the vCPU of a thread.
+const CURRENT: &CStr = c"current_cpu";
 /// QEMU's number of the guest's clock.
 const VIRTUAL: c_int = 1;
 
@@ -207,10 +232,8 @@ const VIRTUAL: c_int = 1;
 pub unsafe fn time(executed: u64) -> u64 {
     // SAFETY: as in `present`. The variable is this thread's own, and has its value again before QEMU's code runs on.
     unsafe {
-        let place = dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()).cast::<*mut CpuState>();
-        if place.is_null() {
-            return executed;
-        }
+        let Some(place) = symbol(CURRENT) else { return executed };
+        let place = place.cast::<*mut CpuState>();
         let cpu = place.replace(std::ptr::null_mut());
         let skipped = qemu_clock_get_ns(VIRTUAL) - icount_to_ns(icount_get_raw());
         place.write(cpu);
@@ -223,9 +246,8 @@ pub unsafe fn time(executed: u64) -> u64 {
 /// # Safety
 /// The caller is called by QEMU on the thread of a vCPU, outside of any block or before one.
 pub unsafe fn present() -> Option<Vcpu> {
-    // SAFETY: the name is a C string; for a variable of the thread the result is this thread's own.
-    let place = unsafe { dlsym(std::ptr::null_mut(), c"current_cpu".as_ptr()) }.cast::<*mut CpuState>();
+    let place = symbol(CURRENT)?.cast::<*mut CpuState>();
     // SAFETY: QEMU's variable is a pointer to a vCPU, or null.
-    let cpu = if place.is_null() { std::ptr::null_mut() } else { unsafe { place.read() } };
+    let cpu = unsafe { place.read() };
     (!cpu.is_null()).then_some(Vcpu(cpu))
 }

@@ -6,6 +6,7 @@
 
 use super::output::{Output, message};
 use super::qemu::{self, CpuState, Id, Vcpu};
+use super::processor::{Processor, Walks};
 use super::walk::{self, Exits, Registers};
 use super::Arguments;
 use std::ffi::{c_uint, c_void};
@@ -35,17 +36,20 @@ struct Plugin {
     period: u64,
     by_time: bool,
     out: Output,
-    exits: Mutex<Exits>,
+    processor: Processor,
+    walks: Mutex<Walks>,
     cpus: [Cpu; MAX_CPUS],
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+/// Whether the machine runs. Before that, QEMU still makes it: a vCPU must not be asked to read its memory.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 impl Plugin {
     fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
-        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = words(vcpu, time, &mut exits);
-        drop(exits);
+        let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.processor.words(vcpu, time, &mut walks);
+        drop(walks);
         self.out.send(message::SAMPLE, cpu, &words);
     }
 
@@ -66,6 +70,9 @@ impl Plugin {
             // After a pause of the host, ticks are not made up for.
             next = next.max(self.start.elapsed().saturating_sub(Duration::from_nanos(self.period)));
             let time = self.start.elapsed();
+            if !HAS_BEGUN.load(Relaxed) {
+                continue;
+            }
             for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_up.load(Relaxed)) {
                 if cpu.is_pending.load(Relaxed) {
                     self.out.send(message::COALESCED, number, &[]);
@@ -86,7 +93,7 @@ impl Plugin {
     }
 }
 
-/// The words of a sample, as they are sent.
+/// The words of a sample of x86_64, as they are sent.
 pub fn words(vcpu: &Vcpu, time: u64, exits: &mut Exits) -> Vec<u64> {
     let at: Registers = vcpu.registers();
     let mut words = vec![time, at.rip, at.rflags, at.cs];
@@ -140,6 +147,10 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     }
 }
 
+extern "C" fn on_first_translation(_: Id, _: *mut qemu::Block) {
+    HAS_BEGUN.store(true, Relaxed);
+}
+
 /// The plugin and its state of a vCPU; `None` beyond [`MAX_CPUS`].
 fn vcpu(cpu: c_uint) -> Option<(&'static Plugin, &'static Cpu)> {
     let plugin = PLUGIN.get()?;
@@ -174,15 +185,15 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
 }
 
 /// Begins to sample.
-pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String> {
+pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output) -> Result<(), String> {
     let (period, by_time) = match (arguments.number("hz"), arguments.number("every")) {
         (Some(hz), _) => ((1_000_000_000 / hz).max(1), true),
         (None, Some(every)) => (every, false),
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
     let cpus = std::array::from_fn(|_| Cpu::default());
-    let (start, exits) = (Instant::now(), Mutex::default());
-    let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, exits, cpus });
+    let (start, walks) = (Instant::now(), Mutex::default());
+    let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, processor, walks, cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);
@@ -193,9 +204,8 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         qemu::qemu_plugin_register_vcpu_idle_cb(id, on_idle);
         qemu::qemu_plugin_register_vcpu_resume_cb(id, on_resume);
         qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
-        if !plugin.by_time {
-            qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
-        }
+        let on_block = if plugin.by_time { on_first_translation } else { on_translation };
+        qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_block);
     }
     if plugin.by_time {
         std::thread::spawn(|| PLUGIN.get().map(Plugin::run_clock));

@@ -62,7 +62,8 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         () => "-",
     };
     let mut guest = Guest::new(gdb, &arguments.cpu)?;
-    let about = About { hz: Some(arguments.hz), seed: common.seed, accel, user: common.user, boot: record::boot() };
+    let (hz, boot) = (Some(arguments.hz), record::boot());
+    let about = About { arch: "x86_64", hz, seed: common.seed, accel, user: common.user, boot };
     let mut profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();
     let sampled = sample(arguments, &mut guest, &mut profile, is_told_to_end, &mut cost);

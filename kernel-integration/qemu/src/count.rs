@@ -71,7 +71,7 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
 
 /// What the header says of samples beside the counts.
 fn about() -> About {
-    About { hz: None, seed: 1, accel: "icount", user: true, boot: record::boot() }
+    About { arch: "x86_64", hz: None, seed: 1, accel: "icount", user: true, boot: record::boot() }
 }
 
 /// Warns of readings that were wrong.

@@ -19,7 +19,7 @@ use std::io::Write;
 const BATCH: u64 = 512;
 /// An address in the kernel's half where no code can be: it is not canonical.
 const UNKNOWN: u64 = 1 << 63;
-/// The interrupt flag in RFLAGS.
+/// The interrupt flag, where RFLAGS has it.
 const INTERRUPT_FLAG: u64 = 1 << 9;
 /// The task of all samples: tasks are not known from outside.
 const TASK: &str = "guest";
@@ -27,6 +27,8 @@ const TASK: &str = "guest";
 /// What the header says of the run.
 #[derive(Clone, Debug)]
 pub struct About {
+    /// The guest's processor.
+    pub arch: &'static str,
     /// Samples per second; `None` if samples are counted by instructions.
     pub hz: Option<u64>,
     /// Seed of the intervals.
@@ -104,6 +106,7 @@ impl<W: Write> Profile<W> {
         let facts = [
             (Fact::TscHz, Some("1000000000".to_owned())),
             (Fact::Boot, Some(boot.clone())),
+            (Fact::Arch, Some(about.arch.to_owned())),
             (Fact::Trigger, Some("outside".to_owned())),
             (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
             (Fact::Accel, Some(about.accel.to_owned())),

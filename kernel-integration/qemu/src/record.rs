@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 /// If QEMU cannot be run, takes no plugin, or the profile cannot be written.
 pub fn run(arguments: &Record) -> Result<ExitCode> {
     match by_plugin(arguments) {
-        Err(error) if error.is::<NoPlugin>() && arguments.every.is_none() => {
+        Err(error) if error.is::<NoPlugin>() && arguments.every.is_none() && has_fallback(arguments) => {
             eprintln!("kprof-qemu: {error}");
             eprintln!("kprof-qemu: without the plugin, samples are taken by QEMU's gdb stub: it costs the guest more");
             fallback::run(arguments)
@@ -30,12 +30,18 @@ pub fn run(arguments: &Record) -> Result<ExitCode> {
     }
 }
 
+/// The gdb stub is read for one processor only.
+fn has_fallback(arguments: &Record) -> bool {
+    arguments.qemu.first().is_some_and(|program| run::arch(program).is_ok_and(|arch| arch == "x86_64"))
+}
+
 fn by_plugin(arguments: &Record) -> Result<ExitCode> {
-    let run = Run::new(&arguments.qemu)?;
+    let run = Run::of_any(&arguments.qemu)?;
     let rate = arguments.every.map_or(format!("hz={}", arguments.hz), |every| format!("every={every}"));
 
     let common = &arguments.profiling;
     let about = About {
+        arch: run.arch(),
         hz: arguments.every.is_none().then_some(arguments.hz),
         seed: common.seed,
         accel: if run.has_icount() { "icount" } else { "tcg" },

@@ -23,6 +23,9 @@ const TOO_NEW: u32 = 9;
 /// How often it is checked whether QEMU has ended before it has loaded the plugin.
 const POLL: Duration = Duration::from_millis(10);
 
+/// The processors whose guests are sampled, by QEMU's names; only those of the first one are counted.
+const PROCESSORS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
+
 /// This QEMU takes no such plugin.
 #[derive(Debug)]
 pub struct NoPlugin(String);
@@ -40,17 +43,35 @@ pub struct Run<'a> {
     program: &'a str,
     words: &'a [String],
     folder: TempDir,
+    arch: &'static str,
 }
 
 impl<'a> Run<'a> {
-    /// Checks the command line.
+    /// Checks the command line of a QEMU whose guest is counted.
     ///
     /// # Errors
     /// If there is no QEMU in it that takes the plugin.
     pub fn new(line: &'a [String]) -> Result<Self> {
+        let run = Self::of_any(line)?;
+        let (program, arch) = (run.program, run.arch);
+        ensure!(arch == PROCESSORS[0], "{program}: guests of {arch} are sampled (record), and not counted yet");
+        Ok(run)
+    }
+
+    /// Checks the command line of a QEMU whose guest is sampled.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_any(line: &'a [String]) -> Result<Self> {
         let (program, words) = line.split_first().context("the QEMU command line is missing")?;
+        let arch = arch(program)?;
         check_version(program)?;
-        Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")? })
+        Ok(Self { program, words, folder: tempfile::tempdir().context("a temporary folder")?, arch })
+    }
+
+    /// The guest's processor.
+    pub fn arch(&self) -> &'static str {
+        self.arch
     }
 
     /// Whether QEMU counts instructions.
@@ -81,7 +102,7 @@ impl<'a> Run<'a> {
         let plugin = self.file("plugin.so", PLUGIN)?;
         let socket = self.folder.path().join("socket");
         let listener = UnixListener::bind(&socket).with_context(|| format!("{}: cannot listen", socket.display()))?;
-        let given = format!("{plugin},{options},socket={}", socket.display());
+        let given = format!("{plugin},arch={},{options},socket={}", self.arch, socket.display());
         // Ctrl-C is for QEMU, which is in the same process group; this program ends after it.
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)))?;
         let mut child = Command::new(self.program)
@@ -121,12 +142,15 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
+/// The guest's processor, by the program's name. The plugin compares it with what QEMU says.
+pub fn arch(program: &str) -> Result<&'static str> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let found = PROCESSORS.into_iter().find(|arch| name.contains(arch));
+    found.with_context(|| format!("{program}: only guests of qemu-system-{} are sampled yet", PROCESSORS.join(", -")))
+}
+
 /// Refuses a QEMU that does not take this plugin.
 fn check_version(program: &str) -> Result<()> {
-    ensure!(
-        program.rsplit('/').next().is_some_and(|name| name.contains("x86_64")),
-        "{program}: only guests of qemu-system-x86_64 are sampled yet"
-    );
     let said = Command::new(program).arg("--version").output().with_context(|| format!("{program}: cannot run"))?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let version = text.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());

@@ -40,7 +40,8 @@ pub fn format(context: &mut Context) -> Result<Outcome> {
 }
 
 /// The packages that are compiled for the host.
-const HOST: [&str; 7] = ["--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare"];
+const HOST: [&str; 9] =
+    ["--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare", "--exclude", "guests"];
 
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
@@ -75,6 +76,14 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         let mut command = toolchain::cargo(toolchain, "clippy", toolchain::KERNEL)?;
         command.args(["--quiet", "--package", package]).args(deny);
         outcome.check(package, must_succeed(&mut command).map(drop));
+    }
+    for target in [toolchain::AARCH64, toolchain::RISCV64] {
+        let lint = || {
+            let toolchain = toolchain::find(target, context.toolchain, context.install)?;
+            let mut command = toolchain::cargo(toolchain, "clippy", target)?;
+            must_succeed(command.args(["--quiet", "--package", "guests"]).args(deny)).map(drop)
+        };
+        outcome.check(&format!("guests for {}", target.triple), lint());
     }
     Ok(outcome)
 }

@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Only this group, a long one or not (see the lines printed)
     #[arg(long, conflicts_with = "thorough")]
     only: Option<String>,
-    /// Only scenarios whose name contains this
+    /// Only scenarios, and parts of the group `outside`, whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
     /// Seconds for each fuzz target
@@ -122,7 +122,7 @@ pub struct Context {
     pub install: Install,
     /// The way to compile for other targets.
     pub toolchain: Choice,
-    /// Part of the names of scenarios to run.
+    /// Part of the names of scenarios, or of parts of the group `outside`, to run.
     pub filter: String,
     /// Seconds for each fuzz target.
     pub fuzz_seconds: u64,

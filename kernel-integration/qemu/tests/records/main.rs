@@ -1,0 +1,255 @@
+//! Tests the plugin's walk of aarch64 and riscv64 stacks, on code and stacks that the test has made: at each instruction
+//! of functions with and without frames, in entry stubs, and where the code cannot be followed.
+#![forbid(unsafe_code)]
+#![allow(missing_docs)]
+
+mod code;
+#[allow(dead_code)]
+#[path = "../../plugin/records/mod.rs"]
+mod records;
+#[allow(dead_code)]
+#[path = "../../plugin/walk/mod.rs"]
+mod walk;
+
+use code::{ARM, ARM_CALL, RISCV, RISCV_CALL, SHORT};
+use records::exit::Exits;
+use records::{Processor, Registers, aarch64, riscv64};
+use std::collections::BTreeMap;
+use walk::{End, Stack};
+
+const TEXT: u64 = 0xffff_ff80_4008_0000;
+/// A return address in a function that never returns; its frame record is the outermost one.
+const CALL: u64 = TEXT + 0x1000;
+const OUTER: u64 = 0xffff_ff80_4100_0100;
+const SP: u64 = OUTER - 0x100;
+/// What a register may have that the code has used for something else.
+const JUNK: u64 = TEXT + 0x1004;
+
+/// What is on the stack of return address and frame pointer.
+#[derive(Clone, Copy)]
+enum Saved {
+    None,
+    Link,
+    Both,
+}
+const NONE: Saved = Saved::None;
+const LINK: Saved = Saved::Link;
+const BOTH: Saved = Saved::Both;
+
+struct Guest {
+    of: &'static Processor,
+    memory: BTreeMap<u64, u8>,
+}
+
+impl Guest {
+    /// With `code` at [`TEXT`], a call and an endless loop around [`CALL`], and the outermost record.
+    fn new(of: &'static Processor, code: &[u32], call: [u32; 2]) -> Self {
+        let mut guest = Self { of, memory: BTreeMap::new() };
+        for (at, word) in (TEXT..).step_by(4).zip(code) {
+            guest.bytes(at, &word.to_le_bytes());
+        }
+        for (at, word) in (CALL - 4..).step_by(4).zip(call) {
+            guest.bytes(at, &word.to_le_bytes());
+        }
+        for at in (SP - 0x400..OUTER + 0x40).step_by(8) {
+            guest.word(at, 0);
+        }
+        guest
+    }
+
+    fn bytes(&mut self, at: u64, bytes: &[u8]) {
+        self.memory.extend((at..).zip(bytes.iter().copied()));
+    }
+
+    fn word(&mut self, at: u64, word: u64) {
+        self.bytes(at, &word.to_le_bytes());
+    }
+
+    fn walk(&self, pc: u64, sp: u64, fp: u64, link: u64) -> Stack {
+        let read = |address, to: &mut [u8]| {
+            to.iter_mut().zip(address..).all(|(byte, at)| self.memory.get(&at).map(|known| *byte = *known).is_some())
+        };
+        records::walk(self.of, &Registers { pc, sp, fp, link }, &read, &read, &mut Exits::default())
+    }
+
+    /// At each of these instructions: stack pointer below `SP`, frame pointer, link register; what of them is saved.
+    fn has_callers(&mut self, record: u64, cases: &[(u64, u64, u64, u64, Saved)], callers: &[u64], end: End) {
+        for (at, used, fp, link, saved) in cases {
+            let saved = match saved {
+                Saved::None => [JUNK, JUNK],
+                Saved::Link => [JUNK, CALL],
+                Saved::Both => [OUTER, CALL],
+            };
+            self.word(record, saved[0]);
+            self.word(record + 8, saved[1]);
+            let stack = self.walk(TEXT + at, SP - used, *fp, *link);
+            assert_eq!((&stack.callers[..], stack.end, stack.candidate), (callers, end, 0), "at {at:#x}");
+        }
+    }
+}
+
+fn arm() -> Guest {
+    Guest::new(&aarch64::PROCESSOR, &ARM, ARM_CALL)
+}
+
+#[test]
+fn every_instruction_of_an_aarch64_function_has_its_caller() {
+    let frame = SP - 48;
+    let body = (48, frame, JUNK, BOTH);
+    let at = |at, (used, fp, link, saved)| (at, used, fp, link, saved);
+    let begins = [(0, 0, OUTER, CALL, NONE), (4, 48, OUTER, CALL, BOTH), (8, 48, frame, CALL, BOTH)];
+    let bodies = [at(0xc, body), at(0x10, body), at(0x14, body), at(0x18, body), at(0x20, body)];
+    let ends = [(0x1c, 0, OUTER, CALL, NONE)];
+    arm().has_callers(frame, &[&begins[..], &bodies, &ends].concat(), &[CALL], End::Outermost);
+    // A function that never returns, with its record above other words.
+    let frame = SP - 16;
+    let begins = [(0x24, 0, OUTER, CALL, NONE), (0x28, 64, OUTER, CALL, NONE), (0x2c, 64, OUTER, CALL, NONE)];
+    let rest = [(0x30, 64, OUTER, CALL, BOTH)];
+    arm().has_callers(frame, &[&begins[..], &rest].concat(), &[CALL], End::Outermost);
+    let mut guest = arm();
+    guest.word(frame, OUTER);
+    guest.word(frame + 8, CALL);
+    let stack = guest.walk(TEXT + 0x34, SP - 64, frame, JUNK);
+    assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost));
+}
+
+#[test]
+fn a_signature_is_no_part_of_an_aarch64_return_address() {
+    let signed = CALL ^ 0x1234 << 48 & 0xff7f << 48;
+    let mut guest = arm();
+    guest.word(SP - 8, 0);
+    for (at, used, link) in [(0x50, 0, CALL), (0x54, 0, signed), (0x60, 0, signed)] {
+        let stack = guest.walk(TEXT + at, SP - used, OUTER, link);
+        assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost), "{at:#x}");
+    }
+    // Saved without a frame record.
+    guest.word(SP - 16, signed);
+    let stack = guest.walk(TEXT + 0x5c, SP - 16, OUTER, JUNK);
+    assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost));
+}
+
+fn riscv() -> Guest {
+    Guest::new(&riscv64::PROCESSOR, &RISCV, RISCV_CALL)
+}
+
+/// The states of the function at 0, whose instructions are at these places.
+fn states(at: [u64; 12]) -> Vec<(u64, u64, u64, u64, Saved)> {
+    let begins = [(0, OUTER, CALL, NONE), (48, OUTER, CALL, NONE), (48, OUTER, CALL, LINK), (48, OUTER, CALL, BOTH)];
+    let (body, ends) = ((48, SP, JUNK, BOTH), [(48, SP, CALL, BOTH), (48, OUTER, CALL, BOTH), (48, OUTER, CALL, BOTH)]);
+    let all = begins.into_iter().chain([body; 4]).chain(ends).chain([(0, OUTER, CALL, NONE)]);
+    at.into_iter().zip(all).map(|(at, (used, fp, link, saved))| (at, used, fp, link, saved)).collect()
+}
+
+#[test]
+fn every_instruction_of_a_riscv64_function_has_its_caller() {
+    let at = [0, 4, 8, 0xc, 0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x28, 0x2c];
+    riscv().has_callers(SP - 16, &states(at), &[CALL], End::Outermost);
+    let short: Vec<u8> = SHORT.iter().flat_map(|code| code.to_le_bytes()).collect();
+    let mut guest = riscv();
+    guest.bytes(TEXT, &short);
+    guest.has_callers(
+        SP - 16,
+        &states([0, 2, 4, 6, 8, 0xa, 0xc, 0xe, 0x10, 0x12, 0x14, 0x16]),
+        &[CALL],
+        End::Outermost,
+    );
+    // A function that never returns, with a large frame.
+    let begins = [(0x34, 0, OUTER, CALL, NONE), (0x38, 0x400, OUTER, CALL, NONE), (0x3c, 0x400, OUTER, CALL, LINK)];
+    let mut guest = riscv();
+    guest.has_callers(SP - 16, &begins, &[CALL], End::Outermost);
+    guest.has_callers(SP - 16, &[(0x44, 0x400, SP, JUNK, BOTH)], &[CALL], End::Outermost);
+}
+
+#[test]
+fn an_entry_stub_ends_the_stack_and_code_that_jumps_is_followed() {
+    for (mut guest, leaf, stub) in [(arm(), 0x44, 0x3c), (riscv(), 0x54, 0x4c)] {
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, TEXT + stub);
+        assert_eq!((&stack.callers[..], stack.end), (&[TEXT + stub][..], End::Entry));
+        let stack = guest.walk(TEXT + stub, SP, OUTER, JUNK);
+        assert_eq!((stack.callers.len(), stack.end), (0, End::Entry));
+        guest.has_callers(
+            SP - 16,
+            &[(leaf, 0, OUTER, CALL, NONE), (leaf + 4, 0, OUTER, CALL, NONE)],
+            &[CALL],
+            End::Outermost,
+        );
+    }
+}
+
+#[test]
+fn what_follows_no_call_is_no_caller_and_records_out_of_place_end_the_walk() {
+    let loops = |guest: &Guest| if guest.of.has_sp_in_fp { TEXT + 0x44 } else { TEXT + 0x34 };
+    for mut guest in [arm(), riscv()] {
+        let (pc, record) = (loops(&guest), OUTER.wrapping_add_signed(guest.of.record));
+        let of = |guest: &Guest, fp| guest.walk(pc, SP, fp, JUNK).end;
+        assert_eq!(of(&guest, OUTER), End::Outermost);
+        assert_eq!(of(&guest, 0x8000), End::Outermost);
+        assert_eq!(of(&guest, OUTER + 8), End::Alignment);
+        assert_eq!(of(&guest, SP - 16), End::Loop);
+        assert_eq!(of(&guest, OUTER + (1 << 20)), End::Range);
+        guest.word(record + 8, TEXT + 4);
+        assert_eq!(of(&guest, OUTER), End::NotText);
+        guest.word(record + 8, 0x4000_1000);
+        assert_eq!(of(&guest, OUTER), End::NotText);
+        // A function without a record whose caller is not known: the record is that of another function.
+        let leaf = if guest.of.has_sp_in_fp { 0x60 } else { 0x4c };
+        guest.word(record + 8, CALL);
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, 0);
+        assert_eq!((stack.callers.len(), stack.end), (0, End::NotText));
+    }
+}
+
+#[test]
+fn where_the_code_cannot_be_followed_the_link_register_is_a_candidate() {
+    // br x16; jr t3
+    for (mut guest, jump) in [(arm(), 0xd61f_0200_u32), (riscv(), 0x000e_0067)] {
+        let record = OUTER.wrapping_add_signed(guest.of.record);
+        guest.bytes(TEXT + 0x200, &jump.to_le_bytes());
+        guest.word(record + 8, CALL);
+        let other = TEXT + 0x10 + if guest.of.has_sp_in_fp { 8 } else { 0 };
+        let stack = guest.walk(TEXT + 0x200, SP, OUTER, other);
+        assert_eq!((&stack.callers[..], stack.candidate), (&[CALL][..], other));
+        // The caller of the record is no second one.
+        assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, CALL).candidate, 0);
+        assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, JUNK + 0x100).candidate, 0);
+    }
+}
+
+#[test]
+fn a_stub_that_ends_by_a_call_is_one() {
+    // The handler's caller calls what restores the registers, and is followed by an endless loop.
+    for (mut guest, [_, endless]) in [(arm(), ARM_CALL), (riscv(), RISCV_CALL)] {
+        guest.bytes(CALL + 4, &endless.to_le_bytes());
+        let stub = if guest.of.has_sp_in_fp { 0x4c } else { 0x3c };
+        let code = match guest.of.has_sp_in_fp {
+            true => jal(-0x1000 + stub),
+            false => 0x9400_0000 | ((-0x1000 + stub) as u32 >> 2 & 0x3ff_ffff),
+        };
+        guest.bytes(CALL, &code.to_le_bytes());
+        let leaf = if guest.of.has_sp_in_fp { 0x60 } else { 0x4c };
+        let stack = guest.walk(TEXT + leaf, SP, OUTER, CALL);
+        assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Entry));
+    }
+}
+
+#[test]
+fn a_breakpoint_that_is_executed_returns_and_others_end_the_code() {
+    // brk, ret; ebreak, ret. Before a return to another place, the code after it is not the function's.
+    for (mut guest, codes) in [(arm(), [0xd420_0000_u32, 0xd65f_03c0]), (riscv(), [0x0010_0073, 0x0000_8067])] {
+        for (at, code) in (TEXT + 0x200..).step_by(4).zip(codes) {
+            guest.bytes(at, &code.to_le_bytes());
+        }
+        let stack = guest.walk(TEXT + 0x200, SP, OUTER, CALL);
+        assert_eq!((&stack.callers[..], stack.end, stack.candidate), (&[CALL][..], End::Outermost, 0));
+        let nop = if guest.of.has_sp_in_fp { 0x0000_0013_u32 } else { 0xd503_201f };
+        guest.bytes(TEXT + 0x1fc, &nop.to_le_bytes());
+        let stack = guest.walk(TEXT + 0x1fc, SP, OUTER, CALL);
+        assert_eq!((stack.callers.len(), stack.end, stack.candidate), (0, End::Outermost, CALL));
+    }
+}
+
+/// `jal ra` to so many bytes further.
+fn jal(distance: i32) -> u32 {
+    let bits = |from: u32, count: u32| distance as u32 >> from & ((1 << count) - 1);
+    bits(20, 1) << 31 | bits(1, 10) << 21 | bits(11, 1) << 20 | bits(12, 8) << 12 | 0xef
+}

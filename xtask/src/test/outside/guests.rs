@@ -1,0 +1,165 @@
+//! `kprof-qemu record` of kernels for aarch64 and riscv64: known shares, stacks up to the root, two runs alike.
+//!
+//! The guest takes 50, 30 and 20 of 100 instructions in three functions, nearly all of them in a function without a
+//! frame that they call, and a few in an exception, where a stack ends at the entry stub.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Context, LIMIT, Outcome, Outside};
+use crate::toolchain::{self, AARCH64, RISCV64, Target};
+use crate::{run, tools};
+
+/// Executed instructions between two samples, on average.
+const EVERY: &str = "10007";
+const ICOUNT: [&str; 4] = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
+/// Percent of all instructions outside of the exception.
+const SHARES: [(&str, f64); 3] = [("guests::half", 0.5), ("guests::third", 0.3), ("guests::fifth", 0.2)];
+/// A share is within this many standard deviations: 99.9 % for three shares and two processors.
+const BOUND: f64 = 3.8;
+const MIN_SAMPLES: u64 = 5000;
+
+struct Processor {
+    name: &'static str,
+    target: Target,
+    package: &'static str,
+    machine: &'static [&'static str],
+}
+
+const PROCESSORS: [Processor; 2] = [
+    Processor {
+        name: "aarch64",
+        target: AARCH64,
+        package: "qemu-system-arm",
+        machine: &["-M", "virt", "-cpu", "cortex-a72"],
+    },
+    Processor {
+        name: "riscv64",
+        target: RISCV64,
+        package: "qemu-system-misc",
+        machine: &["-M", "virt", "-bios", "none"],
+    },
+];
+
+pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
+    for processor in &PROCESSORS {
+        let done = Guest::new(outside, processor, context).and_then(|guest| guest.check());
+        outcome.check(&format!("a guest of {} has its shares and its stacks", processor.name), done);
+    }
+}
+
+struct Guest<'a> {
+    outside: &'a Outside,
+    of: &'a Processor,
+    qemu: PathBuf,
+    kernel: PathBuf,
+}
+
+impl<'a> Guest<'a> {
+    fn new(outside: &'a Outside, of: &'a Processor, context: &Context) -> Result<Self> {
+        let qemu = tools::program(&format!("qemu-system-{}", of.name), of.package, context.install)?;
+        let toolchain = toolchain::find(of.target, context.toolchain, context.install)?;
+        let mut build = toolchain::cargo(toolchain, "build", of.target)?;
+        run::output(build.args(["--quiet", "--release", "--package", "guests"]))?;
+        let folder = toolchain::target_folder(&run::root(), toolchain);
+        Ok(Self { outside, of, qemu, kernel: folder.join(of.target.triple).join("release/guests") })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.outside.file(&format!("{}-{name}", self.of.name))
+    }
+
+    /// Runs the guest, with what comes before QEMU on the command line.
+    fn run(&self, mut command: Command, serial: &str, more: &[&str]) -> Result<String> {
+        let log = format!("file:{}", self.file(serial).display());
+        command.args(self.of.machine).args(["-m", "64M", "-nodefaults", "-display", "none", "-serial", &log]);
+        let done = run::caught(command.args(more).arg("-kernel").arg(&self.kernel), LIMIT)?;
+        ensure!(done.status.is_some_and(|status| status.success()), "{:?}: {}", done.status, done.text);
+        Ok(done.text)
+    }
+
+    fn record(&self, name: &str, options: &[&str], more: &[&str]) -> Result<Vec<String>> {
+        let profile = self.file(&format!("{name}.txt"));
+        let mut command = run::bound(&self.outside.tool);
+        command.args(["record", "-o"]).arg(&profile).args(options).arg("--").arg(&self.qemu);
+        self.run(command, &format!("{name}.log"), more)?;
+        let text = fs::read_to_string(&profile)?;
+        ensure!(text.contains(&format!("\n# arch {}\n", self.of.name)), "{text:.400}");
+        Ok(text.lines().filter(|line| line.starts_with("guest ")).map(str::to_owned).collect())
+    }
+
+    fn folded(&self, name: &str) -> Result<Vec<(String, u64)>> {
+        let mut command = Command::new(&self.outside.fold);
+        command.args(["--strict", "-q", "--no-inline"]).arg(self.file(&format!("{name}.txt")));
+        let text = run::output(command.arg(&self.kernel))?;
+        let of_line =
+            |line: &str| line.rsplit_once(' ').and_then(|(stack, n)| Some((stack.to_owned(), n.parse().ok()?)));
+        text.lines().map(|line| of_line(line).context("a folded line")).collect()
+    }
+
+    fn check(&self) -> Result<()> {
+        let one = self.record("one", &["--every", EVERY], &ICOUNT)?;
+        let two = self.record("two", &["--every", EVERY], &ICOUNT)?;
+        ensure!(one == two, "two runs have other samples: {} and {}", one.len(), two.len());
+        let alone = run::bound(&self.qemu);
+        self.run(alone, "alone.log", &ICOUNT)?;
+        let log = |name: &str| fs::read(self.file(name));
+        ensure!(log("alone.log")? == log("one.log")? && log("one.log")?.len() == 25, "the serial log is another one");
+        self.has_shares(&self.folded("one")?)?;
+        self.record("time", &["--hz", "2000"], &["-accel", "tcg,thread=multi"])?;
+        self.has_roots(&self.folded("time")?)?;
+        self.refuses_others()
+    }
+
+    /// Every stack is known up to its root: the first function, or the entry stub of the exception. Nothing else is
+    /// there but the code before the first function.
+    fn has_roots(&self, folded: &[(String, u64)]) -> Result<()> {
+        let is_known = |stack: &str| {
+            let frames: Vec<&str> = stack.split(';').collect();
+            match frames[..] {
+                ["kmain"] | ["kmain", "trap" | "guests::half" | "guests::third" | "guests::fifth", ..] => {
+                    let below = frames.iter().skip(2).filter(|frame| **frame != "turn");
+                    below.clone().count() < 4 && below.clone().all(|frame| *frame == "guests::third")
+                }
+                ["[truncated]", "stub" | "vectors"] | ["[truncated]", "stub", "handler"] => true,
+                ["[truncated]", "stub", "handler", "turn"] => true,
+                ["start" | "upper" | "power_off" | "[unknown]"] | ["kmain", "power_off"] => true,
+                _ => false,
+            }
+        };
+        let strange = folded.iter().find(|(stack, _)| !is_known(stack));
+        ensure!(strange.is_none(), "{}: {strange:?} in {folded:?}", self.of.name);
+        Ok(())
+    }
+
+    fn has_shares(&self, folded: &[(String, u64)]) -> Result<()> {
+        self.has_roots(folded)?;
+        let of = |part: &str| -> u64 {
+            folded.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| *count).sum()
+        };
+        let all: u64 = SHARES.iter().map(|(name, _)| of(name)).sum();
+        ensure!(all > MIN_SAMPLES, "only {all} samples: {folded:?}");
+        for (name, share) in SHARES {
+            let (sampled, bound) = (of(name) as f64 / all as f64, BOUND * (share * (1.0 - share) / all as f64).sqrt());
+            eprintln!("{}: {name} {:.2} %, {:.0} are executed", self.of.name, sampled * 100.0, share * 100.0);
+            ensure!((sampled - share).abs() < bound, "{name}: {sampled}, and not {share}");
+        }
+        let rest: u64 = folded.iter().map(|(_, count)| count).sum::<u64>() - all - of(";stub");
+        eprintln!("{}: {all} samples in kmain, {} in the exception, {rest} others", self.of.name, of(";stub"));
+        ensure!(of("stub;handler;turn") > 0 && rest < all / 500, "the exception is missing: {folded:?}");
+        Ok(())
+    }
+
+    /// Symbols of another processor are refused by its name.
+    fn refuses_others(&self) -> Result<()> {
+        let mut command = Command::new(&self.outside.fold);
+        let done = run::caught(command.arg(self.file("one.txt")).arg(&self.outside.kernel), LIMIT)?;
+        let said = format!("it is for x86_64, and the profile is of {}", self.of.name);
+        let code = done.status.and_then(|status| status.code());
+        ensure!(code == Some(2) && done.text.contains(&said), "{code:?}: {}", done.text);
+        Ok(())
+    }
+}
