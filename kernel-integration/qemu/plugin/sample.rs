@@ -4,13 +4,13 @@
 //! By time, a thread asks QEMU to call a function on the vCPU's own thread, so nothing runs between two samples; by
 //! instructions, a function is called before each translated block. If the tool has gone, no more samples are taken.
 
+use super::Arguments;
 use super::output::{Output, message};
 use super::qemu::{self, CpuState, Id, Vcpu};
-use super::walk::{self, Exits, Registers};
-use super::Arguments;
+use super::seen::Seen;
 use std::ffi::{c_uint, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most vCPUs that are sampled.
@@ -35,7 +35,7 @@ struct Plugin {
     period: u64,
     by_time: bool,
     out: Output,
-    exits: Mutex<Exits>,
+    seen: Mutex<Seen>,
     cpus: [Cpu; MAX_CPUS],
 }
 
@@ -43,9 +43,12 @@ static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
 impl Plugin {
     fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
-        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = words(vcpu, time, &mut exits);
-        drop(exits);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(finder) = seen.look(vcpu) {
+            self.out.send(message::PLACE, cpu, &finder.outcome.words());
+        }
+        let words = seen.sample(vcpu, time);
+        drop(seen);
         self.out.send(message::SAMPLE, cpu, &words);
     }
 
@@ -84,19 +87,6 @@ impl Plugin {
             }
         }
     }
-}
-
-/// The words of a sample, as they are sent.
-pub fn words(vcpu: &Vcpu, time: u64, exits: &mut Exits) -> Vec<u64> {
-    let at: Registers = vcpu.registers();
-    let mut words = vec![time, at.rip, at.rflags, at.cs];
-    if at.cs & 3 == 0 {
-        let read = |address, to: &mut [u8]| vcpu.read(address, to);
-        let stack = walk::walk(&at, &read, &read, exits);
-        words.extend([stack.candidate, stack.end as u64]);
-        words.extend(stack.callers);
-    }
-    words
 }
 
 /// The next interval: uniform between half and one and a half of the average.
@@ -170,6 +160,10 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     for (number, _) in plugin.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_pending.load(Relaxed)) {
         plugin.out.send(message::PENDING, number, &[]);
     }
+    let seen = plugin.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(finder) = seen.not_placed() {
+        plugin.out.send(message::PLACE, 0, &finder.outcome.words());
+    }
     plugin.out.flush();
 }
 
@@ -181,8 +175,9 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
     let cpus = std::array::from_fn(|_| Cpu::default());
-    let (start, exits) = (Instant::now(), Mutex::default());
-    let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, exits, cpus });
+    let seen = Mutex::new(Seen::new(arguments)?);
+    let start = Instant::now();
+    let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, seen, cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
         cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);

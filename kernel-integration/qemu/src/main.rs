@@ -14,6 +14,7 @@ mod gdb;
 mod guest;
 mod message;
 mod packet;
+mod place;
 mod probe;
 mod profile;
 mod record;
@@ -22,6 +23,11 @@ mod slowdown;
 mod syscalls;
 mod table;
 mod window;
+
+/// The plugin's search for the kernel.
+#[allow(dead_code, missing_docs)]
+#[path = "../plugin/place/mod.rs"]
+mod finder;
 
 /// The plugin's numbers for functions.
 #[allow(dead_code, missing_docs)]
@@ -85,12 +91,9 @@ The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same
 /// Arguments of `count`.
 #[derive(Args, Debug)]
 pub struct Count {
-    /// The kernel: its ELF file, or what nm prints of it
-    #[arg(long, value_name = "ELF")]
-    pub kernel: String,
-    /// A module or a program: its ELF file, and where it begins if that is not where it was linked; may be repeated
-    #[arg(long, value_name = "FILE[@0xADDRESS]")]
-    pub image: Vec<String>,
+    /// What has symbols.
+    #[command(flatten)]
+    pub given: place::Given,
     /// Only by function, not by calling context: faster
     #[arg(long)]
     pub flat: bool,
@@ -145,9 +148,12 @@ pub struct Profiling {
     /// Also record samples of user code (their first address); otherwise they are only counted
     #[arg(long)]
     pub user: bool,
-    /// The kernel's ELF file: at the end, kprof-fold prints its report and draws FILE.html
+    /// The kernel's ELF file, or what nm prints of it: at the end, kprof-fold prints its report and draws FILE.html
     #[arg(long, value_name = "ELF")]
-    pub kernel: Option<PathBuf>,
+    pub kernel: Option<String>,
+    /// How much higher the kernel runs than its file says (KASLR, PIE); without it, this is found in the guest's memory
+    #[arg(long, value_name = "0xBYTES", value_parser = place::slide, requires = "kernel", allow_hyphen_values = true)]
+    pub slide: Option<u64>,
 }
 
 /// Arguments of `record`.

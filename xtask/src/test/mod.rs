@@ -47,7 +47,8 @@ pub struct Arguments {
     /// Only this group, a long one or not (see the lines printed)
     #[arg(long, conflicts_with = "thorough")]
     only: Option<String>,
-    /// Only scenarios whose name contains this
+    /// Only scenarios whose name contains this; in the group outside, only the parts record, exact, calls, probes,
+    /// beside, attached, moved or truth
     #[arg(long, default_value = "")]
     filter: String,
     /// Seconds for each fuzz target
