@@ -1,17 +1,18 @@
-//! What the plugin knows of the kernel: where it runs, how its code ends. Stage: capture.
+//! What the plugin knows of the kernel: where it runs, its unwind tables, how its code ends. Stage: capture.
 //!
-//! In: `place=FILE` and `slide=N` (see `place/`), vCPUs. Out: the words of samples. Runs in: QEMU's process, on a
-//! vCPU's thread, before a block or between two.
+//! In: `place=FILE` and `slide=N` (see `place/`), `tables=FILE` (see `walk/tables.rs`), vCPUs. Out: the words of
+//! samples. Runs in: QEMU's process, on a vCPU's thread, before a block or between two.
 
 use super::Arguments;
 use super::place::{File, Finder};
 use super::qemu::Vcpu;
-use super::walk::{self, Exits, Registers};
+use super::walk::{self, Exits, Registers, Tables};
 
 #[derive(Default)]
 pub struct Seen {
     exits: Exits,
     finder: Option<Finder>,
+    tables: Option<Tables>,
 }
 
 impl Seen {
@@ -20,7 +21,8 @@ impl Seen {
         let file = arguments.word("place").map(read).transpose()?;
         let given = arguments.word("slide").and_then(|text| text.parse().ok());
         let finder = file.map(|bytes| Finder::new(File::read(&bytes), given, u64::MAX));
-        Ok(Self { exits: Exits::default(), finder })
+        let tables = arguments.word("tables").map(read).transpose()?.map(|bytes| Tables::read(&bytes));
+        Ok(Self { exits: Exits::default(), finder, tables })
     }
 
     /// Looks for the kernel where this vCPU is, if it is not found yet. What was found now.
@@ -29,6 +31,9 @@ impl Seen {
         let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
         let at = vcpu.registers();
         let is_found = at.cs & 3 == 0 && finder.look(at.rip, &|address, to| vcpu.read(address, to));
+        if let Some(tables) = self.tables.as_mut().filter(|_| is_found) {
+            tables.slide = finder.outcome.slide;
+        }
         is_found.then_some(finder)
     }
 
@@ -43,7 +48,7 @@ impl Seen {
         let mut words = vec![time, at.rip, at.rflags, at.cs];
         if at.cs & 3 == 0 {
             let read = |address, to: &mut [u8]| vcpu.read(address, to);
-            let stack = walk::walk(&at, &read, &read, &mut self.exits);
+            let stack = walk::walk(&at, &read, &read, &mut self.exits, self.tables.as_ref());
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);
         }

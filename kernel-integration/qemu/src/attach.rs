@@ -66,7 +66,7 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
     };
     let mut place = record::place(common)?;
     let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
-    let mut guest = Guest::new(gdb, &arguments.cpu, finder)?;
+    let mut guest = Guest::new(gdb, &arguments.cpu, finder, record::tables(common)?)?;
     let about = About { hz: Some(arguments.hz), seed: common.seed, accel, user: common.user, boot: record::boot() };
     let mut profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();

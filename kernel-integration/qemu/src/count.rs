@@ -10,7 +10,7 @@ use crate::message::{Message, Totals};
 use crate::place::{Given, Place};
 use crate::profile::About;
 use crate::run::{self, Run};
-use crate::{record, slowdown, table, window};
+use crate::{record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -33,6 +33,11 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
+    let tables = arguments.samples.as_ref().map(|_| tables::choose(&arguments.given.kernel, arguments.unwind));
+    let options = match tables.transpose()?.flatten() {
+        Some(tables) => format!("{options},tables={}", run.file("tables", &tables::bytes(&tables))?),
+        None => options,
+    };
     let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
     let mut counted = Counted::new(&functions);
     let mut samples = arguments.samples.as_ref().map(|file| record::create(file, &about())).transpose()?;

@@ -8,7 +8,7 @@ use crate::finder::{Finder, Outcome};
 use crate::gdb::Gdb;
 use crate::message::{Message, Sample};
 use crate::packet::{from_digits, read_reply, read_request};
-use crate::walk::{self, Exits, Registers};
+use crate::walk::{self, Exits, Registers, Tables};
 use anyhow::{Context, Error, Result, ensure};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,6 +50,7 @@ pub struct Guest {
     code: Code,
     exits: Exits,
     finder: Option<Finder>,
+    tables: Option<Tables>,
 }
 
 impl Guest {
@@ -57,7 +58,7 @@ impl Guest {
     ///
     /// # Errors
     /// If there are none.
-    pub fn new(mut gdb: Gdb, wanted: &[u32], finder: Option<Finder>) -> Result<Self> {
+    pub fn new(mut gdb: Gdb, wanted: &[u32], finder: Option<Finder>, tables: Option<Tables>) -> Result<Self> {
         let mut vcpus = Vec::new();
         let mut says_halted = true;
         let mut list = gdb.ask(&["qfThreadInfo"])?.remove(0);
@@ -72,7 +73,7 @@ impl Guest {
         }
         vcpus.retain(|vcpu| wanted.is_empty() || wanted.contains(&vcpu.number));
         ensure!(!vcpus.is_empty(), "the machine has no such vCPU");
-        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default(), finder })
+        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default(), finder, tables })
     }
 
     /// The number of sampled vCPUs.
@@ -112,11 +113,15 @@ impl Guest {
             if !is_idle && is_kernel {
                 let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
-                if let Some(finder) = &mut self.finder {
-                    finder.look(at.rip, &|from, to| memory.fill(from, to));
+                if let Some(finder) = &mut self.finder
+                    && finder.look(at.rip, &|from, to| memory.fill(from, to))
+                    && let Some(tables) = &mut self.tables
+                {
+                    tables.slide = finder.outcome.slide;
                 }
                 let read = |from, to: &mut [u8]| memory.stack(from, to);
-                let stack = walk::walk(&at, &read, &|from, to| memory.code(from, to), &mut self.exits);
+                let code = |from, to: &mut [u8]| memory.code(from, to);
+                let stack = walk::walk(&at, &read, &code, &mut self.exits, self.tables.as_ref());
                 memory.end()?;
                 (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
                 vcpu.stack = at.rsp.saturating_sub(bytes / 4) & !7;

@@ -22,6 +22,7 @@ mod run;
 mod slowdown;
 mod syscalls;
 mod table;
+mod tables;
 mod window;
 
 /// The plugin's search for the kernel.
@@ -35,13 +36,14 @@ mod finder;
 mod plugin;
 
 /// The plugin's walk of a stack.
-#[allow(missing_docs)]
+#[allow(dead_code, missing_docs)]
 #[path = "../plugin/walk/mod.rs"]
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tables::Unwind;
 
 /// Profiles a kernel in QEMU from outside, without a changed line in it.
 #[derive(Debug, Parser)]
@@ -122,6 +124,9 @@ pub struct Count {
     /// With --samples: a sample every N executed instructions of the machine on average
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub every: u64,
+    /// With --samples: how their stacks are found
+    #[arg(long, value_enum, default_value_t = Unwind::Auto)]
+    pub unwind: Unwind,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -154,6 +159,9 @@ pub struct Profiling {
     /// How much higher the kernel runs than its file says (KASLR, PIE); without it, this is found in the guest's memory
     #[arg(long, value_name = "0xBYTES", value_parser = place::slide, requires = "kernel", allow_hyphen_values = true)]
     pub slide: Option<u64>,
+    /// How stacks are found
+    #[arg(long, value_enum, default_value_t = Unwind::Auto)]
+    pub unwind: Unwind,
 }
 
 /// Arguments of `record`.

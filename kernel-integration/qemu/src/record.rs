@@ -8,6 +8,8 @@ use crate::message::Message;
 use crate::place::Place;
 use crate::profile::{About, Counts, Profile};
 use crate::run::{self, NoPlugin, Run};
+use crate::tables::{self, Unwind};
+use crate::walk::Tables;
 use crate::{Profiling, Record};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -45,7 +47,10 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
         boot: boot(),
     };
     let mut place = place(common)?;
-    let found = place.as_ref().map_or(Ok(String::new()), |place| place.options(&run))?;
+    let mut found = place.as_ref().map_or(Ok(String::new()), |place| place.options(&run))?;
+    if let Some(tables) = tables(common)? {
+        found += &format!(",tables={}", run.file("tables", &tables::bytes(&tables))?);
+    }
     let mut profile = create(&common.output, &about)?;
     let status = run.run(&format!("{rate},seed={}{found}", common.seed), |message| match (message, &mut place) {
         (Message::Place(outcome), Some(place)) => {
@@ -71,6 +76,18 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
 /// If it cannot be read.
 pub fn place(common: &Profiling) -> Result<Option<Place>> {
     common.kernel.as_ref().map(|kernel| Place::open(kernel, common.slide)).transpose()
+}
+
+/// The kernel's unwind tables, if stacks are found by them.
+///
+/// # Errors
+/// If it was asked for and there are none.
+pub fn tables(common: &Profiling) -> Result<Option<Tables>> {
+    match &common.kernel {
+        Some(kernel) => tables::choose(kernel, common.unwind),
+        None if common.unwind == Unwind::Tables => bail!("--unwind tables: needs the tables in the file of --kernel"),
+        None => Ok(None),
+    }
 }
 
 /// Says where the kernel ran, and writes it into the profile.

@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "thorough")]
     only: Option<String>,
     /// Only scenarios whose name contains this; in the group outside, only the parts record, exact, calls, probes,
-    /// beside, attached, moved or truth
+    /// beside, unwound, attached, moved or truth
     #[arg(long, default_value = "")]
     filter: String,
     /// Seconds for each fuzz target

@@ -13,6 +13,7 @@ mod calls;
 mod exact;
 mod moved;
 mod probes;
+mod unwound;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -88,6 +89,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     }
     if is_wanted("beside") {
         beside::check(context, &outside, &mut outcome);
+    }
+    if is_wanted("unwound") {
+        unwound::check(context, &outside, choice, &mut outcome);
     }
     if is_wanted("attached") {
         attached::check(&outside, &mut outcome);

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -14,9 +15,9 @@ use crate::test::integration;
 use crate::toolchain::{self, KERNEL, Toolchain};
 
 /// Where the kernel is linked, and where the one that runs is.
-const LINKED: &str = "0xffffffff80200000";
-const RUNS: &str = "0xffffffff81a00000";
-const FOUND: &str = "the kernel runs 0x1800000 higher than ";
+pub const LINKED: &str = "0xffffffff80200000";
+pub const RUNS: &str = "0xffffffff81a00000";
+pub const FOUND: &str = "the kernel runs 0x1800000 higher than ";
 
 /// Runs the checks.
 pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
@@ -41,14 +42,31 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
 ///
 /// # Errors
 /// If it does not build.
-pub fn build(toolchain: Toolchain, name: &str, address: &str, folder: &Path) -> Result<PathBuf> {
+fn build(toolchain: Toolchain, name: &str, address: &str, folder: &Path) -> Result<PathBuf> {
+    let command = toolchain::cargo(toolchain, "build", KERNEL)?;
+    link(command, name, &[(LINKED, address)], folder, "target/outside-bare")
+}
+
+/// Builds the bare kernel with this cargo command and a linker script in which words are replaced.
+///
+/// # Errors
+/// If it does not build; if the script does not have such words.
+pub fn link(
+    mut command: Command,
+    name: &str,
+    replaced: &[(&str, &str)],
+    folder: &Path,
+    target: &str,
+) -> Result<PathBuf> {
     let source = run::root().join("kernel-integration/ports/bare/kernel.ld");
-    let text = fs::read_to_string(&source)?;
-    ensure!(text.contains(LINKED), "{} does not say {LINKED}", source.display());
+    let mut text = fs::read_to_string(&source)?;
+    for (word, by) in replaced {
+        ensure!(text.contains(word), "{} does not say {word}", source.display());
+        text = text.replace(word, by);
+    }
     let script = folder.join(format!("{name}.ld"));
-    fs::write(&script, text.replace(LINKED, address))?;
-    let target = run::root().join("target/outside-bare");
-    let mut command = toolchain::cargo(toolchain, "build", KERNEL)?;
+    fs::write(&script, text)?;
+    let target = run::root().join(target);
     command.env("BARE_SCRIPT", &script).env_remove("CARGO_TARGET_DIR").arg("--target-dir").arg(&target);
     let (built, kernel) = (integration::bare(command, target)?, folder.join(name));
     fs::copy(built, &kernel)?;
@@ -56,7 +74,7 @@ pub fn build(toolchain: Toolchain, name: &str, address: &str, folder: &Path) -> 
 }
 
 /// Runs a verb of the tool with this kernel; gives the exit code and what it said.
-fn tool(outside: &Outside, kernel: &Path, words: &[&str]) -> Result<(Option<i32>, String)> {
+pub fn tool(outside: &Outside, kernel: &Path, words: &[&str]) -> Result<(Option<i32>, String)> {
     let mut command = run::bound(&outside.tool);
     // `record` runs kprof-fold, which is in another folder here.
     let folder = outside.fold.parent().context("kprof-fold is in a folder")?;
@@ -80,9 +98,8 @@ fn is_found(outside: &Outside, unmoved: &Path, moved: &Path) -> Result<()> {
         ensure!(code == Some(33), "it ended with {code:?}: {said}");
         let is_moved = said.contains(FOUND);
         ensure!(is_moved == (file == unmoved.display().to_string()), "{file}: {said}");
-        let text = run::output(
-            std::process::Command::new(&outside.fold).args(["--strict", "-q", "--no-inline"]).arg(&profile).arg(&file),
-        )?;
+        let text =
+            run::output(Command::new(&outside.fold).args(["--strict", "-q", "--no-inline"]).arg(&profile).arg(&file))?;
         folded.push(text);
     }
     let of_work = folded[0].lines().filter(|line| line.starts_with("kmain;") && line.contains(";bare::work"));
