@@ -41,6 +41,25 @@ pub fn kernel(toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Ke
 /// # Errors
 /// If it does not build.
 pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Kernel> {
+    kernel_with(tree, toolchain, features, flags, false)
+}
+
+/// Builds the test kernel with these flags for rustc, and none of `.cargo/config.toml`: what that asks for cannot be
+/// taken back by a later flag.
+///
+/// # Errors
+/// If it does not build.
+pub fn kernel_only_with(toolchain: Toolchain, features: &str, flags: &[&str]) -> Result<Kernel> {
+    kernel_with(&run::root(), toolchain, features, flags, true)
+}
+
+fn kernel_with(
+    tree: &Path,
+    toolchain: Toolchain,
+    features: &str,
+    flags: &[&str],
+    has_no_others: bool,
+) -> Result<Kernel> {
     let mut command = toolchain::cargo(toolchain, "build", toolchain::KERNEL)?;
     command.current_dir(tree).args(["--quiet", "--release", "--package", "test-kernel", "--features", features]);
     // A kernel with other flags gets a target folder of its own. In one folder, each build would make cargo compile the
@@ -55,8 +74,12 @@ pub fn kernel_in(tree: &Path, toolchain: Toolchain, features: &str, flags: &[&st
     command.args(["--config", "profile.release.package.kprof.overflow-checks=true"]);
     let mut list = toolchain::without_paths(toolchain, tree)?;
     list.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
-    command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
+    if has_no_others {
+        command.env("CARGO_ENCODED_RUSTFLAGS", list.join("\x1f"));
+    } else {
+        let list: Vec<String> = list.iter().map(|flag| format!("{flag:?}")).collect();
+        command.arg("--config").arg(format!("target.{}.rustflags=[{}]", toolchain::KERNEL.triple, list.join(",")));
+    }
     // Cargo writes kernels with different features to the same path, so one process at a time builds one and copies it.
     let alone = run::lock(&folder.join("test-kernel.lock"))?;
     cargo_build(

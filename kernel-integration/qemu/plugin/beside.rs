@@ -6,27 +6,33 @@
 
 use super::output::{Output, message};
 use super::qemu::Vcpu;
-use super::sample::{interval, words};
+use super::sample::interval;
+use super::seen::Seen;
 use super::shadow::Shadow;
-use super::walk::Exits;
 
 pub struct Beside {
     period: u64,
     /// The number of executed instructions at which the next sample is due.
     pub due: u64,
     random: u64,
-    exits: Exits,
 }
 
 impl Beside {
     pub fn new(period: u64) -> Self {
-        Self { period, due: period, random: 1, exits: Exits::default() }
+        Self { period, due: period, random: 1 }
     }
 
     #[cold]
-    pub fn sample(&mut self, cpu: usize, vcpu: &Vcpu, executed: u64, shadow: &Shadow, out: &Output) {
+    pub fn sample(
+        &mut self,
+        cpu: usize,
+        (vcpu, seen): (&Vcpu, &mut Seen),
+        executed: u64,
+        shadow: &Shadow,
+        out: &Output,
+    ) {
         self.due = executed + interval(&mut self.random, self.period);
-        let words = words(vcpu, executed, &mut self.exits);
+        let words = seen.sample(vcpu, executed);
         let [_, rip, _, cs, ..] = words[..] else { return };
         out.send(message::SAMPLE, cpu, &words);
         let node = u64::from(shadow.cpus[cpu].node);

@@ -8,12 +8,13 @@
 use super::Arguments;
 use super::beside::Beside;
 use super::block::{Block, Machine as _};
-use super::describe::Translated;
 use super::functions::Functions;
 use super::guest::{Guest, check};
 use super::output::{Output, message};
-use super::probes::{Probes, Times};
-use super::qemu::{self, Id};
+use super::probes::Probes;
+use super::qemu::{self, Id, Vcpu};
+use super::seen::Seen;
+use super::send::{send_probes, send_runs};
 use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
 use super::window::{Watched, visit};
@@ -64,6 +65,7 @@ struct Counting {
     wrong_stack_pointers: u64,
     watched: Watched,
     beside: Option<Beside>,
+    seen: Seen,
 }
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
@@ -87,7 +89,7 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     let executed = EXECUTED.load(Relaxed);
     shadow.before(cpu as usize, block, executed, &guest);
     if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
-        beside.sample(cpu as usize, &vcpu, executed, shadow, &counting.out);
+        beside.sample(cpu as usize, (&vcpu, &mut counting.seen), executed, shadow, &counting.out);
     }
 }
 
@@ -127,6 +129,19 @@ impl Counting {
         }
         self.ahead = ahead;
     }
+
+    /// Looks for the kernel, and moves everything that its file has given an address.
+    fn look(&mut self, vcpu: &Vcpu) {
+        let Some(finder) = self.seen.look(vcpu) else { return };
+        let (range, slide) = (finder.range(), finder.outcome.slide);
+        self.functions.slide(range, slide);
+        self.watched.slide(slide);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.probes.slide(range, slide);
+            shadow.calls.entry = shadow.calls.entry.map(|entry| entry.wrapping_add(slide));
+        }
+        self.out.send(message::PLACE, 0, &finder.outcome.words());
+    }
 }
 
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
@@ -136,7 +151,9 @@ extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
         counting.watch_clock();
     }
     // SAFETY: QEMU calls this on the thread of the vCPU that is about to run the block, outside of any block.
-    let is_user = unsafe { qemu::present() }.is_some_and(|vcpu| vcpu.registers().cs & 3 == 3);
+    let vcpu = unsafe { qemu::present() };
+    let is_user = vcpu.as_ref().is_some_and(|vcpu| vcpu.registers().cs & 3 == 3);
+    vcpu.iter().for_each(|vcpu| counting.look(vcpu));
     // SAFETY: QEMU gives a block that lives during this call.
     let Some(known) = (unsafe { counting.blocks.translate(block, is_user, &counting.functions) }) else { return };
     if let Some(shadow) = &counting.shadow {
@@ -189,29 +206,11 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     let Totals { executed, clock, jumps, jumped, interrupts, faults, switches, unexplained, .. } = totals;
     let first = [executed, clock, jumps, jumped, interrupts, faults, switches, unexplained];
     let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
+    if let Some(finder) = counting.seen.not_placed() {
+        counting.out.send(message::PLACE, 0, &finder.outcome.words());
+    }
     counting.out.send(message::TOTALS, 0, &words);
     counting.out.flush();
-}
-
-fn send_probes(out: &Output, shadow: &Shadow) {
-    for (number, probe) in (0..).zip(&shadow.probes.list) {
-        let Times { returned, sum, min, max, by_digits } = &probe.times;
-        out.send(message::PROBE, 0, &[&[number, probe.calls, *returned, *sum, *min, *max], &by_digits[..]].concat());
-        probe.keys.iter().for_each(|(key, calls)| out.send(message::KEY, 0, &[number, *key, *calls]));
-    }
-}
-
-fn send_runs(out: &Output, known: &Translated) {
-    let ends = known.runs.iter().skip(1).map(|(first, _)| *first as usize).chain([known.block.lengths.len()]);
-    for ((first, counter), end) in known.runs.iter().zip(ends) {
-        let (count, lengths) = (counter.load(Relaxed), &known.block.lengths[*first as usize..end]);
-        if count > 0 {
-            let mut words = vec![count, known.block.address(*first), u64::from(known.is_user), lengths.len() as u64];
-            let packed = |some: &[u8]| some.iter().rev().fold(0, |all, length| all << 4 | u64::from(*length));
-            words.extend(lengths.chunks(16).map(packed));
-            out.send(message::RUN, 0, &words);
-        }
-    }
 }
 
 /// Begins to count.
@@ -244,6 +243,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         wrong_stack_pointers: 0,
         watched,
         beside: arguments.number("beside").map(Beside::new),
+        seen: Seen::new(arguments)?,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

@@ -43,6 +43,14 @@ impl Functions {
         functions
     }
 
+    /// The kernel runs higher than its file says: moves the functions that begin in this range.
+    pub fn slide(&mut self, (from, to): (u64, u64), by: u64) {
+        for function in self.kernel.iter_mut().filter(|function| (from..to).contains(&function.start)) {
+            (function.start, function.end) = (function.start.wrapping_add(by), function.end.wrapping_add(by));
+        }
+        self.kernel.sort_unstable_by_key(|function| function.start);
+    }
+
     /// The number of the function at an address, and whether it begins there.
     pub fn at(&self, address: u64, is_user: bool) -> (u32, bool) {
         let list = if is_user { &self.user } else { &self.kernel };

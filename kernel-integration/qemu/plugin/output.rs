@@ -40,6 +40,8 @@ pub mod message {
     pub const KEY: u64 = 13;
     /// A call that was asked for: the probe, the context's number, the guest's time, six arguments.
     pub const HIT: u64 = 14;
+    /// Where the kernel runs: see [`Outcome`](super::super::place::Outcome).
+    pub const PLACE: u64 = 15;
 }
 
 /// The socket.

@@ -121,6 +121,13 @@ impl Probes {
         probes
     }
 
+    /// The kernel runs higher than its file says: moves the probes in this range.
+    pub fn slide(&mut self, (from, to): (u64, u64), by: u64) {
+        let all = std::mem::take(&mut self.at).into_iter();
+        let moved = |at: u64| if (from..to).contains(&at) { at.wrapping_add(by) } else { at };
+        self.at = all.map(|(at, probes)| (moved(at), probes)).collect();
+    }
+
     pub fn has(&self, address: u64) -> bool {
         self.at.contains_key(&address)
     }

@@ -4,10 +4,12 @@
 //! bit 9 set if interrupts are on, privilege level (0 kernel, 3 user), stack. Runs in: QEMU's process, on the vCPU's
 //! thread.
 
+use super::Arguments;
+use super::place::Finder;
 use super::qemu::Vcpu;
 use super::records::{self, Registers, aarch64, riscv64};
+use super::seen::Seen;
 use super::symbol::symbol;
-use super::walk;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
@@ -33,12 +35,22 @@ pub enum Processor {
 }
 
 /// What is known of the guest's code, and of QEMU's vCPUs.
-#[derive(Default)]
 pub struct Walks {
-    x86: walk::Exits,
+    x86: Seen,
     records: records::exit::Exits,
     /// Where QEMU's vCPU has the general registers of riscv64, with which its state begins.
     state: Option<usize>,
+}
+
+impl Walks {
+    pub fn new(arguments: &Arguments) -> Result<Self, String> {
+        Ok(Self { x86: Seen::new(arguments)?, records: records::exit::Exits::default(), state: None })
+    }
+
+    /// The search for the kernel's place, if it has found nothing.
+    pub fn not_placed(&self) -> Option<&Finder> {
+        self.x86.not_placed()
+    }
 }
 
 impl Processor {
@@ -60,10 +72,16 @@ impl Processor {
         }
     }
 
+    /// Looks for the kernel where this vCPU is, if it is asked for and not found yet. What was found now.
+    #[inline]
+    pub fn look<'a>(self, vcpu: &Vcpu, walks: &'a mut Walks) -> Option<&'a Finder> {
+        if self == Self::X86 { walks.x86.look(vcpu) } else { None }
+    }
+
     /// The words of a sample, as they are sent.
     pub fn words(self, vcpu: &Vcpu, time: u64, walks: &mut Walks) -> Vec<u64> {
         let (at, flags, level, rules) = match self {
-            Self::X86 => return super::sample::words(vcpu, time, &mut walks.x86),
+            Self::X86 => return walks.x86.sample(vcpu, time),
             Self::Arm => arm(vcpu),
             Self::Riscv => riscv(vcpu, &mut walks.state),
         };

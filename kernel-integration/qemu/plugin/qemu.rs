@@ -70,6 +70,8 @@ unsafe extern "C" {
     fn qemu_get_cpu(index: c_int) -> *mut CpuState;
     fn async_run_on_cpu(cpu: *mut CpuState, call: extern "C" fn(*mut CpuState, u64), data: u64);
     fn cpu_memory_rw_debug(cpu: *mut CpuState, address: u64, to: *mut c_void, bytes: usize, write: bool) -> c_int;
+    fn cpu_get_phys_page_debug(cpu: *mut CpuState, address: u64) -> u64;
+    fn cpu_physical_memory_is_io(address: u64) -> bool;
     fn g_byte_array_new() -> *mut ByteArray;
     fn g_byte_array_free(array: *mut ByteArray, free: c_int) -> *mut u8;
 }
@@ -107,6 +109,8 @@ const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14
 pub const RSP_IN_MEMORY: usize = 4;
 /// So many of them must differ and be other than 0 for their place to be known.
 const MIN_DISTINCT: usize = 5;
+
+const PAGE: u64 = 4096;
 
 /// A vCPU on its own thread, between two translated blocks: its registers and its memory can be read.
 pub struct Vcpu(*mut CpuState);
@@ -180,8 +184,19 @@ impl Vcpu {
         values
     }
 
-    /// Reads guest memory by the vCPU's present page tables. False if it is not mapped.
+    /// Reads guest memory by the vCPU's present page tables. False if it is not mapped, or is not memory: to read from
+    /// a device may change it, and QEMU ends if a clock is read in the middle of a block.
     pub fn read(&self, address: u64, to: &mut [u8]) -> bool {
+        let first = address & !(PAGE - 1);
+        let bytes = address - first + to.len() as u64;
+        // SAFETY: QEMU's functions read page tables and the map of physical memory; `present` promises the thread.
+        let is_memory = |number: u64| unsafe {
+            let page = cpu_get_phys_page_debug(self.0, first.wrapping_add(number * PAGE));
+            page != u64::MAX && !cpu_physical_memory_is_io(page)
+        };
+        if !(0..bytes.div_ceil(PAGE)).all(is_memory) {
+            return false;
+        }
         // SAFETY: `to` has room for as many bytes as are asked for; `present` promises the thread.
         unsafe { cpu_memory_rw_debug(self.0, address, to.as_mut_ptr().cast(), to.len(), false) == 0 }
     }

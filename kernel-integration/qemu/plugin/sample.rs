@@ -4,14 +4,13 @@
 //! By time, a thread asks QEMU to call a function on the vCPU's own thread, so nothing runs between two samples; by
 //! instructions, a function is called before each translated block. If the tool has gone, no more samples are taken.
 
+use super::Arguments;
 use super::output::{Output, message};
 use super::qemu::{self, CpuState, Id, Vcpu};
 use super::processor::{Processor, Walks};
-use super::walk::{self, Exits, Registers};
-use super::Arguments;
 use std::ffi::{c_uint, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most vCPUs that are sampled.
@@ -48,6 +47,9 @@ static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 impl Plugin {
     fn sample(&self, cpu: usize, vcpu: &Vcpu, time: u64) {
         let mut walks = self.walks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(finder) = self.processor.look(vcpu, &mut walks) {
+            self.out.send(message::PLACE, cpu, &finder.outcome.words());
+        }
         let words = self.processor.words(vcpu, time, &mut walks);
         drop(walks);
         self.out.send(message::SAMPLE, cpu, &words);
@@ -91,19 +93,6 @@ impl Plugin {
             }
         }
     }
-}
-
-/// The words of a sample of x86_64, as they are sent.
-pub fn words(vcpu: &Vcpu, time: u64, exits: &mut Exits) -> Vec<u64> {
-    let at: Registers = vcpu.registers();
-    let mut words = vec![time, at.rip, at.rflags, at.cs];
-    if at.cs & 3 == 0 {
-        let read = |address, to: &mut [u8]| vcpu.read(address, to);
-        let stack = walk::walk(&at, &read, &read, exits);
-        words.extend([stack.candidate, stack.end as u64]);
-        words.extend(stack.callers);
-    }
-    words
 }
 
 /// The next interval: uniform between half and one and a half of the average.
@@ -181,6 +170,10 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     for (number, _) in plugin.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_pending.load(Relaxed)) {
         plugin.out.send(message::PENDING, number, &[]);
     }
+    let walks = plugin.walks.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(finder) = walks.not_placed() {
+        plugin.out.send(message::PLACE, 0, &finder.outcome.words());
+    }
     plugin.out.flush();
 }
 
@@ -192,7 +185,8 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
         (None, None) => return Err("the plugin was given neither hz nor every".to_owned()),
     };
     let cpus = std::array::from_fn(|_| Cpu::default());
-    let (start, walks) = (Instant::now(), Mutex::default());
+    let walks = Mutex::new(Walks::new(arguments)?);
+    let start = Instant::now();
     let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, processor, walks, cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {

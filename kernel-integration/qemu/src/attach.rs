@@ -25,6 +25,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// 100 us for each sample (QEMU 7.2).
 const RESUME: Duration = Duration::from_micros(100);
 
+/// So much of the kernel's code is compared at most, while the machine is stopped.
+const MOST_PAGES: u64 = 128;
+
 /// What sampling has cost the machine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
@@ -61,12 +64,17 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         () if kvm.contains("disabled") => "tcg",
         () => "-",
     };
-    let mut guest = Guest::new(gdb, &arguments.cpu)?;
+    let mut place = record::place(common)?;
+    let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
+    let mut guest = Guest::new(gdb, &arguments.cpu, finder, record::tables(common)?)?;
     let (hz, boot) = (Some(arguments.hz), record::boot());
     let about = About { arch: "x86_64", hz, seed: common.seed, accel, user: common.user, boot };
     let mut profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();
     let sampled = sample(arguments, &mut guest, &mut profile, is_told_to_end, &mut cost);
+    if let (Some(place), Some(outcome)) = (&mut place, guest.outcome()) {
+        place.take(outcome);
+    }
     // The guest comes first, then the file.
     let (vcpus, detached) = (guest.vcpus(), guest.gdb().detach());
     let counts = profile.finish()?;
@@ -77,7 +85,7 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         Err(error) if error.is::<Ended>() => eprintln!("kprof-qemu: {error}"),
         Err(error) => return Err(error),
     }
-    Ok(())
+    record::placed(place.as_ref(), &common.output)
 }
 
 /// Takes samples until something ends it, and says what.

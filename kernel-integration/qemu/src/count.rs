@@ -7,14 +7,15 @@ use crate::Count;
 use crate::counted::Counted;
 use crate::functions::Functions;
 use crate::message::{Message, Totals};
-use crate::profile::{About, Profile};
+use crate::place::{Given, Place};
+use crate::profile::About;
 use crate::run::{self, Run};
-use crate::{record, slowdown, table, window};
+use crate::{record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 /// Runs QEMU and writes what was counted.
 ///
@@ -27,21 +28,30 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off (the guest's \
          clock then counts instructions), or -accel tcg,thread=single"
     );
-    let functions = Functions::open(&arguments.kernel, &arguments.image)?;
+    let mut functions = Functions::open(&arguments.given)?;
     let file = run.file("functions", &functions.bytes())?;
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
+    let tables = arguments.samples.as_ref().map(|_| tables::choose(&arguments.given.kernel, arguments.unwind));
+    let options = match tables.transpose()?.flatten() {
+        Some(tables) => format!("{options},tables={}", run.file("tables", &tables::bytes(&tables))?),
+        None => options,
+    };
     let alone = if arguments.compare { Some(slowdown::alone(&arguments.qemu)?) } else { None };
     let mut counted = Counted::new(&functions);
     let mut samples = arguments.samples.as_ref().map(|file| record::create(file, &about())).transpose()?;
-    let (status, cost) = slowdown::measure(|| {
-        run.run(&options, |message| match (&mut samples, message) {
+    let ((status, place), cost) = slowdown::measure(|| {
+        placed(&run, &options, &arguments.given, &mut functions, |message, functions| match (&mut samples, message) {
             (Some(samples), Message::Sample(_)) => samples.take(message),
-            _ => counted.take(message, &functions),
+            _ => counted.take(message, functions),
         })
     })?;
-    samples.map(Profile::finish).transpose()?;
+    if let (Some(samples), Some(file)) = (samples, &arguments.samples) {
+        samples.finish()?;
+        place.write(file)?;
+    }
+    place.say()?;
     let totals = counted.finish(&functions)?;
     match &arguments.output {
         Some(file) => create(file, |out| table::write(&counted, &functions, arguments.min, out))?,
@@ -67,6 +77,29 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         eprintln!("kprof-qemu: {}", slowdown::shown(&alone, &cost));
     }
     Ok(run::exit_code(status))
+}
+
+/// Runs QEMU with counters. The functions are moved as soon as the plugin has found where the kernel runs.
+///
+/// # Errors
+/// As [`Run::run`]; if the kernel's file cannot be read.
+pub fn placed(
+    run: &Run<'_>,
+    options: &str,
+    given: &Given,
+    functions: &mut Functions,
+    mut take: impl FnMut(&Message, &Functions) -> Result<()>,
+) -> Result<(ExitStatus, Place)> {
+    let mut place = Place::open(&given.kernel, given.slide)?;
+    let options = format!("{options}{}", place.options(run)?);
+    let status = run.run(&options, |message| match message {
+        Message::Place(outcome) => {
+            place.take(outcome);
+            place.moved().map_or(Ok(()), |(range, by)| functions.slide(range, by))
+        }
+        _ => take(message, functions),
+    })?;
+    Ok((status, place))
 }
 
 /// What the header says of samples beside the counts.

@@ -4,6 +4,7 @@
 //! uses too, its name, and the function at an address. An address belongs to the function that `kprof-fold` finds
 //! there. Number 0 is kernel code in no function, number 1 user code in no function.
 
+use crate::place::Given;
 use crate::plugin::{OF_USER, UNKNOWN, USER};
 use anyhow::{Context, Result, ensure};
 use kprof_fold::problems::Problems;
@@ -43,10 +44,10 @@ impl Functions {
     ///
     /// # Errors
     /// If a file cannot be read, has no code symbols, or two images overlap.
-    pub fn open(kernel: &str, others: &[String]) -> Result<Self> {
+    pub fn open(given: &Given) -> Result<Self> {
         let mut functions = Self::default();
-        functions.add(kernel, "kernel", None)?;
-        for other in others {
+        functions.add(&given.kernel, "kernel", None)?;
+        for other in &given.image {
             let (file, address) = match other.rsplit_once("@0x") {
                 Some((file, digits)) => {
                     let address = u64::from_str_radix(digits, 16);
@@ -57,17 +58,35 @@ impl Functions {
             functions.add(file, file.rsplit('/').next().unwrap_or(file), address)?;
         }
         functions.list.sort_by_key(|function| (function.is_of_user(), function.start));
-        for pair in functions.list.windows(2) {
+        functions.check()?;
+        Ok(functions)
+    }
+
+    fn check(&self) -> Result<()> {
+        for pair in self.list.windows(2) {
             ensure!(
                 pair[0].is_of_user() != pair[1].is_of_user() || pair[0].end <= pair[1].start,
                 "{} and {} overlap: {} and {} are at the same addresses",
-                functions.images[pair[0].image],
-                functions.images[pair[1].image],
+                self.images[pair[0].image],
+                self.images[pair[1].image],
                 pair[0].name,
                 pair[1].name
             );
         }
-        Ok(functions)
+        Ok(())
+    }
+
+    /// The kernel runs higher than its file says: moves its functions in this range. Their numbers do not change.
+    ///
+    /// # Errors
+    /// If they are then where others are, or beyond them.
+    pub fn slide(&mut self, (from, to): (u64, u64), by: u64) -> Result<()> {
+        for function in self.list.iter_mut().filter(|it| it.image == 0 && (from..to).contains(&it.start)) {
+            (function.start, function.end) = (function.start.wrapping_add(by), function.end.wrapping_add(by));
+        }
+        let is_sorted = self.list.is_sorted_by_key(|function| (function.is_of_user(), function.start));
+        ensure!(is_sorted, "the kernel runs {by:#x} higher than its file says, among its modules");
+        self.check()
     }
 
     /// Kernel functions of 16 bytes each.

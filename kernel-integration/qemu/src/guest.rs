@@ -4,10 +4,11 @@
 //! In: a connection. Out: messages as the plugin sends them. Mostly in one round trip: with the registers of all vCPUs,
 //! their stacks are read where they were at the last sample. Code is read once, because the kernel's does not change.
 
+use crate::finder::{Finder, Outcome};
 use crate::gdb::Gdb;
 use crate::message::{Message, Sample};
 use crate::packet::{from_digits, read_reply, read_request};
-use crate::walk::{self, Exits, Registers};
+use crate::walk::{self, Exits, Registers, Tables};
 use anyhow::{Context, Error, Result, ensure};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -48,6 +49,8 @@ pub struct Guest {
     says_halted: bool,
     code: Code,
     exits: Exits,
+    finder: Option<Finder>,
+    tables: Option<Tables>,
 }
 
 impl Guest {
@@ -55,7 +58,7 @@ impl Guest {
     ///
     /// # Errors
     /// If there are none.
-    pub fn new(mut gdb: Gdb, wanted: &[u32]) -> Result<Self> {
+    pub fn new(mut gdb: Gdb, wanted: &[u32], finder: Option<Finder>, tables: Option<Tables>) -> Result<Self> {
         let mut vcpus = Vec::new();
         let mut says_halted = true;
         let mut list = gdb.ask(&["qfThreadInfo"])?.remove(0);
@@ -70,12 +73,17 @@ impl Guest {
         }
         vcpus.retain(|vcpu| wanted.is_empty() || wanted.contains(&vcpu.number));
         ensure!(!vcpus.is_empty(), "the machine has no such vCPU");
-        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default() })
+        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default(), finder, tables })
     }
 
     /// The number of sampled vCPUs.
     pub fn vcpus(&self) -> usize {
         self.vcpus.len()
+    }
+
+    /// What is known of where the kernel runs.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.finder.as_ref().map(|finder| &finder.outcome)
     }
 
     /// The connection.
@@ -105,8 +113,15 @@ impl Guest {
             if !is_idle && is_kernel {
                 let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
+                if let Some(finder) = &mut self.finder
+                    && finder.look(at.rip, &|from, to| memory.fill(from, to))
+                    && let Some(tables) = &mut self.tables
+                {
+                    tables.slide = finder.outcome.slide;
+                }
                 let read = |from, to: &mut [u8]| memory.stack(from, to);
-                let stack = walk::walk(&at, &read, &|from, to| memory.code(from, to), &mut self.exits);
+                let code = |from, to: &mut [u8]| memory.code(from, to);
+                let stack = walk::walk(&at, &read, &code, &mut self.exits, self.tables.as_ref());
                 memory.end()?;
                 (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
                 vcpu.stack = at.rsp.saturating_sub(bytes / 4) & !7;
@@ -195,6 +210,15 @@ impl<'a> Memory<'a> {
                 self.code.borrow_mut().extend(read.map(|bytes| (line, bytes)));
             }
             self.code.borrow().get(&line).map(|bytes| *byte = bytes[(at - line) as usize]).is_some()
+        })
+    }
+
+    /// Memory that is not kept.
+    fn fill(&self, address: u64, to: &mut [u8]) -> bool {
+        let most = self.gdb.borrow().most_bytes as usize;
+        (address..).step_by(most).zip(to.chunks_mut(most)).all(|(at, part)| {
+            let read = self.read(at, part.len() as u64).filter(|read| read.len() == part.len());
+            read.map(|read| part.copy_from_slice(&read)).is_some()
         })
     }
 

@@ -14,6 +14,7 @@ mod gdb;
 mod guest;
 mod message;
 mod packet;
+mod place;
 mod probe;
 mod profile;
 mod record;
@@ -21,7 +22,13 @@ mod run;
 mod slowdown;
 mod syscalls;
 mod table;
+mod tables;
 mod window;
+
+/// The plugin's search for the kernel.
+#[allow(dead_code, missing_docs)]
+#[path = "../plugin/place/mod.rs"]
+mod finder;
 
 /// The plugin's numbers for functions.
 #[allow(dead_code, missing_docs)]
@@ -29,13 +36,14 @@ mod window;
 mod plugin;
 
 /// The plugin's walk of a stack.
-#[allow(missing_docs)]
+#[allow(dead_code, missing_docs)]
 #[path = "../plugin/walk/mod.rs"]
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tables::Unwind;
 
 /// Profiles a kernel in QEMU from outside, without a changed line in it.
 #[derive(Debug, Parser)]
@@ -85,12 +93,9 @@ The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same
 /// Arguments of `count`.
 #[derive(Args, Debug)]
 pub struct Count {
-    /// The kernel: its ELF file, or what nm prints of it
-    #[arg(long, value_name = "ELF")]
-    pub kernel: String,
-    /// A module or a program: its ELF file, and where it begins if that is not where it was linked; may be repeated
-    #[arg(long, value_name = "FILE[@0xADDRESS]")]
-    pub image: Vec<String>,
+    /// What has symbols.
+    #[command(flatten)]
+    pub given: place::Given,
     /// Only by function, not by calling context: faster
     #[arg(long)]
     pub flat: bool,
@@ -119,6 +124,9 @@ pub struct Count {
     /// With --samples: a sample every N executed instructions of the machine on average
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub every: u64,
+    /// With --samples: how their stacks are found
+    #[arg(long, value_enum, default_value_t = Unwind::Auto)]
+    pub unwind: Unwind,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -145,9 +153,15 @@ pub struct Profiling {
     /// Also record samples of user code (their first address); otherwise they are only counted
     #[arg(long)]
     pub user: bool,
-    /// The kernel's ELF file: at the end, kprof-fold prints its report and draws FILE.html
+    /// The kernel's ELF file, or what nm prints of it: at the end, kprof-fold prints its report and draws FILE.html
     #[arg(long, value_name = "ELF")]
-    pub kernel: Option<PathBuf>,
+    pub kernel: Option<String>,
+    /// How much higher the kernel runs than its file says (KASLR, PIE); without it, this is found in the guest's memory
+    #[arg(long, value_name = "0xBYTES", value_parser = place::slide, requires = "kernel", allow_hyphen_values = true)]
+    pub slide: Option<u64>,
+    /// How stacks are found
+    #[arg(long, value_enum, default_value_t = Unwind::Auto)]
+    pub unwind: Unwind,
 }
 
 /// Arguments of `record`.

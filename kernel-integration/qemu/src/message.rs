@@ -4,13 +4,18 @@
 //! that is cut off by the end of QEMU is an error.
 
 use crate::calls::{Call, Held};
+use crate::finder::{Outcome, State};
 use crate::probe::{Hit, Probed};
 use crate::window::{Part, Visit};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 
 /// The most words of a message that is accepted.
 const MAX_WORDS: usize = 1024;
+
+/// What can be known of the kernel's place, by number.
+const STATES: [State; 6] =
+    [State::Nothing, State::Nowhere, State::Differs, State::Ambiguous, State::OtherBuild, State::Placed];
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub enum Message {
     Key(u64, u64, u64),
     /// A call that was asked for.
     Hit(Hit),
+    /// Where the kernel runs.
+    Place(Outcome),
 }
 
 /// Instructions in a row that were executed equally often.
@@ -203,6 +210,11 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         (13, &[probe, key, calls]) => Message::Key(probe, key, calls),
         (14, &[probe, context, time, rdi, rsi, rdx, rcx, r8, r9]) => {
             Message::Hit(Hit { probe, context, time, arguments: [rdi, rsi, rdx, rcx, r8, r9] })
+        }
+        (15, [state, same, compared, slide, id @ ..]) => {
+            let state = *STATES.get(usize::try_from(*state)?).context("the plugin sent a state that is none")?;
+            let (same, compared, slide) = (*same, *compared, *slide);
+            Message::Place(Outcome { state, same, compared, slide, id: id.iter().map(|byte| *byte as u8).collect() })
         }
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))

@@ -7,9 +7,11 @@ mod expression;
 mod found;
 mod output;
 
-use crate::count::{create, warn};
+use crate::count::{create, placed, warn};
 use crate::counted::Counted;
 use crate::functions::Functions;
+use crate::message::Message;
+use crate::place::Given;
 use crate::run::{self, Run};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -41,12 +43,9 @@ pub struct Arguments {
     /// What to watch; may be repeated
     #[arg(short, long = "expression", value_name = "EXPRESSION", required = true)]
     pub expressions: Vec<String>,
-    /// The kernel: its ELF file, or what nm prints of it
-    #[arg(long, value_name = "ELF")]
-    pub kernel: String,
-    /// A module: its ELF file, and where it begins if that is not where it was linked; may be repeated
-    #[arg(long, value_name = "FILE[@0xADDRESS]")]
-    pub image: Vec<String>,
+    /// What has symbols.
+    #[command(flatten)]
+    pub given: Given,
     /// With `by`: so many of each function
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
@@ -82,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !run.has_icount() && expressions.iter().any(|expression| expression.has_time) {
         bail!("latency is in the guest's clock, which must count instructions: add -icount shift=0,sleep=off");
     }
-    let functions = Functions::open(&arguments.kernel, &arguments.image)?;
+    let mut functions = Functions::open(&arguments.given)?;
     let mut words = Vec::new();
     let mut watched = Vec::new();
     for (number, expression) in expressions.iter().enumerate() {
@@ -100,7 +99,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count=calls,functions={file},probes={probes}{clock}");
     let mut counted = Counted::new(&functions);
-    let status = run.run(&options, |message| counted.take(message, &functions))?;
+    let take = |message: &Message, functions: &Functions| counted.take(message, functions);
+    let (status, place) = placed(&run, &options, &arguments.given, &mut functions, take)?;
+    place.say()?;
     let totals = counted.finish(&functions)?;
     let report =
         output::Report { counted: &counted, functions: &functions, expressions: &expressions, watched: &watched };

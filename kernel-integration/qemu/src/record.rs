@@ -4,8 +4,12 @@
 //! is in the file. A QEMU that takes no such plugin is sampled by its gdb stub.
 
 use crate::fallback;
+use crate::message::Message;
+use crate::place::Place;
 use crate::profile::{About, Counts, Profile};
 use crate::run::{self, NoPlugin, Run};
+use crate::tables::{self, Unwind};
+use crate::walk::Tables;
 use crate::{Profiling, Record};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -48,16 +52,58 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
         user: common.user,
         boot: boot(),
     };
+    let mut place = place(common)?;
+    let mut found = place.as_ref().map_or(Ok(String::new()), |place| place.options(&run))?;
+    if let Some(tables) = tables(common)? {
+        found += &format!(",tables={}", run.file("tables", &tables::bytes(&tables))?);
+    }
     let mut profile = create(&common.output, &about)?;
-    let status = run.run(&format!("{rate},seed={}", common.seed), |message| profile.take(message));
+    let status = run.run(&format!("{rate},seed={}{found}", common.seed), |message| match (message, &mut place) {
+        (Message::Place(outcome), Some(place)) => {
+            place.take(outcome);
+            Ok(())
+        }
+        _ => profile.take(message),
+    });
     if status.as_ref().is_err_and(|error| error.is::<NoPlugin>()) {
         // Nothing is in it: it must not take the place of the older one.
         fs::remove_file(&common.output)?;
     }
     let status = status?;
     summary(&common.output, &profile.finish()?);
+    placed(place.as_ref(), &common.output)?;
     draw(common)?;
     Ok(run::exit_code(status))
+}
+
+/// The kernel's file, if one was given.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn place(common: &Profiling) -> Result<Option<Place>> {
+    common.kernel.as_ref().map(|kernel| Place::open(kernel, common.slide)).transpose()
+}
+
+/// The kernel's unwind tables, if stacks are found by them.
+///
+/// # Errors
+/// If it was asked for and there are none.
+pub fn tables(common: &Profiling) -> Result<Option<Tables>> {
+    match &common.kernel {
+        Some(kernel) => tables::choose(kernel, common.unwind),
+        None if common.unwind == Unwind::Tables => bail!("--unwind tables: needs the tables in the file of --kernel"),
+        None => Ok(None),
+    }
+}
+
+/// Says where the kernel ran, and writes it into the profile.
+///
+/// # Errors
+/// If another kernel ran; if the file cannot be written.
+pub fn placed(place: Option<&Place>, output: &Path) -> Result<()> {
+    let Some(place) = place else { return Ok(()) };
+    place.say().with_context(|| format!("{}: has all samples, and was not folded", output.display()))?;
+    place.write(output)
 }
 
 /// A number that no other recording has.

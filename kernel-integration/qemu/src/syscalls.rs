@@ -4,9 +4,11 @@
 //! of all executed instructions by what they were executed for. Sums that differ are an error.
 
 use crate::calls::{Calls, Kind, Row};
-use crate::count::{create, warn};
+use crate::count::{create, placed, warn};
 use crate::counted::Counted;
 use crate::functions::Functions;
+use crate::message::Message;
+use crate::place::Given;
 use crate::run::{self, Run};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -28,12 +30,9 @@ instructions differ.";
 /// Arguments of `syscalls`.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// The kernel: its ELF file, or what nm prints of it
-    #[arg(long, value_name = "ELF")]
-    pub kernel: String,
-    /// A module or a program: its ELF file, and where it begins if that is not where it was linked; may be repeated
-    #[arg(long, value_name = "FILE[@0xADDRESS]")]
-    pub image: Vec<String>,
+    /// What has symbols.
+    #[command(flatten)]
+    pub given: Given,
     /// The first function of the kernel's entry, whose number is in RAX; without it, what follows `syscall`
     #[arg(long, value_name = "FUNCTION")]
     pub entry: Option<String>,
@@ -70,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         run.has_one_thread(),
         "counters are exact only if QEMU runs all vCPUs in one thread: add -icount shift=0,sleep=off"
     );
-    let functions = Functions::open(&arguments.kernel, &arguments.image)?;
+    let mut functions = Functions::open(&arguments.given)?;
     let file = run.file("functions", &functions.bytes())?;
     let entry = match &arguments.entry {
         Some(name) => {
@@ -82,7 +81,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count=calls,syscalls=1,functions={file}{clock}{entry}");
     let mut counted = Counted::new(&functions);
-    let status = run.run(&options, |message| counted.take(message, &functions))?;
+    let take = |message: &Message, functions: &Functions| counted.take(message, functions);
+    let (status, place) = placed(&run, &options, &arguments.given, &mut functions, take)?;
+    place.say()?;
     let totals = counted.finish(&functions)?;
     counted.calls.finish(counted.rows.iter().map(|row| row.own))?;
     let write = |out: &mut dyn Write| match arguments.format {

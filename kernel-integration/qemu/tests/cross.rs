@@ -34,7 +34,7 @@ impl Memory {
         let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
         };
-        walk(at, &read, &read, &mut Exits::default())
+        walk(at, &read, &read, &mut Exits::default(), None)
     }
 }
 

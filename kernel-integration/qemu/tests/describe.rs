@@ -80,3 +80,13 @@ fn kernel_user_and_unknown_code_are_told_apart_by_privilege() {
     assert_eq!(place(0x40_0000, false), (Place::Unknown, UNKNOWN));
     assert_eq!(place(KERNEL + 0x100, false), (Place::Kernel, UNKNOWN));
 }
+
+#[test]
+fn functions_of_a_kernel_that_was_moved_are_found_where_it_runs() {
+    let words = [0x1000, 0x1010, 2, 0x2000, 0x2010, 3, 0x8000, 0x8010, 4];
+    let mut functions = Functions::read(&words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect::<Vec<_>>());
+    // The first is boot code, the last a module.
+    functions.slide((0x2000, 0x3000), 0x1_0000);
+    let at = [0x1000, 0x2000, 0x8008, 0x1_2000, 0x1_2008, 0x1_2010].map(|address| functions.at(address, false));
+    assert_eq!(at, [(2, true), (UNKNOWN, false), (4, false), (3, true), (3, false), (UNKNOWN, false)]);
+}

@@ -4,15 +4,17 @@
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
 //! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each
 //! system call too: see [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its
-//! gdb stub: see [`attached`]. Kernels for other processors are sampled: see [`guests`]. With `--filter` only the parts
-//! run whose name contains it.
+//! gdb stub: see [`attached`]. The kernel may run elsewhere than its file says: see [`moved`]. Kernels for other
+//! processors are sampled: see [`guests`]. With `--filter` only the parts run whose name contains it.
 
 mod attached;
 mod beside;
 mod calls;
 mod exact;
 mod guests;
+mod moved;
 mod probes;
+mod unwound;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -93,8 +95,14 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if is_wanted("beside") {
         beside::check(context, &outside, &mut outcome);
     }
+    if is_wanted("unwound") {
+        unwound::check(context, &outside, choice, &mut outcome);
+    }
     if is_wanted("attached") {
         attached::check(&outside, &mut outcome);
+    }
+    if is_wanted("moved") {
+        moved::check(&outside, choice, &mut outcome);
     }
     if is_wanted("truth") {
         outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());

@@ -68,6 +68,14 @@ impl Place {
         }
     }
 
+    /// The address, if the register is known.
+    pub fn known(self, rsp: u64, rbp: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Rsp(_) => Some(self.address(rsp, 0)),
+            Self::Rbp(_) => rbp.map(|rbp| self.address(rsp, rbp)),
+        }
+    }
+
     pub fn address(self, rsp: u64, rbp: u64) -> u64 {
         match self {
             Self::Rsp(at) => rsp.wrapping_add_signed(at),

@@ -1,4 +1,4 @@
-//! The stack of a vCPU by frame pointers, and across interrupts. Stage: capture.
+//! The stack of a vCPU by frame pointers or unwind tables, and across interrupts. Stage: capture.
 //!
 //! In: registers, and functions that read the guest's stack and its code. Out: the words of a stack, without the first
 //! one: a caller that only the host can judge, callers, markers, and why the walk ended. Runs in: QEMU's process, on
@@ -7,16 +7,20 @@
 //! `exit.rs`. A walk goes on across them if they are what a processor pushes; otherwise it ends.
 
 mod calls;
+mod cross;
 mod entry;
 pub mod exit;
 pub mod length;
 pub mod step;
+pub mod tables;
+mod unwound;
 
 use calls::{calls_to, follows_a_call, place_of_return_address};
-use entry::{entry, has_entry_frame};
+use entry::has_entry_frame;
 use exit::{Exit, Frame};
 
 pub use exit::Exits;
+pub use tables::Tables;
 
 /// The registers that a sample needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,13 +75,28 @@ pub fn is_kernel(address: u64) -> bool {
 /// Reads guest memory. False if it is not mapped.
 pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
-/// Walks from these registers. Code may be read from a copy: it is asked for by another function.
-pub fn walk(at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, exits: &mut Exits) -> Stack {
+/// Walks from these registers, by frame pointers, or by the kernel's tables. Code may be read from a copy: it is asked
+/// for by another function.
+pub fn walk(
+    at: &Registers,
+    read_stack: Read<'_>,
+    read_code: Read<'_>,
+    exits: &mut Exits,
+    tables: Option<&Tables>,
+) -> Stack {
+    // Before the kernel, code is in another mode, and its bytes mean something else.
+    if !is_kernel(at.rip) {
+        return Stack { candidate: 0, callers: Vec::new(), end: End::Outermost };
+    }
     let word = |address| {
         let mut bytes = [0; 8];
         read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     };
     let mut walk = Walk { word: &word, read_code, exits, words: Vec::new() };
+    if let Some(tables) = tables {
+        let end = walk.by_tables(*at, tables);
+        return Stack { candidate: 0, callers: walk.words, end };
+    }
     let (mut candidate, mut at) = (0, *at);
     loop {
         // In an entry stub, or from the caller of a function without a frame on.
@@ -204,47 +223,5 @@ impl Walk<'_> {
             Exit::Return { to, .. } => to.address(rsp, frame) == frame.wrapping_add(8),
             _ => false,
         }
-    }
-
-    /// If this code is an entry stub's: what it has interrupted, or how the stack ends there. Writes the marker.
-    fn cross(&mut self, code: u64, rsp: u64, rbp: u64, is_leaf: bool) -> Option<Result<Registers, End>> {
-        if !is_kernel(code) {
-            return None;
-        }
-        let (words, frame, is_syscall) = match self.exits.of(code, self.read_code) {
-            Exit::Interrupt { words, rbp: frame, is_syscall } => (words.address(rsp, rbp), frame, is_syscall),
-            // At a leaf it may be the function that begins the first program.
-            Exit::Syscall if !is_leaf => {
-                self.words.push(SYSCALL);
-                return Some(Err(End::Outermost));
-            }
-            _ => return None,
-        };
-        // Code that pushes the words itself has not been entered by them.
-        if words < rsp {
-            return None;
-        }
-        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(words, self.word, self.read_code) else {
-            return if is_leaf { None } else { Some(Err(End::Entry)) };
-        };
-        self.words.push(match marker {
-            INTERRUPT if is_syscall && cs & 3 == 3 => SYSCALL,
-            marker => marker,
-        });
-        if cs & 3 == 3 {
-            self.words.extend([USER, rip]);
-            return Some(Err(End::Outermost));
-        }
-        self.words.push(rip);
-        let rbp = match frame {
-            Frame::Same => Some(rbp),
-            // A word below RSP is not on the stack yet.
-            Frame::At(place) => Some(place.address(rsp, rbp)).filter(|at| *at >= rsp).and_then(self.word),
-            Frame::Is(_) | Frame::Unknown => None,
-        };
-        Some(match rbp.filter(|rbp| *rbp != 0) {
-            Some(rbp) => Ok(Registers { rip, rsp: rsp_before, rbp, rflags, cs }),
-            None => Err(End::Entry),
-        })
     }
 }

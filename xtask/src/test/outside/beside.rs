@@ -13,7 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
 
 use super::{Context, Outcome, Outside};
-use crate::{build, profile, run};
+use crate::build::{self, Kernel};
+use crate::parts::Parts;
+use crate::{profile, run};
 
 /// Executed instructions between two samples, on average: a prime, so that no loop is in step with it.
 const EVERY: &str = "60013";
@@ -26,21 +28,28 @@ const MIN_COMPLETE: u64 = 90;
 const SWITCH: &str = "test_kernel::task::thread::switch_stacks";
 
 pub fn check(context: &mut Context, outside: &Outside, outcome: &mut Outcome) {
-    outcome.check("stacks across interrupts are those of the shadow stack", compare(context, outside));
+    let compared = context.parts().and_then(|parts| {
+        let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
+        compare(parts, outside, &kernel, "beside", "frames")
+    });
+    outcome.check("stacks across interrupts are those of the shadow stack", compared);
 }
 
-fn compare(context: &mut Context, outside: &Outside) -> Result<()> {
-    let parts = context.parts()?;
-    let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
-    let folder = outside.file("beside");
+/// Compares the stacks of this test kernel, in a folder of this name.
+///
+/// # Errors
+/// If it does not run to its end; if stacks are wrong or too many are incomplete.
+pub fn compare(parts: &Parts, outside: &Outside, kernel: &Kernel, name: &str, unwind: &str) -> Result<()> {
+    let folder = outside.file(name);
     let file = |name: &str| folder.join(name).display().to_string();
     let line = ["profile", "--repeatable", "--cpus", "2", "--hz", "2000", "--seed", "7", "-o", &file("")];
     let mut profile = profile::Line::try_parse_from(line)?.profile;
     let (elf, table, samples, exact) = (file("kernel"), file("counts.txt"), file("samples.txt"), file("exact.txt"));
-    let count = ["count", "--kernel", &elf, "-o", &table, "--samples", &samples, "--every", EVERY, "--visits", &exact];
+    let count = ["count", "--kernel", &elf, "-o", &table, "--unwind", unwind, "--samples", &samples];
+    let count = [&count[..], &["--every", EVERY, "--visits", &exact]].concat();
     let tool = outside.tool.display().to_string();
     profile.runner = [&[&tool[..]], &count[..], &["--"]].concat().into_iter().map(str::to_owned).collect();
-    profile::of_kernel(&profile, parts, &kernel)?;
+    profile::of_kernel(&profile, parts, kernel)?;
     judge(&parts.fold, &folder)
 }
 
@@ -54,6 +63,8 @@ struct Stack {
     truncated: Option<String>,
     /// How many of the frames are below one that was interrupted at its first instruction, itself included.
     begins: Option<usize>,
+    /// How many are below the innermost one that was interrupted, itself included.
+    interrupted: Option<usize>,
 }
 
 /// By number of the CPU, in order.
@@ -69,7 +80,7 @@ fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
     let mut stacks = Vec::new();
     for sample in text.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
         let mut stack = Stack::default();
-        let (mut is_interrupted, mut above) = (false, None);
+        let (mut is_interrupted, mut above, mut innermost) = (false, None, None);
         for line in sample.lines().filter_map(|line| line.strip_prefix('\t')) {
             let (at, rest) = line.split_once(' ').with_context(|| format!("{line}: no frame"))?;
             let at = u64::from_str_radix(at, 16)?;
@@ -79,14 +90,16 @@ fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
                 0x400 if at >> 12 == u64::MAX >> 12 => stack.truncated = Some(format!("{}", at & 0xff)),
                 _ if at >> 12 == u64::MAX >> 12 => (stack.entries, is_interrupted) = (stack.entries + 1, true),
                 _ => {
-                    if std::mem::take(&mut is_interrupted) && starts.contains(&at) {
-                        above = Some(stack.frames.len());
+                    if std::mem::take(&mut is_interrupted) {
+                        above = if starts.contains(&at) { Some(stack.frames.len()) } else { above };
+                        innermost = innermost.or(Some(stack.frames.len()));
                     }
                     stack.frames.insert(0, name[1..name.len() - 1].to_owned());
                 }
             }
         }
         stack.begins = above.map(|above| stack.frames.len() - above);
+        stack.interrupted = innermost.map(|above| stack.frames.len() - above);
         stacks.push(stack);
     }
     Ok(stacks)
@@ -104,7 +117,11 @@ fn exact(folder: &Path) -> Result<Stacks> {
     Ok(stacks)
 }
 
-fn judge(fold: &Path, folder: &Path) -> Result<()> {
+/// Compares `samples.txt` with `exact.txt`, by the symbols of `kernel` and `syms.txt`.
+///
+/// # Errors
+/// If stacks are wrong or too many are incomplete.
+pub fn judge(fold: &Path, folder: &Path) -> Result<()> {
     let exact = exact(folder)?;
     let (mut all, mut complete, mut crossed, mut switches, mut not_begun) = (0, 0, 0, 0, 0);
     let (mut truncated, mut wrong) = (BTreeMap::<String, (u64, String)>::new(), BTreeMap::<String, u64>::new());
@@ -123,9 +140,15 @@ fn judge(fold: &Path, folder: &Path) -> Result<()> {
                 let callers = &below[..below.len() - 1];
                 exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
             });
+            // An interrupt after a return, before the next instruction: the exact stack still has what returned.
+            let has_returned = sampled.interrupted.is_some_and(|below| {
+                let (below, above) = sampled.frames.split_at(below);
+                let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
+                exact.is_some_and(|(_, callers)| callers == below)
+            });
             if exact.frames.last().is_some_and(|frame| frame == SWITCH) {
                 switches += 1;
-            } else if has_not_begun && !is_right {
+            } else if (has_not_begun || has_returned) && !is_right {
                 not_begun += 1;
             } else if !is_right {
                 *wrong.entry(example()).or_default() += 1;
@@ -141,7 +164,8 @@ fn judge(fold: &Path, folder: &Path) -> Result<()> {
     }
     eprintln!(
         "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in \
-         the switch of stacks; {not_begun} with a function interrupted before it began; {} truncated, {} wrong",
+         the switch of stacks; {not_begun} with a function interrupted before it began or after it returned; {} \
+         truncated, {} wrong",
         truncated.values().map(|(count, _)| count).sum::<u64>(),
         wrong.values().sum::<u64>()
     );

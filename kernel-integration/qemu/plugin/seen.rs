@@ -1,0 +1,57 @@
+//! What the plugin knows of the kernel: where it runs, its unwind tables, how its code ends. Stage: capture.
+//!
+//! In: `place=FILE` and `slide=N` (see `place/`), `tables=FILE` (see `walk/tables.rs`), vCPUs. Out: the words of
+//! samples. Runs in: QEMU's process, on a vCPU's thread, before a block or between two.
+
+use super::Arguments;
+use super::place::{File, Finder};
+use super::qemu::Vcpu;
+use super::walk::{self, Exits, Registers, Tables};
+
+#[derive(Default)]
+pub struct Seen {
+    exits: Exits,
+    finder: Option<Finder>,
+    tables: Option<Tables>,
+}
+
+impl Seen {
+    pub fn new(arguments: &Arguments) -> Result<Self, String> {
+        let read = |path: &str| std::fs::read(path).map_err(|error| format!("{path}: {error}"));
+        let file = arguments.word("place").map(read).transpose()?;
+        let given = arguments.word("slide").and_then(|text| text.parse().ok());
+        let finder = file.map(|bytes| Finder::new(File::read(&bytes), given, u64::MAX));
+        let tables = arguments.word("tables").map(read).transpose()?.map(|bytes| Tables::read(&bytes));
+        Ok(Self { exits: Exits::default(), finder, tables })
+    }
+
+    /// Looks for the kernel where this vCPU is, if it is not found yet. What was found now.
+    #[inline]
+    pub fn look(&mut self, vcpu: &Vcpu) -> Option<&Finder> {
+        let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
+        let at = vcpu.registers();
+        let is_found = at.cs & 3 == 0 && finder.look(at.rip, &|address, to| vcpu.read(address, to));
+        if let Some(tables) = self.tables.as_mut().filter(|_| is_found) {
+            tables.slide = finder.outcome.slide;
+        }
+        is_found.then_some(finder)
+    }
+
+    /// The search, if it has found nothing.
+    pub fn not_placed(&self) -> Option<&Finder> {
+        self.finder.as_ref().filter(|finder| !finder.is_placed())
+    }
+
+    /// The words of a sample, as they are sent.
+    pub fn sample(&mut self, vcpu: &Vcpu, time: u64) -> Vec<u64> {
+        let at: Registers = vcpu.registers();
+        let mut words = vec![time, at.rip, at.rflags, at.cs];
+        if at.cs & 3 == 0 {
+            let read = |address, to: &mut [u8]| vcpu.read(address, to);
+            let stack = walk::walk(&at, &read, &read, &mut self.exits, self.tables.as_ref());
+            words.extend([stack.candidate, stack.end as u64]);
+            words.extend(stack.callers);
+        }
+        words
+    }
+}

@@ -1,0 +1,80 @@
+//! The kernel's unwind tables, as the tool has made them of its call frame information. Stage: capture.
+//!
+//! In: a file of rows of four words: first address, rule, offset of the canonical frame address (CFA), place of the
+//! caller's RBP from there on. A row is valid until the next one begins; addresses are those of the kernel's file. Out:
+//! the row of an address. Runs in: QEMU's process, and in the tool.
+
+/// What a row says of the CFA, which is the caller's RSP after the return. The numbers are those of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Rule {
+    /// No function is here, or none that is described.
+    Nothing = 0,
+    /// RSP and the offset.
+    Rsp = 1,
+    /// RBP and the offset.
+    Rbp = 2,
+    /// The same as [`Rule::Rsp`], in a function that never says anything else: assembly that forgets to may be one.
+    Sole = 3,
+    /// The outermost function.
+    Outermost = 4,
+    /// What this walk does not know: another register, an expression.
+    Unknown = 5,
+}
+
+/// Stands for "RBP is the caller's", and for "nobody knows".
+pub const SAME: i64 = i64::MAX;
+pub const LOST: i64 = i64::MIN;
+
+/// A row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub start: u64,
+    pub rule: Rule,
+    pub offset: i64,
+    /// Where the caller's RBP is, from the CFA on; or [`SAME`], or [`LOST`].
+    pub rbp: i64,
+}
+
+/// All rows, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    rows: Vec<Row>,
+    /// How much higher the kernel runs than its file says.
+    pub slide: u64,
+}
+
+impl Tables {
+    pub fn new(rows: Vec<Row>) -> Self {
+        Self { rows, slide: 0 }
+    }
+
+    /// Reads the file's bytes.
+    pub fn read(bytes: &[u8]) -> Self {
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let row = |row: &[u8]| {
+            let words: Vec<u64> = row.chunks_exact(8).map(word).collect();
+            let rule = match words[1] {
+                0 => Rule::Nothing,
+                1 => Rule::Rsp,
+                2 => Rule::Rbp,
+                3 => Rule::Sole,
+                4 => Rule::Outermost,
+                _ => Rule::Unknown,
+            };
+            Row { start: words[0], rule, offset: words[2] as i64, rbp: words[3] as i64 }
+        };
+        Self::new(bytes.chunks_exact(32).map(row).collect())
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The row of an address of the running kernel; `None` where no function is described.
+    pub fn row(&self, address: u64) -> Option<Row> {
+        let place = address.wrapping_sub(self.slide);
+        let after = self.rows.partition_point(|row| row.start <= place);
+        self.rows[..after].last().copied().filter(|row| row.rule != Rule::Nothing)
+    }
+}

@@ -1,0 +1,116 @@
+//! A walk by unwind tables, for kernels without frame pointers. Stage: capture.
+//!
+//! In: registers, the kernel's tables. Out: callers, markers, and why the walk ended. Inside of functions the tables
+//! say where the return address is and what the caller's RBP was. An entry stub is recognised by its code, and crossed
+//! as in a walk by frame pointers: where assembly has tables at all, they seldom know what the processor has pushed.
+//! Code without a table is followed to its `ret`, and its caller counts if it calls this code. What remains ends the
+//! walk. Runs in: QEMU's process, and in the tool.
+
+use super::calls::calls_to;
+use super::exit::{Exit, Frame, Place};
+use super::tables::{LOST, Row, Rule, SAME, Tables};
+use super::{End, MAX_CALLERS, Registers, Walk, is_kernel};
+
+/// No frame is larger.
+const MAX_FRAME_BYTES: u64 = 256 * 1024;
+
+/// Where the walk is. RBP is not always known.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    code: u64,
+    rsp: u64,
+    rbp: Option<u64>,
+    /// The instruction was sampled or interrupted; otherwise a call precedes it.
+    is_exact: bool,
+}
+
+impl Walk<'_> {
+    /// Walks until the end.
+    pub fn by_tables(&mut self, at: Registers, tables: &Tables) -> End {
+        let mut at = At { code: at.rip, rsp: at.rsp, rbp: Some(at.rbp), is_exact: true };
+        while self.words.len() < MAX_CALLERS {
+            // The kernel's entry, before it has changed to its own stack.
+            if at.is_exact && !is_kernel(at.rsp) {
+                return End::Outermost;
+            }
+            // A call that never returns may be the last instruction of its function, with other code after it.
+            let row = tables.row(if at.is_exact { at.code } else { at.code.wrapping_sub(1) });
+            let is_last = || tables.row(at.code).is_none_or(|after| after.start == at.code.wrapping_sub(tables.slide));
+            let is_inside = at.is_exact || row.is_none() || !is_last();
+            let crossed = if is_inside { self.cross_to(at.code, at.rsp, at.rbp, at.is_exact) } else { None };
+            let next = match (crossed, row) {
+                (Some(Ok((to, rbp))), _) => Ok(At { code: to.rip, rsp: to.rsp, rbp, is_exact: true }),
+                (Some(Err(end)), _) => Err(end),
+                (None, Some(row)) if row.rule != Rule::Sole || self.returns_from(&at, row.offset - 8) => {
+                    self.by_row(&at, &row)
+                }
+                (None, _) => self.by_code(&at),
+            };
+            match next {
+                Ok(next) => at = next,
+                Err(end) => return end,
+            }
+        }
+        End::Depth
+    }
+
+    /// The caller by the tables.
+    fn by_row(&mut self, at: &At, row: &Row) -> Result<At, End> {
+        let base = match row.rule {
+            Rule::Rsp | Rule::Sole => Some(at.rsp),
+            Rule::Rbp => at.rbp,
+            Rule::Outermost => return Err(End::Outermost),
+            Rule::Nothing | Rule::Unknown => None,
+        };
+        let cfa = base.ok_or(End::Entry)?.wrapping_add_signed(row.offset);
+        let rbp = match row.rbp {
+            SAME => at.rbp,
+            LOST => None,
+            // After `pop rbp` the tables may still name the place where it was.
+            offset if cfa.wrapping_add_signed(offset) < at.rsp => at.rbp,
+            offset => (self.word)(cfa.wrapping_add_signed(offset)),
+        };
+        self.caller_at(at, cfa, rbp)
+    }
+
+    /// Whether the code itself says that the return address is at this distance from RSP.
+    fn returns_from(&mut self, at: &At, distance: i64) -> bool {
+        match self.exits.of(at.code, self.read_code) {
+            Exit::Return { to, .. } => to == Place::Rsp(distance),
+            Exit::Jump => distance == 0,
+            _ => false,
+        }
+    }
+
+    /// The caller by the code up to `ret`, if it calls this code directly.
+    fn by_code(&mut self, at: &At) -> Result<At, End> {
+        let Exit::Return { to, rbp } = self.exits.of(at.code, self.read_code) else { return Err(End::Entry) };
+        let place = to.known(at.rsp, at.rbp).ok_or(End::Entry)?;
+        let is_called = |caller: &u64| *caller == 0 || calls_to(*caller, at.code, self.read_code);
+        (self.word)(place).filter(is_called).ok_or(End::Entry)?;
+        let rbp = match rbp {
+            Frame::Same => at.rbp,
+            Frame::At(place) => place.known(at.rsp, at.rbp).filter(|at_place| *at_place >= at.rsp).and_then(self.word),
+            Frame::Is(_) | Frame::Unknown => None,
+        };
+        self.caller_at(at, place.wrapping_add(8), rbp)
+    }
+
+    fn caller_at(&mut self, at: &At, cfa: u64, rbp: Option<u64>) -> Result<At, End> {
+        match () {
+            () if !cfa.is_multiple_of(8) => return Err(End::Alignment),
+            () if cfa < at.rsp.wrapping_add(8) => return Err(End::Loop),
+            () if cfa - at.rsp > MAX_FRAME_BYTES => return Err(End::Range),
+            () => {}
+        }
+        match (self.word)(cfa.wrapping_sub(8)) {
+            None => Err(End::Range),
+            Some(0) => Err(End::Outermost),
+            Some(caller) if !is_kernel(caller) || !self.follows_a_call(caller) => Err(End::NotText),
+            Some(caller) => {
+                self.words.push(caller);
+                Ok(At { code: caller, rsp: cfa, rbp, is_exact: false })
+            }
+        }
+    }
+}
