@@ -124,6 +124,24 @@ fn another_build_id_is_refused() {
     assert_eq!((code, out.is_empty()), (Some(0), false));
 }
 
+#[test]
+fn an_image_for_another_processor_is_refused_by_its_name() {
+    let (symbols, file) = own_image();
+    let own = symbols.elf.as_ref().expect("is an ELF file").arch_name().expect("tests run on a known processor");
+    let profile = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("arch.profile");
+    let run = |arch: &str| {
+        let text = format!("# kprof-profile 1\n# arch {arch}\n{}", batch(0, "a 0 1 ffffffff80001000\n"));
+        std::fs::write(&profile, sealed(&text)).expect("the test folder is writable");
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        let done = fold.arg(&profile).arg(&file).output().expect("kprof-fold runs");
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    assert_eq!(run(own).0, Some(0));
+    let (code, said) = run("mips64");
+    assert_eq!(code, Some(2));
+    assert!(said.contains(&format!("it is for {own}, and the profile is of mips64")), "{said}");
+}
+
 /// The line of this file with `text` in it, from 1.
 fn line_of(text: &str) -> u32 {
     let source = include_str!("elf.rs");

@@ -234,7 +234,7 @@ fn say_unknown(folded: &Folded, symbols: &Symbols, select: &Select, talk: Talk) 
 /// # Errors
 /// A sentence about what does not match.
 pub fn fits(profile: &Profile, boot: &Boot, symbols: &Symbols) -> Result<(), String> {
-    symbols.elf.as_ref().map_or(Ok(()), |elf| check::build_id(boot, elf))?;
+    symbols.elf.as_ref().map_or(Ok(()), |elf| check::arch(boot, elf).and_then(|()| check::build_id(boot, elf)))?;
     let first = profile.boots.iter().find_map(places::load);
     let moved = first.zip(places::load(boot)).map_or(0, |(first, here)| here.wrapping_sub(first));
     check::anchors(boot, &symbols.table, symbols.slide.wrapping_add(moved))

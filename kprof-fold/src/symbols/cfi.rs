@@ -5,9 +5,10 @@
 
 use super::frame::Frame;
 use gimli::{
-    BaseAddresses, CfaRule, DebugFrame, EhFrame, EndianArcSlice, Register, RegisterRule, RunTimeEndian, UnwindContext,
-    UnwindSection, X86_64,
+    AArch64, BaseAddresses, CfaRule, DebugFrame, EhFrame, EndianArcSlice, Register, RegisterRule, RiscV, RunTimeEndian,
+    UnwindContext, UnwindSection, X86_64,
 };
+use object::Architecture;
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 
@@ -16,16 +17,18 @@ pub struct Cfi {
     debug_frame: DebugFrame<Reader>,
     eh_frame: EhFrame<Reader>,
     bases: BaseAddresses,
+    arch: Architecture,
 }
 
 impl Cfi {
     /// Makes the information from the two sections and the addresses at which `.eh_frame` and `.text` are loaded.
-    pub fn new(debug_frame: Reader, eh_frame: Reader, eh_frame_at: u64, text_at: u64) -> Self {
+    pub fn new(debug_frame: Reader, eh_frame: Reader, eh_frame_at: u64, text_at: u64, arch: Architecture) -> Self {
         let mut debug_frame = DebugFrame::from(debug_frame);
         debug_frame.set_address_size(8);
         let mut eh_frame = EhFrame::from(eh_frame);
         eh_frame.set_address_size(8);
-        Self { debug_frame, eh_frame, bases: BaseAddresses::default().set_eh_frame(eh_frame_at).set_text(text_at) }
+        let bases = BaseAddresses::default().set_eh_frame(eh_frame_at).set_text(text_at);
+        Self { debug_frame, eh_frame, bases, arch }
     }
 
     /// The frame at an address of the file, if the information covers it.
@@ -43,6 +46,18 @@ impl Cfi {
             Some(RegisterRule::Offset(offset)) => offset == at,
             _ => false,
         };
+        // Where a register has the return address, a candidate is what this register had.
+        let link = match self.arch {
+            Architecture::X86_64 => None,
+            Architecture::Aarch64 => Some(AArch64::X30),
+            Architecture::Riscv64 => Some(RiscV::RA),
+            _ => return None,
+        };
+        if let Some(link) = link {
+            let is_saved =
+                !matches!(row.register(link), None | Some(RegisterRule::Undefined | RegisterRule::SameValue));
+            return Some(if is_saved { Frame::Own } else { Frame::CallerOnTop });
+        }
         Some(match row.cfa() {
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 } => Frame::CallerOnTop,
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 16 } if saved(X86_64::RBP, -16) => {

@@ -32,6 +32,18 @@ pub fn same_build(told: &str, elf: &Elf) -> Result<(), String> {
     }
 }
 
+/// Compares the processor that a boot names with that of a file.
+///
+/// # Errors
+/// A sentence that says how they differ.
+pub fn arch(boot: &Boot, elf: &Elf) -> Result<(), String> {
+    let (told, has) = (boot.fact(Fact::Arch), elf.arch_name().unwrap_or("another processor"));
+    match told {
+        Some(told) if told != has => Err(format!("it is for {has}, and the profile is of {told}")),
+        _ => Ok(()),
+    }
+}
+
 /// Compares every anchor of a boot; the addresses of the symbols are lower by `slide` than those of the running kernel.
 ///
 /// # Errors

@@ -6,12 +6,14 @@
 
 use super::cfi::Cfi;
 use super::debug_file;
-use super::name::frame_name;
+use super::name::{frame_name, is_label};
 use super::table::Table;
 use crate::error::Error;
 use crate::problems::{Kind, Problems};
 use gimli::{EndianArcSlice, RunTimeEndian};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind};
+use object::{
+    Architecture, Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionFlags, SegmentFlags, SymbolKind,
+};
 use std::sync::Arc;
 
 /// The first bytes of an ELF file.
@@ -45,8 +47,8 @@ pub struct Elf {
     code: Vec<(u64, u64, u64)>,
     /// Lowest address of the kernel's part that is loaded.
     pub base: u64,
-    /// Whether the code is for x86_64.
-    pub is_x86_64: bool,
+    /// The processor.
+    pub arch: Architecture,
     /// The build id.
     pub build_id: Option<String>,
     /// The compiler's call frame information.
@@ -106,6 +108,7 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
         section(gimli::SectionId::EhFrame).unwrap_or_else(|_| empty()),
         address_of(".eh_frame"),
         address_of(".text"),
+        image.architecture(),
     );
     let dwarf = gimli::Dwarf::load(section).and_then(addr2line::Context::from_dwarf);
     let dwarf = dwarf.map_err(|error| unusable(format!("its DWARF cannot be read: {error}")))?;
@@ -118,9 +121,9 @@ pub fn read(file: &str, data: Vec<u8>, debug: Option<&str>, problems: &mut Probl
         segments().filter(runs).map(|segment| (segment.address(), segment.file_range().1, segment.file_range().0));
     let lowest = |upper: bool| segments().filter(|s| !upper || s.address() >> 63 == 1).map(|s| s.address()).min();
     let build_id = debug_file::build_id(&image);
-    let is_x86_64 = image.architecture() == object::Architecture::X86_64;
+    let arch = image.architecture();
     let (code, base) = (code.collect(), lowest(true).or(lowest(false)).unwrap_or(0));
-    Ok((table, Elf { dwarf, code, base, is_x86_64, build_id, cfi, data: Arc::clone(&data) }))
+    Ok((table, Elf { dwarf, code, base, arch, build_id, cfi, data: Arc::clone(&data) }))
 }
 
 /// The code symbols of an image.
@@ -132,6 +135,7 @@ fn code_symbols(image: &object::File<'_>) -> Table {
         let is_place = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown);
         if let (true, true, true, Ok(name)) = (is_code, is_place, symbol.is_definition(), symbol.name_bytes())
             && !name.is_empty()
+            && !is_label(name)
         {
             table.add(symbol.address(), symbol.size(), symbol.is_global() || symbol.is_weak(), name);
         }
@@ -145,6 +149,21 @@ fn is_executable(flags: SectionFlags) -> bool {
 }
 
 impl Elf {
+    /// Whether the code is for x86_64.
+    pub fn is_x86_64(&self) -> bool {
+        self.arch == Architecture::X86_64
+    }
+
+    /// The processor, as the header of a profile names it; `None` for one that no profile is of.
+    pub fn arch_name(&self) -> Option<&'static str> {
+        match self.arch {
+            Architecture::X86_64 => Some("x86_64"),
+            Architecture::Aarch64 => Some("aarch64"),
+            Architecture::Riscv64 => Some("riscv64"),
+            _ => None,
+        }
+    }
+
     /// The frames at an address of the file, innermost first; the last one is the function that contains the code.
     pub fn frames(&self, address: u64) -> Vec<Inlined> {
         // addr2line adds 1 to the address, which would overflow for the last address. There is no code at that address.

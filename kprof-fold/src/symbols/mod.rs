@@ -231,7 +231,7 @@ impl Symbols {
     /// The start of the function with this number in the running kernel, and its code if that is x86_64.
     pub fn code(&self, number: usize) -> Option<(u64, &[u8])> {
         let (symbols, number) = self.from(number);
-        let (symbol, elf) = (symbols.table.get(number), symbols.elf.as_ref().filter(|elf| elf.is_x86_64)?);
+        let (symbol, elf) = (symbols.table.get(number), symbols.elf.as_ref().filter(|elf| elf.is_x86_64())?);
         let next = if number + 1 < symbols.table.len() { symbols.table.get(number + 1).start } else { u64::MAX };
         let size = if symbol.size > 0 { symbol.size } else { (next - symbol.start).min(MAX_CODE_BYTES) };
         let code = elf.code(symbol.start)?;
@@ -319,8 +319,8 @@ impl Symbols {
 
     /// Whether at this instruction the frame pointer is still, or again, that of the caller, and the caller's return
     /// address is where a candidate is taken from. This is decided by the image's call frame information, otherwise by
-    /// its instructions. With only a list of symbols: whether the instruction is in the prologue of the function or is
-    /// its last byte.
+    /// its instructions (of x86_64 only: without that information, other code has no answer). With only a list of
+    /// symbols: whether the instruction is in the prologue of the function or is its last byte.
     pub fn lacks_frame(&self, instruction: u64) -> bool {
         let own = self.at(instruction);
         let place = instruction.wrapping_sub(own.slide);
@@ -331,7 +331,8 @@ impl Symbols {
             Some((elf, code)) => {
                 let size = if symbol.size > 0 { symbol.size } else { MAX_CODE_BYTES };
                 let code = &code[..code.len().min(size as usize)];
-                let frame = elf.cfi.frame(place).or_else(|| frame::follow(code, symbol.start, place));
+                let follow = || if elf.is_x86_64() { frame::follow(code, symbol.start, place) } else { None };
+                let frame = elf.cfi.frame(place).or_else(follow);
                 matches!(frame, Some(Frame::CallerOnTop | Frame::CallerAboveRbp))
             }
             None => offset < PROLOGUE_BYTES || (symbol.size > 0 && offset == symbol.size - 1),

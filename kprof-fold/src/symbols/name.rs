@@ -20,6 +20,15 @@ pub fn frame_name(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// Whether a symbol is none of a function: assemblers write `.L...` for places within functions, and `$x` and `$d`, with
+/// more after it, where code and data begin (ELF for the Arm 64-bit Architecture, 5.7; RISC-V ELF psABI, 8.4.7).
+pub fn is_label(raw: &[u8]) -> bool {
+    match raw {
+        [b'.', b'L', ..] | [b'$', b'x' | b'd'] | [b'$', b'x' | b'd', b'.', ..] => true,
+        _ => raw.starts_with(b"$xrv"),
+    }
+}
+
 /// `name` without the characters that separate frames and lines, and with control characters made [`visible`].
 pub fn clean(name: &str) -> Cow<'_, str> {
     let name = visible(name);
@@ -93,6 +102,13 @@ pub fn merge_generics(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_assemblers_are_no_functions() {
+        let is = |names: &[&str], expected| names.iter().all(|name| is_label(name.as_bytes()) == expected);
+        assert!(is(&[".L0 ", ".Lpcrel_hi1", "$x", "$d", "$d.5", "$xrv64imac"], true));
+        assert!(is(&["L0", "x", "$xyz", "$dd", "$t", ".text", "memcpy", ""], false));
+    }
 
     #[test]
     fn all_instances_of_a_generic_function_have_one_name() {

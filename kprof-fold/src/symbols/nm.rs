@@ -3,6 +3,7 @@
 //! In: `nm -CS`, plain `nm`, `llvm-nm`, demangled or not, in any order. Out: the [`Table`] of its code symbols (types
 //! t, T, w, W). A malformed line is reported with its number and skipped.
 
+use super::name::is_label;
 use super::table::Table;
 use crate::error::Error;
 use crate::problems::{Kind, Problems, shown};
@@ -77,7 +78,7 @@ fn add(table: &mut Table, line: &[u8]) -> Result<(), &'static str> {
 }
 
 fn take(table: &mut Table, start: u64, size: u64, kind: u8, name: &[u8]) -> Result<(), &'static str> {
-    if !matches!(kind, b't' | b'T' | b'w' | b'W') {
+    if !matches!(kind, b't' | b'T' | b'w' | b'W') || is_label(name) {
         return Ok(());
     }
     let added = table.add(start, size, kind.is_ascii_uppercase(), name);

@@ -12,6 +12,7 @@ use super::Symbols;
 use crate::stacks::Stacks;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use kprof_format::marker::{Marker, PUBLISHED_LEAF};
+use object::Architecture;
 use std::collections::BTreeSet;
 
 /// Maximum number of stacks that are checked; they are spread over all stacks.
@@ -120,10 +121,18 @@ fn addresses(stacks: &Stacks, symbols: &Symbols) -> (BTreeSet<u64>, BTreeSet<u64
     (instructions, returns)
 }
 
-/// Whether a call instruction ends directly before an address of the file; `None` if the file has no code there.
+/// Whether a call instruction ends directly before an address of the file; `None` if the file has no code there, or
+/// code of a processor whose calls are not known here.
 fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
     let longest = *CALL_BYTES.end();
-    let code = elf.code(address.checked_sub(longest as u64)?)?.get(..longest)?;
+    let before = |bytes: usize| elf.code(address.checked_sub(bytes as u64)?)?.get(..bytes);
+    match elf.arch {
+        Architecture::X86_64 => {}
+        Architecture::Aarch64 => return Some(is_aarch64_call(word(before(4)?))),
+        Architecture::Riscv64 => return Some(is_riscv_call(word(before(4)?))),
+        _ => return None,
+    }
+    let code = before(longest)?;
     let is_call = |bytes: usize| {
         let mut decoder = Decoder::new(64, &code[longest - bytes..], DecoderOptions::NONE);
         let instruction = decoder.decode();
@@ -131,4 +140,35 @@ fn follows_call(address: u64, elf: &super::elf::Elf) -> Option<bool> {
         calls && instruction.len() == bytes
     };
     Some(CALL_BYTES.into_iter().any(is_call))
+}
+
+/// Up to four bytes of code.
+fn word(code: &[u8]) -> u32 {
+    code.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+}
+
+/// `bl`, `blr`, and `blr` of a signed address (Arm Architecture Reference Manual, C4.1.65).
+fn is_aarch64_call(code: u32) -> bool {
+    code >> 26 == 0b10_0101 || code & 0xfeff_f000 == 0xd63f_0000
+}
+
+/// `jal` or `jalr` that writes ra, or `c.jalr` in the last two bytes (RISC-V manual, volume I, 2.5 and 27.4).
+fn is_riscv_call(code: u32) -> bool {
+    let short = code >> 16;
+    code & 0xfff == 0x0ef || code & 0x7fff == 0x00e7 || (short & 0xf07f == 0x9002 && short != 0x9002)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_other_processors_are_known_by_their_code() {
+        // bl; blr x8; blraa x8, x9. And b; ret; br x8; nop.
+        assert!([0x9400_0001, 0xd63f_0100, 0xd73f_0909].into_iter().all(is_aarch64_call));
+        assert!(![0x1400_0001, 0xd65f_03c0, 0xd61f_0100, 0xd503_201f].into_iter().any(is_aarch64_call));
+        // jal ra; jalr ra, 0(a5); c.jalr a5. And j; ret; c.jr a5; c.ebreak.
+        assert!([0x0040_00ef, 0x0007_80e7, 0x9782_0001].into_iter().all(is_riscv_call));
+        assert!(![0x0040_006f, 0x0000_8067, 0x8782_0001, 0x9002_0001].into_iter().any(is_riscv_call));
+    }
 }

@@ -54,7 +54,7 @@ struct Score {
 impl Starts {
     /// Decodes every function. `None` if it is not known what the code is.
     fn of(symbols: &Symbols) -> Option<Self> {
-        symbols.elf.as_ref().filter(|elf| elf.is_x86_64)?;
+        symbols.elf.as_ref().filter(|elf| elf.is_x86_64())?;
         let functions = || {
             let all = (0..symbols.table.len()).filter_map(|number| symbols.code(number));
             all.map(|(start, code)| (start.wrapping_sub(symbols.slide), code))

@@ -17,6 +17,8 @@ table! {
         Boot = "boot",
         /// TSC ticks per second.
         TscHz = "tsc-hz",
+        /// The processor: `x86_64`, `aarch64`, `riscv64`.
+        Arch = "arch",
         /// `tsc` or `instructions`.
         Clock = "clock",
         /// What runs the kernel: `kvm`, `icount`, `tcg`; `-` if it is not known.
@@ -58,9 +60,10 @@ table! {
 
 impl Fact {
     /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
-    pub const HEADER: [Self; 17] = [
+    pub const HEADER: [Self; 18] = [
         Self::TscHz,
         Self::Boot,
+        Self::Arch,
         Self::Cpus,
         Self::Sampler,
         Self::Trigger,
