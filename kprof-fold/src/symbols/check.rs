@@ -32,16 +32,13 @@ pub fn same_build(told: &str, elf: &Elf) -> Result<(), String> {
     }
 }
 
-/// Compares the processor that a boot names with that of a file.
+/// Compares the processor that a boot names (x86_64 if it names none) with that of a file.
 ///
 /// # Errors
 /// A sentence that says how they differ.
 pub fn arch(boot: &Boot, elf: &Elf) -> Result<(), String> {
-    let (told, has) = (boot.fact(Fact::Arch), elf.arch_name().unwrap_or("another processor"));
-    match told {
-        Some(told) if told != has => Err(format!("it is for {has}, and the profile is of {told}")),
-        _ => Ok(()),
-    }
+    let (told, has) = (boot.fact(Fact::Arch).unwrap_or("x86_64"), elf.arch_name().unwrap_or("another processor"));
+    if told == has { Ok(()) } else { Err(format!("it is for {has}, and the profile is of {told}")) }
 }
 
 /// Compares every anchor of a boot; the addresses of the symbols are lower by `slide` than those of the running kernel.

@@ -36,4 +36,4 @@ macro_rules! processors {
 
 processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
-pub(crate) use here::{caller, entry, interrupts, tables, timestamp};
+pub(crate) use here::{NAME, caller, entry, interrupts, tables, timestamp};

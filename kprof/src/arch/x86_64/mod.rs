@@ -12,3 +12,6 @@ pub(crate) mod interrupts;
 pub(crate) mod record;
 pub(crate) mod tables;
 pub(crate) mod timestamp;
+
+/// The name of this processor in the header of a profile.
+pub(crate) const NAME: &str = "x86_64";
