@@ -4,6 +4,7 @@
 //! runs, counts by task. The sampler writes the counts by task into the meta stream once a second, and `stop` writes
 //! the last ones. Runs in: ordinary code and interrupts, never an NMI.
 
+use crate::arch::interrupts;
 use crate::format::record::{EVENT_NAMES, Kind};
 use crate::kernel::Event;
 use crate::parts;
@@ -11,7 +12,6 @@ use crate::patience::Patience;
 use crate::state::Shared;
 use crate::state::settings::State;
 use crate::state::stream::OWNER_WAIT_US;
-use crate::x86_64::interrupts;
 use core::fmt::Write;
 
 impl Shared {

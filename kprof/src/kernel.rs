@@ -38,8 +38,9 @@ use core::ops::Range;
 pub unsafe trait Kernel: Sync + 'static {
     /// The number of the calling CPU, from 0.
     ///
-    /// Runs in: NMI, at any instruction, so it must not trust GS (user code may have changed it): take it from the
-    /// NMI's own stack, from the local APIC's id, or from a paranoid entry. See the trait's Safety section.
+    /// Runs in: NMI, at any instruction, so it must not trust a register that user code may have set (GS, `tp`,
+    /// `tpidr_el0`): take it from the NMI's own stack, from the interrupt controller's or the processor's id. See the
+    /// trait's Safety section.
     fn cpu(&self) -> usize;
 
     /// Sends an NMI (or, with [`crate::Trigger::Ipi`], the fixed interrupt) to each CPU of the set.
@@ -62,7 +63,7 @@ pub unsafe trait Kernel: Sync + 'static {
         false
     }
 
-    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, interrupt, IST).
+    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, those of interrupts and of NMIs).
     ///
     /// Runs in: NMI, also in the middle of a task switch. Answer without locks, from data that is valid at every
     /// instruction of the switch. Start and end are multiples of 8. The profiler reads memory in the range that this
@@ -99,8 +100,8 @@ pub unsafe trait Kernel: Sync + 'static {
     }
 
     /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
-    /// system call, NMI) and the call of a Rust function, and back. There rbp may still be that of the interrupted
-    /// code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
+    /// system call, NMI) and the call of a Rust function, and back. There the frame pointer may still be that of the
+    /// interrupted code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
     /// it.
     ///
     /// Runs in: NMI, for the interrupted instruction. Without [`Kernel::MARKED_ENTRIES`] it is also called for each
@@ -116,7 +117,7 @@ pub unsafe trait Kernel: Sync + 'static {
     /// Where the interrupted registers are, if the interrupted instruction is code of an entry stub. `None`: not known.
     /// The sample then has no callers and is marked as truncated.
     ///
-    /// Runs in: NMI, if [`Kernel::is_entry_code`] returns `true` for `at.rip`.
+    /// Runs in: NMI, if [`Kernel::is_entry_code`] returns `true` for `at.pc`.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let _ = at;
         None
@@ -126,7 +127,7 @@ pub unsafe trait Kernel: Sync + 'static {
     /// `return_address` lies in. `None`: not known; the stack is truncated there.
     ///
     /// Runs in: NMI, for return addresses for which [`Kernel::is_entry_code`] returns `true`. `frame_pointer` is the
-    /// address of the pair `[saved rbp, return_address]`.
+    /// frame pointer of the function that the stub has called.
     fn caller_entry_frame(&self, return_address: u64, frame_pointer: u64) -> Option<CallerEntryFrame> {
         let _ = (return_address, frame_pointer);
         None
@@ -174,29 +175,36 @@ pub struct Task {
     pub idle: bool,
 }
 
-/// The interrupted registers, as the entry stub saved them.
+/// The interrupted registers, whatever the processor is. docs/porting.md says for each which they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
 pub struct Registers {
-    /// Instruction pointer.
-    pub rip: u64,
-    /// Code segment; its lowest two bits are the privilege level.
-    pub cs: u64,
-    /// Flags; bit 9 says whether interrupts were on.
-    pub rflags: u64,
+    /// Program counter: the interrupted instruction.
+    pub pc: u64,
     /// Stack pointer.
-    pub rsp: u64,
-    /// Frame pointer, or any other value that the code keeps in rbp.
-    pub rbp: u64,
-    /// rcx: in the first and last instructions of a syscall stub it holds the user's RIP.
-    pub rcx: u64,
+    pub sp: u64,
+    /// Frame pointer, or any other value that the code keeps in its register.
+    pub fp: u64,
+    /// The register in which the processor leaves a return address: x30, ra; on x86_64 rcx, in which `syscall` leaves
+    /// the user's. It may hold any other value too.
+    pub link: u64,
+    /// Whether user code was interrupted.
+    pub from_user: bool,
+    /// Whether interrupts were on (NMIs and their like do not count).
+    pub interrupts_on: bool,
 }
 
-/// What an entry stub saved, in the kernel's own form. The usual sample needs only four of the registers, and only
-/// these are read then.
+/// What an entry stub saved, in the kernel's own form. The usual sample needs only a few of the registers, and
+/// only these are read then.
 pub trait Interrupted {
     /// The registers. Runs in: NMI; should be inlined.
     fn registers(&self) -> Registers;
+
+    /// 1 if interrupts were off, else 0; the other bits are ignored. Runs in: NMI; should be inlined. Where one bit of a
+    /// saved word says it, shifting that bit down saves the handler ten instructions.
+    #[inline(always)]
+    fn interrupts_off(&self) -> u64 {
+        u64::from(!self.registers().interrupts_on)
+    }
 }
 
 impl Interrupted for Registers {
@@ -206,23 +214,27 @@ impl Interrupted for Registers {
     }
 }
 
-/// Where the interrupted registers are at an instruction of an entry stub. Before `mov rbp, rsp` and after `pop rbp`,
-/// rbp is that of the interrupted code.
+/// Where the interrupted registers are at an instruction of an entry stub. Before the stub has set the frame pointer, and
+/// after it has restored it, the frame pointer is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
-    /// rbp is the stub's own: the marker word is on the stack, next to the interrupted code's rbp.
+    /// The frame pointer is the stub's own: the marker word is on the stack, next to the interrupted code's frame
+    /// pointer.
     Built,
-    /// rbp is not the stub's own, and the hardware frame (RIP, CS, RFLAGS, RSP, SS, upwards) is on the stack.
+    /// The frame pointer is not the stub's own, and what the entry has saved is on the stack, in the order of
+    /// docs/porting.md, step 3. (An address, because kprof then checks that a declared stack contains all of it.)
     OnStack {
         /// The kind of entry: [`Marker::Interrupt`], [`Marker::Exception`] or [`Marker::Syscall`].
         marker: Marker,
-        /// The address of the lowest word of the hardware frame, the saved RIP.
-        rip_at: u64,
+        /// The address of the lowest of the saved words, the interrupted program counter.
+        saved_at: u64,
     },
-    /// A syscall stub before it has saved, or after it has restored, the user's registers: RIP is in rcx.
+    /// The entry has not yet saved the interrupted registers, or has restored them, and the kernel knows their values.
     InRegisters {
         /// The kind of entry.
         marker: Marker,
+        /// The registers of the interrupted code.
+        interrupted: Registers,
     },
 }
 
@@ -231,17 +243,17 @@ pub enum EntryFrame {
 pub struct CallerEntryFrame {
     /// Interrupt, exception or syscall.
     pub marker: Marker,
-    /// The address of the saved RIP, lowest word of the hardware frame.
-    pub rip_at: u64,
-    /// The interrupted code's rbp.
-    pub rbp: u64,
+    /// The address of the lowest of the words that the entry has saved, the interrupted program counter.
+    pub saved_at: u64,
+    /// The interrupted code's frame pointer.
+    pub fp: u64,
 }
 
 /// Where a CPU is, in one word, for [`crate::Trigger::Published`].
 ///
-/// An entry is identified by its frame, which its stub leaves on the stack:
-/// `[saved rbp, marker, RIP, CS, RFLAGS, RSP, SS]`, lowest address first (docs/porting.md, step 3). The frame stays in
-/// place until the CPU publishes another value.
+/// An entry is identified by its frame, which its stub leaves on the stack: the saved frame pointer, the marker, and
+/// above them what the entry has saved (docs/porting.md, step 3). The frame stays in place until the CPU publishes
+/// another value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published(u64);
 
@@ -252,7 +264,7 @@ impl Published {
     /// In the kernel, but not in an entry: a kernel thread, the idle loop.
     pub const THREAD: Self = Self(0);
 
-    /// In the entry whose frame begins at `frame`, a multiple of 8.
+    /// In the entry whose stub has this frame pointer, a multiple of 8.
     #[inline(always)]
     pub const fn entry(frame: u64) -> Self {
         Self(frame)

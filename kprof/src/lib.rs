@@ -37,6 +37,8 @@ mod profiler;
 mod publisher;
 
 #[cfg(feature = "profiling")]
+mod arch;
+#[cfg(feature = "profiling")]
 mod backoff;
 #[cfg(feature = "profiling")]
 mod control;
@@ -74,8 +76,6 @@ mod sync;
 mod timer;
 #[cfg(feature = "profiling")]
 mod unwind;
-#[cfg(feature = "profiling")]
-mod x86_64;
 
 #[cfg(not(feature = "profiling"))]
 mod points_off;

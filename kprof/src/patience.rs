@@ -5,7 +5,7 @@
 //! backwards or jumps (because the thread has moved to another CPU, or after a resume) neither ends the wait at once
 //! nor makes it endless.
 
-use crate::x86_64::tsc;
+use crate::arch::timestamp;
 
 /// Each read of the clock counts as at least this many TSC ticks, so that the wait ends even if the clock stands still.
 const MIN_STEP_TICKS: u64 = 16;
@@ -28,13 +28,13 @@ impl Patience {
     pub(crate) fn us(us: u64, tsc_hz: u64) -> Self {
         let hz = if tsc_hz == 0 { 1_000_000_000 } else { tsc_hz };
         let left_ticks = u64::try_from(u128::from(us) * u128::from(hz) / 1_000_000).unwrap_or(u64::MAX);
-        Self { left_ticks, max_step_ticks: left_ticks / MAX_STEP_PART + 1, last_tsc: tsc::read() }
+        Self { left_ticks, max_step_ticks: left_ticks / MAX_STEP_PART + 1, last_tsc: timestamp::read() }
     }
 
     /// Whether to check once more. Pauses the CPU for a moment.
     pub(crate) fn go_on(&mut self) -> bool {
         core::hint::spin_loop();
-        self.spend(tsc::read())
+        self.spend(timestamp::read())
     }
 
     fn spend(&mut self, now: u64) -> bool {

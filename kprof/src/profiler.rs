@@ -62,7 +62,7 @@ impl<K: Kernel> Profiler<K> {
         feature!(setup::init(&self.instance.shared, setup); else Ok(()))
     }
 
-    /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has loaded an IDT with an NMI
+    /// Gives a CPU its ring. From then on the CPU gets ticks. Runs in: that CPU, after it has an NMI
     /// entry, and again when it comes back after [`Profiler::offline`]. `ring` returns the memory, a power of two of at
     /// least 1024 words. It is not called with the feature off, nor if the CPU already has a ring.
     ///

@@ -7,6 +7,7 @@
 //! down. Never samples itself. If it is late (the machine was busy), it continues from the present time; ticks that
 //! were not sent are not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
 
+use crate::arch::timestamp;
 use crate::backoff::Cost;
 use crate::clock;
 use crate::config::{Config, Trigger};
@@ -20,7 +21,6 @@ use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::Reader;
 use crate::state::{Instance, Shared};
-use crate::x86_64::tsc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// How long the sampler sleeps at a time while sampling is stopped.
@@ -43,11 +43,11 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     let mut intervals = Intervals::new(shared.live.seed());
     let mut seed = shared.live.seed();
     let (mut deadline, mut has_slept) = (None, false);
-    let mut second = Second { end: 0, last: tsc::read(), time: 0, total: Cost::default() };
+    let mut second = Second { end: 0, last: timestamp::read(), time: 0, total: Cost::default() };
     let mut next_wake_look = 0;
     let longest_sleep = config.tsc_hz / SLEEPS_PER_SECOND;
     loop {
-        let now = tsc::read();
+        let now = timestamp::read();
         if now >= next_wake_look || next_wake_look - now > config.tsc_hz {
             next_wake_look = now + config.tsc_hz / WAKE_LOOKS_PER_SECOND;
             wake_if_due(kernel, shared, now);
@@ -67,21 +67,21 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
         if newest_seed != seed {
             (seed, intervals) = (newest_seed, Intervals::new(newest_seed));
         }
-        let now = tsc::read();
+        let now = timestamp::read();
         match deadline.filter(|at| is_plausible(*at, now, period(shared, config.tsc_hz))) {
             // There is always one sleep between two ticks, even if the sampler is late, so that the other CPUs can take
             // the last one.
             Some(at) if now < at || !has_slept => {
                 let left = at.saturating_sub(now).min(longest_sleep);
                 kernel.sleep_ns(clock::ticks_to_ns(left, config.tsc_hz).max(1));
-                shared.sleeps.add(left, tsc::read().saturating_sub(now));
+                shared.sleeps.add(left, timestamp::read().saturating_sub(now));
                 has_slept = true;
             }
             before => {
                 if before.is_some() {
                     send_tick(instance, cpu);
                 }
-                let (gap, sent) = (gap(shared, &mut intervals, config.tsc_hz), tsc::read());
+                let (gap, sent) = (gap(shared, &mut intervals, config.tsc_hz), timestamp::read());
                 deadline = Some(after(before.unwrap_or(sent), gap, sent));
                 has_slept = false;
             }
@@ -159,7 +159,7 @@ fn signal<K: Kernel>(instance: &'static Instance<K>, is_due: impl Fn(usize, &Cpu
 /// Once a second: records the counts of events and points, undoes a lease that has expired, checks the cost, and
 /// changes the rate if necessary.
 fn each_second(shared: &Shared, second: &mut Second, config: &Config) {
-    let now = tsc::read();
+    let now = timestamp::read();
     // CPU time is added up in small steps, because the number of CPUs changes and the clock may jump.
     let passed = now.saturating_sub(second.last).min(config.tsc_hz);
     second.last = now;

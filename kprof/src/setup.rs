@@ -32,7 +32,7 @@ pub(crate) fn init(shared: &'static Shared, setup: impl FnOnce() -> Setup) -> Re
             return (&[], config);
         }
         if config.boot == 0 {
-            config.boot = crate::intervals::Intervals::new(crate::x86_64::tsc::read()).word() | 1;
+            config.boot = crate::intervals::Intervals::new(crate::arch::timestamp::read()).word() | 1;
         }
         shared.begin(&config);
         (slots, config)

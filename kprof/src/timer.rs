@@ -4,6 +4,7 @@
 //! handler. It cannot sample code that runs with interrupts off. Used by a kernel with one CPU, and by every CPU until
 //! the sampler runs. When the sampler takes over, a setting in the meta stream says so.
 
+use crate::arch::timestamp;
 use crate::clock;
 use crate::config::Trigger;
 use crate::intervals::Intervals;
@@ -11,7 +12,7 @@ use crate::kernel::{Kernel, Outcome, Registers, TimerTick};
 use crate::sampler::{self, STOPPED_SLEEP_NS, after};
 use crate::state::Instance;
 use crate::state::settings::State;
-use crate::x86_64::{memory::Direct, tsc};
+use crate::unwind::Direct;
 use core::sync::atomic::Ordering;
 
 /// Handles one timer interrupt of a CPU that samples itself.
@@ -23,7 +24,7 @@ pub(crate) fn on_timer<K: Kernel>(instance: &'static Instance<K>, at: &Registers
     if shared.trigger() != Trigger::Timer || shared.state() != State::Running || !slot.takes_ticks() {
         return nothing;
     }
-    let (now, due) = (tsc::read(), slot.sampler.own_next.load(Ordering::Relaxed));
+    let (now, due) = (timestamp::read(), slot.sampler.own_next.load(Ordering::Relaxed));
     // Plausible by the lowest possible rate, one tick a second, because the rate may have changed.
     let is_first = due == 0 || !sampler::is_plausible(due, now, config.tsc_hz);
     let (mut outcome, mut next) = (Outcome::Foreign, due);

@@ -411,9 +411,9 @@ fn registers_of(variant: u8) -> Registers {
         set(20, 1);
     }
     if variant >> 5 & 1 == 1 {
-        at.rflags = 0;
+        at.interrupts_on = false;
     }
-    if variant & 0x88 == 0x88 { Registers { rip: 0x40_0000, cs: 0x33, ..at } } else { at }
+    if variant & 0x88 == 0x88 { Registers { pc: 0x40_0000, from_user: true, ..at } } else { at }
 }
 
 fn cases() -> u32 {

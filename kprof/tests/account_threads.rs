@@ -82,11 +82,10 @@ fn cpu(number: usize) {
     STACKS[number][9].store(text(40), Ordering::Relaxed);
     STACKS[number][2].store(1, Ordering::Relaxed);
     let at = Registers {
-        rip: text(30),
-        cs: 8,
-        rflags: 1 << 9,
-        rsp: stack(number, 2),
-        rbp: stack(number, 4),
+        pc: text(30),
+        sp: stack(number, 2),
+        fp: stack(number, 4),
+        interrupts_on: true,
         ..Registers::default()
     };
     let token = token();

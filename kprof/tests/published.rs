@@ -156,7 +156,7 @@ fn a_core_is_read_without_being_interrupted() {
     // it. When the interrupt returns, the system call is published again.
     let at = registers();
     let vector = Marker::Interrupt(33);
-    let inner = frame(20, vector, [at.rip, at.cs, stack(28), stack(30)]);
+    let inner = frame(20, vector, [at.pc, 8, stack(28), stack(30)]);
     for (at, word) in [(28, 1), (30, stack(32)), (31, text(20)), (32, 0), (33, text(40))] {
         set(at, word);
     }

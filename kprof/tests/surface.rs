@@ -135,8 +135,8 @@ fn every_call_may_stay_with_the_feature_off() {
     let moment = Moment { tsc: 0, reference: 0 };
     let found = Calibration::of(moment, moment, Reference { hz: 1, bits: 64 }, 1);
     assert_eq!((found, ticks_to_ns(5, 1_000_000_000)), (Err(BadSleep::Reference(0)), 5));
-    let registers = EntryFrame::InRegisters { marker: kprof::format::marker::Marker::Syscall };
-    assert_ne!(registers, EntryFrame::OnStack { marker: kprof::format::marker::Marker::Syscall, rip_at: 8 });
+    let registers = EntryFrame::InRegisters { marker: kprof::format::marker::Marker::Syscall, interrupted: at };
+    assert_ne!(registers, EntryFrame::OnStack { marker: kprof::format::marker::Marker::Syscall, saved_at: 8 });
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn no_instruction_of_user_mode_is_written_as_a_kernel_word() {
     let (_alone, daemon) = set_up_and_claim();
     for (word, kept) in chosen() {
         let written = if kept { word } else { 0 };
-        let at = Registers { rip: word, cs: 0x33, rbp: 0, ..registers() };
+        let at = Registers { pc: word, from_user: true, fp: 0, ..registers() };
         assert_eq!(sampled(&daemon, &at), [written], "the interrupted instruction {word:#x}");
     }
 }
@@ -88,7 +88,7 @@ fn the_callers_in_user_code_are_whole_or_marked_as_truncated_at_each_depth() {
         for callers in (0..48).step_by(if cfg!(miri) { 15 } else { 1 }) {
             let rbp = user_callers(callers);
             let callers: Vec<u64> = (0..callers).map(user_caller).collect();
-            let at = Registers { rip: 0x40_1000, cs: 0x33, rbp, ..registers() };
+            let at = Registers { pc: 0x40_1000, from_user: true, fp: rbp, ..registers() };
             let frames = [&[0x40_1000], &callers[..]].concat();
             let whole = |frames: &[u64]| {
                 [&frames[..frames.len().min(depth)], &[cut][..usize::from(frames.len() > depth)]].concat()
@@ -118,18 +118,18 @@ fn each_kind_of_sample_with_user_code_has_its_facts_and_its_counter() {
         assert_eq!(counter(&PROFILER, name), before + 1, "{name}");
     };
     let user_marker = Marker::User.encode();
-    for (rflags, irq) in [(1 << 9, "irq-on"), (0, "irq-off")] {
+    for (interrupts_on, irq) in [(true, "irq-on"), (false, "irq-off")] {
         for idle in [false, true] {
             IDLE.store(idle, Ordering::Relaxed);
-            let facts = (u8::from(rflags == 0) * Facts::INTERRUPTS_OFF) | (u8::from(idle) * Facts::IDLE);
+            let facts = (u8::from(!interrupts_on) * Facts::INTERRUPTS_OFF) | (u8::from(idle) * Facts::IDLE);
             let facts = (facts != 0).then_some(Marker::Facts(Facts(facts)).encode());
             let with_facts = |rest: &[u64]| [&rest[..1], facts.as_slice(), &rest[1..]].concat();
             let rbp = user_callers(1);
-            let at = Registers { rip: 0x40_1000, cs: 0x33, rflags, rbp, ..registers() };
+            let at = Registers { pc: 0x40_1000, from_user: true, interrupts_on, fp: rbp, ..registers() };
             counted("recorded-user", &at, &with_facts(&[0x40_1000, user_caller(0)]));
             for (marker, name) in [(Marker::Syscall, irq), (Marker::Interrupt(33), "interrupt")] {
                 let marker = marker.encode();
-                let at = Registers { rflags, ..registers() };
+                let at = Registers { interrupts_on, ..registers() };
                 for (place, value) in (8..).zip([rbp, marker, 0x40_1000, 0x33, 0x202, rbp, 0x2b]) {
                     set(place, value);
                 }

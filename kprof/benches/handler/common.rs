@@ -11,8 +11,10 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use kprof::{
-    Config, CpuSet, CpuSlot, Kernel, NmiToken, Outcome, Profiler, Registers, Setup, StreamFile, Task, Trigger,
+    Config, CpuSet, CpuSlot, Interrupted, Kernel, NmiToken, Outcome, Profiler, Registers, Setup, StreamFile, Task,
+    Trigger,
 };
+
 use std::hint::black_box;
 
 /// Words of each ring; all handlers use rings of this size.
@@ -26,11 +28,37 @@ const STACK_BYTES: u64 = 8 * STACK_WORDS as u64;
 #[repr(align(32768))]
 struct Stack([u64; STACK_WORDS]);
 
+/// What an entry stub of x86_64 has saved.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Saved {
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub rbp: u64,
+    pub rcx: u64,
+}
+
+impl Interrupted for Saved {
+    #[inline(always)]
+    fn registers(&self) -> Registers {
+        let &Self { rip, cs, rflags, rsp, rbp, rcx } = self;
+        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & 1 << 9 != 0);
+        Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
+    }
+
+    #[inline(always)]
+    fn interrupts_off(&self) -> u64 {
+        !self.rflags / (1 << 9)
+    }
+}
+
 /// The stack, and the text that contains its return addresses.
 pub struct World {
     stack: Box<Stack>,
     #[allow(dead_code, reason = "one bench makes several at once")]
-    pub registers: Registers,
+    pub registers: Saved,
 }
 
 static TEXT: [u8; 4096] = [0x90; 4096];
@@ -53,7 +81,7 @@ impl World {
 
     /// A stack with `count` separate chains of `frames` return addresses each, and the registers at the beginning of
     /// each chain.
-    pub fn changing(frames: usize, count: usize) -> (Self, Vec<Registers>) {
+    pub fn changing(frames: usize, count: usize) -> (Self, Vec<Saved>) {
         let mut stack = Box::new(Stack([1; STACK_WORDS]));
         let base = stack.0.as_ptr() as u64;
         let chain = |number: usize| 8 + number * (frames * FRAME_WORDS + 8);
@@ -69,7 +97,7 @@ impl World {
         TASK.store(black_box(7), Ordering::Relaxed);
         let registers = |number| {
             let rbp = base + 8 * chain(number) as u64;
-            Registers { rip: text().0 + 50, cs: 8, rflags: 1 << 9, rsp: rbp - 48, rbp, rcx: 0 }
+            Saved { rip: text().0 + 50, cs: 8, rflags: 1 << 9, rsp: rbp - 48, rbp, rcx: 0 }
         };
         (Self { stack, registers: registers(0) }, (0..count).map(registers).collect())
     }
@@ -186,14 +214,14 @@ impl Ours {
 
     /// One tick: the sampler's part, which numbers it, and the handler.
     #[inline(always)]
-    pub fn tick(&mut self, registers: &Registers) {
+    pub fn tick(&mut self, registers: &Saved) {
         SLOTS[0].raise_tick();
         assert!(self.handler(registers) == Outcome::Sampled);
     }
 
     /// The whole handler.
     #[inline(never)]
-    fn handler(&mut self, registers: &Registers) -> Outcome {
+    fn handler(&mut self, registers: &Saved) -> Outcome {
         PROFILER.on_nmi(&self.token, registers)
     }
 
@@ -248,7 +276,7 @@ const WINDOW: Range<u64> = 1 << 20..(1 << 20) + (1 << 47);
 
 /// The reference's stack walk: zeroes and fills the array, and returns the number of words in it.
 #[inline(always)]
-fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
+fn walk(registers: &Saved, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     // SAFETY: 32 words of the array are written.
     unsafe {
         asm!("rep stosq", inout("rcx") 32 => _, inout("rdi") buffer.as_mut_ptr() => _, in("rax") 0,
@@ -284,13 +312,13 @@ fn walk(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
 /// The reference's walk, alone.
 #[inline(never)]
 #[allow(dead_code, reason = "not every bench times it")]
-pub fn walk_alone(registers: &Registers, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
+pub fn walk_alone(registers: &Saved, buffer: &mut MaybeUninit<[u64; 32]>) -> usize {
     walk(registers, buffer)
 }
 
 /// The reference's handler.
 #[inline(never)]
-pub fn reference(registers: &Registers, ring: &mut PlainRing) {
+pub fn reference(registers: &Saved, ring: &mut PlainRing) {
     if registers.cs & 3 == 3 {
         return;
     }
@@ -307,7 +335,7 @@ pub fn reference(registers: &Registers, ring: &mut PlainRing) {
 /// The handler `minimal`.
 #[inline(never)]
 #[allow(dead_code, reason = "not every bench times it")]
-pub fn minimal(registers: &Registers, ring: &mut PlainRing) {
+pub fn minimal(registers: &Saved, ring: &mut PlainRing) {
     let base = STACK.load(Ordering::Relaxed);
     let range = base..base + STACK_BYTES;
     let at = ring.tail.load(Ordering::Relaxed) % RING_WORDS;

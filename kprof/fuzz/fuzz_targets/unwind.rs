@@ -75,7 +75,13 @@ fuzz_target!(|bytes: &[u8]| {
     });
     let mut words = bytes.chunks_exact(3).map(word);
     let mut next = || words.next().unwrap_or(0);
-    let at = Registers { rip: next(), cs: 8, rflags: next(), rsp: next(), rbp: next(), rcx: 0 };
+    let at = Registers {
+        pc: next(),
+        interrupts_on: next() & 1 << 9 != 0,
+        sp: next(),
+        fp: next(),
+        ..Registers::default()
+    };
     STACK.iter().for_each(|place| place.store(next(), Ordering::Relaxed));
     SLOTS[0].raise_tick();
     // SAFETY: nothing runs on the array.

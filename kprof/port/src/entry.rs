@@ -20,6 +20,9 @@ use kprof::{Interrupted, Registers};
 /// The length of every stub made by [`entry_stub`](crate::entry_stub).
 pub const STUB_BYTES: u64 = 128;
 
+/// Bit 9 of RFLAGS: interrupts are on.
+const INTERRUPT_FLAG: u64 = 1 << 9;
+
 /// What a stub has saved. The other saved registers are at lower addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -46,7 +49,13 @@ impl Interrupted for SavedFrame {
     #[inline(always)]
     fn registers(&self) -> Registers {
         let Self { rip, cs, rflags, rsp, rbp, rcx, .. } = *self;
-        Registers { rip, cs, rflags, rsp, rbp, rcx }
+        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & INTERRUPT_FLAG != 0);
+        Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
+    }
+
+    #[inline(always)]
+    fn interrupts_off(&self) -> u64 {
+        !self.rflags / INTERRUPT_FLAG
     }
 }
 
@@ -141,7 +150,7 @@ mod tests {
         let frame = SEEN.take().expect("the handler was called");
         assert_eq!(frame.rcx, 7);
         assert_eq!(frame.marker, 0xffff_ffff_ffff_f1e0);
-        assert_eq!(frame.registers().rsp, frame.rsp);
+        assert_eq!(frame.registers().sp, frame.rsp);
         let local = 0_u64;
         assert!(frame.rsp.abs_diff(&raw const local as u64) < 1 << 16, "rsp is that of the interrupted code");
         let own = interrupt as *const () as u64;

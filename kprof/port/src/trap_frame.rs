@@ -55,17 +55,18 @@ impl Stub {
         let rbp_at = self.rbp.map_or(frame_pointer, |offset| frame + offset as u64);
         // SAFETY: the caller's promise; it lies below the saved RIP, or is the word that the unwinder has just read.
         let rbp = unsafe { (rbp_at as *const u64).read_volatile() };
-        CallerEntryFrame { marker: self.marker, rip_at: frame + self.rip as u64, rbp }
+        CallerEntryFrame { marker: self.marker, saved_at: frame + self.rip as u64, fp: rbp }
     }
 
     /// The answer of `Kernel::entry_frame` for an instruction of this stub. It is only known for the first instruction,
     /// before anything has been pushed. For all others it is `None`, and such a sample is truncated.
     pub fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
         let marker = self.marker;
-        let on_stack = EntryFrame::OnStack { marker, rip_at: at.rsp.wrapping_add(8 * u64::from(self.has_error_code)) };
+        let on_stack = EntryFrame::OnStack { marker, saved_at: at.sp.wrapping_add(8 * u64::from(self.has_error_code)) };
         // The `syscall` instruction does not switch the stack: RSP is still the user's, and RCX holds the user's RIP.
-        let is_syscall = matches!(marker, Marker::Syscall);
-        (at.rip == self.code.0).then_some(if is_syscall { EntryFrame::InRegisters { marker } } else { on_stack })
+        let user = Registers { pc: at.link, from_user: true, interrupts_on: true, ..*at };
+        let in_registers = EntryFrame::InRegisters { marker, interrupted: user };
+        (at.pc == self.code.0).then_some(if matches!(marker, Marker::Syscall) { in_registers } else { on_stack })
     }
 }
 
@@ -102,20 +103,22 @@ mod tests {
         // SAFETY: the words of the array.
         let [saved, left] =
             [STUB, Stub { rbp: None, ..STUB }].map(|stub| unsafe { stub.caller_entry_frame(frame_pointer) });
-        assert_eq!(saved, CallerEntryFrame { marker: Marker::Exception(14), rip_at: frame_pointer + 40, rbp: 0x5555 });
-        assert_eq!(left.rbp, 0x7777, "the stub leaves rbp alone: the called function has saved it");
+        assert_eq!(saved, CallerEntryFrame { marker: Marker::Exception(14), saved_at: frame_pointer + 40, fp: 0x5555 });
+        assert_eq!(left.fp, 0x7777, "the stub leaves rbp alone: the called function has saved it");
     }
 
     #[test]
     fn at_the_first_instruction_the_processors_frame_is_on_top_of_the_stack() {
-        let at = Registers { rip: 0x1000, rsp: 0x9000, ..Registers::default() };
+        let at = Registers { pc: 0x1000, sp: 0x9000, link: 0x40_1000, ..Registers::default() };
         let marker = STUB.marker;
-        assert_eq!(STUB.entry_frame(&at), Some(EntryFrame::OnStack { marker, rip_at: 0x9008 }));
+        assert_eq!(STUB.entry_frame(&at), Some(EntryFrame::OnStack { marker, saved_at: 0x9008 }));
         let without = Stub { has_error_code: false, ..STUB };
-        assert_eq!(without.entry_frame(&at), Some(EntryFrame::OnStack { marker, rip_at: 0x9000 }));
-        assert_eq!(STUB.entry_frame(&Registers { rip: 0x1001, ..at }), None);
+        assert_eq!(without.entry_frame(&at), Some(EntryFrame::OnStack { marker, saved_at: 0x9000 }));
+        assert_eq!(STUB.entry_frame(&Registers { pc: 0x1001, ..at }), None);
         let syscall = Stub { marker: Marker::Syscall, ..STUB }.entry_frame(&at);
-        assert_eq!(syscall, Some(EntryFrame::InRegisters { marker: Marker::Syscall }), "the stack is the user's");
+        let interrupted = Registers { pc: 0x40_1000, from_user: true, interrupts_on: true, ..at };
+        let user = EntryFrame::InRegisters { marker: Marker::Syscall, interrupted };
+        assert_eq!(syscall, Some(user), "the stack is the user's");
     }
 
     #[test]

@@ -4,18 +4,14 @@
 //! through [`Machine`], so that tests can replace it by one that has each kind of error.
 
 use super::{CheckError, MIN_STACK_BYTES};
+use crate::arch::gate::Gate;
+use crate::arch::{caller, tables, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::config::{Config, Trigger};
 use crate::kernel::Kernel;
 use crate::state::{Instance, Shared};
 use crate::unwind::Text;
-use crate::x86_64::tables::{self, Gate};
-use crate::x86_64::tsc;
 
-/// The NMI's vector.
-const NMI: u8 = 2;
-/// Frequencies that a TSC may have.
-const CLOCK_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10_000_000_000;
 /// A sleep of 1 ms may return early at most this many times. A sleep that does not sleep returns thousands of times.
 const MAX_RETURNS: usize = 200;
 /// The shortest of this many sleeps counts, because a virtual CPU may be descheduled during a sleep.
@@ -23,10 +19,6 @@ const SLEEPS: usize = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// The sampler CPU waits this many sleeps of 1 ms for the other CPUs to register.
 const WAITS: usize = 1000;
-/// `push rbp; mov rbp, rsp`, and the same after `endbr64`: code that begins with these bytes is a compiled function. It
-/// saves rbp itself, directly below the processor's frame, so the chain of frame pointers goes through it.
-const PROLOGUE: u32 = 0xe589_4855;
-const ENDBR64: u32 = 0xfa1e_0ff3;
 
 /// What the check reads from the machine.
 pub(super) trait Machine {
@@ -56,7 +48,7 @@ impl Machine for Here {
     }
 
     fn ticks(&self) -> u64 {
-        tsc::read()
+        timestamp::read()
     }
 
     unsafe fn code(&self, address: u64) -> u64 {
@@ -74,7 +66,7 @@ pub(super) fn on<K: Kernel, M: Machine>(kernel: &K, shared: &Shared, machine: &M
     let config = shared.config().filter(|_| !shared.slots().is_empty()).ok_or(CheckError::NotReady)?;
     let cpu = kernel.cpu();
     let slot = shared.slots().get(cpu).ok_or(CheckError::Cpu(cpu))?;
-    if !CLOCK_HZ.contains(&config.tsc_hz) {
+    if !timestamp::PLAUSIBLE_HZ.contains(&config.tsc_hz) {
         return Err(CheckError::Clock(config.tsc_hz));
     }
     if config.sampler_cpu == Some(cpu) {
@@ -137,11 +129,12 @@ fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
 }
 
 /// Checks that the NMI is handled by kernel code on a stack of its own, and that the other entry stubs are known as
-/// entry code.
+/// entry code. Only where the processor has a table of entries.
 fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Result<(), CheckError> {
     let text = Text::new(config.text);
     let is_text = |address: u64| text.contains(address) || kernel.is_text(address);
-    let Gate { handler, ist } = machine.gate(NMI).ok_or(CheckError::NoGate)?;
+    let Some(own) = tables::NMI_VECTOR else { return Ok(()) };
+    let Gate { handler, ist } = machine.gate(own).ok_or(CheckError::NoGate)?;
     if !is_text(handler) {
         return Err(CheckError::GateOutsideText(handler));
     }
@@ -159,7 +152,7 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
             return Err(CheckError::SmallInterruptStack { bytes });
         }
     }
-    for vector in (0..=u8::MAX).filter(|vector| *vector != NMI) {
+    for vector in (0..=u8::MAX).filter(|vector| *vector != own) {
         let Some(gate) = machine.gate(vector) else { continue };
         if gate.ist == ist {
             return Err(CheckError::SharedInterruptStack { ist, vector });
@@ -170,8 +163,9 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
         }
         // SAFETY: the first and the last of the eight bytes are kernel text, as was just checked.
         let code = unsafe { machine.code(address) };
-        let first = code as u32;
-        if first != PROLOGUE && !(first == ENDBR64 && (code >> 32) as u32 == PROLOGUE) {
+        // A compiled function saves the frame pointer itself, directly below what the processor has pushed, so the chain
+        // of frame pointers goes through it.
+        if !caller::begins_with_prologue(&code.to_le_bytes()) {
             return Err(CheckError::UnknownStub { vector, address });
         }
     }

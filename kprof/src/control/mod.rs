@@ -11,6 +11,7 @@ mod close;
 mod text;
 mod write;
 
+use crate::arch::interrupts;
 use crate::errors::{ControlError, StateError};
 use crate::format::command::{BadCommand, Command};
 use crate::format::fact::Fact;
@@ -20,7 +21,6 @@ use crate::state::Shared;
 use crate::state::owner::{ClaimId, MAX_CLAIM};
 use crate::state::settings::State;
 use crate::state::transition::WRITER_WAIT_US;
-use crate::x86_64::interrupts;
 pub(crate) use close::undo_expired_lease;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -4,6 +4,7 @@
 //! are consistent: the progress word of its handler is read before and after them, and they are read again if it has
 //! changed.
 
+use crate::arch;
 use crate::config::Clock;
 use crate::format::counter::{Counter, MetaCounter};
 use crate::format::fact::Fact;
@@ -84,6 +85,7 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     let clock = if config.clock == Clock::Instructions { "instructions" } else { "tsc" };
     each(Fact::Boot, format_args!("{:x}", config.boot))?;
     each(Fact::TscHz, format_args!("{}", config.tsc_hz))?;
+    each(Fact::Arch, format_args!("{}", arch::NAME))?;
     each(Fact::Clock, format_args!("{clock}"))?;
     each(Fact::Accel, format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
     each(Fact::Cpus, format_args!("{}", shared.slots().len()))?;

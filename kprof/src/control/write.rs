@@ -8,6 +8,7 @@
 mod copy;
 
 use super::{OpenControl, lines, undo_expired_lease};
+use crate::arch::timestamp;
 use crate::errors::{CommandError, ControlError, StreamName};
 use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
@@ -21,7 +22,6 @@ use crate::state::points::POINTS;
 use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
 use crate::state::transition::Writer;
-use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
 const NO_ACK_IN_OVERWRITE: &str = "nothing is acknowledged in mode overwrite";
@@ -368,7 +368,7 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
             Ok(Command::Event(points, state)) => shared.note_setting(format_args!("{}", Command::Event(points, state))),
             Ok(Command::WaitMs(ms)) => {
                 let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
-                let until = tsc::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
+                let until = timestamp::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
                 shared.waited_until.fetch_max(until, Ordering::Relaxed);
             }
             _ => {}

@@ -5,10 +5,10 @@
 //! registers that they need, because a copy of all of them costs twice as many instructions as there are registers.
 
 use super::sample::{HEADER_PLACES, Leave, Tick, frames_of, interrupts_off};
+use crate::arch::timestamp;
 use crate::format::record::Kind;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::unwind::{self, Cursor, ENTRY_PLACES, Memory, ROUND, StackBounds, user_word};
-use crate::x86_64::tsc;
 use core::sync::atomic::Ordering;
 
 /// Words before the first caller in a sample of user code, which has no facts.
@@ -19,8 +19,8 @@ const USER_PLACES: usize = 16;
 impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     pub(super) fn leave_by_user(interrupted: &impl Interrupted, tick: Self, number: u64, leave: impl Leave) -> Outcome {
-        let Registers { rip, rbp, .. } = interrupted.registers();
-        match tick.user(number, rip, rbp, interrupts_off(&interrupted.registers())) {
+        let Registers { pc, fp, .. } = interrupted.registers();
+        match tick.user(number, pc, fp, interrupts_off(interrupted)) {
             Some(outcome) => leave(tick.slot, outcome),
             None => Self::leave_by_slow_path(interrupted, tick, number, leave),
         }
@@ -28,7 +28,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
     /// A sample of user code. `None` if it needs the slow path.
     #[inline(never)]
-    fn user(self, number: u64, rip: u64, rbp: u64, interrupts_off: u64) -> Option<Outcome> {
+    fn user(self, number: u64, pc: u64, fp: u64, interrupts_off: u64) -> Option<Outcome> {
         let (kernel, ring, counters) = (&self.profiler.kernel, &self.slot.ring, &self.slot.handler.counters);
         if !self.profiler.shared.settings().include_user() {
             counters.user.add(1);
@@ -41,10 +41,10 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
             return None;
         }
         let header = reservation.header();
-        let first = [0, head, number, tsc::read(), task.id, user_word(rip)];
+        let first = [0, head, number, timestamp::read(), task.id, user_word(pc)];
         header.iter().zip(first).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
         let places = reservation.rounds(USER_HEADER_PLACES).as_flattened();
-        let callers = unwind::user_frames(kernel, rbp, places)?;
+        let callers = unwind::user_frames(kernel, fp, places)?;
         ring.publish_at(&header[0], Kind::Sample, USER_HEADER_PLACES.wrapping_add(callers));
         counters.recorded.add(1);
         counters.recorded_user.add(1);
@@ -60,9 +60,9 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         (cursor, bounds): (Cursor, StackBounds),
         leave: impl Leave,
     ) -> Outcome {
-        let outcome = match tick.finish_in_user_code(words, cursor, bounds, interrupts_off(&interrupted.registers())) {
+        let outcome = match tick.finish_in_user_code(words, cursor, bounds, interrupts_off(interrupted)) {
             Some(outcome) => outcome,
-            None => tick.finish_walk(&interrupted.registers(), words, cursor),
+            None => tick.finish_walk(interrupted, words, cursor),
         };
         leave(tick.slot, outcome)
     }
@@ -84,7 +84,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         let (places, mut words) = (entry.write(places), words.wrapping_add(entry.words()));
         if settings.include_user() {
             let places = places.get(..frames_left).unwrap_or(places);
-            words = words.wrapping_add(unwind::user_frames(kernel, entry.rbp(), places)?);
+            words = words.wrapping_add(unwind::user_frames(kernel, entry.fp(), places)?);
         }
         ring.publish_at(header, Kind::Sample, words);
         let counters = &self.slot.handler.counters;

@@ -26,12 +26,13 @@ mod in_user_code;
 mod progress;
 mod sample;
 
+use crate::arch::timestamp;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::state::Instance;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
+use crate::unwind::Direct;
 use crate::unwind::Memory;
-use crate::x86_64::{memory::Direct, tsc};
 use core::sync::atomic::{Ordering, fence};
 use sample::Tick;
 
@@ -85,12 +86,12 @@ impl<K: Kernel> Instance<K> {
 /// because only one tick in `MEASURED` is measured.
 #[inline(never)]
 fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
-    let start = tsc::read();
+    let start = timestamp::read();
     tick.sample(number, at, move |slot, outcome| {
         let counters = &slot.handler.counters;
         // If the clock has jumped backwards (resume from sleep), nothing is added. The product cannot wrap: 2^58 TSC
         // ticks are more than a year at 8 GHz.
-        counters.self_tsc.add(tsc::read().saturating_sub(start).wrapping_mul(MEASURED));
+        counters.self_tsc.add(timestamp::read().saturating_sub(start).wrapping_mul(MEASURED));
         counters.self_samples.add(1);
         leave(slot, outcome)
     })

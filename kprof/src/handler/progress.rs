@@ -16,10 +16,10 @@
 //! the state ENTERED, which has yet to take it, and takes all others. So each tick is taken exactly once, at whatever
 //! instruction an NMI arrives.
 
+use crate::arch::add::add_in_one;
 use crate::state::progress::{ENTERED, STATE, TAKEN, TICK};
 use crate::state::slot::CpuSlot;
 use crate::sync::Ordering;
-use crate::x86_64::add::add_in_one;
 
 /// Enters the handler; the caller must then [`leave`]. `false`: a handler runs on this CPU already, so this NMI arrived
 /// inside it.

@@ -5,18 +5,16 @@
 //! path. Both write the same record: the unwinder's tests walk each stack on both paths and compare. `in_user_code` has
 //! the part of the fast path that reads a program's memory.
 
+use crate::arch::timestamp;
 use crate::format::marker::{Facts, Marker};
 use crate::format::record::{Kind, SAMPLE_HEADER_WORDS};
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::ring::Sink;
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
-use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, Stacks, Walk, is_user, user_word};
-use crate::x86_64::tsc;
+use crate::unwind::{self, Cursor, MAX_SCANNED, Memory, ROUND, Stacks, Walk, user_word};
 use core::sync::atomic::Ordering;
 
-/// Bit 9 of RFLAGS: interrupts are on.
-const INTERRUPT_FLAG: u64 = 1 << 9;
 /// Words before the first caller: header, first address, facts.
 pub(super) const HEADER_PLACES: usize = SAMPLE_HEADER_WORDS + 2;
 
@@ -46,7 +44,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // The registers are read again at each use: keeping them across the walk would spill the registers of the walk.
-        if is_user(interrupted.registers().cs) {
+        if interrupted.registers().from_user {
             return Self::leave_by_user(interrupted, self, number, leave);
         }
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.
@@ -59,14 +57,14 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         if task.idle {
             return Self::leave_by_slow_path(interrupted, self, number, leave);
         }
-        let facts = interrupts_off(&interrupted.registers());
+        let facts = interrupts_off(interrupted);
         let facts_word = Marker::Facts(Facts::NONE).encode() | facts;
         let header = reservation.header();
         header[1].store(head, Ordering::Relaxed);
         header[2].store(number, Ordering::Relaxed);
-        header[3].store(tsc::read(), Ordering::Relaxed);
+        header[3].store(timestamp::read(), Ordering::Relaxed);
         header[4].store(task.id, Ordering::Relaxed);
-        header[5].store(interrupted.registers().rip, Ordering::Relaxed);
+        header[5].store(interrupted.registers().pc, Ordering::Relaxed);
         header[6].store(facts_word, Ordering::Relaxed);
         // With interrupts on there are no facts, and the first caller is stored in their word instead.
         let frames = reservation.rounds((HEADER_PLACES - 1).wrapping_add(facts as usize));
@@ -103,12 +101,13 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
 
     /// Finishes a walk that the fast path began, and that met a special case.
     #[inline(never)]
-    pub(super) fn finish_walk(&self, at: &Registers, words: usize, cursor: Cursor) -> Outcome {
+    pub(super) fn finish_walk(&self, interrupted: &impl Interrupted, words: usize, cursor: Cursor) -> Outcome {
+        let at = &interrupted.registers();
         let frames = frames_of(words, interrupts_off(at));
         let mut walk = self.walk(self.slot.ring.room());
         walk.sink.advance(words);
         walk.frames_left = walk.frames_left.saturating_sub(frames.wrapping_sub(1));
-        walk.finish(cursor, at.rsp);
+        walk.finish(cursor, at.sp);
         self.publish(at, &walk, false)
     }
 
@@ -117,8 +116,8 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(never)]
     fn slow_path(&self, number: u64, at: &Registers) -> Outcome {
         let (counters, settings) = (&self.slot.handler.counters, self.profiler.shared.settings());
-        let (task, user) = (self.profiler.kernel.task(), is_user(at.cs));
-        let (idle, rip) = (task.idle && !user, if user { user_word(at.rip) } else { at.rip });
+        let (task, user) = (self.profiler.kernel.task(), at.from_user);
+        let (idle, pc) = (task.idle && !user, if user { user_word(at.pc) } else { at.pc });
         // An interrupt handler that runs on an idle core is not idle time, and only the walk can tell. The filter comes
         // before the ring is used, so that a filtered tick is not counted as lost when the ring is full.
         if idle && !settings.include_idle() && !self.in_interrupt(at) {
@@ -135,7 +134,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
         };
         let mut walk = self.walk(sink);
         let facts = Facts(interrupts_off(at) as u8 | (if task.idle { Facts::IDLE } else { 0 }));
-        walk.sink.begin(&[0, ring.head(), number, tsc::read(), task.id, rip]);
+        walk.sink.begin(&[0, ring.head(), number, timestamp::read(), task.id, pc]);
         if facts != Facts::NONE {
             walk.sink.push(Marker::Facts(facts).encode());
         }
@@ -165,7 +164,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     fn recorded(&self, at: &Registers, in_interrupt: bool, idle: bool) -> Outcome {
         let counters = &self.slot.handler.counters;
         counters.recorded.add(1);
-        let kind = match (is_user(at.cs), in_interrupt, idle, interrupts_off(at)) {
+        let kind = match (at.from_user, in_interrupt, idle, interrupts_off(at)) {
             (true, ..) => &counters.recorded_user,
             (_, true, ..) => &counters.interrupt,
             (_, _, true, _) => &counters.recorded_idle,
@@ -208,6 +207,8 @@ pub(super) fn frames_of(words: usize, interrupts_off: u64) -> usize {
 
 /// Bit 0 of the sample's facts: 1 if interrupts were off.
 #[inline(always)]
-pub(super) fn interrupts_off(at: &Registers) -> u64 {
-    (!at.rflags / INTERRUPT_FLAG) & u64::from(Facts::INTERRUPTS_OFF)
+pub(super) fn interrupts_off(at: &impl Interrupted) -> u64 {
+    at.interrupts_off() & 1
 }
+
+const _: () = assert!(Facts::INTERRUPTS_OFF == 1, "the bit that `interrupts_off` returns");

@@ -21,6 +21,7 @@
 
 pub(crate) mod cell;
 
+use crate::arch::timestamp;
 use crate::format::marker::{Facts, Marker, PUBLISHED_LEAF};
 use crate::format::record::Kind;
 use crate::handler;
@@ -28,7 +29,6 @@ use crate::kernel::{Kernel, Outcome, Published, Task};
 use crate::state::Instance;
 use crate::state::slot::CpuSlot;
 use crate::unwind::{MAX_SCANNED, Memory, Stacks, Walk};
-use crate::x86_64::tsc;
 use core::cell::Cell;
 use core::ops::Range;
 
@@ -94,7 +94,7 @@ impl<K: Kernel> Memory for ForeignMemory<'_, K> {
 
     unsafe fn code(&self, address: u64) -> u64 {
         // SAFETY: passed on: the caller promises that this is kernel text, which is the same on every core.
-        unsafe { crate::x86_64::memory::Direct.code(address) }
+        unsafe { crate::unwind::Direct.code(address) }
     }
 }
 
@@ -136,9 +136,9 @@ impl<K: Kernel> Instance<K> {
             in_interrupt: false,
         };
         let left = place.frame().filter(|_| user);
-        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_rip_of(frame)) else { return torn() };
+        let Some(leaf) = left.map_or(Some(PUBLISHED_LEAF), |frame| walk.user_pc_of(frame)) else { return torn() };
         let facts = Facts(Facts::PUBLISHED | (if seen.is_idle { Facts::IDLE } else { 0 }));
-        let words = [0, ring.head(), number, tsc::read(), seen.task, leaf, Marker::Facts(facts).encode()];
+        let words = [0, ring.head(), number, timestamp::read(), seen.task, leaf, Marker::Facts(facts).encode()];
         // Header, leaf (in user code, the instruction that the last entry returned to) and facts. If the core is in an
         // entry, its marker and the interrupted frames follow.
         walk.sink.begin(&words);

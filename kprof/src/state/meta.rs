@@ -14,10 +14,10 @@
 use super::copier::{Border, Copier};
 use super::owner::Activity;
 use super::stream::{Reader, Stream};
+use crate::arch::{interrupts, timestamp};
 use crate::format::record::{Kind, META_HEADER_WORDS};
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
-use crate::x86_64::{interrupts, tsc};
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 
@@ -87,7 +87,7 @@ impl Meta {
     pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
         let text = truncated(text, MAX_TEXT);
         let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
-        let tsc = tsc::read();
+        let tsc = timestamp::read();
         let stored = interrupts::without(|| {
             let _only_producer = self.lock.lock();
             let ring = self.ring.get()?;

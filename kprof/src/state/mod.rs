@@ -20,13 +20,13 @@ pub(crate) mod slot;
 pub(crate) mod stream;
 pub(crate) mod transition;
 
+use crate::arch::interrupts;
 use crate::config::{Config, Trigger};
 use crate::errors::StreamName;
 use crate::parts;
 use crate::patience::Patience;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
-use crate::x86_64::interrupts;
 use account::Sleeps;
 use choices::{Choices, Live};
 use copier::{Border, Copier};

@@ -6,9 +6,10 @@
 
 use super::entry_frame::is_unmarked_entry;
 use super::stacks::bound;
-use super::user::{UserEntry, is_user, user_word};
+use super::user::{UserEntry, user_word};
 use super::words::{FIRST_ENTRY, SYSCALL, word_of};
 use super::{Memory, Text, TextCell, is_straight};
+use crate::arch::{caller, entry, record};
 use crate::kernel::{Kernel, Registers};
 use crate::sync::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -26,14 +27,14 @@ pub(crate) struct Run {
     pub(crate) end: usize,
     /// Where the run ended.
     pub(crate) cursor: Cursor,
-    /// The word that ended the run: a saved rbp, or a word where a return address was expected.
+    /// The word that ended the run: a saved frame pointer, or a word where a return address was expected.
     last: u64,
     /// The bounds of the stack that the run was on.
     pub(crate) bounds: StackBounds,
 }
 
 impl Run {
-    /// Whether the run has reached the root of the stack: the saved rbp or the return address is 0.
+    /// Whether the run has reached the root of the stack: the saved frame pointer or the return address is 0.
     #[inline(always)]
     pub(crate) fn at_root(&self) -> bool {
         self.last == 0
@@ -41,7 +42,7 @@ impl Run {
 }
 
 /// Where a run ended: the address of its last valid frame. Bit 0 ([`TAKEN`]) is set if the return address of that frame
-/// was taken, so that only its saved rbp is still to be checked. Bit 1 ([`STUB`]) is set if that address is in an entry
+/// was taken, so that only its saved frame pointer is still to be checked. Bit 1 ([`STUB`]) is set if that address is in an entry
 /// stub that leaves no marker word.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor(u64);
@@ -56,7 +57,8 @@ impl Cursor {
         let last = self.0 & !(TAKEN | STUB);
         // SAFETY: only `run_from` makes a `Cursor`, and `last` is the last frame that it found valid: an aligned word
         // of the range.
-        if self.0 & TAKEN != 0 { (unsafe { memory.stack(last) }, last.wrapping_add(8)) } else { (last, last) }
+        let next = || unsafe { memory.stack(record::next_at(last)) };
+        if self.0 & TAKEN != 0 { (next(), last.wrapping_add(8)) } else { (last, last) }
     }
 
     /// If the run ended at the frame of an entry stub that was entered from user code: what the stub has saved.
@@ -72,24 +74,26 @@ impl Cursor {
         }
         let frame = self.0 & !STUB;
         // SAFETY: only `run_from` makes a `Cursor`: both words of the frame are aligned words of the range.
-        let [rbp, address] = [0, 8].map(|offset: u64| unsafe { memory.stack(frame.wrapping_add(offset)) });
-        let (stub, marker, rip_at, rbp) = if self.0 & STUB != 0 {
+        let [fp, address] =
+            [record::next_at(frame), record::return_at(frame)].map(|address| unsafe { memory.stack(address) });
+        let address = record::code_address(address);
+        let (stub, marker, saved_at, fp) = if self.0 & STUB != 0 {
             let entry = kernel.caller_entry_frame(address, frame)?;
-            (Some(address), word_of(entry.marker), entry.rip_at, entry.rbp)
+            (Some(address), word_of(entry.marker), entry.saved_at, entry.fp)
         } else if (FIRST_ENTRY..=SYSCALL).contains(&address) {
-            (None, address, frame.wrapping_add(16), rbp)
+            (None, address, record::saved_at(frame), fp)
         } else {
             return None;
         };
-        // The hardware frame has five words. The last two must lie where a frame above the stub's could be. `rip_at`
-        // must not be below the stub's frame, and so is in the range too.
-        let last_two = rip_at.wrapping_add(24);
-        if rip_at < frame || bounds.height(last_two) <= bounds.height(frame) {
+        // The last two words that the entry has saved must lie where a record above the stub's could be. `saved_at` must
+        // not be below the stub's record, and so is in the range too.
+        let last_two = record::frame_at(saved_at.wrapping_add(entry::BYTES - 16));
+        if saved_at < record::next_at(frame) || bounds.height(last_two) <= bounds.height(frame) {
             return None;
         }
-        // SAFETY: the check above shows that all five are aligned words of the range.
-        let [rip, cs] = [0, 8].map(|offset: u64| unsafe { memory.stack(rip_at.wrapping_add(offset)) });
-        is_user(cs).then_some(UserEntry { stub, marker, rip: user_word(rip), rbp })
+        // SAFETY: the check above shows that all of them are aligned words of the range.
+        let pc = entry::user_pc(|offset| unsafe { memory.stack(saved_at.wrapping_add(offset)) })?;
+        Some(UserEntry { stub, marker, pc: user_word(pc), fp })
     }
 }
 
@@ -115,12 +119,12 @@ impl StackBounds {
 
     #[inline(always)]
     fn height(self, frame: u64) -> u64 {
-        self.origin.wrapping_add(frame).rotate_right(3)
+        self.origin.wrapping_add(frame).rotate_right(record::ALIGN_SHIFT)
     }
 }
 
-/// Takes the innermost frames of interrupted kernel code, on the stack that contains rsp. `None` if the first frame
-/// already needs the slow path.
+/// Takes the innermost frames of interrupted kernel code, on the stack that contains its stack pointer. `None` if the
+/// first frame already needs the slow path.
 #[inline(always)]
 pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     kernel: &K,
@@ -130,36 +134,37 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     places: &[[AtomicU64; ROUND]],
     guess: impl Fn(usize) -> &'g AtomicU64,
 ) -> Option<Run> {
-    if kernel.is_entry_code(at.rip) {
+    if kernel.is_entry_code(at.pc) {
         return None;
     }
-    let range = kernel.stack_range(at.rsp)?;
+    let range = kernel.stack_range(at.sp)?;
     let bounds = StackBounds::of(&range);
-    // rbp must be valid, and not below rsp. The loads between the conditions keep the compiler from merging them, so
-    // that each is one branch.
-    if at.rbp < at.rsp {
+    // The frame pointer must be valid, and its record not below the stack pointer. The loads between the conditions keep
+    // the compiler from merging them, so that each is one branch.
+    if record::next_at(at.fp) < at.sp {
         return None;
     }
     let start = text.start();
-    if !is_straight(&range, at.rsp) {
+    if !is_straight(&range, at.sp) {
         return None;
     }
     let bytes = text.bytes();
-    if bounds.height(at.rbp) < LOWEST {
+    if bounds.height(at.fp) < LOWEST {
         return None;
     }
-    // SAFETY: rsp is not below the range and not above rbp, which is at least 16 bytes below its end.
-    let word = unsafe { memory.stack_unaligned(at.rsp) };
+    // SAFETY: the stack pointer is not below the range and not above the record, which is at least 16 bytes below its
+    // end.
+    let word = caller::first_word(at, |sp| Some(unsafe { memory.stack_unaligned(sp) }))?;
     // This may be a prologue or epilogue: the slow path examines it.
-    if word == at.rbp {
+    if caller::is_saved_frame_pointer(at, word) {
         return None;
     }
     let text = Text { start, bytes };
     if text.contains(word) || kernel.is_text(word) {
         return None;
     }
-    // SAFETY: rbp is aligned, not below the range, and at least 16 bytes below its end.
-    Some(unsafe { run_from(kernel, memory, at.rbp, bounds, text, places, |end| Some(guess(end))) })
+    // SAFETY: the frame pointer is aligned, and its record is not below the range and ends within it.
+    Some(unsafe { run_from(kernel, memory, at.fp, bounds, text, places, |end| Some(guess(end))) })
 }
 
 /// Takes further frames, starting at `frame`.
@@ -233,12 +238,14 @@ unsafe fn run_from<'g, K: Kernel, M: Memory, const R: usize>(
         for place in places {
             // SAFETY: the first frame is covered by the caller's promise. Each further frame has a greater height than
             // the one before, so it is aligned, in the range and above that one.
-            let (next, address) = unsafe { (memory.stack(frame), memory.stack(frame.wrapping_add(8))) };
+            let (next, address) =
+                unsafe { (memory.stack(record::next_at(frame)), memory.stack(record::return_at(frame))) };
+            let address = record::code_address(address);
             // Stored before it is checked, which saves a register. A word that is not counted is still free space.
             place.store(address, Ordering::Relaxed);
             if !text.contains(address) {
                 // SAFETY: as above. Read again, because keeping it would take another register.
-                let last = unsafe { memory.stack(frame.wrapping_add(8)) };
+                let last = record::code_address(unsafe { memory.stack(record::return_at(frame)) });
                 return Run { end: address_of(place), cursor: Cursor(frame), last, bounds };
             }
             if is_unmarked_entry(kernel, address) {

@@ -1,13 +1,15 @@
 //! Follows the chain of frame pointers, one step at a time.
 //!
 //! ```text
-//!   higher   │ ...             │
-//!            │ caller's rbp    │ ◄─ next
-//!            │ ...             │
-//!   rbp + 8  │ return address  │   or a marker word: an entry stub's frame, the hardware frame is above
-//!   rbp      │ saved rbp ──────┼──► next
-//!   lower    │ locals          │
+//!   higher   │ ...                    │
+//!            │ caller's frame pointer │ ◄─ next
+//!            │ ...                    │
+//!            │ return address         │   or a marker word: an entry stub's, and what the entry has saved is above
+//!   frame    │ saved frame pointer ───┼──► next
+//!   lower    │ locals                 │
 //! ```
+//!
+//! (On riscv64 the frame pointer leads to the end of this pair: `arch/record.rs`.)
 //!
 //! In: a word that is claimed to be a frame pointer. Out: return addresses, and why the chain ended. Runs in: NMI. A
 //! step reads two words, both inside the declared range. The next pointer must be aligned, and must lie either above
@@ -16,8 +18,10 @@
 use super::entry_frame::is_unmarked_entry;
 use super::fast_path::{self, SHORT_ROUND};
 use super::stacks::bound;
+use super::stop::Saved;
 use super::words::{not_text, word_of};
 use super::{Memory, NOWHERE, Stop, Walk};
+use crate::arch::record;
 use crate::format::marker::TruncationReason;
 use crate::kernel::Kernel;
 use crate::ring::WORD_SHIFT;
@@ -41,9 +45,9 @@ pub(crate) enum Next {
 pub(crate) fn judge(next: u64, above: u64, range: &Range<u64>) -> Next {
     if next == 0 {
         Next::Root
-    } else if next & 7 != 0 {
+    } else if next & record::UNALIGNED != 0 {
         Next::Truncated(TruncationReason::Alignment)
-    } else if next < range.start || next > bound(range) {
+    } else if next < record::frame_at(range.start) || next > bound(range) {
         Next::Elsewhere
     } else if next < above {
         Next::Truncated(TruncationReason::Loop)
@@ -81,8 +85,9 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                 }
                 Next::Here => {
                     // SAFETY: `judge` returned `Here`, so the frame is aligned and its two words lie in the range.
-                    let (next, address) =
-                        unsafe { (self.memory.stack(frame), self.memory.stack(frame.wrapping_add(8))) };
+                    let [next, address] = [record::next_at(frame), record::return_at(frame)]
+                        .map(|address| unsafe { self.memory.stack(address) });
+                    let address = record::code_address(address);
                     if let Some(stop) = self.return_address(address, frame, next) {
                         return stop;
                     }
@@ -100,7 +105,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
                     if let Err(reason) = self.stacks.change(&range, &other) {
                         return Stop::Truncated(reason);
                     }
-                    (above, range, fresh) = (other.start, other, true);
+                    (above, range, fresh) = (record::frame_at(other.start), other, true);
                 }
             }
         }
@@ -123,7 +128,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     fn unmarked_entry(&self, address: u64, frame: u64) -> Stop {
         match self.kernel.caller_entry_frame(address, frame) {
             Some(border) => {
-                Stop::Entry { marker: word_of(border.marker), rip_at: Some(border.rip_at), rbp: border.rbp }
+                let saved = Saved::At { address: border.saved_at, fp: border.fp };
+                Stop::Entry { marker: word_of(border.marker), saved }
             }
             None => Stop::Truncated(TruncationReason::Entry),
         }

@@ -21,7 +21,7 @@
     )
 )]
 
-mod call;
+mod direct;
 mod entry_frame;
 mod fast_path;
 mod frame_pointer;
@@ -34,15 +34,18 @@ mod text;
 mod user;
 mod words;
 
+use crate::arch::record;
+use crate::arch::view::NO_CODE;
 use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
+pub(crate) use direct::Direct;
 pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
 pub(crate) use text::{Text, TextCell};
-pub(crate) use user::{ENTRY_PLACES, is_user, user_frames, user_word};
+pub(crate) use user::{ENTRY_PLACES, user_frames, user_word};
 
 /// Reads memory at addresses that the unwinder has checked.
 pub(crate) trait Memory: Copy {
@@ -106,57 +109,57 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
     /// Walks the stack of an interrupted instruction. The sink already holds that instruction and its facts. If the
     /// sink turns out to be full, its contents are not a sample and must be discarded.
     pub(crate) fn run(&mut self, at: &Registers) {
-        let stop = if is_user(at.cs) { self.user(at.rbp) } else { self.innermost(at) };
-        self.go_on(stop, at.rcx);
+        let stop = if at.from_user { self.user(at.fp) } else { self.innermost(at) };
+        self.go_on(stop);
     }
 
-    /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames.
+    /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames. `frame`
+    /// is the stub's frame pointer.
     pub(crate) fn continue_after_entry(&mut self, frame: u64) {
         let mut stop = Stop::Truncated(TruncationReason::Range);
-        if self.holds(&self.stack_of(frame), frame, 16) {
+        let (next_at, return_at) = (record::next_at(frame), record::return_at(frame));
+        if self.holds(&self.stack_of(next_at), next_at, 16) {
             // SAFETY: aligned words of a declared stack.
-            let [rbp, marker] = [0, 8].map(|offset| unsafe { self.memory.stack(u64::wrapping_add(frame, offset)) });
-            stop = words::not_text(marker, frame, rbp);
+            let [fp, marker] = [next_at, return_at].map(|address| unsafe { self.memory.stack(address) });
+            stop = words::not_text(marker, frame, fp);
         }
-        self.go_on(stop, 0);
+        self.go_on(stop);
     }
 
     /// The address of the user's instruction, from the frame of an entry stub that was entered from user mode.
-    pub(crate) fn user_rip_of(&self, frame: u64) -> Option<u64> {
-        let address = frame.wrapping_add(16);
+    pub(crate) fn user_pc_of(&self, frame: u64) -> Option<u64> {
+        let address = record::saved_at(frame);
         // SAFETY: an aligned word of a declared stack.
         self.holds(&self.stack_of(address), address, 8).then(|| user_word(unsafe { self.memory.stack(address) }))
     }
 
-    /// Finishes a walk that the fast path began on the stack around `rsp`. The frames of the fast path are in the sink
+    /// Finishes a walk that the fast path began on the stack around `sp`. The frames of the fast path are in the sink
     /// already.
-    pub(crate) fn finish(&mut self, cursor: Cursor, rsp: u64) {
-        let stop = self.frames(cursor.next(self.memory), self.stack_of(rsp), false);
-        self.go_on(stop, 0);
+    pub(crate) fn finish(&mut self, cursor: Cursor, sp: u64) {
+        let stop = self.frames(cursor.next(self.memory), self.stack_of(sp), false);
+        self.go_on(stop);
     }
 
     /// The frames of interrupted kernel code, up to an entry frame or the end.
     #[inline(never)]
     fn innermost(&mut self, at: &Registers) -> Stop {
-        if self.kernel.is_entry_code(at.rip)
-            && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.rbp)
+        if self.kernel.is_entry_code(at.pc)
+            && let Some(stop) = entry_frame::of_entry_frame(self.kernel.entry_frame(at), at.fp)
         {
             return stop;
         }
-        let range = self.stack_of(at.rsp);
+        let range = self.stack_of(at.sp);
         if range == NOWHERE {
             return Stop::Truncated(TruncationReason::Range);
         }
         self.innermost_caller(at, &range);
-        self.frames((at.rbp, at.rsp), range, true)
+        self.frames((at.fp, record::frame_at(at.sp)), range, true)
     }
 
-    /// Continues across entry frames until the walk ends. `rcx` is the user's RIP if the innermost stub still holds it
-    /// in that register.
-    fn go_on(&mut self, mut stop: Stop, mut rcx: u64) {
-        while let Stop::Entry { marker, rip_at, rbp } = stop {
-            stop = self.cross(marker, rip_at, rbp, rcx);
-            rcx = 0;
+    /// Continues across entry frames until the walk ends.
+    fn go_on(&mut self, mut stop: Stop) {
+        while let Stop::Entry { marker, saved } = stop {
+            stop = self.cross(marker, saved);
         }
         if let Stop::Truncated(reason) = stop {
             self.sink.push(Marker::Truncated(Ok(reason)).encode());
@@ -198,14 +201,13 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         address & 7 == 0 && range.contains(&address) && range.end.wrapping_sub(address) >= bytes
     }
 
-    /// Eight bytes of code, starting at `address`. All are 0 if they are not kernel code; 0 matches no instruction that
-    /// the callers look for.
+    /// Eight bytes of code, starting at `address`. [`NO_CODE`] if they are not kernel code.
     #[inline(never)]
     fn code(&self, address: u64) -> [u8; 8] {
         let missing = address.wrapping_add(8).saturating_sub(self.text.end());
         let from = if (1..8).contains(&missing) { address.wrapping_sub(missing) } else { address };
         if !self.is_code(address) || !self.is_code(from) || !self.is_code(from.wrapping_add(7)) {
-            return [0; 8];
+            return NO_CODE;
         }
         // SAFETY: the first and the last byte are kernel text, and `Kernel` promises (`is_text`, `Config::text`) that
         // every page that contains kernel text is mapped as a whole.

@@ -3,14 +3,15 @@
 //! In: each change of stack. Out: whether it may be made. Runs in: NMI. A walk changes stacks at most `MAX` times, so
 //! the search is short.
 
+use crate::arch::record;
 use crate::format::marker::TruncationReason;
 use core::ops::Range;
 
-/// The greatest address at which a frame's two words still lie in the range.
+/// The greatest frame pointer whose two words still lie in the range.
 #[cfg(not(kprof_break_bounds))]
 #[inline(always)]
 pub(super) fn bound(range: &Range<u64>) -> u64 {
-    range.end.wrapping_sub(16)
+    record::highest(range)
 }
 
 /// The deliberately broken build has no upper bound, to prove that the storm test notices.

@@ -11,6 +11,7 @@
 
 use super::words::SYSCALL;
 use super::{Memory, Stop, Walk};
+use crate::arch::record;
 use crate::format::marker::{Marker, TruncationReason};
 use crate::kernel::Kernel;
 use crate::sync::{AtomicU64, Ordering};
@@ -21,12 +22,6 @@ use crate::sync::{AtomicU64, Ordering};
 /// The larger bound is right for both. With four-level paging nothing between the two bounds is mapped, so no code
 /// there was executed. A word in that range has bit 63 clear, so no reader mistakes it for kernel code or for a marker.
 const USER_END: u64 = 1 << 56;
-
-/// Whether this code segment belongs to user code: its privilege level is not 0.
-#[inline(always)]
-pub(crate) const fn is_user(cs: u64) -> bool {
-    cs & 3 != 0
-}
 
 /// A word that user mode has chosen, in the form in which it may be recorded: unchanged if it is a user address, else
 /// 0.
@@ -43,8 +38,8 @@ fn user_frame<K: Kernel>(kernel: &K, frame: u64, above: u64) -> Option<(u64, u64
     if frame < above || frame.rotate_right(3) >= (USER_END - 16) >> 3 {
         return None;
     }
-    let [next, address] = kernel.read_user_frame(frame)?;
-    let address = user_word(address);
+    let [next, address] = kernel.read_user_frame(record::next_at(frame))?;
+    let address = user_word(record::code_address(address));
     (address != 0).then_some((address, next))
 }
 
@@ -61,7 +56,8 @@ pub(crate) fn user_frames<K: Kernel>(kernel: &K, mut frame: u64, places: &[Atomi
     Some(taken)
 }
 
-/// The most words of an entry: the stub, if it has no marker word; the marker; the user marker; the user's RIP.
+/// The most words of an entry: the stub, if it has no marker word; the marker; the user marker; the user's
+/// instruction.
 pub(crate) const ENTRY_PLACES: usize = 4;
 
 /// An entry from user code, which ended a run of kernel frames. Most samples of kernel code end at one.
@@ -70,9 +66,9 @@ pub(crate) struct UserEntry {
     pub(super) stub: Option<u64>,
     pub(super) marker: u64,
     /// The interrupted instruction of the program.
-    pub(super) rip: u64,
-    /// The program's rbp.
-    pub(super) rbp: u64,
+    pub(super) pc: u64,
+    /// The program's frame pointer.
+    pub(super) fp: u64,
 }
 
 impl UserEntry {
@@ -104,17 +100,17 @@ impl UserEntry {
                 rest
             }
         };
-        let [marker, user, rip, rest @ ..] = rest else { return &[] };
+        let [marker, user, pc, rest @ ..] = rest else { return &[] };
         marker.store(self.marker, Ordering::Relaxed);
         user.store(Marker::User.encode(), Ordering::Relaxed);
-        rip.store(self.rip, Ordering::Relaxed);
+        pc.store(self.pc, Ordering::Relaxed);
         rest
     }
 
-    /// The program's rbp, where the chain of its frames begins.
+    /// The program's frame pointer, where the chain of its frames begins.
     #[inline(always)]
-    pub(crate) fn rbp(&self) -> u64 {
-        self.rbp
+    pub(crate) fn fp(&self) -> u64 {
+        self.fp
     }
 }
 

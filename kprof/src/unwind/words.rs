@@ -5,6 +5,8 @@
 //! memory.
 
 use super::Stop;
+use super::stop::Saved;
+use crate::arch::record;
 use crate::format::marker::{MARKER_PAGE, Marker, TruncationReason};
 
 /// The markers of entries are consecutive: interrupts, exceptions, syscall.
@@ -26,7 +28,9 @@ pub(super) fn word_of(marker: Marker) -> u64 {
 #[cold]
 pub(super) fn not_text(word: u64, frame: u64, next: u64) -> Stop {
     match word {
-        FIRST_ENTRY..=SYSCALL => Stop::Entry { marker: word, rip_at: Some(frame.wrapping_add(16)), rbp: next },
+        FIRST_ENTRY..=SYSCALL => {
+            Stop::Entry { marker: word, saved: Saved::At { address: record::saved_at(frame), fp: next } }
+        }
         0 => Stop::Root,
         _ => Stop::Truncated(TruncationReason::NotText),
     }

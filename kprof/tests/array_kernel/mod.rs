@@ -55,7 +55,7 @@ pub fn registers() -> Registers {
     let words = [(2, 1), (4, stack(8)), (5, text(20)), (8, 0), (9, text(40))];
     FIRST.call_once(|| words.iter().for_each(|(word, value)| set(*word, *value)));
     words.iter().filter(|(word, value)| get(*word) != *value).for_each(|(word, value)| set(*word, *value));
-    Registers { rip: text(30), cs: 8, rflags: 1 << 9, rsp: stack(2), rbp: stack(4), rcx: 0 }
+    Registers { pc: text(30), sp: stack(2), fp: stack(4), link: 0, from_user: false, interrupts_on: true }
 }
 
 /// A program's stack: where it begins, and its words. 0 cannot be read, like every other address.

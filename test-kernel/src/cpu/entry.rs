@@ -274,7 +274,13 @@ impl Interrupted for TrapFrame {
     #[inline(always)]
     fn registers(&self) -> Registers {
         let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = self;
-        Registers { rip, cs, rflags, rsp, rbp, rcx }
+        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & RFlags::INTERRUPT_FLAG.bits() != 0);
+        Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
+    }
+
+    #[inline(always)]
+    fn interrupts_off(&self) -> u64 {
+        !self.rflags / RFlags::INTERRUPT_FLAG.bits()
     }
 }
 
@@ -322,10 +328,10 @@ pub fn is_stub(address: u64) -> bool {
 pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     let at = *at;
     let address = |function: unsafe extern "C" fn()| function as *const () as u64;
-    let rip = at.rip;
+    let rip = at.pc;
     // SAFETY: constant data of the assembly above.
     let [_, _, places @ .., syscall_saved] = unsafe { entry_places };
-    let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, rip_at: at.rsp + above });
+    let on_stack = |marker, above: u64| Some(EntryFrame::OnStack { marker, saved_at: at.sp + above });
     // An offset inside an instruction of the head has no answer. After the head, rbp is the stub's own.
     let in_head = |marker, table: &[(u64, u64); 5], offset: u64| match table.iter().find(|entry| entry.0 == offset) {
         Some(entry) => on_stack(marker, entry.1),
@@ -334,8 +340,8 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
     };
     // On the way out the marker is on the stack until `add rsp, 8`, and directly below RSP after it.
     let leaving = match places.iter().position(|place| *place == rip) {
-        Some(popped) if popped % 2 == 0 => Some((8, at.rsp)),
-        Some(_) => Some((0, at.rsp - 8)),
+        Some(popped) if popped % 2 == 0 => Some((8, at.sp)),
+        Some(_) => Some((0, at.sp - 8)),
         None => None,
     };
     if let Some((above, marker_at)) = leaving {
@@ -350,7 +356,9 @@ pub fn frame_at(at: &Registers) -> Option<EntryFrame> {
         return on_stack(marker, above);
     }
     if (address(syscall_entry)..syscall_saved).contains(&rip) {
-        return Some(EntryFrame::InRegisters { marker: Marker::Syscall });
+        // `syscall` leaves the user's RIP in rcx.
+        let interrupted = Registers { pc: at.link, from_user: true, interrupts_on: true, ..at };
+        return Some(EntryFrame::InRegisters { marker: Marker::Syscall, interrupted });
     }
     if rip >= syscall_saved {
         // (The NMI stub follows in memory. No NMI can interrupt it before it has set rbp.)

@@ -5,8 +5,8 @@
 //! whether it is hit before or after.
 
 use super::point::Point;
+use crate::arch::interrupts;
 use crate::format::point::{MAX_POINT_NAME, PointState, Points};
-use crate::x86_64::interrupts;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 

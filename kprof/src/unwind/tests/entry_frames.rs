@@ -11,7 +11,13 @@ fn interrupted(machine: &mut Machine, marker: u64, rip: u64, cs: u64, rsp: u64, 
     machine.frame(irq + 80, irq + 200, TEXT + 0x800);
     machine.frame(irq + 200, rbp, marker);
     machine.hardware_frame(irq + 216, rip, cs, rsp);
-    Registers { rip: TEXT + 0x700, cs: 8, rflags: 2, rsp: irq + 16, rbp: irq + 80, rcx: 0 }
+    Registers { pc: TEXT + 0x700, interrupts_on: false, ..registers(irq + 16, irq + 80) }
+}
+
+/// A system call stub that has not saved the user's registers yet: `syscall` has left the user's RIP in rcx.
+fn at_syscall(rcx: u64) -> EntryFrame {
+    let interrupted = Registers { pc: rcx, fp: 0x7fff_0010, from_user: true, ..Registers::default() };
+    EntryFrame::InRegisters { marker: Marker::Syscall, interrupted }
 }
 
 #[test]
@@ -89,9 +95,9 @@ fn inside_a_stub_the_kernel_says_where_the_hardware_frame_is() {
     machine.frame(STACK + 200, 0, TEXT + 0x200);
     machine.hardware_frame(STACK + 80, TEXT + 0x100, 8, STACK + 120);
     let marker = Marker::Interrupt(33);
-    machine.entry = Some((TEXT + 0x500, EntryFrame::OnStack { marker, rip_at: STACK + 80 }));
+    machine.entry = Some((TEXT + 0x500, EntryFrame::OnStack { marker, saved_at: STACK + 80 }));
     // rbp is still that of the interrupted code.
-    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 72, STACK + 200) };
+    let at = Registers { pc: TEXT + 0x500, ..registers(STACK + 72, STACK + 200) };
     let (stack, in_interrupt) = machine.walk(&at);
     assert_eq!(stack, [INTERRUPT, TEXT + 0x100, TEXT + 0x200]);
     assert!(in_interrupt);
@@ -100,8 +106,8 @@ fn inside_a_stub_the_kernel_says_where_the_hardware_frame_is() {
 #[test]
 fn at_the_first_instruction_of_a_syscall_the_user_is_in_registers() {
     let mut machine = Machine::new(64);
-    machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
-    let at = Registers { rip: TEXT + 0x500, rcx: 0x40_1000, ..registers(0x7fff_0000, 0x7fff_0010) };
+    machine.entry = Some((TEXT + 0x500, at_syscall(0x40_1000)));
+    let at = Registers { pc: TEXT + 0x500, link: 0x40_1000, ..registers(0x7fff_0000, 0x7fff_0010) };
     assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
 }
 
@@ -110,7 +116,7 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
     let mut machine = Machine::new(64);
     machine.frame(STACK + 80, STACK + 160, TEXT + 0x520);
     machine.hardware_frame(STACK + 240, 0x40_1000, 0x33, 0x7fff_0000);
-    let border = CallerEntryFrame { marker: Marker::Syscall, rip_at: STACK + 240, rbp: 5 };
+    let border = CallerEntryFrame { marker: Marker::Syscall, saved_at: STACK + 240, fp: 5 };
     machine.border = Some((TEXT + 0x520, border));
     let (stack, _) = machine.walk(&registers(STACK + 16, STACK + 80));
     assert_eq!(stack, [TEXT + 0x520, Marker::Syscall.encode(), Marker::User.encode(), 0x40_1000]);
@@ -120,13 +126,13 @@ fn a_kernel_without_marker_words_shows_its_borders_by_hook() {
 fn a_hardware_frame_that_the_kernel_does_not_place_inside_the_stack_is_not_read() {
     let end = STACK + 64 * 8;
     let outside = [STACK + 244, end - 32, end - 8, end, end + 8, 0, 8, u64::MAX - 7, STACK - 8];
-    for (rip_at, frame) in outside.into_iter().flat_map(|rip_at| [(rip_at, STACK), (rip_at, STACK + 80)]) {
+    for (saved_at, frame) in outside.into_iter().flat_map(|saved_at| [(saved_at, STACK), (saved_at, STACK + 80)]) {
         let mut machine = Machine::new(64);
         machine.frame(frame, STACK + 160, TEXT + 0x520);
         machine.border =
-            Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), rip_at, rbp: 0x7fff_0010 }));
+            Some((TEXT + 0x520, CallerEntryFrame { marker: Marker::Interrupt(33), saved_at, fp: 0x7fff_0010 }));
         let (stack, _) = machine.walk(&registers(frame, frame));
-        assert_eq!(stack, [TEXT + 0x520, INTERRUPT, cut(TruncationReason::Range)], "{rip_at:#x}");
+        assert_eq!(stack, [TEXT + 0x520, INTERRUPT, cut(TruncationReason::Range)], "{saved_at:#x}");
     }
 }
 
@@ -148,9 +154,9 @@ fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
         (0..before).for_each(|frame| machine.frame(at(frame), at(frame + 1), TEXT + 0x200));
         let syscall = Marker::Syscall.encode();
         machine.frame(at(before), 0x7fff_0010, if has_marker { syscall } else { TEXT + 0x520 });
-        let rip_at = at(before) + 16;
-        machine.hardware_frame(rip_at, 0x40_1000, 0x33, 0x7fff_0000);
-        let entry = CallerEntryFrame { marker: Marker::Syscall, rip_at, rbp: 0x7fff_0010 };
+        let saved_at = at(before) + 16;
+        machine.hardware_frame(saved_at, 0x40_1000, 0x33, 0x7fff_0000);
+        let entry = CallerEntryFrame { marker: Marker::Syscall, saved_at, fp: 0x7fff_0010 };
         machine.border = Some((TEXT + 0x520, entry));
         let stub = (!has_marker).then_some(TEXT + 0x520);
         let mut frames = vec![TEXT + 0x200; before as usize];
@@ -188,7 +194,7 @@ fn user_chains_of_every_badness_end_quietly() {
         machine.user_frames = true;
         machine.user = (0..64).map(|word: u64| (frame.wrapping_add(word), 0x40_2000)).collect();
         machine.user.insert(frame, next);
-        let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: frame, ..Registers::default() };
+        let at = Registers { pc: 0x40_1000, from_user: true, fp: frame, ..Registers::default() };
         assert_eq!(machine.walk(&at).0, vec![0x40_2000; callers], "{frame:#x}, then {next:#x}");
     }
 }
@@ -220,12 +226,12 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
         machine.frame(STACK + 80, STACK + 200, TEXT + 0x520);
         machine.border = Some((
             TEXT + 0x520,
-            CallerEntryFrame { marker: Marker::Exception(14), rip_at: STACK + 216, rbp: 0x7fff_0010 },
+            CallerEntryFrame { marker: Marker::Exception(14), saved_at: STACK + 216, fp: 0x7fff_0010 },
         ));
         assert_eq!(machine.walk(&at).0, [TEXT + 0x520, fault, user, 0], "{forged:#x}");
         // And inside a stub, where the kernel tells where the frame is.
-        let at_stub = Registers { rip: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
-        let entry = EntryFrame::OnStack { marker: Marker::Exception(14), rip_at: STACK + 216 };
+        let at_stub = Registers { pc: TEXT + 0x500, ..registers(STACK + 216, 0x7fff_0010) };
+        let entry = EntryFrame::OnStack { marker: Marker::Exception(14), saved_at: STACK + 216 };
         machine.entry = Some((TEXT + 0x500, entry));
         assert_eq!(machine.walk(&at_stub).0, [fault, user, 0], "{forged:#x}");
     }
@@ -235,8 +241,8 @@ fn a_forged_user_instruction_at_an_entry_is_nowhere() {
 fn a_forged_rcx_at_a_syscall_stub_is_nowhere() {
     for forged in FORGED {
         let mut machine = Machine::new(64);
-        machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
-        let at = Registers { rip: TEXT + 0x500, rcx: forged, ..registers(0x7fff_0000, 0x7fff_0010) };
+        machine.entry = Some((TEXT + 0x500, at_syscall(forged)));
+        let at = Registers { pc: TEXT + 0x500, link: forged, ..registers(0x7fff_0000, 0x7fff_0010) };
         assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), 0], "{forged:#x}");
     }
 }
@@ -249,7 +255,7 @@ fn a_forged_word_in_a_users_frame_ends_the_users_chain() {
         let (first, second) = (0x7fff_0010, 0x7fff_0100);
         machine.user = [(first, second), (first + 8, 0x40_2000), (second, 0x7fff_0200), (second + 8, forged)].into();
         machine.user.extend([(0x7fff_0200, 0), (0x7fff_0208, 0x40_3000)]);
-        let at = Registers { rip: 0x40_1000, cs: 0x33, rbp: first, ..Registers::default() };
+        let at = Registers { pc: 0x40_1000, from_user: true, fp: first, ..Registers::default() };
         assert_eq!(machine.walk(&at).0, [0x40_2000], "{forged:#x}");
     }
 }
@@ -257,9 +263,9 @@ fn a_forged_word_in_a_users_frame_ends_the_users_chain() {
 #[test]
 fn a_user_address_of_five_level_paging_is_kept() {
     let mut machine = Machine::new(64);
-    machine.entry = Some((TEXT + 0x500, EntryFrame::InRegisters { marker: Marker::Syscall }));
     let last = (1 << 56) - 1;
-    let at = Registers { rip: TEXT + 0x500, rcx: last, ..registers(0x7fff_0000, 0x7fff_0010) };
+    machine.entry = Some((TEXT + 0x500, at_syscall(last)));
+    let at = Registers { pc: TEXT + 0x500, link: last, ..registers(0x7fff_0000, 0x7fff_0010) };
     assert_eq!(machine.walk(&at).0, [Marker::Syscall.encode(), Marker::User.encode(), last]);
 }
 
@@ -270,15 +276,15 @@ fn at_a_stub_that_the_kernel_does_not_describe_the_stack_is_truncated() {
     machine.frame(STACK + 200, STACK + 304, TEXT + 0x400);
     machine.frame(STACK + 304, 0, TEXT + 0x480);
     machine.hardware_frame(STACK + 80, TEXT + 0x150, 8, STACK + 120);
-    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
+    let at = Registers { pc: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)], "not A, whose callee B would be missing");
     // First instruction of a system call: the user has chosen RSP and rbp, here so that they point to stale words on
     // this stack.
-    let at = Registers { rip: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
+    let at = Registers { pc: TEXT + 0x5ff, ..registers(STACK + 160, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [cut(TruncationReason::Entry)]);
     // Once the stub has built its frame, the chain is valid.
     machine.entry = Some((TEXT + 0x500, EntryFrame::Built));
-    let at = Registers { rip: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
+    let at = Registers { pc: TEXT + 0x500, ..registers(STACK + 80, STACK + 200) };
     assert_eq!(machine.walk(&at).0, [TEXT + 0x400, TEXT + 0x480]);
 }
 

@@ -16,7 +16,7 @@ fn called(code: &[u8], rip: u64, rbp: u64, top: u64, second: u64) -> Vec<u64> {
     machine.frame(STACK + 80, STACK + 200, RETURN);
     machine.set(STACK + 40, top);
     machine.set(STACK + 48, second);
-    machine.walk(&Registers { rip: TEXT + F + rip, ..registers(STACK + 40, rbp) }).0
+    machine.walk(&Registers { pc: TEXT + F + rip, ..registers(STACK + 40, rbp) }).0
 }
 
 fn call(after: u64, target: u64) -> [u8; 5] {
@@ -108,7 +108,7 @@ fn code_at_the_very_ends_of_the_text_is_not_looked_at_beyond_them() {
         let mut machine = Machine::new(64);
         machine.frame(STACK + 200, 0, TEXT + 0x400);
         machine.set(STACK + 40, TEXT);
-        let at = Registers { rip, ..registers(STACK + 40, STACK + 200) };
+        let at = Registers { pc: rip, ..registers(STACK + 40, STACK + 200) };
         assert_eq!(machine.walk(&at).0, [TEXT + 0x400]);
     }
 }
@@ -128,7 +128,7 @@ fn one_walk_looks_through_a_bounded_number_of_bytes_of_code() {
         machine.frame(frame, base(level + 1) + 40, Marker::Interrupt(33).encode());
         machine.hardware_frame(frame + 16, target + 200, 8, base(level + 1));
     }
-    let at = Registers { rip: target + 200, ..registers(base(0), base(0) + 40) };
+    let at = Registers { pc: target + 200, ..registers(base(0), base(0) + 40) };
     let (stack, _) = machine.walk(&at);
     let callers = stack.iter().filter(|word| **word == caller).count();
     let candidates = stack.iter().filter(|word| **word == Marker::Candidate.encode()).count();

@@ -95,16 +95,16 @@ impl Machine {
         walk.run(at);
         assert!(!walk.sink.is_full(), "room for every walk");
         let slow_path = (words(&places, walk.sink.words()), walk.in_interrupt);
-        if at.cs & 3 != 0
+        if at.from_user
             && self.user_frames
-            && let Some(taken) = user_frames(self, at.rbp, &places[..self.depth - 1])
+            && let Some(taken) = user_frames(self, at.fp, &places[..self.depth - 1])
         {
             assert_eq!((words(&places, taken), false), slow_path, "fast path and slow path differ");
         }
         // With an empty cache, with the right guesses that the first turn has left, and with guesses that belong to
         // other rounds.
         let before = FrameCache::new();
-        for turn in 0..if at.cs & 3 == 0 { 3 } else { 0 } {
+        for turn in 0..if !at.from_user { 3 } else { 0 } {
             if turn == 2 {
                 let guesses = before.frames.each_ref().map(|frame| frame.load(Ordering::Relaxed));
                 (0..).zip(guesses).for_each(|(place, frame)| {
@@ -137,7 +137,7 @@ impl Machine {
         }
         match run.cursor.user_entry(self, self, run.bounds) {
             Some(entry) if self.finish_in_user_code(walk, &entry) => {}
-            _ => walk.finish(run.cursor, at.rsp),
+            _ => walk.finish(run.cursor, at.sp),
         }
         true
     }
@@ -149,7 +149,7 @@ impl Machine {
         entry.write(places.first_chunk::<ENTRY_PLACES>().unwrap());
         let words = entry.words();
         let user =
-            if self.user_frames { user_frames(self, entry.rbp(), &places[words..][..frames_left]) } else { Some(0) };
+            if self.user_frames { user_frames(self, entry.fp(), &places[words..][..frames_left]) } else { Some(0) };
         let Some(user) = user else { return false };
         walk.sink.advance(words + user);
         walk.in_interrupt = entry.is_interrupt();
@@ -185,7 +185,7 @@ unsafe impl Kernel for Machine {
         STUBS.contains(&address)
     }
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
-        self.entry.filter(|(rip, _)| *rip == at.rip).map(|(_, frame)| frame)
+        self.entry.filter(|(rip, _)| *rip == at.pc).map(|(_, frame)| frame)
     }
     fn caller_entry_frame(&self, return_address: u64, _frame_pointer: u64) -> Option<CallerEntryFrame> {
         assert!(self.is_entry_code(return_address), "asked only for stubs");
@@ -216,8 +216,8 @@ impl Memory for &Machine {
 }
 
 /// Registers of kernel code in the middle of a function with a frame.
-pub(super) fn registers(rsp: u64, rbp: u64) -> Registers {
-    Registers { rip: TEXT + 0x100, cs: 8, rflags: 0x202, rsp, rbp, rcx: 0 }
+pub(super) fn registers(sp: u64, fp: u64) -> Registers {
+    Registers { pc: TEXT + 0x100, sp, fp, link: 0, from_user: false, interrupts_on: true }
 }
 
 pub(super) fn cut(reason: TruncationReason) -> u64 {

@@ -6,7 +6,7 @@
 //! wrong caller fails the test as a missing one does.
 
 use super::*;
-use crate::x86_64::memory::Direct;
+use crate::unwind::Direct;
 use core::arch::global_asm;
 use core::sync::atomic::AtomicUsize;
 
@@ -158,30 +158,29 @@ extern "C" fn on_trap(_signal: i32, _info: *mut libc::siginfo_t, task: *mut libc
     let registers = unsafe { &(*task.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |index: i32| registers[index as usize] as u64;
     let at = Registers {
-        rip: register(libc::REG_RIP),
-        cs: 0,
-        rflags: 0x202,
-        rsp: register(libc::REG_RSP),
-        rbp: register(libc::REG_RBP),
-        rcx: 0,
+        pc: register(libc::REG_RIP),
+        sp: register(libc::REG_RSP),
+        fp: register(libc::REG_RBP),
+        interrupts_on: true,
+        ..Registers::default()
     };
     let (start, end) = text();
-    if (start..end).contains(&at.rip) {
+    if (start..end).contains(&at.pc) {
         STEPS.lock().unwrap().step(&at);
     }
 }
 
 impl Steps {
     fn step(&mut self, at: &Registers) {
-        match self.previous.replace(at.rip) {
+        match self.previous.replace(at.pc) {
             // The first trap comes after the first call.
-            None => self.shadow.push(word(at.rsp)),
+            None => self.shadow.push(word(at.sp)),
             Some(previous) => {
                 // SAFETY: the previous instruction lies in the code of the test's call tree; the bytes after it belong
                 // to this program too.
                 match unsafe { (previous as *const [u8; 3]).read() } {
-                    [0xe8, ..] => self.shadow.push(word(at.rsp)),
-                    [0xff, modrm, _] if modrm >> 3 & 7 == 2 => self.shadow.push(word(at.rsp)),
+                    [0xe8, ..] => self.shadow.push(word(at.sp)),
+                    [0xff, modrm, _] if modrm >> 3 & 7 == 2 => self.shadow.push(word(at.sp)),
                     [0xc3, ..] => drop(self.shadow.pop()),
                     _ => {}
                 }
@@ -212,9 +211,9 @@ impl Steps {
         }
         match &found[..] {
             [marker, rest @ ..] if *marker == Marker::Candidate.encode() && (rest == truth || rest[1..] == truth) => {
-                self.candidates.push(if rest == truth { at.rip } else { 0 });
+                self.candidates.push(if rest == truth { at.pc } else { 0 });
             }
-            _ => self.wrong.push(format!("rip +{:#x}: {found:x?} is not {truth:x?}", at.rip - text().0)),
+            _ => self.wrong.push(format!("rip +{:#x}: {found:x?} is not {truth:x?}", at.pc - text().0)),
         }
     }
 }

@@ -48,8 +48,15 @@ impl Dice {
     }
 
     fn registers(&mut self) -> Registers {
-        let cs = [8, 0x33][usize::from(self.below(8) == 0)];
-        Registers { rip: self.word(), cs, rflags: 0x202, rsp: self.word(), rbp: self.word(), rcx: self.word() }
+        let from_user = self.below(8) == 0;
+        Registers {
+            pc: self.word(),
+            sp: self.word(),
+            fp: self.word(),
+            link: self.word(),
+            from_user,
+            interrupts_on: true,
+        }
     }
 }
 
@@ -76,7 +83,7 @@ proptest! {
             prop_assert!(cut.is_none_or(|at| at + 1 == stack.len()));
             // Every address before the user marker is text.
             let kernel = stack.iter().take_while(|word| **word != Marker::User.encode());
-            for word in kernel.filter(|word| **word < MARKER_PAGE && at.cs == 8) {
+            for word in kernel.filter(|word| **word < MARKER_PAGE && !at.from_user) {
                 prop_assert!((TEXT..TEXT + TEXT_BYTES as u64).contains(word), "{word:#x} is not text");
             }
         }
@@ -90,7 +97,7 @@ fn the_dice_reach_every_stop_reason_and_every_border() {
     let mut dice = Dice(Intervals::new(1));
     for _ in 0..3_000 {
         let (machine, at) = (dice.machine(), dice.registers());
-        let (stack, _) = machine.walk(&Registers { rsp: STACK, rbp: STACK + 8 * dice.below(60), cs: 8, ..at });
+        let (stack, _) = machine.walk(&Registers { sp: STACK, fp: STACK + 8 * dice.below(60), from_user: false, ..at });
         for word in stack.iter().filter(|word| **word >= MARKER_PAGE) {
             *seen.entry(*word & !0xff | *word & if *word >> 8 & 15 == 4 { 0xff } else { 0 }).or_insert(0) += 1;
         }

@@ -22,6 +22,9 @@ use crate::{
 
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
 
+/// Bit 9 of RFLAGS: interrupts are on.
+const INTERRUPT_FLAG: usize = 1 << 9;
+
 /// The registers that the NMI's entry has saved. kprof reads most samples from four of them.
 struct Saved<'a>(&'a InterruptStack);
 
@@ -30,13 +33,18 @@ impl Interrupted for Saved<'_> {
     fn registers(&self) -> Registers {
         let (iret, preserved, scratch) = (&self.0.iret, &self.0.preserved, &self.0.scratch);
         Registers {
-            rip: iret.rip as u64,
-            cs: iret.cs as u64,
-            rflags: iret.rflags as u64,
-            rsp: iret.rsp as u64,
-            rbp: preserved.rbp as u64,
-            rcx: scratch.rcx as u64,
+            pc: iret.rip as u64,
+            sp: iret.rsp as u64,
+            fp: preserved.rbp as u64,
+            link: scratch.rcx as u64,
+            from_user: iret.cs & 3 != 0,
+            interrupts_on: iret.rflags & INTERRUPT_FLAG != 0,
         }
+    }
+
+    #[inline(always)]
+    fn interrupts_off(&self) -> u64 {
+        (!self.0.iret.rflags / INTERRUPT_FLAG) as u64
     }
 }
 
@@ -115,22 +123,31 @@ unsafe impl Kernel for Port {
 
     /// The stubs do not change RBP, so it is always that of the interrupted code.
     fn entry_frame(&self, at: &Registers) -> Option<EntryFrame> {
-        let marker = entries::find(at.rip)?.marker;
-        if marker == Marker::Syscall && entries::is_rip_in_rcx(at.rsp, top_of_stack()) {
+        let marker = entries::find(at.pc)?.marker;
+        if marker == Marker::Syscall && entries::is_rip_in_rcx(at.sp, top_of_stack()) {
             // SAFETY: the interrupted instruction is in the stub, which is mapped and not at the end
             // of the text.
-            let code = unsafe { (at.rip as *const [u8; 3]).read_unaligned() };
+            let code = unsafe { (at.pc as *const [u8; 3]).read_unaligned() };
             // The stub shifts RCX up, and the next instruction shifts it back. In between RCX is
             // not the user's RIP.
             let is_shifted = code == entries::SHIFT_RCX_BACK;
-            return (!is_shifted).then_some(EntryFrame::InRegisters { marker });
+            let interrupted = Registers {
+                pc: at.link,
+                from_user: true,
+                interrupts_on: true,
+                ..*at
+            };
+            return (!is_shifted).then_some(EntryFrame::InRegisters {
+                marker,
+                interrupted,
+            });
         }
         // SAFETY: `hardware_frame` reads aligned words of the interrupted stack only.
         let word = |address: u64| unsafe { (address as *const u64).read_volatile() };
         let stack = PercpuBlock::current().profiling?.stack_range();
         let kernel_cs = (GDT_KERNEL_CODE as u64) << 3;
-        let rip_at = entries::hardware_frame(at.rsp, top_of_stack(), &stack, kernel_cs, word)?;
-        Some(EntryFrame::OnStack { marker, rip_at })
+        let saved_at = entries::hardware_frame(at.sp, top_of_stack(), &stack, kernel_cs, word)?;
+        Some(EntryFrame::OnStack { marker, saved_at })
     }
 
     fn caller_entry_frame(
@@ -142,11 +159,11 @@ unsafe impl Kernel for Port {
         // SAFETY: the unwinder has found this word inside a stack. The stub does not change RBP, so
         // the Rust function that it calls saves the interrupted one.
         let rbp = unsafe { (frame_pointer as *const u64).read_volatile() };
-        let rip_at = frame_pointer.wrapping_add(16).wrapping_add(entry.rip_above);
+        let saved_at = frame_pointer.wrapping_add(16).wrapping_add(entry.rip_above);
         Some(CallerEntryFrame {
             marker: entry.marker,
-            rip_at,
-            rbp,
+            saved_at,
+            fp: rbp,
         })
     }
 

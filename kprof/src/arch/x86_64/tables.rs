@@ -5,13 +5,10 @@
 //! read, and the result is `None`. Source: Intel SDM volume 3A, chapters 3, 6.14 and 7.7.
 
 use super::interrupts::is_kernel;
+use crate::arch::gate::Gate;
 
-/// An interrupt gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gate {
-    pub(crate) handler: u64,
-    pub(crate) ist: u8,
-}
+/// The NMI's vector, because this processor has a table of entries that can be checked.
+pub(crate) const NMI_VECTOR: Option<u8> = Some(2);
 
 /// The gate in these 16 bytes, if they are a gate that is present.
 pub(crate) fn decode(bytes: u128) -> Option<Gate> {

@@ -1,5 +1,8 @@
 //! The time stamp counter (Intel SDM volume 3, 18.17). In: nothing. Out: ticks. Runs in: any, NMI included.
 
+/// Frequencies that it may have.
+pub(crate) const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10_000_000_000;
+
 /// The time stamp counter of this CPU. The instruction is not serializing: it does not matter here whether neighboring
 /// instructions are counted.
 #[inline(always)]

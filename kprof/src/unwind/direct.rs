@@ -3,7 +3,7 @@
 //! In: addresses that the kernel declared. Out: words. Runs in: NMI. No address is checked here; the unwinder has
 //! checked it.
 
-use crate::unwind::Memory;
+use super::Memory;
 
 /// The memory of the machine that this code runs on.
 #[derive(Clone, Copy)]

@@ -3,14 +3,7 @@
 //!
 //! Encodings: Intel SDM volume 2, CALL, and table 2-2 (ModR/M with a base register; 64-bit forms). Runs in: NMI.
 
-/// A call that ends at the given address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    /// `call rel32`, with its target.
-    Direct(u64),
-    /// A call through a register or memory.
-    Indirect,
-}
+use crate::arch::view::Call;
 
 /// The call that ends at `address`, judged by the eight bytes before it.
 ///

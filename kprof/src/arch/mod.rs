@@ -1,0 +1,39 @@
+//! The processors: the only files that know a register, an instruction or a hardware table.
+//!
+//! One folder for each, with the same files:
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `record` | where a frame pointer leads, and how a return address is stored |
+//! | `entry` | the words that an entry from interrupted code leaves |
+//! | `caller` | prologues and epilogues: where the caller is while the frame pointer is not the function's own |
+//! | `call` | the call instruction before a return address |
+//! | `timestamp` | the clock that every CPU can read |
+//! | `interrupts` | the interrupt mask |
+//! | `tables` | where the processor looks up its entry stubs |
+//!
+//! In: questions of the stages. Out: the answers for the processor that this is compiled for. Runs in: as each file
+//! says. Nothing outside of this folder asks which processor that is. Decoding and arithmetic are pure, and the tests
+//! of all processors run on every host.
+
+pub(crate) mod add;
+pub(crate) mod gate;
+pub(crate) mod record;
+#[cfg(test)]
+mod tests;
+pub(crate) mod view;
+
+/// One folder for each processor. A build has that of its target; the tests have all.
+macro_rules! processors {
+    ($($name:ident $target:literal),*) => {$(
+        #[cfg(any(target_arch = $target, test))]
+        #[cfg_attr(not(target_arch = $target), allow(dead_code, reason = "its tests run on every host"))]
+        mod $name;
+        #[cfg(target_arch = $target)]
+        use $name as here;
+    )*};
+}
+
+processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
+
+pub(crate) use here::{NAME, caller, entry, interrupts, tables, timestamp};
