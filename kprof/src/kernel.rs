@@ -199,6 +199,13 @@ pub trait Interrupted {
     /// The registers. Runs in: NMI; should be inlined.
     fn registers(&self) -> Registers;
 
+    /// Whether user code was interrupted. Runs in: NMI; should be inlined, and read only what it needs: what it reads
+    /// besides stays in a register until the end of the walk.
+    #[inline(always)]
+    fn from_user(&self) -> bool {
+        self.registers().from_user
+    }
+
     /// 1 if interrupts were off, else 0; the other bits are ignored. Runs in: NMI; should be inlined. Where one bit of a
     /// saved word says it, shifting that bit down saves the handler ten instructions.
     #[inline(always)]

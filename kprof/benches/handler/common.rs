@@ -49,6 +49,11 @@ impl Interrupted for Saved {
     }
 
     #[inline(always)]
+    fn from_user(&self) -> bool {
+        self.cs & 3 != 0
+    }
+
+    #[inline(always)]
     fn interrupts_off(&self) -> u64 {
         !self.rflags / (1 << 9)
     }

@@ -54,6 +54,11 @@ impl Interrupted for SavedFrame {
     }
 
     #[inline(always)]
+    fn from_user(&self) -> bool {
+        self.cs & 3 != 0
+    }
+
+    #[inline(always)]
     fn interrupts_off(&self) -> u64 {
         !self.rflags / INTERRUPT_FLAG
     }

@@ -279,6 +279,11 @@ impl Interrupted for TrapFrame {
     }
 
     #[inline(always)]
+    fn from_user(&self) -> bool {
+        self.cs & 3 != 0
+    }
+
+    #[inline(always)]
     fn interrupts_off(&self) -> u64 {
         !self.rflags / RFlags::INTERRUPT_FLAG.bits()
     }

@@ -43,6 +43,11 @@ impl Interrupted for Saved<'_> {
     }
 
     #[inline(always)]
+    fn from_user(&self) -> bool {
+        self.0.iret.cs & 3 != 0
+    }
+
+    #[inline(always)]
     fn interrupts_off(&self) -> u64 {
         (!self.0.iret.rflags / INTERRUPT_FLAG) as u64
     }
