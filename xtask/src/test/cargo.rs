@@ -40,7 +40,17 @@ pub fn format(context: &mut Context) -> Result<Outcome> {
 }
 
 /// The packages that are compiled for the host.
-const HOST: [&str; 7] = ["--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare"];
+const HOST: [&str; 9] = [
+    "--workspace",
+    "--exclude",
+    "test-kernel",
+    "--exclude",
+    "test-module",
+    "--exclude",
+    "bare",
+    "--exclude",
+    "bare-aarch64",
+];
 
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
@@ -75,6 +85,15 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         let mut command = toolchain::cargo(toolchain, "clippy", toolchain::KERNEL)?;
         command.args(["--quiet", "--package", package]).args(deny);
         outcome.check(package, must_succeed(&mut command).map(drop));
+    }
+    match toolchain::find(toolchain::AARCH64, context.toolchain, context.install) {
+        Ok(toolchain @ toolchain::Toolchain::Toolchain) => {
+            let mut command = toolchain::cargo(toolchain, "clippy", toolchain::AARCH64)?;
+            command.args(["--quiet", "--package", "bare-aarch64"]).args(deny);
+            outcome.check("bare-aarch64", must_succeed(&mut command).map(drop));
+        }
+        Ok(_) => outcome.skipped.push("bare-aarch64: Debian's toolchain has no clippy for it".into()),
+        Err(why) => outcome.skipped.push(format!("bare-aarch64: {why:#}")),
     }
     Ok(outcome)
 }

@@ -37,10 +37,19 @@ pub struct Target {
 
 /// The kernel's target.
 pub const KERNEL: Target = Target { triple: "x86_64-unknown-none", build_std: "core,alloc" };
+/// The bare kernel for aarch64. The library that rustup installs has frame records in every function that calls one.
+pub const AARCH64: Target = Target { triple: "aarch64-unknown-none", build_std: "core" };
 /// Static programs for the kernel's user space.
 pub const MUSL: Target = Target { triple: "x86_64-unknown-linux-musl", build_std: "" };
 /// Redox, for type checks.
 pub const REDOX: Target = Target { triple: "x86_64-unknown-redox", build_std: "std,panic_abort" };
+
+impl Target {
+    /// Whether its programs run without an operating system.
+    fn is_bare(self) -> bool {
+        self.triple.ends_with("-none")
+    }
+}
 
 /// The way that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +125,9 @@ pub fn cargo(toolchain: Toolchain, verb: &str, target: Target) -> Result<Command
         Toolchain::Distro => {
             let mut command = Command::new("/usr/bin/cargo");
             command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTUP_TOOLCHAIN");
-            if target.triple == KERNEL.triple {
-                command.env("CARGO_TARGET_X86_64_UNKNOWN_NONE_LINKER", rust_lld()?);
+            if target.is_bare() {
+                let name = target.triple.to_uppercase().replace('-', "_");
+                command.env(format!("CARGO_TARGET_{name}_LINKER"), rust_lld()?);
             }
             command
         }
@@ -125,7 +135,7 @@ pub fn cargo(toolchain: Toolchain, verb: &str, target: Target) -> Result<Command
     command.arg(verb).args(["--target", target.triple]).current_dir(run::root());
     if toolchain == Toolchain::Distro {
         command.args(["-Z", &format!("build-std={}", target.build_std)]);
-        if target.triple == KERNEL.triple {
+        if target.is_bare() {
             command.arg("-Zbuild-std-features=compiler-builtins-mem");
         }
         command.env("CARGO_TARGET_DIR", target_folder(&run::root(), toolchain));

@@ -2,9 +2,8 @@
 //! and devices are mapped at their physical addresses and 0xffffff8000000000 above. Sources: Arm Architecture Reference
 //! Manual, D1.3 (exceptions), D8.2 and D8.3 (translation); Power State Coordination Interface, 5.4 (CPU_ON).
 
-use core::arch::{asm, global_asm};
-
 use crate::machine;
+use core::arch::{asm, global_asm};
 use kprof::format::marker::Marker;
 
 global_asm!(
