@@ -54,7 +54,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     std::fs::copy(&elf, folder.join("kernel"))?;
     std::fs::write(folder.join("syms.txt"), build::symbols_of(&elf)?)?;
     boot(&qemu, &elf, cpus, is_counted, &folder.join("serial.log"))?;
-    draw(&fold, arguments, "serial.log", "kprof's bare kernel for aarch64")
+    // The ELF file, because its unwind tables tell which candidates are callers.
+    draw(&fold, arguments, ["serial.log", "kernel"], "kprof's bare kernel for aarch64")
 }
 
 /// Finds QEMU for this processor, or installs it.

@@ -217,7 +217,7 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
         true => "kprof test kernel, from its first instructions to the first process".to_owned(),
         false => format!("kprof test kernel, workload {}", arguments.workload),
     };
-    draw(&parts.fold, arguments, arguments.profile_name(), &title)
+    draw(&parts.fold, arguments, [arguments.profile_name(), "syms.txt"], &title)
 }
 
 /// Creates the output folder and removes the files of an earlier run, so that old files cannot be taken for new ones.
@@ -308,10 +308,10 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     }
 }
 
-/// Folds, draws, and prints the last table.
-fn draw(fold: &Path, arguments: &Arguments, profile: &str, title: &str) -> Result<ExitCode> {
+/// Folds, draws, and prints the last table; `files` are the profile and the symbols.
+fn draw(fold: &Path, arguments: &Arguments, files: [&str; 2], title: &str) -> Result<ExitCode> {
     let folder = &arguments.output;
-    let (profile, symbols) = (folder.join(profile), folder.join("syms.txt"));
+    let [profile, symbols] = files.map(|name| folder.join(name));
     let command = |verb: &[&str], symbols: &Path| {
         let mut command = Command::new(fold);
         command.args(verb).arg(&profile).arg(symbols).arg("--strict");
