@@ -34,7 +34,8 @@ impl Accel {
         }
     }
 
-    fn arguments(self) -> &'static [&'static str] {
+    /// Its part of QEMU's command line.
+    pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Auto | Self::Icount => &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
             Self::Kvm => &["-accel", "kvm"],

@@ -43,8 +43,10 @@ pub struct Saved {
 impl Interrupted for Saved {
     #[inline(always)]
     fn registers(&self) -> Registers {
-        let &Self { rip, cs, rflags, rsp, rbp, rcx } = self;
-        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & 1 << 9 != 0);
+        let &Self { rip, cs, ref rflags, rsp, rbp, rcx } = self;
+        // Bit 9. SAFETY: a byte of the word.
+        let flags = unsafe { (&raw const *rflags).cast::<u8>().add(1).read() };
+        let (from_user, interrupts_on) = (cs & 3 != 0, flags & 1 << 1 != 0);
         Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
     }
 

@@ -14,6 +14,17 @@ pub enum Trigger {
     Timer,
 }
 
+/// The processor of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arch {
+    /// The test kernel, with its workloads
+    #[value(name = "x86_64")]
+    X86,
+    /// The bare kernel for aarch64
+    #[value(name = "aarch64")]
+    Aarch64,
+}
+
 /// The interval between ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Intervals {

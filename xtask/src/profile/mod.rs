@@ -1,6 +1,7 @@
 //! `cargo xtask profile`: builds everything, boots the kernel, profiles it, folds the profile, draws it, and prints a
 //! report.
 
+pub mod bare;
 mod choices;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::run;
 use crate::toolchain::Choice;
 use crate::tools::Install;
 use crate::workloads;
-pub use choices::{Include, Intervals, Trigger};
+pub use choices::{Arch, Include, Intervals, Trigger};
 
 /// How many functions the last table shows.
 const TOP: &str = "15";
@@ -34,6 +35,10 @@ const TOP: &str = "15";
 The same by hand, with kprof-fold and inferno installed:
   cd target/dd && kprof-fold profiling.txt syms.txt 2.2 | inferno-flamegraph > f.svg")]
 pub struct Arguments {
+    /// The processor. Other processors than x86_64 run the bare kernel with 2 CPUs (with --accel tcg as many as --cpus
+    /// says, up to 4). It is sampled by --trigger nmi or ipi, and its profile is serial.log
+    #[arg(long, value_enum, default_value_t = Arch::X86)]
+    arch: Arch,
     /// CPUs of the machine; one of them samples the others
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     cpus: u32,
@@ -170,6 +175,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.arch == Arch::Aarch64 {
+        return bare::run(arguments);
+    }
     workloads::check(&arguments.workload)?;
     if arguments.boot && arguments.ring_words > MAX_EARLY_RING_WORDS {
         bail!(
@@ -205,7 +213,11 @@ pub fn of_kernel(arguments: &Arguments, parts: &Parts, kernel: &Kernel) -> Resul
     parts.write_initrd(kernel, &initrd)?;
     boot(arguments, parts, accel, folder, initrd.clone())?;
     std::fs::remove_file(&initrd)?;
-    draw(&parts.fold, folder, arguments)
+    let title = match arguments.boot {
+        true => "kprof test kernel, from its first instructions to the first process".to_owned(),
+        false => format!("kprof test kernel, workload {}", arguments.workload),
+    };
+    draw(&parts.fold, arguments, [arguments.profile_name(), "syms.txt"], &title)
 }
 
 /// Creates the output folder and removes the files of an earlier run, so that old files cannot be taken for new ones.
@@ -296,9 +308,10 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
     }
 }
 
-/// Folds, draws, and prints the last table.
-fn draw(fold: &Path, folder: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let (profile, symbols) = (folder.join(arguments.profile_name()), folder.join("syms.txt"));
+/// Folds, draws, and prints the last table; `files` are the profile and the symbols.
+fn draw(fold: &Path, arguments: &Arguments, files: [&str; 2], title: &str) -> Result<ExitCode> {
+    let folder = &arguments.output;
+    let [profile, symbols] = files.map(|name| folder.join(name));
     let command = |verb: &[&str], symbols: &Path| {
         let mut command = Command::new(fold);
         command.args(verb).arg(&profile).arg(symbols).arg("--strict");
@@ -308,13 +321,9 @@ fn draw(fold: &Path, folder: &Path, arguments: &Arguments) -> Result<ExitCode> {
         command
     };
     let output = |name: &str| folder.join(name).into_os_string();
-    let title = match arguments.boot {
-        true => "kprof test kernel, from its first instructions to the first process".to_owned(),
-        false => format!("kprof test kernel, workload {}", arguments.workload),
-    };
     run::output(command(&["folded"], &symbols).arg("-o").arg(output("profile.folded")))?;
     let titled = |verb, symbols, file| {
-        run::output(command(&[verb], symbols).args(["--title", &title]).arg("-o").arg(output(file))).map(drop)
+        run::output(command(&[verb], symbols).args(["--title", title]).arg("-o").arg(output(file))).map(drop)
     };
     titled("flamegraph", &symbols, "flamegraph.svg")?;
     // The kernel's image gives inlined functions and source lines too.

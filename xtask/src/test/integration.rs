@@ -6,6 +6,8 @@
 //! as it is, with other lines in between. It is also built with a nightly toolchain, with core from source, if rustup
 //! has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
+mod aarch64;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,6 +68,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check(name, timed);
     }
 
+    aarch64::run(context, &mut outcome)?;
     match nightly(context.install) {
         Err(why) => outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}")),
         Ok(version) => {
