@@ -16,6 +16,7 @@ use super::probes::{Probes, Times};
 use super::qemu::{self, Id};
 use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
+use super::tasks::Tasks;
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -63,6 +64,7 @@ struct Counting {
     until_check: u64,
     wrong_stack_pointers: u64,
     watched: Watched,
+    tasks: Tasks,
     beside: Option<Beside>,
 }
 
@@ -86,6 +88,11 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     }
     let executed = EXECUTED.load(Relaxed);
     shadow.before(cpu as usize, block, executed, &guest);
+    if counting.tasks.changing == Some(cpu as usize)
+        && let Some(task) = counting.tasks.changed(cpu as usize, &guest)
+    {
+        shadow.window.set_task(cpu as usize, task);
+    }
     if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
         beside.sample(cpu as usize, &vcpu, executed, shadow, &counting.out);
     }
@@ -109,9 +116,16 @@ extern "C" fn at_watched(cpu: c_uint, block: *mut c_void) {
     let (counting, block): (&mut Counting, &'static Block) =
         unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
     let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
-    shadow.window.at(block.start, &counting.watched);
-    if Some(block.start) == counting.watched.visits {
-        let words = visit(shadow, cpu as usize, &counting.functions, &Guest { cpu, place: *place });
+    let (watched, guest) = (&counting.watched, Guest { cpu, place: *place });
+    shadow.window.at(block.start, watched);
+    if Some(block.start) == watched.switch {
+        shadow.window.set_task(cpu as usize, counting.tasks.switch(cpu as usize, &guest));
+    }
+    if Some(block.start) == watched.rename {
+        counting.tasks.rename(cpu as usize);
+    }
+    if Some(block.start) == watched.visits {
+        let words = visit(shadow, cpu as usize, &counting.functions, &guest);
         counting.out.send(message::VISIT, cpu as usize, &words);
     }
 }
@@ -172,8 +186,8 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
             let words = [u64::from(node.parent), u64::from(node.function), node.instructions, node.calls];
             counting.out.send(message::CONTEXT, 0, &words);
         }
-        for (cpu, node, instructions) in shadow.window.parts() {
-            counting.out.send(message::PART, cpu, &[node, instructions]);
+        for (cpu, node, instructions, task) in shadow.window.parts() {
+            counting.out.send(message::PART, cpu, &[node, instructions, task]);
         }
         for call in shadow.calls.all() {
             let words = [call.number, call.own, call.interrupts, u64::from(call.has_returned)];
@@ -195,8 +209,11 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
 
 fn send_probes(out: &Output, shadow: &Shadow) {
     for (number, probe) in (0..).zip(&shadow.probes.list) {
-        let Times { returned, sum, min, max, by_digits } = &probe.times;
-        out.send(message::PROBE, 0, &[&[number, probe.calls, *returned, *sum, *min, *max], &by_digits[..]].concat());
+        let Times { returned, sum, min, max, by_range } = &probe.times;
+        out.send(message::PROBE, 0, &[number, probe.calls, *returned, *sum, *min, *max]);
+        for (range, calls) in (0..).zip(by_range).filter(|(_, calls)| **calls > 0) {
+            out.send(message::TIMES, 0, &[number, range, *calls]);
+        }
         probe.keys.iter().for_each(|(key, calls)| out.send(message::KEY, 0, &[number, *key, *calls]));
     }
 }
@@ -243,6 +260,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         until_check: CHECK,
         wrong_stack_pointers: 0,
         watched,
+        tasks: Tasks::default(),
         beside: arguments.number("beside").map(Beside::new),
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);

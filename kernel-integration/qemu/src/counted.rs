@@ -69,6 +69,9 @@ impl Counted {
             Message::Key(probe, key, calls) => {
                 self.probes.keys.entry(*probe).or_default().insert(*key, *calls);
             }
+            Message::Times(probe, range, calls) => {
+                self.probes.times.entry(*probe).or_default().insert(usize::try_from(*range)?, *calls);
+            }
             Message::Hit(hit) => drop(self.probes.hits.insert(hit.probe, hit.clone())),
             _ => bail!("the plugin samples, and was not asked to"),
         }

@@ -19,6 +19,8 @@ pub struct Part {
     pub context: u64,
     /// How many.
     pub instructions: u64,
+    /// The task's number; 0 if it is not known.
+    pub task: u64,
 }
 
 /// What a handler has interrupted.
@@ -51,9 +53,17 @@ pub struct Window {
 /// If a function is not the kernel's.
 pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
     let mut options = String::new();
-    for (key, name) in [("from", &arguments.from), ("to", &arguments.to), ("visits", &arguments.visits_of)] {
+    let named = [
+        ("from", "from", &arguments.from),
+        ("to", "to", &arguments.to),
+        ("visits", "visits-of", &arguments.visits_of),
+        ("switch", "task-switch", &arguments.task_switch),
+        ("rename", "task-rename", &arguments.task_rename),
+    ];
+    for (key, option, name) in named {
         if let Some(name) = name {
-            let start = functions.start(name).with_context(|| format!("--{key}: the kernel has no function {name}"))?;
+            let start =
+                functions.start(name).with_context(|| format!("--{option}: the kernel has no function {name}"))?;
             options += &format!(",{key}={start}");
         }
     }
@@ -78,13 +88,14 @@ impl Window {
         Ok(())
     }
 
-    /// Folded stacks, sorted, with the vCPU as the first frame.
-    pub fn folded(&self, counted: &Counted, functions: &Functions) -> BTreeMap<String, u64> {
+    /// Folded stacks, sorted, with the vCPU as the first frame, and the task as the second one if that is wanted.
+    pub fn folded(&self, counted: &Counted, functions: &Functions, by_task: bool) -> BTreeMap<String, u64> {
         let names = counted.names(functions);
         let mut folded = BTreeMap::new();
         for part in &self.parts {
             let stack = names.get(part.context as usize).map_or("[?]", |name| name);
-            *folded.entry(format!("[cpu {}];{stack}", part.cpu)).or_insert(0) += part.instructions;
+            let task = if by_task { format!("[task {}];", part.task) } else { String::new() };
+            *folded.entry(format!("[cpu {}];{task}{stack}", part.cpu)).or_insert(0) += part.instructions;
         }
         folded
     }
