@@ -16,6 +16,7 @@ use super::probes::{Probes, Times};
 use super::qemu::{self, Id};
 use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
+use super::stops::Stops;
 use super::tasks::Tasks;
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
@@ -66,6 +67,7 @@ struct Counting {
     watched: Watched,
     tasks: Tasks,
     beside: Option<Beside>,
+    stops: Option<Stops>,
 }
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
@@ -92,6 +94,9 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
         && let Some(task) = counting.tasks.changed(cpu as usize, &guest)
     {
         shadow.window.set_task(cpu as usize, task);
+    }
+    if let Some(stops) = &mut counting.stops {
+        stops.before(cpu as usize, || guest.vcpu(), shadow, &counting.out);
     }
     if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
         beside.sample(cpu as usize, &vcpu, executed, shadow, &counting.out);
@@ -262,6 +267,7 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         watched,
         tasks: Tasks::default(),
         beside: arguments.number("beside").map(Beside::new),
+        stops: arguments.number("stops").map(|_| Stops::new()).transpose()?,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

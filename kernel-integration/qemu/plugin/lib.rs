@@ -23,6 +23,7 @@ mod qemu;
 mod records;
 mod sample;
 mod shadow;
+mod stops;
 mod surprise;
 mod symbol;
 mod tasks;

@@ -41,6 +41,8 @@ pub mod message {
     pub const HIT: u64 = 14;
     /// Times of a probe: its number, a range (see `histogram.rs`), how many times are in it.
     pub const TIMES: u64 = 15;
+    /// A vCPU after the machine was stopped: how often it was, RIP, CS, the number of the context.
+    pub const STOP: u64 = 16;
 }
 
 /// The socket.

@@ -59,6 +59,9 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     if let Some(file) = &arguments.visits {
         create(file, |out| counted.window.write_visits(&counted, &functions, out))?;
     }
+    if let Some(file) = &arguments.stops {
+        create(file, |out| counted.window.write_stops(&counted, &functions, out))?;
+    }
     for line in table::checks(&counted, &totals) {
         eprintln!("kprof-qemu: {line}");
     }

@@ -63,6 +63,7 @@ impl Counted {
             Message::Totals(totals) => self.totals = Some(*totals),
             Message::Part(part) => self.window.parts.push(*part),
             Message::Visit(visit) => self.window.visits.push(*visit),
+            Message::Stop(number, visit) => self.window.stops.push((*number, *visit)),
             Message::Call(call) => self.calls.add(call),
             Message::Held(held) => self.calls.hold(held)?,
             Message::Probed(probed) => drop(self.probes.probes.insert(probed.number, probed.clone())),

@@ -131,6 +131,10 @@ pub struct Count {
     /// With --samples: a sample every N executed instructions of the machine on average
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     pub every: u64,
+    /// A line for each vCPU that goes on after the machine was stopped, as attach stops it: number of the stop from 1,
+    /// vCPU, address, CS, exact stack
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub stops: Option<PathBuf>,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -42,6 +42,8 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
+    /// A vCPU after this stop of the machine.
+    Stop(u64, Visit),
     /// A system call.
     Call(Call),
     /// Instructions of a function, by what they were executed for.
@@ -201,6 +203,7 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             Message::Probed(Probed { number, calls, returned, sum, min, max })
         }
         (13, &[probe, key, calls]) => Message::Key(probe, key, calls),
+        (16, &[number, rip, cs, context]) => Message::Stop(number, Visit { cpu, rip, cs, context, is_inside: true }),
         (15, &[probe, range, calls]) => Message::Times(probe, range, calls),
         (14, &[probe, context, time, rdi, rsi, rdx, rcx, r8, r9]) => {
             Message::Hit(Hit { probe, context, time, arguments: [rdi, rsi, rdx, rcx, r8, r9] })

@@ -45,6 +45,8 @@ pub struct Window {
     pub parts: Vec<Part>,
     /// Visits of the handler, in the order in which they happened.
     pub visits: Vec<Visit>,
+    /// Where vCPUs went on after the machine was stopped, with the number of the stop.
+    pub stops: Vec<(u64, Visit)>,
 }
 
 /// The plugin's options.
@@ -72,6 +74,9 @@ pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
     }
     if arguments.per_cpu.is_some() || arguments.visits.is_some() {
         options += ",parts=1";
+    }
+    if arguments.stops.is_some() {
+        options += ",stops=1";
     }
     Ok(options)
 }
@@ -111,6 +116,19 @@ impl Window {
             let stack = names.get(*context as usize).map_or("[?]", |name| name);
             let place = if *is_inside { "inside" } else { "outside" };
             writeln!(out, "{cpu} {place} {rip:x} {cs:x} {stack}")?;
+        }
+        Ok(())
+    }
+
+    /// A line for each vCPU that went on after a stop: the number of the stop, vCPU, address, code segment, stack.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_stops(&self, counted: &Counted, functions: &Functions, out: &mut impl Write) -> std::io::Result<()> {
+        let names = counted.names(functions);
+        for (number, Visit { cpu, rip, cs, context, .. }) in &self.stops {
+            let stack = names.get(*context as usize).map_or("[?]", |name| name);
+            writeln!(out, "{number} {cpu} {rip:x} {cs:x} {stack}")?;
         }
         Ok(())
     }

@@ -53,6 +53,7 @@ fn calls_and_probes_are_read() {
         words(13, &[2, 5, 9]),
         words(14, &[2, 11, 99, 1, 2, 3, 4, 5, 6]),
         words(15, &[2, 130, 7]),
+        words(16, &[3, 0x1000, 8, 4]),
     ];
     let stream = bytes(&all.concat());
     let from = &mut &stream[..];
@@ -65,5 +66,7 @@ fn calls_and_probes_are_read() {
     assert_eq!(next(), Message::Key(2, 5, 9));
     assert_eq!(next(), Message::Hit(Hit { probe: 2, context: 11, time: 99, arguments: [1, 2, 3, 4, 5, 6] }));
     assert_eq!(next(), Message::Times(2, 130, 7));
+    let visit = Visit { cpu: 0, rip: 0x1000, cs: 8, context: 4, is_inside: true };
+    assert_eq!(next(), Message::Stop(3, visit));
     assert!(read(&mut &bytes(&words(10, &[39, 166, 5]))[..]).is_err());
 }
