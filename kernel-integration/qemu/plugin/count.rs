@@ -8,12 +8,12 @@
 use super::Arguments;
 use super::beside::Beside;
 use super::block::{Block, Machine as _};
-use super::describe::Translated;
 use super::functions::Functions;
 use super::guest::{Guest, check};
 use super::output::{Output, message};
-use super::probes::{Probes, Times};
+use super::probes::Probes;
 use super::qemu::{self, Id};
+use super::send;
 use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
 use super::stops::Stops;
@@ -181,7 +181,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     if counting.has_clock {
         counting.watch_clock();
     }
-    counting.blocks.all().for_each(|known| send_runs(&counting.out, known));
+    counting.blocks.all().for_each(|known| send::runs(&counting.out, known));
     let mut totals = Totals { executed, clock, ..Totals::default() };
     (totals.jumps, totals.jumped) = (counting.jumps, counting.jumped);
     totals.wrong_stack_pointers = counting.wrong_stack_pointers;
@@ -199,7 +199,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
             counting.out.send(message::CALL, 0, &words);
         }
         shadow.calls.functions().for_each(|words| counting.out.send(message::HELD, 0, &words));
-        send_probes(&counting.out, shadow);
+        send::probes(&counting.out, shadow);
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
@@ -210,30 +210,6 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
     counting.out.send(message::TOTALS, 0, &words);
     counting.out.flush();
-}
-
-fn send_probes(out: &Output, shadow: &Shadow) {
-    for (number, probe) in (0..).zip(&shadow.probes.list) {
-        let Times { returned, sum, min, max, by_range } = &probe.times;
-        out.send(message::PROBE, 0, &[number, probe.calls, *returned, *sum, *min, *max]);
-        for (range, calls) in (0..).zip(by_range).filter(|(_, calls)| **calls > 0) {
-            out.send(message::TIMES, 0, &[number, range, *calls]);
-        }
-        probe.keys.iter().for_each(|(key, calls)| out.send(message::KEY, 0, &[number, *key, *calls]));
-    }
-}
-
-fn send_runs(out: &Output, known: &Translated) {
-    let ends = known.runs.iter().skip(1).map(|(first, _)| *first as usize).chain([known.block.lengths.len()]);
-    for ((first, counter), end) in known.runs.iter().zip(ends) {
-        let (count, lengths) = (counter.load(Relaxed), &known.block.lengths[*first as usize..end]);
-        if count > 0 {
-            let mut words = vec![count, known.block.address(*first), u64::from(known.is_user), lengths.len() as u64];
-            let packed = |some: &[u8]| some.iter().rev().fold(0, |all, length| all << 4 | u64::from(*length));
-            words.extend(lengths.chunks(16).map(packed));
-            out.send(message::RUN, 0, &words);
-        }
-    }
 }
 
 /// Begins to count.

@@ -22,6 +22,7 @@ mod processor;
 mod qemu;
 mod records;
 mod sample;
+mod send;
 mod shadow;
 mod stops;
 mod surprise;
@@ -31,13 +32,20 @@ mod translate;
 mod walk;
 mod window;
 
-use qemu::{Id, Info};
+use qemu::Id;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::unix::net::UnixStream;
 
 /// The version of the interface.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 1;
+
+/// The information that QEMU gives at the start; only its first field is read.
+#[repr(C)]
+pub struct Info {
+    /// The name of the emulated processor.
+    target: *const c_char,
+}
 
 /// What the tool has given, as `key=value`.
 struct Arguments(Vec<String>);
