@@ -38,7 +38,7 @@ fn profile() -> String {
         )
     };
     let marks = names("# mark tsc=1e8480 name=boot%20done\n# setting tsc=2dc6c0 value=hz%20500\n");
-    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# hz 1000\n\
+    let head = "# kprof-profile 1\n# tsc-hz 1000000000\n# boot b\n# arch riscv64\n# hz 1000\n\
                 # build-id 00112233445566778899aabbccddeeff00112233\n";
     sealed(&format!("{head}{marks}{}{}", batch(1, 7, &samples), batch(2, 0, idle)))
 }
@@ -119,6 +119,7 @@ fn the_firefox_profiler_has_tasks_kinds_of_code_marks_losses_and_the_build() {
         .collect();
     let expected = ["kernel/marks 0", "CPU 1/init 5", "CPU 1/work 1 5", "CPU 1/[lost] 7", "CPU 2/t 2"];
     assert_eq!(found, expected);
+    assert_eq!(all["libs"][0]["arch"], "riscv64");
     let markers = &threads[0]["markers"];
     assert_eq!((&markers["data"][0]["name"], &markers["startTime"][0]), (&"boot done".into(), &2.0.into()));
     assert_eq!((text(markers["name"][0].clone()), text(markers["name"][1].clone())), ("mark".into(), "setting".into()));

@@ -3,22 +3,27 @@
 //! In: a seed, a workload, the number of runs. Out: how many runs gave the same bytes as the first one. One more run
 //! with another seed must give other bytes. A kernel that is built from a copy of the source in another folder must be
 //! the same file. The command fails if one of these is not so. The host can be kept busy during the runs.
+//!
+//! With `--probes`, all runs but the first are watched by `kprof-qemu probe` at more than a hundred functions, and
+//! nothing that leaves the machine may differ: the serial log, every file of the shared folder, the profile.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser};
 
 use crate::toolchain::{self, Choice};
 use crate::tools::Install;
-use crate::{build, profile, run};
+use crate::{build, profile, run, yardstick};
 
 /// Runs the same profile several times and compares every byte; also with another seed, and a kernel built elsewhere.
 #[derive(Args)]
-#[command(after_help = "Example: twenty runs while every core of the host is busy
-  cargo xtask repeat --runs 20 --busy")]
+#[command(after_help = "Examples: twenty runs while every core of the host is busy; twenty with a hundred probes from
+outside, and one without
+  cargo xtask repeat --runs 20 --busy
+  cargo xtask repeat --runs 20 --probes")]
 pub struct Arguments {
     /// How many runs must be the same
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -32,13 +37,20 @@ pub struct Arguments {
     /// Keeps every core of the host busy during the runs
     #[arg(long)]
     pub busy: bool,
+    /// All runs but the first with more than a hundred probes from outside
+    #[arg(long)]
+    pub probes: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/repeat")]
     pub output: PathBuf,
 }
 
 /// The files that must be the same.
-const FILES: [&str; 5] = ["kernel", "profiling.txt", "profile.folded", "profile.html", "flamegraph.svg"];
+const FILES: [&str; 6] = ["kernel", "profiling.txt", "profile.folded", "profile.html", "flamegraph.svg", "serial.log"];
+/// What is watched: which functions, how long, from where.
+const PROBES: [&str; 2] = ["test_kernel::fs::*:latency:by caller", "test_kernel::syscall::*:latency:by task"];
+/// So many functions at least.
+const MIN_PROBES: usize = 100;
 
 /// Runs the verb.
 ///
@@ -46,32 +58,64 @@ const FILES: [&str; 5] = ["kernel", "profiling.txt", "profile.folded", "profile.
 /// If a byte differs that must be the same, or if no byte differs with another seed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _busy = arguments.busy.then(Busy::begin);
-    let first = one(arguments, arguments.seed, "run-1")?;
-    for number in 2..=arguments.runs {
-        let next = one(arguments, arguments.seed, &format!("run-{number}"))?;
+    let tool = arguments.probes.then(yardstick::tool).transpose()?;
+    let first = one(arguments, arguments.seed, "run-1", None)?;
+    let runs = if arguments.probes { arguments.runs + 1 } else { arguments.runs };
+    for number in 2..=runs {
+        let next = one(arguments, arguments.seed, &format!("run-{number}"), tool.as_deref())?;
         if let Some(what) = difference(&first, &next)? {
-            bail!("run {number} of {} is not the same as run 1: {what}", arguments.runs);
+            bail!("run {number} of {runs} is not the same as run 1: {what}");
         }
         std::fs::remove_dir_all(&next)?;
     }
-    println!("{} runs with seed {}: the same to the byte ({})", arguments.runs, arguments.seed, FILES.join(", "));
+    let with = if arguments.probes { ", run 1 without probes, the others with them" } else { "" };
+    println!("{runs} runs with seed {}{with}: the same to the byte ({})", arguments.seed, FILES.join(", "));
     let other_seed = arguments.seed.wrapping_add(1);
-    let other = one(arguments, other_seed, "other-seed")?;
+    let other = one(arguments, other_seed, "other-seed", tool.as_deref())?;
     match difference(&first, &other)? {
         Some(what) => println!("seed {other_seed}: {what}, as it must be"),
         None => bail!("another seed gives the same bytes: it is not in use, and this comparison shows nothing"),
+    }
+    if arguments.probes {
+        return Ok(ExitCode::SUCCESS);
     }
     build_elsewhere(&arguments.output.join("elsewhere/in/a/folder/with/a/longer/name"), &first.join("kernel"))?;
     println!("built from a copy of the source elsewhere: the same kernel to the byte");
     Ok(ExitCode::SUCCESS)
 }
 
-fn one(arguments: &Arguments, seed: u64, name: &str) -> Result<PathBuf> {
+/// One run; with the tool it is watched.
+fn one(arguments: &Arguments, seed: u64, name: &str, tool: Option<&Path>) -> Result<PathBuf> {
     let folder = arguments.output.join(name);
     let (seed, output) = (seed.to_string(), folder.display().to_string());
     let line = ["repeat", "--repeatable", "--seed", &seed, "--workload", &arguments.workload, "-o", &output];
-    profile::run(&profile::Line::try_parse_from(line)?.profile)?;
+    let mut profile = profile::Line::try_parse_from(line)?.profile;
+    let Some(tool) = tool else {
+        profile::run(&profile)?;
+        return Ok(folder);
+    };
+    // The report is no part of the run.
+    let report = arguments.output.join(format!("{name}.probes"));
+    let words = [tool.display().to_string(), "probe".to_owned(), "-e".to_owned(), PROBES[0].to_owned()];
+    let kernel =
+        ["-e".to_owned(), PROBES[1].to_owned(), "--kernel".to_owned(), folder.join("kernel").display().to_string()];
+    let to = ["-o".to_owned(), report.display().to_string(), "--".to_owned()];
+    profile.runner = [&words[..], &kernel, &to].concat();
+    profile::run(&profile)?;
+    let probes = probes(&report)?;
+    ensure!(probes >= MIN_PROBES, "only {probes} functions were watched");
+    println!("{probes} functions were watched");
     Ok(folder)
+}
+
+/// How many functions a report is of.
+fn probes(report: &Path) -> Result<usize> {
+    let text = std::fs::read_to_string(report).with_context(|| report.display().to_string())?;
+    let words = || text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let called = words().filter(|line| line.get(1) == Some(&"calls")).count();
+    ensure!(called > 0, "no watched function was called: then this shows nothing");
+    let not = words().find(|line| line.get(1..3) == Some(&["functions", "were"][..]));
+    Ok(called + not.and_then(|line| line[0].parse().ok()).unwrap_or(0))
 }
 
 /// The first file that differs, and its first different byte.

@@ -14,9 +14,11 @@ use super::output::{Output, message};
 use super::probes::Probes;
 use super::qemu::{self, Id, Vcpu};
 use super::seen::Seen;
-use super::send::{send_probes, send_runs};
+use super::send;
 use super::shadow::Shadow;
 use super::translate::{Blocks, EXECUTED};
+use super::stops::Stops;
+use super::tasks::Tasks;
 use super::window::{Watched, visit};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -64,8 +66,10 @@ struct Counting {
     until_check: u64,
     wrong_stack_pointers: u64,
     watched: Watched,
+    tasks: Tasks,
     beside: Option<Beside>,
     seen: Seen,
+    stops: Option<Stops>,
 }
 
 /// The state; null before it is installed. Only one thread uses it at a time, see above.
@@ -88,6 +92,14 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     }
     let executed = EXECUTED.load(Relaxed);
     shadow.before(cpu as usize, block, executed, &guest);
+    if counting.tasks.changing == Some(cpu as usize)
+        && let Some(task) = counting.tasks.changed(cpu as usize, &guest)
+    {
+        shadow.window.set_task(cpu as usize, task);
+    }
+    if let Some(stops) = &mut counting.stops {
+        stops.before(cpu as usize, || guest.vcpu(), shadow, &counting.out);
+    }
     if let Some((beside, vcpu)) = counting.beside.as_mut().filter(|it| executed >= it.due).zip(guest.vcpu()) {
         beside.sample(cpu as usize, (&vcpu, &mut counting.seen), executed, shadow, &counting.out);
     }
@@ -111,9 +123,16 @@ extern "C" fn at_watched(cpu: c_uint, block: *mut c_void) {
     let (counting, block): (&mut Counting, &'static Block) =
         unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
     let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
-    shadow.window.at(block.start, &counting.watched);
-    if Some(block.start) == counting.watched.visits {
-        let words = visit(shadow, cpu as usize, &counting.functions, &Guest { cpu, place: *place });
+    let (watched, guest) = (&counting.watched, Guest { cpu, place: *place });
+    shadow.window.at(block.start, watched);
+    if Some(block.start) == watched.switch {
+        shadow.window.set_task(cpu as usize, counting.tasks.switch(cpu as usize, &guest));
+    }
+    if Some(block.start) == watched.rename {
+        counting.tasks.rename(cpu as usize);
+    }
+    if Some(block.start) == watched.visits {
+        let words = visit(shadow, cpu as usize, &counting.functions, &guest);
         counting.out.send(message::VISIT, cpu as usize, &words);
     }
 }
@@ -179,7 +198,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     if counting.has_clock {
         counting.watch_clock();
     }
-    counting.blocks.all().for_each(|known| send_runs(&counting.out, known));
+    counting.blocks.all().for_each(|known| send::runs(&counting.out, known));
     let mut totals = Totals { executed, clock, ..Totals::default() };
     (totals.jumps, totals.jumped) = (counting.jumps, counting.jumped);
     totals.wrong_stack_pointers = counting.wrong_stack_pointers;
@@ -189,15 +208,15 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
             let words = [u64::from(node.parent), u64::from(node.function), node.instructions, node.calls];
             counting.out.send(message::CONTEXT, 0, &words);
         }
-        for (cpu, node, instructions) in shadow.window.parts() {
-            counting.out.send(message::PART, cpu, &[node, instructions]);
+        for (cpu, node, instructions, task) in shadow.window.parts() {
+            counting.out.send(message::PART, cpu, &[node, instructions, task]);
         }
         for call in shadow.calls.all() {
             let words = [call.number, call.own, call.interrupts, u64::from(call.has_returned)];
             counting.out.send(message::CALL, 0, &words);
         }
         shadow.calls.functions().for_each(|words| counting.out.send(message::HELD, 0, &words));
-        send_probes(&counting.out, shadow);
+        send::probes(&counting.out, shadow);
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
@@ -242,8 +261,10 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         until_check: CHECK,
         wrong_stack_pointers: 0,
         watched,
+        tasks: Tasks::default(),
         beside: arguments.number("beside").map(Beside::new),
         seen: Seen::new(arguments)?,
+        stops: arguments.number("stops").map(|_| Stops::new()).transpose()?,
     };
     STATE.store(Box::leak(Box::new(state)), Relaxed);
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

@@ -15,6 +15,7 @@ mod describe;
 mod entries;
 mod functions;
 mod guest;
+mod histogram;
 mod output;
 mod place;
 mod probes;
@@ -25,19 +26,28 @@ mod sample;
 mod seen;
 mod send;
 mod shadow;
+mod stops;
 mod surprise;
 mod symbol;
+mod tasks;
 mod translate;
 mod walk;
 mod window;
 
-use qemu::{Id, Info};
+use qemu::Id;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::unix::net::UnixStream;
 
 /// The version of the interface.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 1;
+
+/// The information that QEMU gives at the start; only its first field is read.
+#[repr(C)]
+pub struct Info {
+    /// The name of the emulated processor.
+    target: *const c_char,
+}
 
 /// What the tool has given, as `key=value`.
 struct Arguments(Vec<String>);

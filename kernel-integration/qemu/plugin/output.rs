@@ -23,7 +23,7 @@ pub mod message {
     pub const CONTEXT: u64 = 6;
     /// Totals: see [`Totals`](super::super::count::Totals).
     pub const TOTALS: u64 = 7;
-    /// Instructions of a vCPU in a context, between two functions: number of the context, instructions.
+    /// Instructions of a vCPU in a context, between two functions: number of the context, instructions, task.
     pub const PART: u64 = 8;
     /// A visit of a handler: RIP and CS of what it interrupted, the number of the context that RIP is in, 1 if it
     /// is between the two functions.
@@ -33,15 +33,18 @@ pub mod message {
     /// Instructions of a function: 0 of no call, 1 of user code, 2 of interrupts, 3 of user code's exceptions, 4 of the
     /// call with the next number; that number, the function, instructions.
     pub const HELD: u64 = 11;
-    /// A probe: its number, calls, calls that have returned, the sum of their times, the shortest and longest one, and
-    /// how many times have 0, 1, ... 64 binary digits.
+    /// A probe: its number, calls, calls that have returned, the sum of their times, the shortest and longest one.
     pub const PROBE: u64 = 12;
     /// Calls of a probe with a key: the probe, the key, calls.
     pub const KEY: u64 = 13;
     /// A call that was asked for: the probe, the context's number, the guest's time, six arguments.
     pub const HIT: u64 = 14;
+    /// Times of a probe: its number, a range (see `histogram.rs`), how many times are in it.
+    pub const TIMES: u64 = 15;
+    /// A vCPU after the machine was stopped: how often it was, RIP, CS, the number of the context.
+    pub const STOP: u64 = 16;
     /// Where the kernel runs: see [`Outcome`](super::super::place::Outcome).
-    pub const PLACE: u64 = 15;
+    pub const PLACE: u64 = 17;
 }
 
 /// The socket.

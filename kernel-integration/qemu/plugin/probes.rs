@@ -11,6 +11,7 @@
 use super::block::Machine;
 use super::context::WordMap;
 use super::functions::words;
+use super::histogram;
 
 /// The words of one probe, before its conditions: address, 1 if the time is measured, key, number of the call that is
 /// reported or 0, number of conditions. A condition is three words: register, comparison, value.
@@ -49,19 +50,19 @@ impl Condition {
 }
 
 /// The times of calls that have returned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Times {
     pub returned: u64,
     pub sum: u64,
     pub min: u64,
     pub max: u64,
-    /// By number of binary digits.
-    pub by_digits: [u64; 65],
+    /// By range, as far as there are any.
+    pub by_range: Vec<u64>,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Self { returned: 0, sum: 0, min: u64::MAX, max: 0, by_digits: [0; 65] }
+        Self { returned: 0, sum: 0, min: u64::MAX, max: 0, by_range: Vec::new() }
     }
 }
 
@@ -194,7 +195,11 @@ impl Probes {
             times.returned += 1;
             times.sum += took;
             (times.min, times.max) = (times.min.min(took), times.max.max(took));
-            times.by_digits[64 - took.leading_zeros() as usize] += 1;
+            let range = histogram::range(took);
+            if range >= times.by_range.len() {
+                times.by_range.resize(range + 1, 0);
+            }
+            times.by_range[range] += 1;
             self.free.push(at);
             at = hit.next;
         }

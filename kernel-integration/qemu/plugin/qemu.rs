@@ -89,13 +89,6 @@ pub fn has_registers(function: &CStr) -> bool {
     found.is_some_and(|found| *READ_REGISTER.get_or_init(|| found) as usize == found as usize)
 }
 
-/// The information that QEMU gives at the start; only its first field is read.
-#[repr(C)]
-pub struct Info {
-    /// The name of the emulated processor.
-    pub target: *const c_char,
-}
-
 /// The numbers of GDB's registers (`gdb-xml/i386-64bit.xml`).
 const RBP: c_int = 6;
 const RSP: c_int = 7;

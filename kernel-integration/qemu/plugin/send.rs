@@ -1,6 +1,6 @@
 //! What was counted, as messages. Stage: capture.
 //!
-//! In: probes, translated blocks with their counters. Out: messages, sent when QEMU ends.
+//! In: probes, translated blocks. Out: messages. Runs in: QEMU's process, when QEMU ends.
 
 use super::describe::Translated;
 use super::output::{Output, message};
@@ -8,15 +8,20 @@ use super::probes::Times;
 use super::shadow::Shadow;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub fn send_probes(out: &Output, shadow: &Shadow) {
+/// What probes have found.
+pub fn probes(out: &Output, shadow: &Shadow) {
     for (number, probe) in (0..).zip(&shadow.probes.list) {
-        let Times { returned, sum, min, max, by_digits } = &probe.times;
-        out.send(message::PROBE, 0, &[&[number, probe.calls, *returned, *sum, *min, *max], &by_digits[..]].concat());
+        let Times { returned, sum, min, max, by_range } = &probe.times;
+        out.send(message::PROBE, 0, &[number, probe.calls, *returned, *sum, *min, *max]);
+        for (range, calls) in (0..).zip(by_range).filter(|(_, calls)| **calls > 0) {
+            out.send(message::TIMES, 0, &[number, range, *calls]);
+        }
         probe.keys.iter().for_each(|(key, calls)| out.send(message::KEY, 0, &[number, *key, *calls]));
     }
 }
 
-pub fn send_runs(out: &Output, known: &Translated) {
+/// A block's runs of instructions with their counts.
+pub fn runs(out: &Output, known: &Translated) {
     let ends = known.runs.iter().skip(1).map(|(first, _)| *first as usize).chain([known.block.lengths.len()]);
     for ((first, counter), end) in known.runs.iter().zip(ends) {
         let (count, lengths) = (counter.load(Relaxed), &known.block.lengths[*first as usize..end]);

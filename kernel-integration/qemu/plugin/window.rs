@@ -18,22 +18,26 @@ pub struct Watched {
     pub from: Option<u64>,
     pub to: Option<u64>,
     pub visits: Option<u64>,
+    /// Of a function that changes to another task, and of one that gives a task a new number: see `tasks.rs`.
+    pub switch: Option<u64>,
+    pub rename: Option<u64>,
 }
 
 impl Watched {
     pub fn new(word: impl Fn(&str) -> Option<u64>) -> Self {
-        Self { from: word("from"), to: word("to"), visits: word("visits") }
+        let [from, to, visits, switch, rename] = ["from", "to", "visits", "switch", "rename"].map(word);
+        Self { from, to, visits, switch, rename }
     }
 
     /// The kernel runs higher than its file says.
     pub fn slide(&mut self, by: u64) {
-        for address in [&mut self.from, &mut self.to, &mut self.visits] {
+        for address in [&mut self.from, &mut self.to, &mut self.visits, &mut self.switch, &mut self.rename] {
             *address = address.map(|address| address.wrapping_add(by));
         }
     }
 
     pub fn has(&self, address: u64) -> bool {
-        [self.from, self.to, self.visits].contains(&Some(address))
+        [self.from, self.to, self.visits, self.switch, self.rename].contains(&Some(address))
     }
 }
 
@@ -42,8 +46,17 @@ impl Watched {
 pub struct Window {
     pub is_open: bool,
     is_over: bool,
-    /// By vCPU, and by number of the context.
-    counts: Vec<Vec<u64>>,
+    /// By number of the context, for each vCPU and task.
+    counts: Vec<Counts>,
+    /// By vCPU: where the counts of its present task are.
+    present: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    cpu: usize,
+    task: u64,
+    by_node: Vec<u64>,
 }
 
 impl Window {
@@ -66,21 +79,38 @@ impl Window {
     }
 
     fn add_open(&mut self, cpu: usize, node: usize, instructions: u64) {
-        if cpu >= self.counts.len() {
-            self.counts.resize(cpu + 1, Vec::new());
+        if cpu >= self.present.len() {
+            self.set_task(cpu, 0);
         }
-        let counts = &mut self.counts[cpu];
+        let counts = &mut self.counts[self.present[cpu]].by_node;
         if node >= counts.len() {
             counts.resize(node * 2 + 64, 0);
         }
         counts[node] += instructions;
     }
 
-    /// vCPU, context, instructions; those that are not 0.
-    pub fn parts(&self) -> impl Iterator<Item = (usize, u64, u64)> {
-        let cpus = self.counts.iter().enumerate();
-        cpus.flat_map(|(cpu, counts)| (0..).zip(counts).map(move |(node, count)| (cpu, node, *count)))
-            .filter(|(.., count)| *count > 0)
+    /// From now on the vCPU runs this task.
+    #[cold]
+    pub fn set_task(&mut self, cpu: usize, task: u64) {
+        for cpu in self.present.len()..=cpu {
+            self.present.push(self.counts.len());
+            self.counts.push(Counts { cpu, ..Counts::default() });
+        }
+        let is_its = |counts: &Counts| (counts.cpu, counts.task) == (cpu, task);
+        self.present[cpu] = self.counts.iter().position(is_its).unwrap_or_else(|| {
+            self.counts.push(Counts { cpu, task, by_node: Vec::new() });
+            self.counts.len() - 1
+        });
+    }
+
+    /// vCPU, context, instructions, task; those that are not 0.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, u64, u64, u64)> {
+        let of = |counts: &'_ Counts| (counts.cpu, counts.task);
+        let all = self.counts.iter().flat_map(move |counts| {
+            let (cpu, task) = of(counts);
+            (0..).zip(&counts.by_node).map(move |(node, count)| (cpu, node, *count, task))
+        });
+        all.filter(|(_, _, count, _)| *count > 0)
     }
 }
 

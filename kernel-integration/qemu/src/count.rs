@@ -63,11 +63,14 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     }
     counted.window.check(arguments)?;
     if let Some(file) = &arguments.per_cpu {
-        let folded = counted.window.folded(&counted, &functions);
+        let folded = counted.window.folded(&counted, &functions, arguments.task_switch.is_some());
         create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
     }
     if let Some(file) = &arguments.visits {
         create(file, |out| counted.window.write_visits(&counted, &functions, out))?;
+    }
+    if let Some(file) = &arguments.stops {
+        create(file, |out| counted.window.write_stops(&counted, &functions, out))?;
     }
     for line in table::checks(&counted, &totals) {
         eprintln!("kprof-qemu: {line}");

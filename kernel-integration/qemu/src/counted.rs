@@ -63,11 +63,15 @@ impl Counted {
             Message::Totals(totals) => self.totals = Some(*totals),
             Message::Part(part) => self.window.parts.push(*part),
             Message::Visit(visit) => self.window.visits.push(*visit),
+            Message::Stop(number, visit) => self.window.stops.push((*number, *visit)),
             Message::Call(call) => self.calls.add(call),
             Message::Held(held) => self.calls.hold(held)?,
             Message::Probed(probed) => drop(self.probes.probes.insert(probed.number, probed.clone())),
             Message::Key(probe, key, calls) => {
                 self.probes.keys.entry(*probe).or_default().insert(*key, *calls);
+            }
+            Message::Times(probe, range, calls) => {
+                self.probes.times.entry(*probe).or_default().insert(usize::try_from(*range)?, *calls);
             }
             Message::Hit(hit) => drop(self.probes.hits.insert(hit.probe, hit.clone())),
             _ => bail!("the plugin samples, and was not asked to"),

@@ -35,6 +35,11 @@ mod finder;
 #[path = "../plugin/functions.rs"]
 mod plugin;
 
+/// The plugin's ranges of times.
+#[allow(dead_code, missing_docs)]
+#[path = "../plugin/histogram.rs"]
+mod histogram;
+
 /// The plugin's walk of a stack.
 #[allow(dead_code, missing_docs)]
 #[path = "../plugin/walk/mod.rs"]
@@ -111,6 +116,13 @@ pub struct Count {
     /// With --per-cpu and --visits: end before this function is first called after --from; otherwise at the end
     #[arg(long, value_name = "FUNCTION")]
     pub to: Option<String>,
+    /// With --per-cpu: also by task, for a kernel with a function that changes to another task, whose third argument is
+    /// where the CPU has the number of its task, and the fourth one this number
+    #[arg(long, value_name = "FUNCTION", requires = "per_cpu")]
+    pub task_switch: Option<String>,
+    /// With --task-switch: a function that gives the running task another number
+    #[arg(long, value_name = "FUNCTION", requires = "task_switch")]
+    pub task_rename: Option<String>,
     /// A line for each interrupt that --visits-of handles, or each of --samples: vCPU, inside or outside of --from and
     /// --to, interrupted address, CS, exact stack
     #[arg(long, value_name = "FILE", conflicts_with = "flat", requires = "visited")]
@@ -127,6 +139,10 @@ pub struct Count {
     /// With --samples: how their stacks are found
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
+    /// A line for each vCPU that goes on after the machine was stopped, as attach stops it: number of the stop from 1,
+    /// vCPU, address, CS, exact stack
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub stops: Option<PathBuf>,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -47,6 +47,8 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
+    /// A vCPU after this stop of the machine.
+    Stop(u64, Visit),
     /// A system call.
     Call(Call),
     /// Instructions of a function, by what they were executed for.
@@ -55,6 +57,8 @@ pub enum Message {
     Probed(Probed),
     /// Calls of a probe with a key: the probe, the key, calls.
     Key(u64, u64, u64),
+    /// Times of a probe's calls: the probe, their range, calls.
+    Times(u64, u64, u64),
     /// A call that was asked for.
     Hit(Hit),
     /// Where the kernel runs.
@@ -194,7 +198,7 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let first = Totals { executed, clock, jumps, jumped, interrupts, faults, ..Totals::default() };
             Message::Totals(Totals { switches, unexplained, too_deep, wrong_stack_pointers, ..first })
         }
-        (8, &[context, instructions]) => Message::Part(Part { cpu, context, instructions }),
+        (8, &[context, instructions, task]) => Message::Part(Part { cpu, context, instructions, task }),
         (9, &[rip, cs, context, inside]) => Message::Visit(Visit { cpu, rip, cs, context, is_inside: inside != 0 }),
         (10, &[number, own, interrupts, returned]) => {
             Message::Call(Call { number, own, interrupts, has_returned: returned != 0 })
@@ -202,16 +206,16 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
         (11, &[kind, number, function, instructions]) => {
             Message::Held(Held { kind: kind.into(), number, function, instructions })
         }
-        (12, [number, calls, returned, sum, min, max, by_digits @ ..]) => {
-            let (number, calls, returned) = (*number, *calls, *returned);
-            let (sum, min, max, by_digits) = (*sum, *min, *max, by_digits.to_vec());
-            Message::Probed(Probed { number, calls, returned, sum, min, max, by_digits })
+        (12, &[number, calls, returned, sum, min, max]) => {
+            Message::Probed(Probed { number, calls, returned, sum, min, max })
         }
         (13, &[probe, key, calls]) => Message::Key(probe, key, calls),
+        (16, &[number, rip, cs, context]) => Message::Stop(number, Visit { cpu, rip, cs, context, is_inside: true }),
+        (15, &[probe, range, calls]) => Message::Times(probe, range, calls),
         (14, &[probe, context, time, rdi, rsi, rdx, rcx, r8, r9]) => {
             Message::Hit(Hit { probe, context, time, arguments: [rdi, rsi, rdx, rcx, r8, r9] })
         }
-        (15, [state, same, compared, slide, id @ ..]) => {
+        (17, [state, same, compared, slide, id @ ..]) => {
             let state = *STATES.get(usize::try_from(*state)?).context("the plugin sent a state that is none")?;
             let (same, compared, slide) = (*same, *compared, *slide);
             Message::Place(Outcome { state, same, compared, slide, id: id.iter().map(|byte| *byte as u8).collect() })

@@ -5,6 +5,7 @@
 
 mod expression;
 mod found;
+mod json;
 mod output;
 
 use crate::count::{create, placed, warn};
@@ -17,6 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use expression::Expression;
 pub use found::{Found, Hit, Probed};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -26,6 +28,7 @@ also if their task sleeps; the third call with a large size, with its stack
   kprof-qemu probe -e '*allocate*:by caller' --kernel kernel.elf -- qemu-system-x86_64 ... -icount shift=0,sleep=off
   kprof-qemu probe -e '*::fs::*:latency' --kernel kernel.elf -- qemu-system-x86_64 ...
   kprof-qemu probe -e 'kernel::read:if rdx >= 0x1000:nth 3' --kernel kernel.elf -- qemu-system-x86_64 ...
+  kprof-qemu probe -e '*allocate*' --json calls.json --folded calls.folded --kernel kernel.elf -- qemu-system-x86_64 ...
 
 An expression is a pattern of names with * and ?, and after it, each after a colon:
   latency      how long calls take, from the first instruction to the return, in the guest's clock; needs -icount
@@ -52,6 +55,12 @@ pub struct Arguments {
     /// The report; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// The report as JSON, with units in its keys, and all ranges of the histograms
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Folded stacks of the watched functions with their calls, for a flame graph; without `if`
+    #[arg(long, value_name = "FILE")]
+    pub folded: Option<PathBuf>,
     /// The QEMU command line; it must have -icount, or -accel tcg,thread=single
     #[arg(last = true, required = true, value_name = "QEMU")]
     pub qemu: Vec<String>,
@@ -81,6 +90,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !run.has_icount() && expressions.iter().any(|expression| expression.has_time) {
         bail!("latency is in the guest's clock, which must count instructions: add -icount shift=0,sleep=off");
     }
+    if arguments.folded.is_some() && expressions.iter().any(Expression::has_condition) {
+        bail!("--folded has all calls of a function: leave `if` out");
+    }
     let mut functions = Functions::open(&arguments.given)?;
     let mut words = Vec::new();
     let mut watched = Vec::new();
@@ -108,6 +120,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.output {
         Some(file) => create(file, |out| report.write(arguments.top, out))?,
         None => report.write(arguments.top, &mut std::io::stdout().lock())?,
+    }
+    if let Some(file) = &arguments.json {
+        let json = report.json(&arguments.expressions);
+        create(file, |out| writeln!(out, "{json:#}"))?;
+    }
+    if let Some(file) = &arguments.folded {
+        create(file, |out| report.folded().iter().try_for_each(|(stack, calls)| writeln!(out, "{stack} {calls}")))?;
     }
     if totals.unexplained > 0 {
         eprintln!("kprof-qemu: {} jumps without a reason: callers and times may be wrong", totals.unexplained);

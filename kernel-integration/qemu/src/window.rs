@@ -19,6 +19,8 @@ pub struct Part {
     pub context: u64,
     /// How many.
     pub instructions: u64,
+    /// The task's number; 0 if it is not known.
+    pub task: u64,
 }
 
 /// What a handler has interrupted.
@@ -43,6 +45,8 @@ pub struct Window {
     pub parts: Vec<Part>,
     /// Visits of the handler, in the order in which they happened.
     pub visits: Vec<Visit>,
+    /// Where vCPUs went on after the machine was stopped, with the number of the stop.
+    pub stops: Vec<(u64, Visit)>,
 }
 
 /// The plugin's options.
@@ -51,9 +55,17 @@ pub struct Window {
 /// If a function is not the kernel's.
 pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
     let mut options = String::new();
-    for (key, name) in [("from", &arguments.from), ("to", &arguments.to), ("visits", &arguments.visits_of)] {
+    let named = [
+        ("from", "from", &arguments.from),
+        ("to", "to", &arguments.to),
+        ("visits", "visits-of", &arguments.visits_of),
+        ("switch", "task-switch", &arguments.task_switch),
+        ("rename", "task-rename", &arguments.task_rename),
+    ];
+    for (key, option, name) in named {
         if let Some(name) = name {
-            let start = functions.start(name).with_context(|| format!("--{key}: the kernel has no function {name}"))?;
+            let start =
+                functions.start(name).with_context(|| format!("--{option}: the kernel has no function {name}"))?;
             options += &format!(",{key}={start}");
         }
     }
@@ -62,6 +74,9 @@ pub fn options(arguments: &Count, functions: &Functions) -> Result<String> {
     }
     if arguments.per_cpu.is_some() || arguments.visits.is_some() {
         options += ",parts=1";
+    }
+    if arguments.stops.is_some() {
+        options += ",stops=1";
     }
     Ok(options)
 }
@@ -78,13 +93,14 @@ impl Window {
         Ok(())
     }
 
-    /// Folded stacks, sorted, with the vCPU as the first frame.
-    pub fn folded(&self, counted: &Counted, functions: &Functions) -> BTreeMap<String, u64> {
+    /// Folded stacks, sorted, with the vCPU as the first frame, and the task as the second one if that is wanted.
+    pub fn folded(&self, counted: &Counted, functions: &Functions, by_task: bool) -> BTreeMap<String, u64> {
         let names = counted.names(functions);
         let mut folded = BTreeMap::new();
         for part in &self.parts {
             let stack = names.get(part.context as usize).map_or("[?]", |name| name);
-            *folded.entry(format!("[cpu {}];{stack}", part.cpu)).or_insert(0) += part.instructions;
+            let task = if by_task { format!("[task {}];", part.task) } else { String::new() };
+            *folded.entry(format!("[cpu {}];{task}{stack}", part.cpu)).or_insert(0) += part.instructions;
         }
         folded
     }
@@ -100,6 +116,19 @@ impl Window {
             let stack = names.get(*context as usize).map_or("[?]", |name| name);
             let place = if *is_inside { "inside" } else { "outside" };
             writeln!(out, "{cpu} {place} {rip:x} {cs:x} {stack}")?;
+        }
+        Ok(())
+    }
+
+    /// A line for each vCPU that went on after a stop: the number of the stop, vCPU, address, code segment, stack.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_stops(&self, counted: &Counted, functions: &Functions, out: &mut impl Write) -> std::io::Result<()> {
+        let names = counted.names(functions);
+        for (number, Visit { cpu, rip, cs, context, .. }) in &self.stops {
+            let stack = names.get(*context as usize).map_or("[?]", |name| name);
+            writeln!(out, "{number} {cpu} {rip:x} {cs:x} {stack}")?;
         }
         Ok(())
     }

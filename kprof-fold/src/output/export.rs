@@ -67,6 +67,8 @@ pub struct Input<'a> {
     pub name: String,
     /// The file of the kernel's symbols.
     pub kernel: String,
+    /// The processor, as the profile or the kernel's ELF file names it.
+    pub arch: String,
     /// The build id of the kernel, in hex.
     pub build_id: Option<String>,
     /// The clock of the sample times.
@@ -103,6 +105,8 @@ impl<'a> Input<'a> {
         marks.iter().for_each(|mark| include(mark.boot, mark.tsc, mark.tsc));
         losses.iter().for_each(|loss| include(loss.boot, loss.tsc.0, loss.tsc.1));
         let told = profile.boots.iter().find_map(|boot| boot.fact(Fact::BuildId)).filter(|id| *id != "-");
+        let arch = profile.boots.iter().find_map(|boot| boot.fact(Fact::Arch));
+        let arch = arch.or(symbols.elf.as_ref().and_then(|elf| elf.arch_name())).unwrap_or("x86_64");
         let own = symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref());
         let lowest = places.places.iter().filter(|place| place.image == 0).filter_map(|place| place.symbol).min();
         let file = symbols.elf.as_ref().map(|elf| elf.base.wrapping_add(symbols.slide));
@@ -114,6 +118,7 @@ impl<'a> Input<'a> {
             period_ns: rate_hz.map_or_else(|| middle_gap_ns(tracks, tsc_hz), |hz| 1_000_000_000 / hz).max(1),
             name: visible(name).into_owned(),
             kernel: visible(kernel).into_owned(),
+            arch: visible(arch).into_owned(),
             build_id: own.or(told).map(|id| visible(id).into_owned()),
             clock: Clock::new(&spans, tsc_hz),
             kernel_start,

@@ -37,6 +37,8 @@ extern "C" fn kmain(start_info: u64) -> ! {
     phase("memory");
     memory::init(info);
     random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
+    #[cfg(kprof_slower)]
+    crate::syscall::SLOWER_CALL.store(info.number("slower-call", u64::MAX), core::sync::atomic::Ordering::Relaxed);
     symbols::init(info.initrd);
 
     phase("tables");

@@ -24,17 +24,7 @@ const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 
 pub fn pid() -> Result<u64> {
-    #[cfg(kprof_slower)]
-    slower();
     Ok(process::current().ok_or(Errno::ESRCH)?.pid as u64)
-}
-
-/// `cargo xtask test --only outside` must find these 200 instructions in this system call and in this function.
-#[cfg(kprof_slower)]
-#[inline(never)]
-fn slower() {
-    // SAFETY: the instructions do nothing.
-    unsafe { core::arch::asm!(".rept 200", "nop", ".endr", options(nomem, nostack, preserves_flags)) }
 }
 
 pub fn parent() -> Result<u64> {

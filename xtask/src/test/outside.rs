@@ -14,6 +14,7 @@ mod exact;
 mod guests;
 mod moved;
 mod probes;
+mod stopped;
 mod unwound;
 
 use std::fs;
@@ -26,7 +27,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Context, Outcome, integration};
 use crate::toolchain::{self, KERNEL};
-use crate::{run, truth};
+use crate::{build, repeat, run, truth};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Executed instructions between two samples.
@@ -92,6 +93,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if is_wanted("probes") {
         probes::check(&outside, context.parts(), &mut outcome);
     }
+    if is_wanted("unnoticed") {
+        outcome.check("a run of the default workload is the same to the byte with probes", is_unnoticed());
+    }
     if is_wanted("beside") {
         beside::check(context, &outside, &mut outcome);
     }
@@ -104,6 +108,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if is_wanted("moved") {
         moved::check(&outside, choice, &mut outcome);
     }
+    if is_wanted("stopped") {
+        outcome.check("stacks of attach are those of the shadow stack", stopped::check(&outside));
+    }
     if is_wanted("truth") {
         outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
     }
@@ -111,6 +118,13 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
     }
     Ok(outcome)
+}
+
+/// One run without probes and one with them. `cargo xtask repeat --probes --runs 20` has more.
+fn is_unnoticed() -> Result<()> {
+    let output = run::root().join("target/outside/unnoticed");
+    let (workload, busy, probes) = ("default".to_owned(), false, true);
+    repeat::run(&repeat::Arguments { runs: 1, seed: 42, workload, busy, probes, output }).map(drop)
 }
 
 /// Compares one seed. `cargo xtask truth --outside` compares twenty.

@@ -75,7 +75,7 @@ pub fn sweep(context: &mut Context) -> Result<Outcome> {
 pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let output = run::root().join("target/path/repeat");
-    let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, output };
+    let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, probes: false, output };
     outcome.check("two runs with one seed", repeat::run(&arguments).map(drop));
     outcome.check("the gate", the_gate());
     Ok(outcome)

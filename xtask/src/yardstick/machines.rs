@@ -63,7 +63,12 @@ pub fn tool() -> Result<PathBuf> {
 /// # Errors
 /// If it does not run to its end, or counts differ.
 pub fn ours(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path) -> Result<Calls> {
-    count(parts, (&kernel.elf, &kernel.elf), folder, tool, "accel=icount")
+    ours_with(parts, kernel, folder, tool, "")
+}
+
+/// The same, with more on the kernel's command line.
+pub fn ours_with(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path, more: &str) -> Result<Calls> {
+    count(parts, (&kernel.elf, &kernel.elf), folder, tool, format!("accel=icount {more}").trim_end())
 }
 
 /// Linux's calls.

@@ -6,6 +6,7 @@
 //! entry and exit are not in it.
 
 mod machines;
+mod planted;
 mod table;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use anyhow::Result;
 use clap::Args;
 
 pub use machines::{Calls, Row, boot, ours, tool};
+pub use planted::check as check_planted;
 
 use crate::build;
 use crate::parts::Parts;
@@ -24,12 +26,19 @@ use crate::tools::Install;
 
 /// The instructions of each system call, beside those of Debian's Linux.
 #[derive(Args)]
-#[command(after_help = "Example:
-  cargo xtask yardstick --functions 3")]
+#[command(after_help = "Examples:
+  cargo xtask yardstick --functions 3
+  cargo xtask yardstick --planted --runs 20")]
 pub struct Arguments {
     /// For each call, the N functions of the test kernel with the most instructions
     #[arg(long, value_name = "N", default_value_t = 2)]
     functions: usize,
+    /// Instead: a function of 200 instructions is planted in one system call after the other, and must be found
+    #[arg(long)]
+    planted: bool,
+    /// With --planted: so many runs, each with another call and another seed
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "planted")]
+    runs: usize,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -42,9 +51,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(Choice::Auto, install)?;
-    let kernel = build::kernel(parts.toolchain, "", &[])?;
     let folder: PathBuf = run::root().join("target/yardstick");
     let tool = tool()?;
+    if arguments.planted {
+        planted::check(&parts, &folder, &tool, arguments.runs)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kernel = build::kernel(parts.toolchain, "", &[])?;
     let ours = ours(&parts, &kernel, &folder.join("ours"), &tool)?;
     let theirs = machines::theirs(&parts, &folder.join("theirs"), &tool, install)?;
     table::print(&theirs, &ours, arguments.functions);

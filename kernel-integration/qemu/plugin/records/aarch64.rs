@@ -43,7 +43,7 @@ fn step(state: &mut State, read: Read<'_>) -> Next {
         0xd65f_03c0 | 0xd65f_0bff | 0xd65f_0fff => return Next::Return,
         0xd69f_03e0 | 0xd69f_0bff | 0xd69f_0fff => return Next::Exception,
         // Other jumps to an address in a register; udf.
-        _ if code & 0xfe9f_f000 == 0xd61f_0000 && !is_call(code) => return Next::End,
+        _ if code & 0xfe9f_f000 == 0xd61f_0000 && !is_call(code) => return Next::Indirect,
         _ if code >> 16 == 0 => return Next::End,
         // brk, hlt
         _ if code & 0xff00_001f == 0xd400_0000 => Next::Break,

@@ -56,6 +56,8 @@ pub enum Exit {
     },
     /// It returns from an exception: this is an entry stub.
     Exception,
+    /// All that is known of its end is a jump to an address in a register.
+    Jump,
     Unknown,
 }
 
@@ -96,7 +98,9 @@ pub enum Next {
     Exception,
     /// A breakpoint. Compilers put it where nothing is executed; one that is executed is meant to return.
     Break,
-    /// A jump to an unknown place, what is no instruction.
+    /// A jump to an unknown place.
+    Indirect,
+    /// What is no instruction.
     End,
 }
 
@@ -139,7 +143,7 @@ fn exit(processor: &Processor, address: u64, start: Start, calls: u32, read: Rea
     let (fp, sp, saved) = (Value::Fp(0), Value::Sp(0), [None; 2]);
     let mut open = vec![State { at: address, link, fp, sp, saved, called: None, upper: None }];
     let (mut seen, mut called, mut left) = (HashSet::new(), Vec::new(), MAX_STEPS);
-    let (mut found, mut by_record, mut is_stub) = (None, None, false);
+    let (mut found, mut by_record, mut is_stub, mut is_jump) = (None, None, false, false);
     while let Some(mut state) = open.pop() {
         while left > 0 && seen.insert(state.at) {
             left -= 1;
@@ -170,6 +174,10 @@ fn exit(processor: &Processor, address: u64, start: Start, calls: u32, read: Rea
                     is_stub = true;
                     break;
                 }
+                Next::Indirect => {
+                    is_jump = true;
+                    break;
+                }
                 Next::Break | Next::End => break,
             }
         }
@@ -180,6 +188,7 @@ fn exit(processor: &Processor, address: u64, start: Start, calls: u32, read: Rea
         None if is_stub || (calls > 0 && start == Start::AfterCall && called.iter().any(&mut is_called)) => {
             Exit::Exception
         }
+        None if is_jump => Exit::Jump,
         found => found.unwrap_or(Exit::Unknown),
     }
 }

@@ -67,7 +67,8 @@ pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Rea
         }
         let start = if callers.is_empty() { Start::Anywhere } else { Start::AfterCall };
         let exit = exits.of(of, here.pc, start, read_code);
-        if exit == Exit::Exception {
+        // An entry stub; or code that may be one, for all that is known of its end.
+        if exit == Exit::Exception || (exit == Exit::Jump && start == Start::AfterCall) {
             break End::Entry;
         }
         let link = callers.is_empty().then_some(at.link);

@@ -193,6 +193,6 @@ fn jump(state: &State, base: u32, number: i64) -> Next {
     match state.upper {
         _ if base == RA && number == 0 => Next::Return,
         Some((register, upper)) if register == base => Next::Jump(upper.wrapping_add_signed(number)),
-        _ => Next::End,
+        _ => Next::Indirect,
     }
 }

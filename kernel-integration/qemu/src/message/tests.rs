@@ -35,8 +35,8 @@ fn counts_are_read_and_a_run_without_all_its_lengths_is_an_error() {
     assert_eq!(read(from).unwrap(), Some(Message::Context(context)));
     let first = Totals { executed: 100, interrupts: 4, faults: 3, switches: 2, ..Totals::default() };
     assert_eq!(read(from).unwrap(), Some(Message::Totals(Totals { unexplained: 1, ..first })));
-    let stream = bytes(&[8 | 1 << 8 | 2 << 32, 3, 70, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
-    let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70 });
+    let stream = bytes(&[8 | 1 << 8 | 3 << 32, 3, 70, 9, 9 | 1 << 8 | 4 << 32, 0x1000, 8, 3, 1]);
+    let (from, part) = (&mut &stream[..], Part { cpu: 1, context: 3, instructions: 70, task: 9 });
     assert_eq!(read(from).unwrap(), Some(Message::Part(part)));
     let visit = Visit { cpu: 1, rip: 0x1000, cs: 8, context: 3, is_inside: true };
     assert_eq!(read(from).unwrap(), Some(Message::Visit(visit)));
@@ -49,9 +49,11 @@ fn calls_and_probes_are_read() {
     let all = [
         words(10, &[39, 166, 5, 1]),
         words(11, &[4, 39, 7, 166]),
-        words(12, &[2, 9, 8, 80, 3, 20, 0, 1]),
+        words(12, &[2, 9, 8, 80, 3, 20]),
         words(13, &[2, 5, 9]),
         words(14, &[2, 11, 99, 1, 2, 3, 4, 5, 6]),
+        words(15, &[2, 130, 7]),
+        words(16, &[3, 0x1000, 8, 4]),
     ];
     let stream = bytes(&all.concat());
     let from = &mut &stream[..];
@@ -59,10 +61,12 @@ fn calls_and_probes_are_read() {
     assert_eq!(next(), Message::Call(Call { number: 39, own: 166, interrupts: 5, has_returned: true }));
     let held = Held { kind: Kind::Calls, number: 39, function: 7, instructions: 166 };
     assert_eq!(next(), Message::Held(held));
-    let by_digits = vec![0, 1];
-    let probed = Probed { number: 2, calls: 9, returned: 8, sum: 80, min: 3, max: 20, by_digits };
+    let probed = Probed { number: 2, calls: 9, returned: 8, sum: 80, min: 3, max: 20 };
     assert_eq!(next(), Message::Probed(probed));
     assert_eq!(next(), Message::Key(2, 5, 9));
     assert_eq!(next(), Message::Hit(Hit { probe: 2, context: 11, time: 99, arguments: [1, 2, 3, 4, 5, 6] }));
+    assert_eq!(next(), Message::Times(2, 130, 7));
+    let visit = Visit { cpu: 0, rip: 0x1000, cs: 8, context: 4, is_inside: true };
+    assert_eq!(next(), Message::Stop(3, visit));
     assert!(read(&mut &bytes(&words(10, &[39, 166, 5]))[..]).is_err());
 }

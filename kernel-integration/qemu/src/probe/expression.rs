@@ -5,7 +5,7 @@ use kprof_fold::select::pattern::stars;
 use std::str::FromStr;
 
 /// The registers of arguments, in the plugin's order.
-const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
+pub const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
 /// Comparisons, in the plugin's order.
 const COMPARISONS: [&str; 7] = ["=", "!=", "<", "<=", ">", ">=", "&"];
 
@@ -99,6 +99,11 @@ impl Expression {
     /// Whether a name has this pattern.
     pub fn matches(&self, name: &str) -> bool {
         stars(self.pattern.as_bytes(), name.as_bytes())
+    }
+
+    /// Whether it is of some calls only.
+    pub fn has_condition(&self) -> bool {
+        !self.conditions.is_empty()
     }
 
     /// The words for the plugin, after the address.

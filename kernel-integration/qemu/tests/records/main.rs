@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod code;
+mod guest;
 #[allow(dead_code)]
 #[path = "../../plugin/records/mod.rs"]
 mod records;
@@ -12,81 +13,9 @@ mod records;
 mod walk;
 
 use code::{ARM, ARM_CALL, RISCV, RISCV_CALL, SHORT};
-use records::exit::Exits;
-use records::{Processor, Registers, aarch64, riscv64};
-use std::collections::BTreeMap;
-use walk::{End, Stack};
-
-const TEXT: u64 = 0xffff_ff80_4008_0000;
-/// A return address in a function that never returns; its frame record is the outermost one.
-const CALL: u64 = TEXT + 0x1000;
-const OUTER: u64 = 0xffff_ff80_4100_0100;
-const SP: u64 = OUTER - 0x100;
-/// What a register may have that the code has used for something else.
-const JUNK: u64 = TEXT + 0x1004;
-
-/// What is on the stack of return address and frame pointer.
-#[derive(Clone, Copy)]
-enum Saved {
-    None,
-    Link,
-    Both,
-}
-const NONE: Saved = Saved::None;
-const LINK: Saved = Saved::Link;
-const BOTH: Saved = Saved::Both;
-
-struct Guest {
-    of: &'static Processor,
-    memory: BTreeMap<u64, u8>,
-}
-
-impl Guest {
-    /// With `code` at [`TEXT`], a call and an endless loop around [`CALL`], and the outermost record.
-    fn new(of: &'static Processor, code: &[u32], call: [u32; 2]) -> Self {
-        let mut guest = Self { of, memory: BTreeMap::new() };
-        for (at, word) in (TEXT..).step_by(4).zip(code) {
-            guest.bytes(at, &word.to_le_bytes());
-        }
-        for (at, word) in (CALL - 4..).step_by(4).zip(call) {
-            guest.bytes(at, &word.to_le_bytes());
-        }
-        for at in (SP - 0x400..OUTER + 0x40).step_by(8) {
-            guest.word(at, 0);
-        }
-        guest
-    }
-
-    fn bytes(&mut self, at: u64, bytes: &[u8]) {
-        self.memory.extend((at..).zip(bytes.iter().copied()));
-    }
-
-    fn word(&mut self, at: u64, word: u64) {
-        self.bytes(at, &word.to_le_bytes());
-    }
-
-    fn walk(&self, pc: u64, sp: u64, fp: u64, link: u64) -> Stack {
-        let read = |address, to: &mut [u8]| {
-            to.iter_mut().zip(address..).all(|(byte, at)| self.memory.get(&at).map(|known| *byte = *known).is_some())
-        };
-        records::walk(self.of, &Registers { pc, sp, fp, link }, &read, &read, &mut Exits::default())
-    }
-
-    /// At each of these instructions: stack pointer below `SP`, frame pointer, link register; what of them is saved.
-    fn has_callers(&mut self, record: u64, cases: &[(u64, u64, u64, u64, Saved)], callers: &[u64], end: End) {
-        for (at, used, fp, link, saved) in cases {
-            let saved = match saved {
-                Saved::None => [JUNK, JUNK],
-                Saved::Link => [JUNK, CALL],
-                Saved::Both => [OUTER, CALL],
-            };
-            self.word(record, saved[0]);
-            self.word(record + 8, saved[1]);
-            let stack = self.walk(TEXT + at, SP - used, *fp, *link);
-            assert_eq!((&stack.callers[..], stack.end, stack.candidate), (callers, end, 0), "at {at:#x}");
-        }
-    }
-}
+use guest::{BOTH, CALL, Guest, JUNK, LINK, NONE, OUTER, SP, Saved, TEXT};
+use records::{aarch64, riscv64};
+use walk::End;
 
 fn arm() -> Guest {
     Guest::new(&aarch64::PROCESSOR, &ARM, ARM_CALL)
@@ -209,6 +138,11 @@ fn where_the_code_cannot_be_followed_the_link_register_is_a_candidate() {
         let other = TEXT + 0x10 + if guest.of.has_sp_in_fp { 8 } else { 0 };
         let stack = guest.walk(TEXT + 0x200, SP, OUTER, other);
         assert_eq!((&stack.callers[..], stack.candidate), (&[CALL][..], other));
+        // After a call it may be an entry stub.
+        guest.bytes(CALL, &jump.to_le_bytes());
+        let stack = guest.walk(TEXT + 0x200, SP, OUTER, other);
+        assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Entry));
+        guest.bytes(CALL, &(if guest.of.has_sp_in_fp { RISCV_CALL } else { ARM_CALL })[1].to_le_bytes());
         // The caller of the record is no second one.
         assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, CALL).candidate, 0);
         assert_eq!(guest.walk(TEXT + 0x200, SP, OUTER, JUNK + 0x100).candidate, 0);

@@ -38,10 +38,11 @@ pub fn plain(function: u32, offset: u64, ending: Ending) -> &'static Block {
 
 #[derive(Default)]
 pub struct Memory {
-    words: BTreeMap<u64, u64>,
+    pub words: BTreeMap<u64, u64>,
     pub rsp: u64,
-    /// RAX, and RDI.
     pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
     pub rdi: u64,
 }
 
@@ -53,6 +54,8 @@ impl Machine for Memory {
     fn register(&self, number: usize) -> u64 {
         match number {
             0 => self.rax,
+            1 => self.rcx,
+            2 => self.rdx,
             7 => self.rdi,
             _ => 0,
         }

@@ -23,6 +23,9 @@ mod entries;
 #[path = "../../plugin/functions.rs"]
 mod functions;
 #[allow(dead_code)]
+#[path = "../../plugin/histogram.rs"]
+mod histogram;
+#[allow(dead_code)]
 #[path = "../../plugin/probes.rs"]
 mod probes;
 #[allow(dead_code)]
@@ -30,6 +33,9 @@ mod probes;
 mod shadow;
 #[path = "../../plugin/surprise.rs"]
 mod surprise;
+#[allow(dead_code)]
+#[path = "../../plugin/tasks.rs"]
+mod tasks;
 #[allow(dead_code)]
 #[path = "../../plugin/window.rs"]
 mod window;

@@ -4,6 +4,7 @@ use super::block::Block;
 use super::decode::Ending;
 use super::functions::{Functions, USER};
 use super::guest::{Guest, STACK, block, plain, start};
+use super::tasks::Tasks;
 use super::window::{Watched, visit};
 
 /// Functions 2 to 9, of a page each.
@@ -68,7 +69,7 @@ fn user_code_is_a_stack_of_its_own() {
 
 #[test]
 fn counts_begin_with_one_function_and_end_before_the_other() {
-    let watched = Watched { from: Some(start(6)), to: Some(start(8)), visits: None };
+    let watched = Watched { from: Some(start(6)), to: Some(start(8)), ..Watched::default() };
     let mut guest = Guest::new();
     for function in [5, 6, 7, 8, 6] {
         let next: &'static Block = plain(function, 0, Ending::JumpIndirect);
@@ -80,6 +81,36 @@ fn counts_begin_with_one_function_and_end_before_the_other() {
     guest.end();
     let tree = &guest.shadow.tree;
     let parts: Vec<_> =
-        guest.shadow.window.parts().map(|(cpu, node, count)| (cpu, tree.function(node as u32), count)).collect();
+        guest.shadow.window.parts().map(|(cpu, node, count, _)| (cpu, tree.function(node as u32), count)).collect();
     assert_eq!(parts, [(0, 6, 4), (0, 7, 4)]);
+}
+
+#[test]
+fn counts_are_by_task_from_the_change_on_also_if_a_task_gets_a_new_number() {
+    let (mut guest, mut tasks) = (Guest::new(), Tasks::default());
+    guest.shadow.window.is_open = true;
+    let word = STACK + 0x100;
+    let switch = |guest: &mut Guest, tasks: &mut Tasks, task| {
+        (guest.memory.rdx, guest.memory.rcx) = (word, task);
+        guest.shadow.window.set_task(0, tasks.switch(0, &guest.memory));
+        guest.memory.words.insert(word, task);
+    };
+    guest.run(plain(5, 0, Ending::JumpIndirect)).run(plain(6, 0, Ending::JumpIndirect));
+    switch(&mut guest, &mut tasks, 7);
+    guest.run(plain(6, 16, Ending::JumpIndirect));
+    tasks.rename(0);
+    // The word has not changed yet.
+    assert_eq!((tasks.changed(0, &guest.memory), tasks.changing), (None, Some(0)));
+    guest.memory.words.insert(word, 8);
+    let changed = tasks.changed(0, &guest.memory);
+    assert_eq!((changed, tasks.changing), (Some(8), None));
+    guest.run(plain(6, 32, Ending::JumpIndirect));
+    guest.shadow.window.set_task(0, 8);
+    switch(&mut guest, &mut tasks, 7);
+    guest.end();
+    let mut by_task = std::collections::BTreeMap::new();
+    guest.shadow.window.parts().for_each(|(cpu, _, count, task)| *by_task.entry((cpu, task)).or_insert(0) += count);
+    let expected = [((0, 0), 4), ((0, 7), 4)];
+    assert_eq!(expected.map(|(key, _)| by_task.contains_key(&key)), [true, true], "{by_task:?}");
+    assert_eq!(by_task.values().sum::<u64>(), 16);
 }

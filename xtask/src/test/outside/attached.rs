@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -26,22 +27,26 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
 }
 
 /// A machine with a gdb stub.
-struct Machine {
+pub struct Machine {
     qemu: Guard,
     address: String,
 }
 
 impl Machine {
     fn start(outside: &Outside, serial: &str, more: &[&str]) -> Result<Self> {
+        Self::start_by(run::bound(&outside.qemu), outside, serial, more)
+    }
+
+    /// With a command that runs QEMU.
+    pub fn start_by(mut command: Command, outside: &Outside, serial: &str, more: &[&str]) -> Result<Self> {
         // The port is free again when QEMU takes it; the host gives other ports to others meanwhile.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let mut command = run::bound(&outside.qemu);
         command.args(outside.machine(serial, more)).args(["-gdb", &format!("tcp:{address}")]);
         Ok(Self { qemu: Guard(command.spawn().context("QEMU cannot be started")?), address })
     }
 
     /// Runs the tool with this machine, as soon as it listens.
-    fn attach(&self, outside: &Outside, profile: &str, options: &[&str]) -> Result<Finished> {
+    pub fn attach(&self, outside: &Outside, profile: &str, options: &[&str]) -> Result<Finished> {
         let start = Instant::now();
         loop {
             let mut command = run::bound(&outside.tool);
@@ -55,7 +60,7 @@ impl Machine {
     }
 
     /// The kernel comes to its end: it ends QEMU with this code.
-    fn comes_to_its_end(mut self, log: &Path) -> Result<()> {
+    pub fn comes_to_its_end(mut self, log: &Path) -> Result<()> {
         let start = Instant::now();
         loop {
             match self.qemu.0.try_wait()?.map(|status| status.code()) {
@@ -74,7 +79,7 @@ fn text(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
 
-fn ends_with(done: &Finished, code: i32, said: &str) -> Result<()> {
+pub fn ends_with(done: &Finished, code: i32, said: &str) -> Result<()> {
     let ended = done.status.and_then(|status| status.code());
     ensure!(ended == Some(code) && done.text.contains(said), "exit code {ended:?}, `{said}` expected: {}", done.text);
     eprint!("{}", done.text);

@@ -44,19 +44,27 @@ pub fn compare(parts: &Parts, outside: &Outside, kernel: &Kernel, name: &str, un
     let file = |name: &str| folder.join(name).display().to_string();
     let line = ["profile", "--repeatable", "--cpus", "2", "--hz", "2000", "--seed", "7", "-o", &file("")];
     let mut profile = profile::Line::try_parse_from(line)?.profile;
-    let (elf, table, samples, exact) = (file("kernel"), file("counts.txt"), file("samples.txt"), file("exact.txt"));
+    let (elf, table, samples, visits) = (file("kernel"), file("counts.txt"), file("samples.txt"), file("exact.txt"));
     let count = ["count", "--kernel", &elf, "-o", &table, "--unwind", unwind, "--samples", &samples];
-    let count = [&count[..], &["--every", EVERY, "--visits", &exact]].concat();
+    let count = [&count[..], &["--every", EVERY, "--visits", &visits]].concat();
     let tool = outside.tool.display().to_string();
     profile.runner = [&[&tool[..]], &count[..], &["--"]].concat().into_iter().map(str::to_owned).collect();
     profile::of_kernel(&profile, parts, kernel)?;
-    judge(&parts.fold, &folder)
+    let mut pairs = Vec::new();
+    for (cpu, exact) in exact(&folder)? {
+        let sampled = sampled(&parts.fold, &folder, cpu)?;
+        ensure!(sampled.len() == exact.len(), "CPU {cpu}: {} samples, and {} stacks", sampled.len(), exact.len());
+        pairs.extend(sampled.into_iter().zip(exact));
+    }
+    let (all, crossed) = judge(pairs.into_iter())?;
+    ensure!(all >= MIN_STACKS && crossed >= MIN_CROSSED, "too few stacks to show something");
+    Ok(())
 }
 
 /// A stack from the outermost function, without markers and user code.
-#[derive(Debug, Default)]
-struct Stack {
-    address: u64,
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    pub address: u64,
     frames: Vec<String>,
     /// Markers of entries.
     entries: u64,
@@ -70,7 +78,8 @@ struct Stack {
 /// By number of the CPU, in order.
 type Stacks = BTreeMap<u32, Vec<Stack>>;
 
-fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
+/// The stacks of a profile, `samples.txt`, in order.
+pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
     let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
     let starts: BTreeSet<u64> =
         symbols.lines().filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).collect();
@@ -110,61 +119,60 @@ fn exact(folder: &Path) -> Result<Stacks> {
     for line in std::fs::read_to_string(folder.join("exact.txt"))?.lines() {
         let words: Vec<&str> = line.splitn(5, ' ').collect();
         let [cpu, _, address, _, stack] = words[..] else { anyhow::bail!("exact.txt: {line}") };
-        let frames = stack.split(';').filter(|frame| *frame != "[user]").map(str::to_owned).collect();
-        let address = u64::from_str_radix(address, 16)?;
-        stacks.entry(cpu.parse()?).or_default().push(Stack { address, frames, ..Stack::default() });
+        stacks.entry(cpu.parse()?).or_default().push(Stack::exact(address, stack)?);
     }
     Ok(stacks)
 }
 
-/// Compares `samples.txt` with `exact.txt`, by the symbols of `kernel` and `syms.txt`.
-///
-/// # Errors
-/// If stacks are wrong or too many are incomplete.
-pub fn judge(fold: &Path, folder: &Path) -> Result<()> {
-    let exact = exact(folder)?;
+impl Stack {
+    /// An exact stack, as text.
+    pub fn exact(address: &str, stack: &str) -> Result<Self> {
+        let frames = stack.split(';').filter(|frame| *frame != "[user]").map(str::to_owned).collect();
+        Ok(Self { address: u64::from_str_radix(address, 16)?, frames, ..Self::default() })
+    }
+}
+
+/// Compares samples with exact stacks: no frame may be wrong. Returns how many are of kernel code, and how many of these
+/// are complete across an entry.
+pub fn judge(pairs: impl Iterator<Item = (Stack, Stack)>) -> Result<(u64, u64)> {
     let (mut all, mut complete, mut crossed, mut switches, mut not_begun) = (0, 0, 0, 0, 0);
     let (mut truncated, mut wrong) = (BTreeMap::<String, (u64, String)>::new(), BTreeMap::<String, u64>::new());
-    for (cpu, exact) in &exact {
-        let sampled = sampled(fold, folder, *cpu)?;
-        ensure!(sampled.len() == exact.len(), "CPU {cpu}: {} samples, and {} stacks", sampled.len(), exact.len());
-        for (sampled, exact) in sampled.iter().zip(exact).filter(|(_, exact)| exact.address >> 63 != 0) {
-            ensure!(sampled.address == exact.address, "{:x} and {:x}", sampled.address, exact.address);
-            all += 1;
-            let is_right = exact.frames.ends_with(&sampled.frames);
-            let example = || format!("{:x} {} | {}", sampled.address, sampled.frames.join(";"), exact.frames.join(";"));
-            // The exact stack has the caller alone, or what the function was jumped to from.
-            let has_not_begun = sampled.begins.is_some_and(|below| {
-                let (below, above) = sampled.frames.split_at(below);
-                let exact = exact.frames.strip_suffix(above);
-                let callers = &below[..below.len() - 1];
-                exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
-            });
-            // An interrupt after a return, before the next instruction: the exact stack still has what returned.
-            let has_returned = sampled.interrupted.is_some_and(|below| {
-                let (below, above) = sampled.frames.split_at(below);
-                let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
-                exact.is_some_and(|(_, callers)| callers == below)
-            });
-            if exact.frames.last().is_some_and(|frame| frame == SWITCH) {
-                switches += 1;
-            } else if (has_not_begun || has_returned) && !is_right {
-                not_begun += 1;
-            } else if !is_right {
-                *wrong.entry(example()).or_default() += 1;
-            } else if let Some(reason) = &sampled.truncated {
-                truncated.entry(reason.clone()).or_insert_with(|| (0, example())).0 += 1;
-            } else if sampled.frames.len() < exact.frames.len() {
-                truncated.entry("without a marker".to_owned()).or_insert_with(|| (0, example())).0 += 1;
-            } else {
-                complete += 1;
-                crossed += u64::from(sampled.entries > 0);
-            }
+    for (sampled, exact) in pairs.filter(|(_, exact)| exact.address >> 63 != 0) {
+        ensure!(sampled.address == exact.address, "{:x} and {:x}", sampled.address, exact.address);
+        all += 1;
+        let is_right = exact.frames.ends_with(&sampled.frames);
+        let example = || format!("{:x} {} | {}", sampled.address, sampled.frames.join(";"), exact.frames.join(";"));
+        // The exact stack has the caller alone, or what the function was jumped to from.
+        let has_not_begun = sampled.begins.is_some_and(|below| {
+            let (below, above) = sampled.frames.split_at(below);
+            let exact = exact.frames.strip_suffix(above);
+            let callers = &below[..below.len() - 1];
+            exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
+        });
+        // An interrupt after a return, before the next instruction: the exact stack still has what returned.
+        let has_returned = sampled.interrupted.is_some_and(|below| {
+            let (below, above) = sampled.frames.split_at(below);
+            let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
+            exact.is_some_and(|(_, callers)| callers == below)
+        });
+        if exact.frames.last().is_some_and(|frame| frame == SWITCH) {
+            switches += 1;
+        } else if (has_not_begun || has_returned) && !is_right {
+            not_begun += 1;
+        } else if !is_right {
+            *wrong.entry(example()).or_default() += 1;
+        } else if let Some(reason) = &sampled.truncated {
+            truncated.entry(reason.clone()).or_insert_with(|| (0, example())).0 += 1;
+        } else if sampled.frames.len() < exact.frames.len() {
+            truncated.entry("without a marker".to_owned()).or_insert_with(|| (0, example())).0 += 1;
+        } else {
+            complete += 1;
+            crossed += u64::from(sampled.entries > 0);
         }
     }
     eprintln!(
-        "{all} stacks of record: {complete} are complete and exact, {crossed} of them across an entry; {switches} in \
-         the switch of stacks; {not_begun} with a function interrupted before it began or after it returned; {} \
+        "{all} stacks: {complete} are complete and exact, {crossed} of them across an entry; {switches} in the \
+         switch of stacks; {not_begun} with a function interrupted before it began or after it returned; {} \
          truncated, {} wrong",
         truncated.values().map(|(count, _)| count).sum::<u64>(),
         wrong.values().sum::<u64>()
@@ -176,8 +184,7 @@ pub fn judge(fold: &Path, folder: &Path) -> Result<()> {
         eprintln!("wrong {count}: {example}");
     }
     ensure!((switches + not_begun) * 1000 <= all, "too many stacks cannot be compared");
-    ensure!(all >= MIN_STACKS && crossed >= MIN_CROSSED, "too few stacks to show something");
     ensure!(wrong.is_empty(), "{} stacks have a wrong frame", wrong.values().sum::<u64>());
     ensure!(complete * 100 >= all * MIN_COMPLETE, "{complete} of {all} stacks are complete");
-    Ok(())
+    Ok((all, crossed))
 }

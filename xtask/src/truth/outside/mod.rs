@@ -9,7 +9,8 @@
 //! would not stand for the same number of instructions at all times, because the CPUs share one clock. The exact counts
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
 //! shares are the NMI's handler, which cannot be sampled, and the idle task, which no tick is sent to while it waits,
-//! and whose `hlt` has no instructions. How much that is, is printed.
+//! and whose `hlt` has no instructions. How much that is, is printed. What the idle task executes has a row of its own,
+//! in percent of all others. Tasks are told apart by the number that the kernel's own switch is called with.
 //!
 //! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it
 //! stands for (see [`stacks::weights`]).
@@ -34,6 +35,9 @@ const NMI: &str = "nmi_entry";
 /// What `stop` executes on the CPU of the process that writes it; nothing writes to a control file before, from
 /// `start` on.
 const STOP: &str = "kprof::files::ControlFile::write";
+/// The function that changes to another task, with the number of the CPU's task as its last argument, and the one that
+/// gives a task a new number, when it starts another program.
+const TASK: [&str; 2] = [SWITCH, "test_kernel::task::thread::rename_current"];
 /// The function of the idle task.
 const IDLE: &str = "test_kernel::task::scheduler::idle_forever";
 /// The function that changes from one task's stack to another.
@@ -61,7 +65,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: boo
         }
         let title = format!("outside, seed {seed}");
         let samples = stacks::samples(parts, &folder)?;
-        let (exact, visits) = (rows::exact(&folder)?, stacks::visits(&folder)?);
+        let (exact, visits) = (rows::exact(&folder, &stacks::tasks(&folder)?)?, stacks::visits(&folder)?);
         println!("\n{title}: {} instructions of CPU {CPU} outside of its NMI handler and idle task", exact.shares.all);
         exact.left_out.iter().for_each(|(what, instructions)| println!("{instructions:>14}  {what}"));
         let compared = stacks::compare(&samples, &visits, &stacks::weights(&visits, &exact))?;
@@ -69,7 +73,9 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: boo
         ensure!(compared.inside.len() as u64 > MIN_SAMPLES, "{title}: only {} samples", compared.inside.len());
         let (inside, exact) = (&compared.inside, exact.shares);
         let sampled = Shares::of_samples(inside.iter().map(|(stack, weight)| (stack, *weight)));
+        let sampled = sampled.with_idle(compared.idle.iter().sum());
         let profile = Shares::of_samples(inside.iter().map(|(stack, _)| (stack, 1)));
+        let profile = profile.with_idle(compared.idle.len() as u64);
         tables.push(Table { title, exact, sampled, profile });
     }
     if seeds > 1 {
@@ -110,7 +116,8 @@ fn one(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path, seed: u64) ->
     let (table, exact, visits) = (file("counts.txt"), file("exact.folded"), file("visits.txt"));
     let kernel_file = file("kernel");
     let count = ["count", "--kernel", &kernel_file, "-o", &table, "--per-cpu", &exact, "--visits", &visits];
-    let words = [&count[..], &["--visits-of", NMI, "--from", NMI, "--to", STOP, "--"]].concat();
+    let tasks = ["--task-switch", TASK[0], "--task-rename", TASK[1]];
+    let words = [&count[..], &tasks, &["--visits-of", NMI, "--from", NMI, "--to", STOP, "--"]].concat();
     profile.runner = std::iter::once(tool.display().to_string()).chain(words.into_iter().map(str::to_owned)).collect();
     profile::of_kernel(&profile, parts, kernel)?;
     Ok(())

@@ -9,10 +9,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::super::entries::{Row, bound};
+use super::stacks::Stack;
 use super::{CPU, IDLE, NMI, stacks};
 
-/// Functions with a smaller exact share are not judged.
+/// Functions and tasks with a smaller exact share are not judged.
 const MIN_SHARE: f64 = 0.005;
+/// The row of the idle task, which is always judged.
+const IDLE_KIND: &str = "idle";
 
 /// Counts by function.
 #[derive(Clone, Debug, Default)]
@@ -26,20 +29,27 @@ pub struct Shares {
 }
 
 impl Shares {
-    fn add(&mut self, stack: &[&str], count: u64) {
+    fn add(&mut self, stack: &[&str], task: &str, count: u64) {
         self.all += count;
         let mut add = |kind, name: &str| *self.rows.entry((kind, name.to_owned())).or_default() += count;
         if let Some(leaf) = stack.last() {
             add("self", leaf);
         }
         stack.iter().collect::<BTreeSet<_>>().into_iter().for_each(|name| add("total", name));
+        add("task", task);
+    }
+
+    /// With what is in the idle task, which is not in the sum.
+    pub fn with_idle(mut self, count: u64) -> Self {
+        self.rows.insert((IDLE_KIND, "the idle task".to_owned()), count);
+        self
     }
 
     /// The counts of samples, each a stack from the outermost function with what it counts.
-    pub fn of_samples<'a>(samples: impl Iterator<Item = (&'a Vec<String>, u64)>) -> Self {
+    pub fn of_samples<'a>(samples: impl Iterator<Item = (&'a Stack, u64)>) -> Self {
         let mut shares = Self::default();
         for (stack, count) in samples {
-            shares.add(&stack.iter().map(String::as_str).collect::<Vec<_>>(), count);
+            shares.add(&stack.frames.iter().map(String::as_str).collect::<Vec<_>>(), &stack.task, count);
             shares.samples += 1;
         }
         shares
@@ -72,17 +82,22 @@ pub struct Exact {
     pub handler: BTreeMap<Vec<String>, u64>,
 }
 
+/// The part of the idle task.
+const IDLE_PART: &str = "left out: in the idle task, and in interrupts while it waits";
 /// The part of the sampler's CPU.
 pub const SAMPLER: &str = "left out: of the sampler's CPU";
 
 /// Reads the exact counts.
-pub fn exact(folder: &Path) -> Result<Exact> {
+pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
     let file = folder.join("exact.folded");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let mut exact = Exact::default();
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a folded line ends with its count")?;
         let (cpu, stack) = stack.split_once(';').context("a stack begins with its CPU")?;
+        let (task, stack) = stack.split_once(';').context("its task comes next")?;
+        let task: u64 =
+            task.strip_prefix("[task ").and_then(|task| task.strip_suffix(']')?.parse().ok()).context("a task")?;
         let (count, frames): (u64, Vec<&str>) = (count.parse()?, stack.split(';').collect());
         let handler = frames.iter().position(|frame| *frame == NMI);
         let why = match handler {
@@ -92,15 +107,18 @@ pub fn exact(folder: &Path) -> Result<Exact> {
                 *exact.handler.entry(interrupted).or_default() += count;
                 "left out: in the handler of NMIs"
             }
-            None if frames.contains(&IDLE) => "left out: in the idle task, and in interrupts while it waits",
+            None if frames.contains(&IDLE) => IDLE_PART,
             None => {
-                exact.shares.add(&stacks::normal(&frames), count);
+                let unnamed = || format!("id{task:x}");
+                exact.shares.add(&stacks::normal(&frames), &tasks.get(&task).cloned().unwrap_or_else(unnamed), count);
                 continue;
             }
         };
         *exact.left_out.entry(why).or_default() += count;
     }
     ensure!(exact.shares.all > 0, "{}: nothing was counted", file.display());
+    let idle = exact.left_out.get(IDLE_PART).copied().unwrap_or(0);
+    exact.shares = exact.shares.with_idle(idle);
     Ok(exact)
 }
 
@@ -132,7 +150,8 @@ impl Table {
 
     /// The rows that are judged, largest first.
     fn judged(&self) -> Vec<&(&'static str, String)> {
-        let mut rows: Vec<_> = self.exact.rows.keys().filter(|row| self.exact.share(row) >= MIN_SHARE).collect();
+        let mut rows: Vec<_> =
+            self.exact.rows.keys().filter(|row| self.exact.share(row) >= MIN_SHARE || row.0 == IDLE_KIND).collect();
         rows.sort_by(|one, other| {
             one.0.cmp(other.0).then_with(|| self.exact.share(other).total_cmp(&self.exact.share(one)))
         });
@@ -187,8 +206,8 @@ mod tests {
     fn table(sampled: [u64; 2]) -> Table {
         let (mut exact, mut shares) = (Shares::default(), Shares::default());
         for (leaf, exact_count, sampled) in [("sort", 40_000, sampled[0]), ("copy", 60_000, sampled[1])] {
-            exact.add(&["main", leaf], exact_count);
-            shares.add(&["main", leaf], sampled);
+            exact.add(&["main", leaf], leaf, exact_count);
+            shares.add(&["main", leaf], leaf, sampled);
             shares.samples += sampled;
         }
         Table { exact, sampled: shares, ..Table::default() }
@@ -197,17 +216,30 @@ mod tests {
     #[test]
     fn a_share_that_is_off_is_wrong_and_so_is_one_whose_samples_are_dropped() {
         let good = table([4_000, 6_000]);
-        assert_eq!((good.count(), good.wrong(4.0).len()), (5, 0));
-        assert_eq!(table([4_400, 5_600]).wrong(4.0).len(), 4);
+        // By itself, with callees, by task.
+        assert_eq!((good.count(), good.wrong(4.0).len()), (7, 0));
+        assert_eq!(table([4_400, 5_600]).wrong(4.0).len(), 6);
         assert!((table([4_049, 5_951]).largest() - 1.0).abs() < 0.01);
         let dropped = Table { sampled: good.sampled.without("sort"), ..good };
         assert!(dropped.wrong(4.0).iter().any(|row| row.1 == "sort"));
     }
 
     #[test]
+    fn the_idle_task_is_judged_also_if_it_is_seldom_and_a_wrong_share_of_it_is_found() {
+        let with = |exact, sampled| {
+            let table = table([4_000, 6_000]);
+            Table { exact: table.exact.with_idle(exact), sampled: table.sampled.with_idle(sampled), ..table }
+        };
+        assert_eq!((with(0, 0).count(), with(0, 0).wrong(4.0).len()), (8, 0));
+        assert_eq!(with(100, 12).wrong(4.0).len(), 0);
+        let wrong = with(100, 200);
+        assert!(matches!(wrong.wrong(4.0)[..], [(IDLE_KIND, _)]));
+    }
+
+    #[test]
     fn a_function_that_is_in_a_stack_twice_counts_once() {
         let mut shares = Shares::default();
-        shares.add(&["f", "g", "f"], 3);
+        shares.add(&["f", "g", "f"], "sh", 3);
         assert_eq!(shares.rows[&("total", "f".to_owned())], 3);
         assert_eq!(shares.rows[&("self", "f".to_owned())], 3);
     }

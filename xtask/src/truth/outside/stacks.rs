@@ -31,7 +31,9 @@ pub struct Stack {
     /// Whether it is in the counted interval. A sample does not know.
     is_inside: bool,
     /// From the outermost function.
-    frames: Vec<String>,
+    pub frames: Vec<String>,
+    /// The task's name. An exact stack does not know.
+    pub task: String,
 }
 
 /// A stack without what only one side has: user code below the kernel's, and frames that are no functions.
@@ -55,6 +57,8 @@ pub fn samples(parts: &Parts, folder: &Path) -> Result<Vec<Stack>> {
 
 fn sample(text: &str) -> Result<Stack> {
     let (mut address, mut frames) = (None, Vec::new());
+    let head = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
+    let task = head.rsplitn(3, ' ').nth(2).unwrap_or_default().to_owned();
     for line in text.lines().filter_map(|line| line.strip_prefix('\t')) {
         let (at, rest) = line.split_once(' ').with_context(|| format!("{line}: no frame"))?;
         let at = u64::from_str_radix(at, 16)?;
@@ -68,7 +72,18 @@ fn sample(text: &str) -> Result<Stack> {
     }
     let names: Vec<&str> = frames.iter().rev().map(String::as_str).collect();
     let frames = normal(&names).into_iter().map(str::to_owned).collect();
-    Ok(Stack { address: address.with_context(|| format!("{text}: no address"))?, is_inside: true, frames })
+    Ok(Stack { address: address.with_context(|| format!("{text}: no address"))?, is_inside: true, frames, task })
+}
+
+/// The names of tasks by their numbers, as the profile has them.
+pub fn tasks(folder: &Path) -> Result<BTreeMap<u64, String>> {
+    let file = folder.join("profiling.txt");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let task = |line: &str| {
+        let (id, name) = line.strip_prefix("# task id=")?.split_once(" name=")?;
+        Some((u64::from_str_radix(id, 16).ok()?, name.to_owned()))
+    };
+    Ok(text.lines().filter_map(task).collect())
 }
 
 /// The exact stacks of the CPU's NMIs, in order.
@@ -85,6 +100,7 @@ pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
                 address: u64::from_str_radix(address, 16)?,
                 is_inside: place == "inside",
                 frames: normal(&frames).into_iter().map(str::to_owned).collect(),
+                task: String::new(),
             });
         }
     }
@@ -112,8 +128,9 @@ pub fn weights(visits: &[Stack], exact: &Exact) -> Vec<u64> {
 #[derive(Debug, Default)]
 pub struct Compared {
     /// The samples of the interval outside of the idle task, as they were taken.
-    pub inside: Vec<(Vec<String>, u64)>,
-    idle: u64,
+    pub inside: Vec<(Stack, u64)>,
+    /// What those of the idle task stand for.
+    pub idle: Vec<u64>,
     /// After the end of the interval.
     after: u64,
     same: u64,
@@ -137,10 +154,11 @@ pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<C
             let example = format!("{at:x} sampled {} | exact {}", sample.frames.join(";"), exact.frames.join(";"));
             compared.different.entry(reason(&sample.frames, &exact.frames)).or_insert((0, example)).0 += 1;
         }
+        let weight = weights.get(number).copied().unwrap_or(0);
         match () {
             () if !exact.is_inside => compared.after += 1,
-            () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle += 1,
-            () => compared.inside.push((sample.frames.clone(), weights.get(number).copied().unwrap_or(0))),
+            () if sample.frames.iter().any(|frame| frame == IDLE) => compared.idle.push(weight),
+            () => compared.inside.push((sample.clone(), weight)),
         }
     }
     Ok(compared)
@@ -162,7 +180,7 @@ impl Compared {
         let different: u64 = self.different.values().map(|(count, _)| count).sum();
         let all = self.same + different;
         let row = format!("{title}: {} of {all} samples have the exact stack, frame by frame", self.same);
-        println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle, self.after);
+        println!("{row}; {} in the idle task and {} after the end are not in the shares", self.idle.len(), self.after);
         for (reason, (count, example)) in &self.different {
             println!("{count:>7}  {reason}; one of them is at {example}");
         }
@@ -176,15 +194,18 @@ mod tests {
     use super::*;
 
     fn stack(address: u64, frames: &[&str]) -> Stack {
-        Stack { address, is_inside: true, frames: frames.iter().map(|&frame| frame.to_owned()).collect() }
+        let frames = frames.iter().map(|&frame| frame.to_owned()).collect();
+        Stack { address, is_inside: true, frames, task: String::new() }
     }
 
     #[test]
     fn a_sample_is_read_without_its_user_code_and_its_markers() {
         let text = "name 1 0.5:\n\tffffffff80000010 [core::f<[T]>] ([kernel])\n\tffffffff80000020 [trap] ([kernel])
 \tfffffffffffff20e [exception 14] ([kernel])\n\t461856 [unknown] ([user])";
-        assert_eq!(sample(text).unwrap(), stack(0xffff_ffff_8000_0010, &["trap", "core::f<[T]>"]));
-        assert_eq!(sample("name 1 0.5:\n\t461856 [unknown] ([user])").unwrap(), stack(0x46_1856, &[USER]));
+        let of = |task: &str, stack: Stack| Stack { task: task.to_owned(), ..stack };
+        assert_eq!(sample(text).unwrap(), of("name", stack(0xffff_ffff_8000_0010, &["trap", "core::f<[T]>"])));
+        let user = sample("a b 1 0.5:\n\t461856 [unknown] ([user])");
+        assert_eq!(user.unwrap(), of("a b", stack(0x46_1856, &[USER])));
         assert!(sample("name 1 0.5:").is_err());
     }
 

@@ -125,7 +125,7 @@ impl Tables {
         let lib = |name: &str, path: &str, build_id: Option<&str>| {
             let breakpad = build_id.map_or_else(String::new, breakpad_id);
             let (debug, code) = (json!(name), json!(build_id));
-            json!({ "arch": "x86_64", "name": name, "path": path, "debugName": debug, "debugPath": path,
+            json!({ "arch": input.arch, "name": name, "path": path, "debugName": debug, "debugPath": path,
                 "breakpadId": breakpad, "codeId": code })
         };
         let kernel = lib("kernel", &input.kernel, input.build_id.as_deref());
