@@ -10,7 +10,7 @@ use crate::message::{Message, Totals};
 use crate::place::{Given, Place};
 use crate::profile::About;
 use crate::run::{self, Run};
-use crate::{record, slowdown, table, tables, window};
+use crate::{drawn, record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -57,9 +57,14 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         Some(file) => create(file, |out| table::write(&counted, &functions, arguments.min, out))?,
         None => table::write(&counted, &functions, arguments.min, &mut std::io::stdout().lock())?,
     }
-    if let Some(file) = &arguments.folded {
+    if arguments.folded.is_some() || arguments.flamegraph.is_some() {
         let folded = counted.folded(&functions);
-        create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+        if let Some(file) = &arguments.folded {
+            create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+        }
+        if let Some(file) = &arguments.flamegraph {
+            create(file, |out| drawn::write(&folded, out).map_err(std::io::Error::other))?;
+        }
     }
     counted.window.check(arguments)?;
     if let Some(file) = &arguments.per_cpu {

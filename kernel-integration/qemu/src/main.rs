@@ -8,6 +8,7 @@ mod attach;
 mod calls;
 mod count;
 mod counted;
+mod drawn;
 mod fallback;
 mod functions;
 mod gdb;
@@ -75,9 +76,8 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
     Attach(Attach),
     /// Runs QEMU and counts every executed instruction, by function and by calling context
     #[command(after_help = "Examples:
-  kprof-qemu count --kernel kernel.elf --folded calls.folded -- \\
+  kprof-qemu count --kernel kernel.elf --flamegraph calls.svg --folded calls.folded -- \\
       qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
-  inferno-flamegraph --countname instructions calls.folded > flamegraph.svg
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 
 The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
@@ -102,6 +102,9 @@ pub struct Count {
     /// Folded stacks with exact counts, for a flame graph
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub folded: Option<PathBuf>,
+    /// A flame graph (SVG) with exact counts; what runs before the kernel is left out
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub flamegraph: Option<PathBuf>,
     /// Folded stacks by vCPU, of what is executed between --from and --to only
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub per_cpu: Option<PathBuf>,

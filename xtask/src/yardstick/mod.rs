@@ -5,6 +5,7 @@
 //! `kprof-qemu syscalls`. It counts instructions, not time: cache misses, TLB misses and the cost of the hardware's own
 //! entry and exit are not in it.
 
+mod drawn;
 mod machines;
 mod table;
 
@@ -25,11 +26,15 @@ use crate::tools::Install;
 /// The instructions of each system call, beside those of Debian's Linux.
 #[derive(Args)]
 #[command(after_help = "Example:
-  cargo xtask yardstick --functions 3")]
+  cargo xtask yardstick --functions 3
+  cargo xtask yardstick --flamegraph")]
 pub struct Arguments {
     /// For each call, the N functions of the test kernel with the most instructions
     #[arg(long, value_name = "N", default_value_t = 2)]
     functions: usize,
+    /// Instead of the table: an exact flame graph of Linux, in target/yardstick/drawn
+    #[arg(long)]
+    flamegraph: bool,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -42,9 +47,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(Choice::Auto, install)?;
-    let kernel = build::kernel(parts.toolchain, "", &[])?;
     let folder: PathBuf = run::root().join("target/yardstick");
     let tool = tool()?;
+    if arguments.flamegraph {
+        drawn::run(&parts, &folder.join("drawn"), &tool, install)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kernel = build::kernel(parts.toolchain, "", &[])?;
     let ours = ours(&parts, &kernel, &folder.join("ours"), &tool)?;
     let theirs = machines::theirs(&parts, &folder.join("theirs"), &tool, install)?;
     table::print(&theirs, &ours, arguments.functions);
