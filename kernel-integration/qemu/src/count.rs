@@ -33,7 +33,8 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
-    let tables = arguments.samples.as_ref().map(|_| tables::choose(&arguments.given.kernel, arguments.unwind));
+    let choose = || tables::choose(&arguments.given.kernel, arguments.tables.as_deref(), arguments.unwind);
+    let tables = arguments.samples.as_ref().map(|_| choose());
     let options = match tables.transpose()?.flatten() {
         Some(tables) => format!("{options},tables={}", run.file("tables", &tables::bytes(&tables))?),
         None => options,

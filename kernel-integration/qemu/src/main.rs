@@ -14,6 +14,7 @@ mod functions;
 mod gdb;
 mod guest;
 mod message;
+mod orc;
 mod packet;
 mod place;
 mod probe;
@@ -130,6 +131,9 @@ pub struct Count {
     /// With --samples: how their stacks are found
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
+    /// With --samples: the ELF file with the unwind tables, if it is not that of --kernel
+    #[arg(long, value_name = "ELF", requires = "samples")]
+    pub tables: Option<String>,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -165,6 +169,9 @@ pub struct Profiling {
     /// How stacks are found
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
+    /// The ELF file with the unwind tables, if it is not that of --kernel: Linux's vmlinux, also without symbols
+    #[arg(long, value_name = "ELF", requires = "kernel")]
+    pub tables: Option<String>,
 }
 
 /// Arguments of `record`.

@@ -1,9 +1,9 @@
-//! `cargo xtask yardstick --flamegraph`: an exact flame graph of Debian's Linux, which has neither frame pointers nor
-//! `.eh_frame`, and was moved by KASLR.
+//! `cargo xtask yardstick --flamegraph`: flame graphs of Debian's Linux, which has neither frame pointers nor
+//! `.eh_frame`, and was moved by KASLR: an exact one, and one of samples by its ORC tables.
 //!
-//! In: Debian's kernel and its symbols, which it has printed itself in a boot without KASLR. Out: an SVG, the folded
-//! stacks, and what part of the kernel's instructions has a stack that begins at a root: where a thread, an entry or the
-//! boot begins.
+//! In: Debian's kernel and its symbols, which it has printed itself in a boot without KASLR. Out: SVGs, folded stacks,
+//! what part of the kernel's instructions has a stack that begins at a root (where a thread, an entry or the boot
+//! begins), and how many sampled stacks are those of the shadow stack.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::machines::{self, Accel, SCRIPT};
+use super::orc;
 use crate::linux;
 use crate::parts::Parts;
 use crate::tools::Install;
@@ -22,6 +23,8 @@ const LINUX: &str = "console=ttyS0 quiet mitigations=off";
 const ROOTS: [&str; 5] = ["ret_from_fork", "start_kernel", "x86_64_start_kernel", "startup_64", "[user]"];
 /// The first words of names of entries.
 const ENTRIES: [&str; 3] = ["asm_", "entry_", "secondary_startup_64"];
+/// Executed instructions between two samples, on average.
+const EVERY: &str = "200003";
 const BEFORE: &str = "[unknown]";
 
 /// Runs Linux, draws it, and prints the shares.
@@ -33,10 +36,16 @@ pub fn run(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Resul
     let kernel = linux::kernel(install)?;
     let symbols = machines::symbols(parts, &kernel, folder)?;
     let [svg, folded, table] = ["flamegraph.svg", "linux.folded", "functions.txt"].map(|name| folder.join(name));
+    let [vmlinux, samples, exact] = ["vmlinux", "samples.txt", "exact.txt"].map(|name| folder.join(name));
+    orc::extract(&kernel, &vmlinux)?;
+    fs::copy(&symbols, folder.join("kernel"))?;
     let files = [tool, &symbols, &svg, &folded, &table].map(|path| path.display().to_string());
     let [tool, symbols, picture, stacks, rows] = files.each_ref().map(String::as_str);
-    let words = [tool, "count", "--kernel", symbols, "--flamegraph", picture, "--folded", stacks, "-o", rows, "--"];
-    let runner = words.map(str::to_owned).to_vec();
+    let words = [tool, "count", "--kernel", symbols, "--flamegraph", picture, "--folded", stacks, "-o", rows];
+    let others = [&vmlinux, &samples, &exact].map(|path| path.display().to_string());
+    let [tables, samples, exact] = others.each_ref().map(String::as_str);
+    let sampled = ["--tables", tables, "--samples", samples, "--visits", exact, "--every", EVERY, "--"];
+    let runner = words.into_iter().chain(sampled).map(str::to_owned).collect();
     machines::boot(parts, &kernel, folder, (SCRIPT, Accel::Icount), LINUX, runner)?;
     let by_root = by_root(&fs::read_to_string(&folded)?)?;
     let all: u64 = by_root.values().sum();
@@ -50,7 +59,10 @@ pub fn run(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Resul
         println!("{:>8.2} % {}{root}", share(*count), if is_root(root) { "" } else { "no root: " });
     }
     println!("flame graph: {}", svg.display());
-    Ok(())
+    let of_samples = folder.join("sampled.svg");
+    orc::draw(&parts.fold, folder, &of_samples)?;
+    println!("of the samples: {}", of_samples.display());
+    orc::compare(&parts.fold, folder)
 }
 
 fn is_root(function: &str) -> bool {

@@ -7,6 +7,7 @@
 
 mod drawn;
 mod machines;
+mod orc;
 mod table;
 
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ pub struct Arguments {
     /// For each call, the N functions of the test kernel with the most instructions
     #[arg(long, value_name = "N", default_value_t = 2)]
     functions: usize,
-    /// Instead of the table: an exact flame graph of Linux, in target/yardstick/drawn
+    /// Instead of the table: flame graphs of Linux in target/yardstick/drawn, an exact one, and one of samples by its
+    /// unwind tables, whose stacks are compared with the exact ones
     #[arg(long)]
     flamegraph: bool,
     /// Installs nothing: says what is missing instead
