@@ -202,7 +202,7 @@ pub trait Interrupted {
     /// Whether user code was interrupted. Runs in: NMI; should be inlined, and read only what it needs: what it reads
     /// besides stays in a register until the end of the walk.
     #[inline(always)]
-    fn from_user(&self) -> bool {
+    fn is_from_user(&self) -> bool {
         self.registers().from_user
     }
 

@@ -10,7 +10,7 @@ use crate::message::{Message, Totals};
 use crate::place::{Given, Place};
 use crate::profile::About;
 use crate::run::{self, Run};
-use crate::{record, slowdown, table, tables, window};
+use crate::{drawn, record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -33,7 +33,8 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
     let mode = if arguments.flat { "flat" } else { "calls" };
     let clock = if run.has_icount() { ",icount=1" } else { "" };
     let options = format!("count={mode},functions={file}{clock}{}", window::options(arguments, &functions)?);
-    let tables = arguments.samples.as_ref().map(|_| tables::choose(&arguments.given.kernel, arguments.unwind));
+    let choose = || tables::choose(&arguments.given.kernel, arguments.tables.as_deref(), arguments.unwind);
+    let tables = arguments.samples.as_ref().map(|_| choose());
     let options = match tables.transpose()?.flatten() {
         Some(tables) => format!("{options},tables={}", run.file("tables", &tables::bytes(&tables))?),
         None => options,
@@ -57,9 +58,14 @@ pub fn run(arguments: &Count) -> Result<ExitCode> {
         Some(file) => create(file, |out| table::write(&counted, &functions, arguments.min, out))?,
         None => table::write(&counted, &functions, arguments.min, &mut std::io::stdout().lock())?,
     }
-    if let Some(file) = &arguments.folded {
+    if arguments.folded.is_some() || arguments.flamegraph.is_some() {
         let folded = counted.folded(&functions);
-        create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+        if let Some(file) = &arguments.folded {
+            create(file, |out| folded.iter().try_for_each(|(stack, count)| writeln!(out, "{stack} {count}")))?;
+        }
+        if let Some(file) = &arguments.flamegraph {
+            create(file, |out| drawn::write(&folded, out).map_err(std::io::Error::other))?;
+        }
     }
     counted.window.check(arguments)?;
     if let Some(file) = &arguments.per_cpu {

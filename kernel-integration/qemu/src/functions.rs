@@ -8,6 +8,7 @@ use crate::place::Given;
 use crate::plugin::{OF_USER, UNKNOWN, USER};
 use anyhow::{Context, Result, ensure};
 use kprof_fold::problems::Problems;
+use kprof_fold::symbols::plausible::FAR_BYTES;
 use kprof_fold::symbols::{Symbols, name};
 
 /// A function.
@@ -108,7 +109,11 @@ impl Functions {
         for at in 0..table.len() {
             let symbol = table.get(at);
             let next = if at + 1 < table.len() { table.get(at + 1).start } else { u64::MAX };
-            let code = symbols.elf.as_ref().and_then(|elf| elf.code(symbol.start)).map_or(0, |code| code.len() as u64);
+            // A list may have no sizes.
+            let code = match &symbols.elf {
+                Some(elf) => elf.code(symbol.start).map_or(0, |code| code.len() as u64),
+                None => FAR_BYTES,
+            };
             let size = if symbol.size > 0 { symbol.size } else { code };
             let end = symbol.start.saturating_add(size).min(next);
             let name = name::clean(&symbols.function(at)).into_owned();
@@ -169,5 +174,28 @@ impl Functions {
             [function.start, function.end, number | if function.is_of_user() { OF_USER } else { 0 }]
         };
         self.list.iter().zip(2..).flat_map(words).flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_a_list_without_sizes_end_where_the_next_one_begins() {
+        let mut list = tempfile::NamedTempFile::new().unwrap();
+        let text = "ffffffff81000000 T first\nffffffff81000070 t second\nffffffff82000000 T far\n";
+        std::io::Write::write_all(&mut list, text.as_bytes()).unwrap();
+        let kernel = list.path().display().to_string();
+        let mut functions = Functions::open(&Given { kernel, slide: None, image: Vec::new() }).unwrap();
+        let at = |functions: &Functions, address| functions.name(functions.at(address, false).0).to_owned();
+        let base = 0xffff_ffff_8100_0000;
+        for (offset, name) in [(0, "first"), (0x6f, "first"), (0x70, "second"), (0x1_0000, "second")] {
+            assert_eq!(at(&functions, base + offset), name, "{offset:#x}");
+        }
+        assert_eq!(at(&functions, base + 0x2_0000), "[unknown]");
+        functions.slide((base, base + 0x100), 0x1000).unwrap();
+        assert_eq!([0, 0x1070, 0x100_0000].map(|offset| at(&functions, base + offset)), ["[unknown]", "second", "far"]);
+        assert!(functions.slide((base, base + 0x2000), 0x200_0000).is_err());
     }
 }

@@ -8,11 +8,13 @@ mod attach;
 mod calls;
 mod count;
 mod counted;
+mod drawn;
 mod fallback;
 mod functions;
 mod gdb;
 mod guest;
 mod message;
+mod orc;
 mod packet;
 mod place;
 mod probe;
@@ -80,9 +82,8 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
     Attach(Attach),
     /// Runs QEMU and counts every executed instruction, by function and by calling context
     #[command(after_help = "Examples:
-  kprof-qemu count --kernel kernel.elf --folded calls.folded -- \\
+  kprof-qemu count --kernel kernel.elf --flamegraph calls.svg --folded calls.folded -- \\
       qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
-  inferno-flamegraph --countname instructions calls.folded > flamegraph.svg
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 
 The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
@@ -107,6 +108,9 @@ pub struct Count {
     /// Folded stacks with exact counts, for a flame graph
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub folded: Option<PathBuf>,
+    /// A flame graph (SVG) with exact counts; what runs before the kernel is left out
+    #[arg(long, value_name = "FILE", conflicts_with = "flat")]
+    pub flamegraph: Option<PathBuf>,
     /// Folded stacks by vCPU, of what is executed between --from and --to only
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub per_cpu: Option<PathBuf>,
@@ -143,6 +147,9 @@ pub struct Count {
     /// vCPU, address, CS, exact stack
     #[arg(long, value_name = "FILE", conflicts_with = "flat")]
     pub stops: Option<PathBuf>,
+    /// With --samples: the ELF file with the unwind tables, if it is not that of --kernel
+    #[arg(long, value_name = "ELF", requires = "samples")]
+    pub tables: Option<String>,
     /// The table; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -178,6 +185,9 @@ pub struct Profiling {
     /// How stacks are found
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
+    /// The ELF file with the unwind tables, if it is not that of --kernel: Linux's vmlinux, also without symbols
+    #[arg(long, value_name = "ELF", requires = "kernel")]
+    pub tables: Option<String>,
 }
 
 /// Arguments of `record`.

@@ -142,8 +142,8 @@ impl Place {
                 eprintln!("kprof-qemu: the guest has executed nothing in the kernel's half: {file} was not checked");
             }
             State::Nowhere => bail!(
-                "{file}: is not the kernel that ran: its code is nowhere where the guest has executed kernel code. Give \
-                 the file of the kernel that ran{given}"
+                "{file}: is not the kernel that ran: its code is nowhere where the guest has executed kernel code. \
+                 Give the file of the kernel that ran{given}"
             ),
             State::Differs => {
                 bail!("{file}: is not the kernel that ran: {place}, only {what}. Give the file of that build{given}")

@@ -90,7 +90,7 @@ pub fn place(common: &Profiling) -> Result<Option<Place>> {
 /// If it was asked for and there are none.
 pub fn tables(common: &Profiling) -> Result<Option<Tables>> {
     match &common.kernel {
-        Some(kernel) => tables::choose(kernel, common.unwind),
+        Some(kernel) => tables::choose(kernel, common.tables.as_deref(), common.unwind),
         None if common.unwind == Unwind::Tables => bail!("--unwind tables: needs the tables in the file of --kernel"),
         None => Ok(None),
     }

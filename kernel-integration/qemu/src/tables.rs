@@ -5,6 +5,7 @@
 //! walk does not know become rows at which a stack ends. Of two descriptions of a function, that in `.debug_frame`
 //! counts.
 
+use crate::orc;
 use crate::walk::Tables;
 use crate::walk::tables::{LOST, Row, Rule, SAME};
 use anyhow::{Context, Result, bail};
@@ -42,21 +43,27 @@ struct Described {
     functions: BTreeMap<u64, (u64, Vec<Row>)>,
 }
 
-/// The tables, if stacks are to be found by them. Says so.
+/// The tables, if stacks are to be found by them: of the kernel's file, or of another one. Says so.
 ///
 /// # Errors
 /// If they are asked for and the file has none.
-pub fn choose(file: &str, unwind: Unwind) -> Result<Option<Tables>> {
+pub fn choose(kernel: &str, other: Option<&str>, unwind: Unwind) -> Result<Option<Tables>> {
     if unwind == Unwind::Frames {
         return Ok(None);
     }
+    let file = other.unwrap_or(kernel);
+    let unwind = if other.is_some() { Unwind::Tables } else { unwind };
     let data = fs::read(file).with_context(|| format!("{file}: cannot read"))?;
+    if let Some(rows) = orc::rows(&data).with_context(|| format!("{file}: its ORC tables"))? {
+        eprintln!("kprof-qemu: stacks are found by the ORC tables of {file}, which have {} rows", rows.len());
+        return Ok(Some(Tables::new(rows)));
+    }
     let described = if data.starts_with(b"\x7fELF") { Described::read(&data)? } else { Described::default() };
     let (with, all) = described.with_frame_pointers();
     match unwind {
         _ if described.functions.is_empty() && unwind == Unwind::Tables => {
             bail!(
-                "{file}: has neither .eh_frame nor .debug_frame; build it with -C force-unwind-tables=yes, and keep \
+                "{file}: has neither .eh_frame nor .debug_frame nor ORC tables; build it with -C force-unwind-tables=yes, and keep \
                    .eh_frame in the linker script"
             )
         }

@@ -187,3 +187,58 @@ fn an_entry_stub_is_crossed_and_the_interrupted_function_has_exact_rows() {
     let stack = guest.walk(&Registers { rsp: 0x7fff_0000, ..at(3, 0) });
     assert_eq!((stack.callers, stack.end), (Vec::new(), End::Outermost));
 }
+
+#[test]
+fn what_an_entry_has_saved_is_where_the_tables_of_linux_say() {
+    let mut guest = Guest::default();
+    let in_0 = guest.function(0, Rule::Outermost, 0, SAME);
+    guest.function(1, Rule::Rbp, 16, -16);
+    let entry = guest.function(2, Rule::Saved, 16, SAME);
+    guest.function(3, Rule::Rsp, 8, SAME);
+    let interrupted = TEXT + FUNCTION + 0x21;
+    // The entry's return address; two words; R15, R14, R13, R12, RBP, ten more and the number; what was pushed.
+    let frame = STACK + 8 + 16 + 21 * 8;
+    let mut words = vec![entry, 1, 2, 15, 14, 13, 12, frame];
+    words.extend([0; 11]);
+    words.extend([interrupted, 8, 0x202, frame - 8, 0, 3, 4, in_0]);
+    guest.words(STACK, &words).words(frame, &[0, in_0]);
+    let stack = guest.walk(&at(3, 0));
+    assert_eq!((stack.callers, stack.end), (vec![entry, INTERRUPT, interrupted, in_0], End::Outermost));
+    // The same, with only the words of the processor, and RBP as it is.
+    guest.rows[4] = Row { rule: Rule::Pushed, offset: 16 + 16 * 8, ..guest.rows[4] };
+    let stack = guest.walk(&at(3, frame));
+    assert_eq!((&stack.callers[..], stack.end), (&[entry, INTERRUPT, interrupted, in_0][..], End::Outermost));
+    // What is there is nothing that a processor pushes.
+    guest.rows[4].offset += 8;
+    let stack = guest.walk(&at(3, frame));
+    assert_eq!((stack.callers, stack.end), (vec![entry], End::Entry));
+}
+
+#[test]
+fn a_changed_stack_is_left_by_the_word_on_top_of_it() {
+    let mut guest = Guest::default();
+    let (in_0, in_1) = (guest.function(0, Rule::Outermost, 0, SAME), guest.function(1, Rule::Indirect, 8, SAME));
+    guest.function(2, Rule::Rsp, 8, SAME);
+    // The other stack is far away, and lower.
+    let other = STACK - (1 << 32);
+    guest.words(STACK, &[in_1, other]).words(other, &[in_0, 7]);
+    let stack = guest.walk(&at(2, 0));
+    assert_eq!((stack.callers, stack.end), (vec![in_1, in_0], End::Outermost));
+}
+
+#[test]
+fn a_thunk_that_nobody_is_said_to_call_has_the_caller_that_calls_it() {
+    let mut guest = Guest::default();
+    let in_0 = guest.function(0, Rule::Outermost, 0, SAME);
+    guest.function(1, Rule::Uncalled, 0, SAME);
+    // jmp *%rax
+    guest.bytes(TEXT + FUNCTION + 0x20, &[0xff, 0xe0]).words(STACK, &[in_0]);
+    assert_eq!(guest.walk(&at(1, 0)).callers, [in_0]);
+    guest.words(STACK, &[TEXT + 0x46]);
+    let stack = guest.walk(&at(1, 0));
+    assert_eq!((stack.callers, stack.end), (Vec::new(), End::Entry));
+    // A function that the boot has jumped to, with an address that was pushed.
+    guest.function(2, Rule::Rsp, 8, SAME);
+    let stack = guest.walk(&at(2, 0));
+    assert_eq!((stack.callers, stack.end), (Vec::new(), End::Outermost));
+}

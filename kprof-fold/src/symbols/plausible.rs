@@ -27,7 +27,7 @@ const NOWHERE_PERCENT: usize = 1;
 const UNCALLED_PERCENT: usize = 10;
 /// An address further than this from the start of a symbol without a size is doubtful, because such a long function is
 /// rare.
-pub(super) const FAR_BYTES: u64 = 64 * 1024;
+pub const FAR_BYTES: u64 = 64 * 1024;
 const FAR_PERCENT: usize = 10;
 /// Lengths in bytes of the shortest and the longest call instruction.
 const CALL_BYTES: std::ops::RangeInclusive<usize> = 2..=9;

@@ -51,7 +51,7 @@ impl Interrupted for Saved {
     }
 
     #[inline(always)]
-    fn from_user(&self) -> bool {
+    fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
     }
 

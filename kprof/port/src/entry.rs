@@ -57,7 +57,7 @@ impl Interrupted for SavedFrame {
     }
 
     #[inline(always)]
-    fn from_user(&self) -> bool {
+    fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
     }
 

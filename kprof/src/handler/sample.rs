@@ -44,7 +44,7 @@ impl<K: Kernel, M: Memory> Tick<'_, K, M> {
     #[inline(always)]
     pub(super) fn sample(self, number: u64, interrupted: &impl Interrupted, leave: impl Leave) -> Outcome {
         // The registers are read again at each use: keeping them across the walk would spill the registers of the walk.
-        if interrupted.from_user() {
+        if interrupted.is_from_user() {
             return Self::leave_by_user(interrupted, self, number, leave);
         }
         // Contiguous space for the longest walk on the fast path, so that nothing needs to be checked during the walk.

@@ -282,7 +282,7 @@ impl Interrupted for TrapFrame {
     }
 
     #[inline(always)]
-    fn from_user(&self) -> bool {
+    fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
     }
 

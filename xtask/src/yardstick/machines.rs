@@ -12,11 +12,13 @@ use crate::build::Kernel;
 use crate::initrd::Initrd;
 use crate::linux;
 use crate::parts::Parts;
-use crate::qemu::{self, Accel, Machine, Verdict};
+pub use crate::qemu::Accel;
+use crate::qemu::{self, Machine, Verdict};
 use crate::run;
 use crate::tools::Install;
 
-const SCRIPT: &str = include_str!("script.sh");
+/// What both kernels run.
+pub const SCRIPT: &str = include_str!("script.sh");
 /// Init of the Linux that prints its symbols.
 const SYMBOLS: &str = "#!/bin/busybox sh
 b=/bin/busybox
@@ -83,7 +85,10 @@ pub fn theirs(parts: &Parts, folder: &Path, tool: &Path, install: Install) -> Re
 }
 
 /// The symbols of Linux, as it prints them. Debian's kernel comes without: its System.map names another package.
-fn symbols(parts: &Parts, kernel: &Path, folder: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// If it does not print them.
+pub fn symbols(parts: &Parts, kernel: &Path, folder: &Path) -> Result<PathBuf> {
     let name = kernel.file_name().context("the kernel has a name")?.to_string_lossy().replace("vmlinuz", "symbols");
     let file = kernel.with_file_name(name);
     if file.is_file() {

@@ -5,7 +5,9 @@
 //! `kprof-qemu syscalls`. It counts instructions, not time: cache misses, TLB misses and the cost of the hardware's own
 //! entry and exit are not in it.
 
+mod drawn;
 mod machines;
+mod orc;
 mod planted;
 mod table;
 
@@ -28,7 +30,8 @@ use crate::tools::Install;
 #[derive(Args)]
 #[command(after_help = "Examples:
   cargo xtask yardstick --functions 3
-  cargo xtask yardstick --planted --runs 20")]
+  cargo xtask yardstick --planted --runs 20
+  cargo xtask yardstick --flamegraph")]
 pub struct Arguments {
     /// For each call, the N functions of the test kernel with the most instructions
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -39,6 +42,10 @@ pub struct Arguments {
     /// With --planted: so many runs, each with another call and another seed
     #[arg(long, value_name = "N", default_value_t = 20, requires = "planted")]
     runs: usize,
+    /// Instead of the table: flame graphs of Linux in target/yardstick/drawn, an exact one, and one of samples by its
+    /// unwind tables, whose stacks are compared with the exact ones
+    #[arg(long)]
+    flamegraph: bool,
     /// Installs nothing: says what is missing instead
     #[arg(long)]
     no_install: bool,
@@ -55,6 +62,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let tool = tool()?;
     if arguments.planted {
         planted::check(&parts, &folder, &tool, arguments.runs)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.flamegraph {
+        drawn::run(&parts, &folder.join("drawn"), &tool, install)?;
         return Ok(ExitCode::SUCCESS);
     }
     let kernel = build::kernel(parts.toolchain, "", &[])?;

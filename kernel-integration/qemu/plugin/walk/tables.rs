@@ -20,6 +20,14 @@ pub enum Rule {
     Outermost = 4,
     /// What this walk does not know: another register, an expression.
     Unknown = 5,
+    /// The word at RSP, and the offset: after a change from one stack to another.
+    Indirect = 6,
+    /// An entry: at RSP and the offset are all registers of what was interrupted, as Linux saves them.
+    Saved = 7,
+    /// An entry: at RSP and the offset are the five words that the processor has pushed.
+    Pushed = 8,
+    /// Code that nothing is known to have called: the outermost function, or a thunk.
+    Uncalled = 9,
 }
 
 /// Stands for "RBP is the caller's", and for "nobody knows".
@@ -60,6 +68,10 @@ impl Tables {
                 2 => Rule::Rbp,
                 3 => Rule::Sole,
                 4 => Rule::Outermost,
+                6 => Rule::Indirect,
+                7 => Rule::Saved,
+                8 => Rule::Pushed,
+                9 => Rule::Uncalled,
                 _ => Rule::Unknown,
             };
             Row { start: words[0], rule, offset: words[2] as i64, rbp: words[3] as i64 }

@@ -64,21 +64,47 @@ pub fn compare(parts: &Parts, outside: &Outside, kernel: &Kernel, name: &str, un
 /// A stack from the outermost function, without markers and user code.
 #[derive(Clone, Debug, Default)]
 pub struct Stack {
+    /// The sampled instruction.
     pub address: u64,
-    frames: Vec<String>,
+    /// Names.
+    pub frames: Vec<String>,
     /// Markers of entries.
     entries: u64,
-    truncated: Option<String>,
+    /// The reason.
+    pub truncated: Option<String>,
     /// How many of the frames are below one that was interrupted at its first instruction, itself included.
     begins: Option<usize>,
     /// How many are below the innermost one that was interrupted, itself included.
     interrupted: Option<usize>,
 }
 
-/// By number of the CPU, in order.
-type Stacks = BTreeMap<u32, Vec<Stack>>;
+impl Stack {
+    /// Whether only the frame that was interrupted is another one than in the exact stack: it had not begun, so the
+    /// exact stack has its caller alone, or what it was jumped to from; or what it had called has returned, and the
+    /// exact stack still has that.
+    pub fn differs_where_interrupted(&self, exact: &Self) -> bool {
+        let has_not_begun = self.begins.is_some_and(|below| {
+            let (below, above) = self.frames.split_at(below);
+            let exact = exact.frames.strip_suffix(above);
+            let callers = &below[..below.len() - 1];
+            exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
+        });
+        let has_returned = self.interrupted.is_some_and(|below| {
+            let (below, above) = self.frames.split_at(below);
+            let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
+            exact.is_some_and(|(_, callers)| callers == below)
+        });
+        has_not_begun || has_returned
+    }
+}
 
-/// The stacks of a profile, `samples.txt`, in order.
+/// By number of the CPU, in order.
+pub type Stacks = BTreeMap<u32, Vec<Stack>>;
+
+/// The stacks of a CPU in `samples.txt`, by the symbols of `kernel`; `syms.txt` says where functions begin.
+///
+/// # Errors
+/// If they cannot be read.
 pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
     let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
     let starts: BTreeSet<u64> =
@@ -114,7 +140,11 @@ pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
     Ok(stacks)
 }
 
-fn exact(folder: &Path) -> Result<Stacks> {
+/// The stacks in `exact.txt`.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn exact(folder: &Path) -> Result<Stacks> {
     let mut stacks = Stacks::new();
     for line in std::fs::read_to_string(folder.join("exact.txt"))?.lines() {
         let words: Vec<&str> = line.splitn(5, ' ').collect();
@@ -142,22 +172,9 @@ pub fn judge(pairs: impl Iterator<Item = (Stack, Stack)>) -> Result<(u64, u64)> 
         all += 1;
         let is_right = exact.frames.ends_with(&sampled.frames);
         let example = || format!("{:x} {} | {}", sampled.address, sampled.frames.join(";"), exact.frames.join(";"));
-        // The exact stack has the caller alone, or what the function was jumped to from.
-        let has_not_begun = sampled.begins.is_some_and(|below| {
-            let (below, above) = sampled.frames.split_at(below);
-            let exact = exact.frames.strip_suffix(above);
-            let callers = &below[..below.len() - 1];
-            exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
-        });
-        // An interrupt after a return, before the next instruction: the exact stack still has what returned.
-        let has_returned = sampled.interrupted.is_some_and(|below| {
-            let (below, above) = sampled.frames.split_at(below);
-            let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
-            exact.is_some_and(|(_, callers)| callers == below)
-        });
         if exact.frames.last().is_some_and(|frame| frame == SWITCH) {
             switches += 1;
-        } else if (has_not_begun || has_returned) && !is_right {
+        } else if !is_right && sampled.differs_where_interrupted(&exact) {
             not_begun += 1;
         } else if !is_right {
             *wrong.entry(example()).or_default() += 1;

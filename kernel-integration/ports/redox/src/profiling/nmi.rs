@@ -43,7 +43,7 @@ impl Interrupted for Saved<'_> {
     }
 
     #[inline(always)]
-    fn from_user(&self) -> bool {
+    fn is_from_user(&self) -> bool {
         self.0.iret.cs & 3 != 0
     }
 
