@@ -87,7 +87,7 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 
 The exit code is QEMU's; 2 if QEMU could not be run or if two counts of the same instructions differ.")]
-    Count(Count),
+    Count(Box<Count>),
     /// Runs QEMU and counts the instructions of each system call
     #[command(after_help = syscalls::HELP)]
     Syscalls(syscalls::Arguments),
