@@ -8,8 +8,8 @@
 //!
 //! Full: as long as nothing has been read under the present claim, the newest records replace the oldest, so that a
 //! reader that starts late gets the names of the tasks that exist now. The replaced records count as overwritten. The
-//! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted. A task name is stored only if an eighth of the ring
-//! stays free for settings, marks and images.
+//! first read frees half of the ring in this way. After it, a record that does not fit is lost and counted. A task name
+//! is stored only if an eighth of the ring stays free for settings, marks and images.
 
 use super::copier::{Border, Copier};
 use super::owner::Activity;
