@@ -63,7 +63,8 @@ pub unsafe trait Kernel: Sync + 'static {
         false
     }
 
-    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, those of interrupts and of NMIs).
+    /// The range that contains `address`, among the stacks that THIS CPU uses now (its thread's, those of interrupts
+    /// and of NMIs).
     ///
     /// Runs in: NMI, also in the middle of a task switch. Answer without locks, from data that is valid at every
     /// instruction of the switch. Start and end are multiples of 8. The profiler reads memory in the range that this
@@ -101,8 +102,8 @@ pub unsafe trait Kernel: Sync + 'static {
 
     /// Whether `address` is code of an entry stub: the assembly between the hardware's entry (interrupt, exception,
     /// system call, NMI) and the call of a Rust function, and back. There the frame pointer may still be that of the
-    /// interrupted code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing would show
-    /// it.
+    /// interrupted code, or the user's. So the chain of frame pointers would skip the interrupted function, and nothing
+    /// would show it.
     ///
     /// Runs in: NMI, for the interrupted instruction. Without [`Kernel::MARKED_ENTRIES`] it is also called for each
     /// return address that is kernel code. `false` for every address is right only if no sample can be taken inside a
@@ -206,8 +207,8 @@ pub trait Interrupted {
         self.registers().from_user
     }
 
-    /// 1 if interrupts were off, else 0; the other bits are ignored. Runs in: NMI; should be inlined. Where one bit of a
-    /// saved word says it, shifting that bit down saves the handler ten instructions.
+    /// 1 if interrupts were off, else 0; the other bits are ignored. Runs in: NMI; should be inlined. Where one bit of
+    /// a saved word says it, shifting that bit down saves the handler ten instructions.
     #[inline(always)]
     fn interrupts_off(&self) -> u64 {
         u64::from(!self.registers().interrupts_on)
@@ -221,8 +222,8 @@ impl Interrupted for Registers {
     }
 }
 
-/// Where the interrupted registers are at an instruction of an entry stub. Before the stub has set the frame pointer, and
-/// after it has restored it, the frame pointer is that of the interrupted code.
+/// Where the interrupted registers are at an instruction of an entry stub. Before the stub has set the frame pointer,
+/// and after it has restored it, the frame pointer is that of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryFrame {
     /// The frame pointer is the stub's own: the marker word is on the stack, next to the interrupted code's frame

@@ -1,7 +1,7 @@
 //! What a rule about the innermost caller may read, and what it can find.
 //!
-//! In: addresses. Out: words of the stack in use, bytes of kernel code. Runs in: NMI. The walk implements it, and checks
-//! each address; tests implement it on arrays. So the rules of every processor are pure, and run on every host.
+//! In: addresses. Out: words of the stack in use, bytes of kernel code. Runs in: NMI. The walk implements it, and
+//! checks each address; tests implement it on arrays. So the rules of every processor are pure, and run on every host.
 
 /// The memory around an interrupted instruction.
 pub(crate) trait View {

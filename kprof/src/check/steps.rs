@@ -163,8 +163,8 @@ fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Resul
         }
         // SAFETY: the first and the last of the eight bytes are kernel text, as was just checked.
         let code = unsafe { machine.code(address) };
-        // A compiled function saves the frame pointer itself, directly below what the processor has pushed, so the chain
-        // of frame pointers goes through it.
+        // A compiled function saves the frame pointer itself, directly below what the processor has pushed, so the
+        // chain of frame pointers goes through it.
         if !caller::begins_with_prologue(&code.to_le_bytes()) {
             return Err(CheckError::UnknownStub { vector, address });
         }

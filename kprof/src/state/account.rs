@@ -2,7 +2,7 @@
 //!
 //! In: one call for each thing that is counted, where it happens. Out: the values with their ctl names. Runs in: each
 //! counter has one writer (the handler, the sampler, or the reader), so an ordinary load and store is enough. A counter
-//! that a nested NMI may change while the handler changes it is added to by one instruction (`x86_64/add.rs`, or a
+//! that a nested NMI may change while the handler changes it is added to by one instruction (`arch/add.rs`, or a
 //! locked one). No counter is computed from the others.
 //!
 //! ```text

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! In: a marker, and the address of the saved words or their values. Out: the marker, then the interrupted instruction,
-//! then either the interrupted registers to continue with, or the end of the walk. Runs in: NMI. The saved words are read
-//! only if one declared stack contains all of them.
+//! then either the interrupted registers to continue with, or the end of the walk. Runs in: NMI. The saved words are
+//! read only if one declared stack contains all of them.
 
 use super::stop::Saved;
 use super::user::user_word;
@@ -90,8 +90,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         if self.push_frame(interrupted.pc) { None } else { Some(Stop::Truncated(TruncationReason::Depth)) }
     }
 
-    /// Moves from the stack of the saved words to the stack of the interrupted code. That is either the same stack, above
-    /// these words, or another one.
+    /// Moves from the stack of the saved words to the stack of the interrupted code. That is either the same stack,
+    /// above these words, or another one.
     fn out_of(&mut self, from: &Range<u64>, saved_at: u64, sp: u64) -> Result<(), TruncationReason> {
         let to = self.stack_of(sp);
         if to == NOWHERE {

@@ -42,8 +42,8 @@ impl Run {
 }
 
 /// Where a run ended: the address of its last valid frame. Bit 0 ([`TAKEN`]) is set if the return address of that frame
-/// was taken, so that only its saved frame pointer is still to be checked. Bit 1 ([`STUB`]) is set if that address is in an entry
-/// stub that leaves no marker word.
+/// was taken, so that only its saved frame pointer is still to be checked. Bit 1 ([`STUB`]) is set if that address is
+/// in an entry stub that leaves no marker word.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor(u64);
 
@@ -85,8 +85,8 @@ impl Cursor {
         } else {
             return None;
         };
-        // The last two words that the entry has saved must lie where a record above the stub's could be. `saved_at` must
-        // not be below the stub's record, and so is in the range too.
+        // The last two words that the entry has saved must lie where a record above the stub's could be. `saved_at`
+        // must not be below the stub's record, and so is in the range too.
         let last_two = record::frame_at(saved_at.wrapping_add(entry::BYTES - 16));
         if saved_at < record::next_at(frame) || bounds.height(last_two) <= bounds.height(frame) {
             return None;
@@ -139,8 +139,8 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     }
     let range = kernel.stack_range(at.sp)?;
     let bounds = StackBounds::of(&range);
-    // The frame pointer must be valid, and its record not below the stack pointer. The loads between the conditions keep
-    // the compiler from merging them, so that each is one branch.
+    // The frame pointer must be valid, and its record not below the stack pointer. The loads between the conditions
+    // keep the compiler from merging them, so that each is one branch.
     if record::next_at(at.fp) < at.sp {
         return None;
     }

@@ -113,8 +113,8 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.go_on(stop);
     }
 
-    /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames. `frame`
-    /// is the stub's frame pointer.
+    /// A walk that begins at the frame of an entry stub: it pushes the stub's marker, then the interrupted frames.
+    /// `frame` is the stub's frame pointer.
     pub(crate) fn continue_after_entry(&mut self, frame: u64) {
         let mut stop = Stop::Truncated(TruncationReason::Range);
         let (next_at, return_at) = (record::next_at(frame), record::return_at(frame));

@@ -1,9 +1,9 @@
 //! `cargo xtask profile --arch aarch64`: builds the bare kernel, boots it in QEMU, folds what it has written to the
 //! serial port, and draws it.
 //!
-//! In: the arguments. Out: the files that a run of the test kernel leaves; the profile is `serial.log`. Each run has a time
-//! limit. With counted instructions (`-icount`) the machine has two CPUs: when the sampler CPU's timer is due, QEMU runs
-//! a third CPU first, for up to 100 ms.
+//! In: the arguments. Out: the files that a run of the test kernel leaves; the profile is `serial.log`. Each run has a
+//! time limit. With counted instructions (`-icount`) the machine has two CPUs: when the sampler CPU's timer is due,
+//! QEMU runs a third CPU first, for up to 100 ms.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

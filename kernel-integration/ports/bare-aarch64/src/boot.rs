@@ -24,8 +24,8 @@ start:  mrs x19, mpidr_el1;  and x19, x19, #0xff           // the CPU's number
 .ltorg
 .align 12;  table: .quad 0x60000000000405, 0x40000701;  .skip 510 * 8           // blocks of 1 GiB: devices, RAM
 
-// An entry stub: what kprof wants to know of the interrupted code (docs/porting.md), a frame record whose return address
-// is a marker, then the registers that a Rust function may change.
+// An entry stub: what kprof wants to know of the interrupted code (docs/porting.md), a frame record whose return
+// address is a marker, then the registers that a Rust function may change.
 .macro entry marker, function
     sub sp, sp, #48;  stp x29, x30, [sp];  str x30, [sp, #40]
     add x30, sp, #48;  str x30, [sp, #32]
@@ -78,8 +78,8 @@ pub fn power_off() -> ! {
 /// A call of QEMU's firmware. Returns 0, or an error.
 fn psci(function: u64, first: u64, second: u64) -> i64 {
     let result;
-    // SAFETY: the functions above either do not return, or start another CPU in `start`, which uses its own stack. A call
-    // changes x0 to x17 at most (SMC Calling Convention, 2.6).
+    // SAFETY: the functions above either do not return, or start another CPU in `start`, which uses its own stack. A
+    // call changes x0 to x17 at most (SMC Calling Convention, 2.6).
     unsafe {
         asm!("hvc #0", inlateout("x0") function => result, in("x1") first, in("x2") second, in("x3") 0,
             clobber_abi("C"));

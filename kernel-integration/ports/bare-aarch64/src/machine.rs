@@ -1,5 +1,5 @@
-//! The hardware of QEMU's machine `virt` that the kernel needs: stacks, interrupt controller, timer, serial port. Sources:
-//! Arm GICv3 architecture specification, 12.8 to 12.11; Arm Architecture Reference Manual, D11 (generic timer); PL011.
+//! The hardware of QEMU's machine `virt`: stacks, interrupt controller, timer, serial port. Sources: Arm GICv3
+//! architecture specification, 12.8 to 12.11; Arm Architecture Reference Manual, D11 (generic timer); PL011.
 
 use core::arch::asm;
 use core::ops::Range;

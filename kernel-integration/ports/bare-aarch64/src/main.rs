@@ -34,7 +34,7 @@ extern "C" fn kmain(cpu: usize) -> ! {
         profiling::begin(cpu, cpus);
     }
     machine::mask_irqs(false);
-    while cpu > 1 {
+    while machine::cpu() > 1 {
         work();
     }
     for round in 0..40 {

@@ -2,9 +2,9 @@
 //! without a frame. The caller is then in the link register.
 //!
 //! In: registers, the code around PC. Out: a caller, or a candidate, or nothing. Runs in: NMI, once per sample and once
-//! per entry frame. Outside of these places the link register has an old value: the return address of the last call that
-//! the function made. So it is the caller only where the instructions say so: those from PC on lead to the end of the
-//! prologue or to the return, or those from the target of the call up to PC have built no frame. Elsewhere it is
+//! per entry frame. Outside of these places the link register has an old value: the return address of the last call
+//! that the function made. So it is the caller only where the instructions say so: those from PC on lead to the end of
+//! the prologue or to the return, or those from the target of the call up to PC have built no frame. Elsewhere it is
 //! recorded as a candidate, and the host decides by the unwind tables. (Nearly every sample has one, so the fast path
 //! takes no innermost frames on this processor.)
 

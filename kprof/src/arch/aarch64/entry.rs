@@ -1,5 +1,5 @@
-//! What an entry from interrupted code leaves on the stack. The processor pushes nothing, so this order is kprof's; each
-//! entry stub stores these words above its frame record (docs/porting.md, step 3).
+//! What an entry from interrupted code leaves on the stack. The processor pushes nothing, so this order is kprof's;
+//! each entry stub stores these words above its frame record (docs/porting.md, step 3).
 //!
 //! ```text
 //!   + 24 │ x30      │   the link register
@@ -8,8 +8,8 @@
 //!   + 0  │ ELR_EL1  │   the interrupted instruction
 //! ```
 //!
-//! In: a reader of the words, by their offset. Out: the interrupted registers. Pure. (Arm Architecture Reference Manual,
-//! C5.2.19: SPSR_EL1.)
+//! In: a reader of the words, by their offset. Out: the interrupted registers. Pure. (Arm Architecture Reference
+//! Manual, C5.2.19: SPSR_EL1.)
 
 use crate::kernel::Registers;
 

@@ -5,8 +5,8 @@
 //!   x29      │ caller's x29   │ ◄─ x29, a multiple of 16
 //! ```
 //!
-//! A signed address has a signature in its upper bits: in bits 54 down to the size of virtual addresses, and, unless the
-//! hardware ignores the top byte, in bits 63 to 56. Bit 55 is not part of it: it is 1 for kernel addresses (Arm
+//! A signed address has a signature in its upper bits: in bits 54 down to the size of virtual addresses, and, unless
+//! the hardware ignores the top byte, in bits 63 to 56. Bit 55 is not part of it: it is 1 for kernel addresses (Arm
 //! Architecture Reference Manual, D8.10). In: such words. Out: addresses. Pure.
 
 /// How far the record begins below the address in the frame pointer.

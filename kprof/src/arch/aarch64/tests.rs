@@ -49,7 +49,8 @@ fn the_caller_is_there_at_every_instruction_of_a_framed_function() {
 
 #[test]
 fn with_write_back_and_signatures_it_is_the_same() {
-    // paciasp; stp x29, x30, [sp, #-32]!; str x19, [sp, #16]; mov x29, sp; ldr x19; ldp x29, x30, [sp], #32; autiasp; ret
+    // paciasp; stp x29, x30, [sp, #-32]!; str x19, [sp, #16]; mov x29, sp; ldr x19; ldp x29, x30, [sp], #32; autiasp;
+    // ret
     let signed = [
         0xd503_233f, 0xa9be_7bfd, 0xf900_0bf3, 0x9100_03fd, 0xf940_0bf3, 0xa8c2_7bfd, 0xd503_23bf, 0xd65f_03c0,
     ];

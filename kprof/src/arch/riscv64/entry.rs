@@ -1,5 +1,5 @@
-//! What an entry from interrupted code leaves on the stack. The processor pushes nothing, so this order is kprof's; each
-//! entry stub stores these words above its frame record (docs/porting.md, step 3).
+//! What an entry from interrupted code leaves on the stack. The processor pushes nothing, so this order is kprof's;
+//! each entry stub stores these words above its frame record (docs/porting.md, step 3).
 //!
 //! ```text
 //!   + 24 │ ra      │   the link register
@@ -8,8 +8,8 @@
 //!   + 0  │ sepc    │   the interrupted instruction
 //! ```
 //!
-//! In: a reader of the words, by their offset. Out: the interrupted registers. Pure. (The RISC-V Instruction Set Manual,
-//! volume II: Supervisor Status Register.)
+//! In: a reader of the words, by their offset. Out: the interrupted registers. Pure. (The RISC-V Instruction Set
+//! Manual, volume II: Supervisor Status Register.)
 
 use crate::kernel::Registers;
 

@@ -1,9 +1,9 @@
 //! Turns interrupts off while a lock is held, so that no interrupt handler or preempting thread waits for a lock that
 //! its own CPU holds.
 //!
-//! In: a closure. Out: its result. Runs in: ordinary kernel code, never in an NMI. A program of user mode must not touch
-//! `sstatus`, and it cannot ask in which mode it runs. So a kernel is what is compiled for a target without an operating
-//! system.
+//! In: a closure. Out: its result. Runs in: ordinary kernel code, never in an NMI. A program of user mode must not
+//! touch `sstatus`, and it cannot ask in which mode it runs. So a kernel is what is compiled for a target without an
+//! operating system.
 
 /// Runs `work` with interrupts off, then restores the flag.
 #[inline]

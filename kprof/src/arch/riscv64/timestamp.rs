@@ -1,5 +1,6 @@
-//! The time CSR, which counts at a constant frequency (the RISC-V Instruction Set Manual, volume I, Zicntr). In: nothing.
-//! Out: ticks. Runs in: any, NMI included. All CPUs read the same count. It is coarse: often one tick for 100 ns.
+//! The time CSR, which counts at a constant frequency (the RISC-V Instruction Set Manual, volume I, Zicntr). In:
+//! nothing. Out: ticks. Runs in: any, NMI included. All CPUs read the same count. It is coarse: often one tick for 100
+//! ns.
 
 /// Frequencies that it may have.
 pub(crate) const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 500_000..=10_000_000_000;

@@ -1,5 +1,5 @@
-//! The bare kernel for aarch64: it is small, boots, gives the shares that its loops have, and sees code with IRQs masked
-//! only if ticks are FIQs.
+//! The bare kernel for aarch64: it is small, boots, gives the shares that its loops have, and sees code with IRQs
+//! masked only if ticks are FIQs.
 
 use std::path::Path;
 use std::process::Command;
