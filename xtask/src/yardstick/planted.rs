@@ -2,8 +2,8 @@
 //!
 //! In: how many runs. Out: a line for each. Each run has another system call and another seed of the kernel's random
 //! numbers. The same kernel runs the script twice: as it is, and with the call named on its command line, for which it
-//! then calls a function of 200 instructions. What is compared knows neither: of all functions in all calls, it is the one
-//! whose instructions have grown most for each call.
+//! then calls a function of 200 instructions. What is compared knows neither: of all functions in all calls, it is the
+//! one whose instructions have grown most for each call.
 
 use std::path::Path;
 

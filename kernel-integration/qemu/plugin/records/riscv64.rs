@@ -106,7 +106,7 @@ fn short(state: &mut State, code: u32) -> Next {
     let word = gather(code, &[(10, 3, 3), (5, 2, 6)]);
     match (code & 3, code >> 13) {
         (0, 0) if code == 0 => return Next::End,
-        // c.addi4spn, c.ld, c.sd
+        // Compressed addi4spn, ld and sd.
         (0, 0) => {
             let number = gather(code, &[(11, 2, 4), (7, 4, 6), (6, 1, 2), (5, 1, 3)]);
             return write(state, lower, state.sp.plus(number));

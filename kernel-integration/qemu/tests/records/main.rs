@@ -1,5 +1,5 @@
-//! Tests the plugin's walk of aarch64 and riscv64 stacks, on code and stacks that the test has made: at each instruction
-//! of functions with and without frames, in entry stubs, and where the code cannot be followed.
+//! Tests the plugin's walk of aarch64 and riscv64 stacks, on code and stacks that the test has made: at each
+//! instruction of functions with and without frames, in entry stubs, and where the code cannot be followed.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 

@@ -162,8 +162,8 @@ impl Stack {
     }
 }
 
-/// Compares samples with exact stacks: no frame may be wrong. Returns how many are of kernel code, and how many of these
-/// are complete across an entry.
+/// Compares samples with exact stacks: no frame may be wrong. Returns how many are of kernel code, and how many of
+/// these are complete across an entry.
 pub fn judge(pairs: impl Iterator<Item = (Stack, Stack)>) -> Result<(u64, u64)> {
     let (mut all, mut complete, mut crossed, mut switches, mut not_begun) = (0, 0, 0, 0, 0);
     let (mut truncated, mut wrong) = (BTreeMap::<String, (u64, String)>::new(), BTreeMap::<String, u64>::new());

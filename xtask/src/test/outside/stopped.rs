@@ -1,8 +1,8 @@
 //! The stacks of `attach` beside exact ones: the bare kernel runs under `kprof-qemu count --stops` with a gdb stub.
 //!
-//! `attach` stops the machine for each sample. After each stop the shadow stack, which follows every call, says in which
-//! context the first block runs on. If it is at the sampled address, its stack must be that of the sample, frame by
-//! frame. If an interrupt comes first, it is at another address.
+//! `attach` stops the machine for each sample. After each stop the shadow stack, which follows every call, says in
+//! which context the first block runs on. If it is at the sampled address, its stack must be that of the sample, frame
+//! by frame. If an interrupt comes first, it is at another address.
 
 use std::fs;
 
