@@ -15,6 +15,7 @@ mod profile;
 mod qemu;
 mod repeat;
 mod run;
+mod stacks;
 mod storm;
 mod sweep;
 mod test;

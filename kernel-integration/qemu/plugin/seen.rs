@@ -30,11 +30,10 @@ impl Seen {
     pub fn look(&mut self, vcpu: &Vcpu) -> Option<&Finder> {
         let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
         let at = vcpu.registers();
-        let is_found = at.cs & 3 == 0 && finder.look(at.rip, &|address, to| vcpu.read(address, to));
-        if let Some(tables) = self.tables.as_mut().filter(|_| is_found) {
-            tables.slide = finder.outcome.slide;
-        }
-        is_found.then_some(finder)
+        let read = |address, to: &mut [u8]| vcpu.read(address, to);
+        let slide = if at.cs & 3 == 0 { finder.slide(at.rip, &read) } else { None }?;
+        self.tables.iter_mut().for_each(|tables| tables.slide = Some(slide));
+        Some(finder)
     }
 
     /// The search, if it has found nothing.

@@ -1,8 +1,8 @@
 //! The exact flame graph of a counted run: an SVG. Stage: output.
 //!
 //! In: folded stacks with instructions. Out: an SVG, drawn by the inferno library. What ran before the kernel
-//! (firmware, boot loader, decompressor: stacks that are nothing but `[unknown]`) is left out, and the subtitle says how
-//! much.
+//! (firmware, boot loader, decompressor: stacks that are nothing but `[unknown]`) is left out, and the subtitle says
+//! how much.
 
 use anyhow::{Context, Result, ensure};
 use inferno::flamegraph::{self, Options};

@@ -113,12 +113,8 @@ impl Guest {
             if !is_idle && is_kernel {
                 let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
-                if let Some(finder) = &mut self.finder
-                    && finder.look(at.rip, &|from, to| memory.fill(from, to))
-                    && let Some(tables) = &mut self.tables
-                {
-                    tables.slide = finder.outcome.slide;
-                }
+                let slide = self.finder.as_mut().and_then(|it| it.slide(at.rip, &|from, to| memory.fill(from, to)));
+                self.tables.iter_mut().for_each(|tables| tables.slide = slide);
                 let read = |from, to: &mut [u8]| memory.stack(from, to);
                 let code = |from, to: &mut [u8]| memory.code(from, to);
                 let stack = walk::walk(&at, &read, &code, &mut self.exits, self.tables.as_ref());

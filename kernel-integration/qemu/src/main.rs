@@ -82,7 +82,7 @@ If the program was killed with SIGKILL, the machine may be stopped: attach to it
     Attach(Attach),
     /// Runs QEMU and counts every executed instruction, by function and by calling context
     #[command(after_help = "Examples:
-  kprof-qemu count --kernel kernel.elf --flamegraph calls.svg --folded calls.folded -- \\
+  kprof-qemu count --kernel kernel.elf --flamegraph flamegraph.svg --folded calls.folded -- \\
       qemu-system-x86_64 -kernel kernel.elf -nographic -icount shift=0,sleep=off
   kprof-qemu count --flat --kernel kernel.elf --image init -- qemu-system-x86_64 ...
 

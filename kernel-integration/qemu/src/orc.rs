@@ -1,10 +1,10 @@
 //! Linux's own unwind tables (ORC), as rows for the walk. Stage: symbolize.
 //!
-//! In: the ELF file of Linux for x86_64, versions 4.14 to 6.3, with `.orc_unwind_ip` and `.orc_unwind`. Out: rows. The
-//! form is that of Documentation/arch/x86/orc-unwinder: for each range of instructions the distance of its first one
-//! from the entry itself, in 32 bits; and 6 bytes: two offsets of 16 bits for the stack pointer before the call and for
-//! the caller's RBP; the registers they count from, 4 bits each; the type in 2 bits; 1 if nothing called it. Later
-//! versions have other types, and `.orc_header`: they are refused.
+//! In: the ELF file of Linux for x86_64, with `.orc_unwind_ip` and `.orc_unwind` in the form of Linux 6.1. Out: rows.
+//! The idea is told in Documentation/arch/x86/orc-unwinder. For each range of instructions there is the distance of its
+//! first one from the entry itself, in 32 bits; and 6 bytes: two offsets of 16 bits for the stack pointer before the
+//! call and for the caller's RBP; the registers they count from, 4 bits each; the type in 2 bits; 1 if nothing called
+//! it. Later versions have other types, more bits, and at last `.orc_header`: they are refused.
 
 use crate::walk::tables::{LOST, Row, Rule, SAME};
 use anyhow::{Result, bail, ensure};
@@ -30,10 +30,12 @@ pub fn rows(data: &[u8]) -> Result<Option<Vec<Row>>> {
     let section = |name: &str| image.section_by_name(name);
     let (Some(places), Some(entries)) = (section(".orc_unwind_ip"), section(".orc_unwind")) else { return Ok(None) };
     if section(".orc_header").is_some() {
-        bail!("are of Linux 6.4 or later, whose form is not known");
+        bail!("are of Linux 6.4 or later, whose form is not known (6.1 is)");
     }
     let (at, places, entries) = (places.address(), places.data()?, entries.data()?);
     ensure!(places.len() / 4 == entries.len() / 6, "have {} bytes for {} places", entries.len(), places.len() / 4);
+    let is_known = |entry: &[u8]| entry[5] & !(END as u8) <= PUSHED as u8;
+    ensure!(entries.chunks_exact(6).all(is_known), "have types that are not known; those of Linux 6.1 are");
     let place = |(number, bytes): (u64, &[u8])| {
         let distance = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         (at + 4 * number).wrapping_add_signed(i64::from(distance))

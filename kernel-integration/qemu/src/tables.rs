@@ -63,8 +63,8 @@ pub fn choose(kernel: &str, other: Option<&str>, unwind: Unwind) -> Result<Optio
     match unwind {
         _ if described.functions.is_empty() && unwind == Unwind::Tables => {
             bail!(
-                "{file}: has neither .eh_frame nor .debug_frame nor ORC tables; build it with -C force-unwind-tables=yes, and keep \
-                   .eh_frame in the linker script"
+                "{file}: has neither .eh_frame nor .debug_frame nor ORC tables; build it with \
+                 -C force-unwind-tables=yes, and keep .eh_frame in the linker script"
             )
         }
         Unwind::Auto if all == 0 || with * 100 >= all * FRAME_POINTERS_PERCENT => return Ok(None),
@@ -81,7 +81,7 @@ pub fn choose(kernel: &str, other: Option<&str>, unwind: Unwind) -> Result<Optio
 /// As a file for the plugin.
 pub fn bytes(tables: &Tables) -> Vec<u8> {
     let words = |row: &Row| [row.start, row.rule as u64, row.offset as u64, row.rbp as u64];
-    tables.rows().iter().flat_map(words).flat_map(u64::to_le_bytes).collect()
+    tables.rows.iter().flat_map(words).flat_map(u64::to_le_bytes).collect()
 }
 
 impl Described {

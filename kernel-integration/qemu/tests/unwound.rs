@@ -53,7 +53,7 @@ impl Guest {
             to.iter_mut().zip(address..).all(|(byte, at)| self.memory.get(&at).map(|known| *byte = *known).is_some())
         };
         let mut tables = Tables::new(self.rows.clone());
-        tables.slide = SLIDE;
+        tables.slide = Some(SLIDE);
         walk(at, &read, &read, &mut Exits::default(), Some(&tables))
     }
 }
@@ -107,8 +107,8 @@ fn a_row_that_is_alone_counts_only_if_the_code_agrees() {
     let in_0 = guest.function(0, Rule::Outermost, 0, SAME);
     guest.function(1, Rule::Sole, 8, SAME);
     guest.words(STACK, &[in_0, in_0]);
-    assert_eq!(guest.walk(&at(1, 0)).callers, [in_0]);
-    assert_eq!(guest.walk(&at(1, 0)).end, End::Outermost);
+    let stack = guest.walk(&at(1, 0));
+    assert_eq!((stack.callers, stack.end), (vec![in_0], End::Outermost));
     // Assembly that pops a register before `ret`, and has not told the tables: the code is right.
     guest.bytes(TEXT + FUNCTION + 0x30, &[0x58]).words(STACK, &[TEXT + 0x46, in_0]);
     assert_eq!(guest.walk(&at(1, 0)).callers, [in_0]);
@@ -163,8 +163,7 @@ fn code_without_a_table_is_left_by_its_ret_if_it_was_called_directly() {
     // Two pushed words are popped before `ret`.
     guest.bytes(TEXT + FUNCTION + 0x30, &[0x5b, 0x5d]).words(STACK, &[1, 2, in_0]);
     assert_eq!(guest.walk(&at(1, 0)).callers, [in_0]);
-    // The same return address, after a call of something else.
-    guest.bytes(TEXT + 0x40, &[0xe8, 0xbb, 0, 1, 0]);
+    guest.bytes(TEXT + 0x40, &[0xe8, 0xbb, 0, 1, 0]); // a call of something else
     let stack = guest.walk(&at(1, 0));
     assert_eq!((stack.callers, stack.end), (Vec::new(), End::Entry));
 }
@@ -203,14 +202,13 @@ fn what_an_entry_has_saved_is_where_the_tables_of_linux_say() {
     words.extend([interrupted, 8, 0x202, frame - 8, 0, 3, 4, in_0]);
     guest.words(STACK, &words).words(frame, &[0, in_0]);
     let stack = guest.walk(&at(3, 0));
-    assert_eq!((stack.callers, stack.end), (vec![entry, INTERRUPT, interrupted, in_0], End::Outermost));
+    assert_eq!((&stack.callers[..], stack.end), (&[entry, INTERRUPT, interrupted, in_0][..], End::Outermost));
     // The same, with only the words of the processor, and RBP as it is.
     guest.rows[4] = Row { rule: Rule::Pushed, offset: 16 + 16 * 8, ..guest.rows[4] };
-    let stack = guest.walk(&at(3, frame));
-    assert_eq!((&stack.callers[..], stack.end), (&[entry, INTERRUPT, interrupted, in_0][..], End::Outermost));
+    assert_eq!(guest.walk(&at(3, frame)).callers, stack.callers);
     // What is there is nothing that a processor pushes.
     guest.rows[4].offset += 8;
-    let stack = guest.walk(&at(3, frame));
+    let stack = guest.walk(&at(3, 0));
     assert_eq!((stack.callers, stack.end), (vec![entry], End::Entry));
 }
 
@@ -219,8 +217,7 @@ fn a_changed_stack_is_left_by_the_word_on_top_of_it() {
     let mut guest = Guest::default();
     let (in_0, in_1) = (guest.function(0, Rule::Outermost, 0, SAME), guest.function(1, Rule::Indirect, 8, SAME));
     guest.function(2, Rule::Rsp, 8, SAME);
-    // The other stack is far away, and lower.
-    let other = STACK - (1 << 32);
+    let other = STACK - (1 << 32); // far away, and lower
     guest.words(STACK, &[in_1, other]).words(other, &[in_0, 7]);
     let stack = guest.walk(&at(2, 0));
     assert_eq!((stack.callers, stack.end), (vec![in_1, in_0], End::Outermost));
@@ -241,4 +238,13 @@ fn a_thunk_that_nobody_is_said_to_call_has_the_caller_that_calls_it() {
     guest.function(2, Rule::Rsp, 8, SAME);
     let stack = guest.walk(&at(2, 0));
     assert_eq!((stack.callers, stack.end), (Vec::new(), End::Outermost));
+}
+
+#[test]
+fn until_it_is_known_where_the_kernel_runs_its_tables_describe_nothing() {
+    let mut tables = Tables::new(vec![Row { start: TEXT, rule: Rule::Rsp, offset: 8, rbp: SAME }]);
+    assert!(tables.row(TEXT + 1).is_none() && tables.ends_before(TEXT + 1));
+    tables.slide = Some(SLIDE);
+    assert_eq!([TEXT, TEXT + SLIDE].map(|at| tables.row(at).map(|row| row.start)), [None, Some(TEXT)]);
+    assert_eq!([SLIDE, SLIDE + 1].map(|at| tables.ends_before(TEXT + at)), [true, false]);
 }

@@ -26,8 +26,6 @@ mod system_calls;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-pub use outside::{exact_stacks, sampled_stacks};
-
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};

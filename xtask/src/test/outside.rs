@@ -25,8 +25,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-pub use beside::{exact as exact_stacks, sampled as sampled_stacks};
-
 use super::{Context, Outcome, integration};
 use crate::toolchain::{self, KERNEL};
 use crate::{build, repeat, run, truth};

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::run;
-use crate::test::{exact_stacks, sampled_stacks};
+use crate::stacks;
 
 /// Fields of the boot protocol (Documentation/arch/x86/boot): sectors of the setup code, and where the payload is.
 const SETUP_SECTORS: usize = 0x1f1;
@@ -43,8 +43,8 @@ pub fn extract(kernel: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes `syms.txt`: the symbols in `kernel`, where they were in this boot. The header of the samples says where one of
-/// them was.
+/// Writes `syms.txt`: the symbols in `kernel`, where they were in this boot. The header of the samples says where one
+/// of them was.
 fn write_moved(folder: &Path) -> Result<()> {
     let (symbols, samples) = (fs::read_to_string(folder.join("kernel"))?, folder.join("samples.txt"));
     let samples = fs::read_to_string(samples)?;
@@ -66,8 +66,8 @@ pub fn compare(fold: &Path, folder: &Path) -> Result<()> {
     write_moved(folder)?;
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (cpu, exact) in exact_stacks(folder)? {
-        let sampled = sampled_stacks(fold, folder, cpu)?;
+    for (cpu, exact) in stacks::exact(folder)? {
+        let sampled = stacks::sampled(fold, folder, cpu)?;
         ensure!(sampled.len() == exact.len(), "CPU {cpu}: {} samples, and {} stacks", sampled.len(), exact.len());
         for (sampled, mut exact) in sampled.into_iter().zip(exact).filter(|(_, exact)| exact.address >> 63 != 0) {
             // An entry that changes its stack is two frames of the shadow stack.

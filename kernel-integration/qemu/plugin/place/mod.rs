@@ -102,6 +102,12 @@ impl Finder {
         !self.is_placed() && address >> 63 == 1 && self.look_anew(address, read)
     }
 
+    /// Looks here, and gives the slide if it is known then.
+    pub fn slide(&mut self, address: u64, read: Read<'_>) -> Option<u64> {
+        self.look(address, read);
+        self.is_placed().then_some(self.outcome.slide)
+    }
+
     #[cold]
     fn look_anew(&mut self, address: u64, read: Read<'_>) -> bool {
         if self.tried.len() >= MAX_TRIED || !self.tried.insert(address / PAGE) {

@@ -47,14 +47,14 @@ pub struct Row {
 /// All rows, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    rows: Vec<Row>,
-    /// How much higher the kernel runs than its file says.
-    pub slide: u64,
+    pub rows: Vec<Row>,
+    /// How much higher the kernel runs than its file says. Until that is known, nothing is described.
+    pub slide: Option<u64>,
 }
 
 impl Tables {
     pub fn new(rows: Vec<Row>) -> Self {
-        Self { rows, slide: 0 }
+        Self { rows, slide: None }
     }
 
     /// Reads the file's bytes.
@@ -79,14 +79,15 @@ impl Tables {
         Self::new(bytes.chunks_exact(32).map(row).collect())
     }
 
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
     /// The row of an address of the running kernel; `None` where no function is described.
     pub fn row(&self, address: u64) -> Option<Row> {
-        let place = address.wrapping_sub(self.slide);
+        let place = address.wrapping_sub(self.slide?);
         let after = self.rows.partition_point(|row| row.start <= place);
         self.rows[..after].last().copied().filter(|row| row.rule != Rule::Nothing)
+    }
+
+    /// Whether another row, or none, begins at this address.
+    pub fn ends_before(&self, address: u64) -> bool {
+        self.row(address).is_none_or(|row| self.slide.is_some_and(|slide| row.start == address.wrapping_sub(slide)))
     }
 }

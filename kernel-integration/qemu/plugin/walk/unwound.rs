@@ -40,8 +40,7 @@ impl Walk<'_> {
             }
             // A call that never returns may be the last instruction of its function, with other code after it.
             let row = tables.row(if at.is_exact { at.code } else { at.code.wrapping_sub(1) });
-            let is_last = || tables.row(at.code).is_none_or(|after| after.start == at.code.wrapping_sub(tables.slide));
-            let is_inside = at.is_exact || row.is_none() || !is_last();
+            let is_inside = at.is_exact || row.is_none() || !tables.ends_before(at.code);
             let is_told = row.is_some_and(|row| matches!(row.rule, Rule::Saved | Rule::Pushed));
             let crossed =
                 if is_inside && !is_told { self.cross_to(at.code, at.rsp, at.rbp, at.is_exact) } else { None };

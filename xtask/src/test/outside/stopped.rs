@@ -9,9 +9,10 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 
 use super::attached::{Machine, ends_with};
-use super::beside::{self, Stack};
+use super::beside;
 use super::{Outside, build};
 use crate::run;
+use crate::stacks::{self, Stack};
 
 /// Samples that are taken.
 const SAMPLES: &str = "400";
@@ -36,7 +37,7 @@ pub fn check(outside: &Outside) -> Result<()> {
     let done = machine.attach(outside, "stopped/samples.txt", &["--samples", SAMPLES, "--user"])?;
     ends_with(&done, 0, "as were asked for; the machine runs on")?;
     machine.comes_to_its_end(&file("serial.log"))?;
-    let sampled = beside::sampled(&outside.fold, &folder, 0)?;
+    let sampled = stacks::sampled(&outside.fold, &folder, 0)?;
     let text = fs::read_to_string(file("stops.txt"))?;
     let exact: Vec<(usize, Stack)> = text.lines().map(stop).collect::<Result<_>>()?;
     let with = |before: usize| -> Vec<(Stack, Stack)> {
