@@ -37,7 +37,8 @@ pub struct Target {
 
 /// The kernel's target.
 pub const KERNEL: Target = Target { triple: "x86_64-unknown-none", build_std: "core,alloc" };
-/// The bare kernel for aarch64, and a guest that is sampled from outside. The library that rustup installs has frame records in every function that calls one.
+/// The bare kernel for aarch64, and a guest that is sampled from outside. The library that rustup installs has frame
+/// records in every function that calls one.
 pub const AARCH64: Target = Target { triple: "aarch64-unknown-none", build_std: "core" };
 /// Static programs for the kernel's user space.
 pub const MUSL: Target = Target { triple: "x86_64-unknown-linux-musl", build_std: "" };
