@@ -62,6 +62,8 @@ pub struct Stack {
     truncated: Option<String>,
     /// How many of the frames are below one that was interrupted at its first instruction, itself included.
     begins: Option<usize>,
+    /// How many of the frames are below each one that was interrupted, itself included.
+    interrupted: Vec<usize>,
 }
 
 /// By number of the CPU, in order.
@@ -88,14 +90,16 @@ pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
                 0x400 if at >> 12 == u64::MAX >> 12 => stack.truncated = Some(format!("{}", at & 0xff)),
                 _ if at >> 12 == u64::MAX >> 12 => (stack.entries, is_interrupted) = (stack.entries + 1, true),
                 _ => {
-                    if std::mem::take(&mut is_interrupted) && starts.contains(&at) {
-                        above = Some(stack.frames.len());
+                    if std::mem::take(&mut is_interrupted) {
+                        stack.interrupted.push(stack.frames.len());
+                        above = if starts.contains(&at) { Some(stack.frames.len()) } else { above };
                     }
                     stack.frames.insert(0, name[1..name.len() - 1].to_owned());
                 }
             }
         }
         stack.begins = above.map(|above| stack.frames.len() - above);
+        stack.interrupted.iter_mut().for_each(|above| *above = stack.frames.len() - *above);
         stacks.push(stack);
     }
     Ok(stacks)
@@ -136,9 +140,15 @@ pub fn judge(pairs: impl Iterator<Item = (Stack, Stack)>) -> Result<(u64, u64)> 
             let callers = &below[..below.len() - 1];
             exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
         });
+        // The exact stack still has a function that had returned when its caller was interrupted.
+        let has_returned = sampled.interrupted.iter().any(|below| {
+            let (below, above) = sampled.frames.split_at(*below);
+            let exact = exact.frames.strip_suffix(above);
+            exact.and_then(|exact| exact.split_last()).is_some_and(|(_, exact)| exact == below)
+        });
         if exact.frames.last().is_some_and(|frame| frame == SWITCH) {
             switches += 1;
-        } else if has_not_begun && !is_right {
+        } else if (has_not_begun || has_returned) && !is_right {
             not_begun += 1;
         } else if !is_right {
             *wrong.entry(example()).or_default() += 1;
@@ -153,7 +163,8 @@ pub fn judge(pairs: impl Iterator<Item = (Stack, Stack)>) -> Result<(u64, u64)> 
     }
     eprintln!(
         "{all} stacks: {complete} are complete and exact, {crossed} of them across an entry; {switches} in \
-         the switch of stacks; {not_begun} with a function interrupted before it began; {} truncated, {} wrong",
+         the switch of stacks; {not_begun} with a function interrupted before it began or after it returned; {} \
+         truncated, {} wrong",
         truncated.values().map(|(count, _)| count).sum::<u64>(),
         wrong.values().sum::<u64>()
     );
