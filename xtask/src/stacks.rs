@@ -24,8 +24,8 @@ pub struct Stack {
     pub truncated: Option<String>,
     /// How many of the frames are below one that was interrupted at its first instruction, itself included.
     begins: Option<usize>,
-    /// How many are below the innermost one that was interrupted, itself included.
-    interrupted: Option<usize>,
+    /// How many are below each one that was interrupted, itself included.
+    interrupted: Vec<usize>,
 }
 
 impl Stack {
@@ -48,8 +48,8 @@ impl Stack {
             let callers = &below[..below.len() - 1];
             exact.is_some_and(|exact| exact == callers || exact.split_last().is_some_and(|(_, it)| it == callers))
         });
-        let has_returned = self.interrupted.is_some_and(|below| {
-            let (below, above) = self.frames.split_at(below);
+        let has_returned = self.interrupted.iter().any(|below| {
+            let (below, above) = self.frames.split_at(*below);
             let exact = exact.frames.strip_suffix(above).and_then(<[String]>::split_last);
             exact.is_some_and(|(_, callers)| callers == below)
         });
@@ -74,7 +74,7 @@ pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
     let mut stacks = Vec::new();
     for sample in text.split("\n\n").filter(|sample| !sample.trim().is_empty()) {
         let mut stack = Stack::default();
-        let (mut is_interrupted, mut above, mut innermost) = (false, None, None);
+        let (mut is_interrupted, mut above) = (false, None);
         for line in sample.lines().filter_map(|line| line.strip_prefix('\t')) {
             let (at, rest) = line.split_once(' ').with_context(|| format!("{line}: no frame"))?;
             let at = u64::from_str_radix(at, 16)?;
@@ -86,14 +86,14 @@ pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
                 _ => {
                     if std::mem::take(&mut is_interrupted) {
                         above = if starts.contains(&at) { Some(stack.frames.len()) } else { above };
-                        innermost = innermost.or(Some(stack.frames.len()));
+                        stack.interrupted.push(stack.frames.len());
                     }
                     stack.frames.insert(0, name[1..name.len() - 1].to_owned());
                 }
             }
         }
         stack.begins = above.map(|above| stack.frames.len() - above);
-        stack.interrupted = innermost.map(|above| stack.frames.len() - above);
+        stack.interrupted.iter_mut().for_each(|above| *above = stack.frames.len() - *above);
         stacks.push(stack);
     }
     Ok(stacks)
