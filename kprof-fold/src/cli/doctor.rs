@@ -8,6 +8,7 @@ use super::causes;
 use super::compat::Output;
 use super::load::{self, Opened};
 use super::out::{with_output, write_failed};
+use super::prologue::sets_frame_pointer;
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
@@ -19,17 +20,12 @@ use crate::tally::{By, Tally};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::Profile;
-use object::Architecture;
 use serde_json::json;
 
 /// Exit code: something is wrong.
 const ILL: u8 = 1;
-/// `push rbp; mov rbp, rsp`, and the same after `endbr64` (SDM volume 2).
-const PROLOGUES: [&[u8]; 2] = [&[0x55, 0x48, 0x89, 0xe5], &[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5]];
 /// Only functions of at least this many bytes are checked, because small ones need no frame.
 const LARGE_BYTES: u64 = 64;
-/// Where a function of aarch64 or riscv64 sets its frame pointer, if it does: in its first bytes.
-const FIRST_BYTES: usize = 64;
 
 /// `doctor`.
 pub fn run(args: &Doctor) -> Result<u8, Error> {
@@ -166,23 +162,6 @@ fn clock(boot: &Boot, tsc_hz: Option<f64>, found: &mut Vec<String>) {
     if reached < 0.8 * rate as f64 {
         let why = causes::slow(boot);
         found.push(format!("the rate was not reached: {reached:.0} instead of {rate} ticks a second; {why}"));
-    }
-}
-
-/// Whether a function sets its frame pointer, as far as its first instructions show.
-fn sets_frame_pointer(arch: Architecture, code: &[u8]) -> bool {
-    let words = |step: usize| {
-        let places = code.windows(4).step_by(step).take(FIRST_BYTES / step);
-        places.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-    };
-    match arch {
-        // add x29, sp, ..
-        Architecture::Aarch64 => words(4).any(|word| word & 0xffc0_03ff == 0x9100_03fd),
-        // addi s0, sp, ..; c.addi4spn s0, sp, .., whose number is not 0
-        Architecture::Riscv64 => {
-            words(2).any(|word| word & 0x000f_ffff == 0x0001_0413 || word & 0xe01f == 0 && word & 0xffff != 0)
-        }
-        _ => PROLOGUES.iter().any(|prologue| code.starts_with(prologue)),
     }
 }
 

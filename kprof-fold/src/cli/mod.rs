@@ -19,6 +19,7 @@ pub mod out;
 pub mod pager;
 pub mod places;
 pub mod progress;
+mod prologue;
 pub mod report;
 pub mod single;
 pub mod spool;
