@@ -75,7 +75,7 @@ fn it_records_every_sample_beside_another_reader_which_loses_none() {
         world.kernel.ledger.retain(|(_, tsc), _| *tsc <= last);
         assert!(world.kernel.ledger.len() > 200, "{}", world.kernel.ledger.len());
     }
-    // Those between the first reading of the counters and `start` are from before the recording.
+    // No tick comes between `copy 1` and the last reading of the counters, so no sample is from before the recording.
     let older =
         talk.lines().find_map(|line| line.strip_suffix(" samples from before the recording are not in the file"));
     assert_eq!(older, None, "{talk}");

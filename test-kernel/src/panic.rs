@@ -61,7 +61,7 @@ fn back_trace() {
             }
         } else if address >= kprof::format::marker::MARKER_PAGE {
             // This is the frame of an entry stub. The interrupted instruction is above its marker.
-            // SAFETY: as above. The whole frame of a stub is on the stack.
+            // SAFETY: as above; the test keeps the third word in the stack also if this is no stub's frame.
             let rip = if rbp + 24 <= end { unsafe { *((rbp + 16) as *const u64) } } else { 0 };
             log!("{depth:3}: entry, interrupted {rip:#x} {}", symbols::find(rip).map_or("", |(name, _)| name));
         } else {

@@ -1,7 +1,8 @@
 //! A vCPU between two blocks, as the shadow stack sees it. Stage: capture.
 //!
 //! In: its number, and where QEMU has its stack pointer. Out: registers and memory. Runs in: QEMU's process, on the
-//! thread of this vCPU, before a block: its registers are in memory then. The place is looked for and checked here.
+//! thread of this vCPU, before a block: its registers are in memory then. [`check`] looks for the place
+//! of the stack pointer in QEMU's memory, and checks it later.
 
 use super::block::Machine;
 use super::qemu::{RSP_IN_MEMORY, Vcpu, time};

@@ -1,5 +1,6 @@
-//! Tests the description of a translated block: a run ends where an instruction may fail, at the end of a page, and at
-//! the end of a function.
+//! Tests the description of a translated block. A run ends after an instruction that may not complete. The last
+//! instruction of a block is a run of its own if it lies near the end of a page. A block of several functions has a
+//! piece for each of them.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 

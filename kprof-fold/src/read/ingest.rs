@@ -61,7 +61,7 @@ enum Fields {
 pub(super) enum Region {
     /// Outside any batch.
     Free,
-    /// In a batch, which counts as soon as its end has been read.
+    /// In a batch. It counts when its end has been read; in the serial form also if the end is missing.
     Batch(Box<Open>),
     /// In a batch that was seen before.
     Repeated,

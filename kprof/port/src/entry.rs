@@ -48,11 +48,8 @@ pub struct SavedFrame {
 impl Interrupted for SavedFrame {
     #[inline(always)]
     fn registers(&self) -> Registers {
-        let Self { rip, cs, ref rflags, rsp, rbp, rcx, .. } = *self;
-        // Only the flag's byte is read, so that the load in `interrupts_off` stays a part of its test: one instruction.
-        // SAFETY: a byte of the word.
-        let flags = unsafe { (&raw const *rflags).cast::<u8>().add(1).read() };
-        let (from_user, interrupts_on) = (cs & 3 != 0, u64::from(flags) << 8 & INTERRUPT_FLAG != 0);
+        let Self { rip, cs, rflags, rsp, rbp, rcx, .. } = *self;
+        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & INTERRUPT_FLAG != 0);
         Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
     }
 

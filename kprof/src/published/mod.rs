@@ -32,7 +32,7 @@ use crate::unwind::{MAX_SCANNED, Memory, Stacks, Walk};
 use core::cell::Cell;
 use core::ops::Range;
 
-/// A view of another core's stacks, read through the kernel's hook that survives a fault.
+/// The kernel as another CPU sees it: that CPU's stacks, read by [`Kernel::read_foreign`], which must not fault.
 struct Foreign<K: Kernel> {
     kernel: &'static K,
     cpu: usize,

@@ -273,11 +273,8 @@ static_assertions::const_assert_eq!(core::mem::size_of::<TrapFrame>() % 16, 0);
 impl Interrupted for TrapFrame {
     #[inline(always)]
     fn registers(&self) -> Registers {
-        let &TrapFrame { rip, cs, ref rflags, rsp, rbp, rcx, .. } = self;
-        // Bit 9. Only its byte is read, so that the load in `interrupts_off` stays a part of its test: one instruction.
-        // SAFETY: a byte of the word.
-        let flags = unsafe { (&raw const *rflags).cast::<u8>().add(1).read() };
-        let (from_user, interrupts_on) = (cs & 3 != 0, flags & 1 << 1 != 0);
+        let &TrapFrame { rip, cs, rflags, rsp, rbp, rcx, .. } = self;
+        let (from_user, interrupts_on) = (cs & 3 != 0, rflags & RFlags::INTERRUPT_FLAG.bits() != 0);
         Registers { pc: rip, sp: rsp, fp: rbp, link: rcx, from_user, interrupts_on }
     }
 

@@ -36,8 +36,8 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 /// Memory for the crate virtio-drivers: contiguous frames, which are accessed through the direct map.
 pub struct KernelHal;
 
-// SAFETY: `dma_alloc` returns whole zeroed frames that no other code uses. Addresses and mappings are those of the
-// direct map.
+// SAFETY: `dma_alloc` returns whole zeroed frames that no other code uses. Every virtual address that is returned is
+// that of its physical address in the direct map, which is never unmapped.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let start = frames::allocate_contiguous(pages as u64).expect("no memory for a virtio queue");

@@ -194,7 +194,8 @@ fn thrown(rounds: u64, work: impl Fn(u64)) {
     alarm::set_measured(false);
 }
 
-/// Does work in which NMIs come, in the idle task or not. Repeats it if an NMI has missed its instruction.
+/// Does work in which NMIs come, in the idle task or not. Repeats it, at most `MAX_TRIES` times in all, if an NMI that
+/// single-stepping ordered has missed an instruction without hits (`steps::has_missed`).
 fn once(idle: bool, work: impl Fn()) {
     let state = random::state();
     for _ in 0..MAX_TRIES {

@@ -63,7 +63,8 @@ pub fn serve(script: Script) -> (SocketAddr, JoinHandle<Left>) {
         stream.set_nodelay(true).unwrap();
         let left = Left { has_detached: false, is_running: false };
         let mut stub = Stub { script, stream, left, stops: 0, acknowledges: true };
-        // The end of the connection is an error somewhere in it.
+        // When the client closes the connection, `run` returns an error from whichever call notices it. This is
+        // expected.
         let _ = stub.run();
         stub.left
     });

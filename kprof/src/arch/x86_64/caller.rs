@@ -93,8 +93,8 @@ fn moves_rsp_to_rbp(code: &[u8; 8]) -> bool {
     PROLOGUES.iter().any(|prologue| code[..3] == prologue[1..])
 }
 
-/// `sub` and `add` of a constant to rsp, and `lea rsp, [rsp+x]`, all without their prefix. After these, the word at
-/// `[rsp]` may be left over from an earlier call of the same function.
+/// `sub` and `add` of a constant to rsp, and `lea rsp, [rsp+x]`, all without their prefix. After these,
+/// `[rsp]` may hold the return address of an earlier call of this function, which would look right.
 fn moves_rsp(code: &[u8; 8]) -> bool {
     matches!(code, [0x81 | 0x83, 0xec | 0xc4, ..] | [0x8d, 0x64 | 0xa4, 0x24, ..])
 }
