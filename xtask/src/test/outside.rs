@@ -231,9 +231,9 @@ impl Outside {
     fn refuses(&self) -> Result<()> {
         let seven = "[ \"$1\" = --version ] && echo 'QEMU emulator version 7.2.0' && exit 0; exit 3";
         let cases = [
-            (self.script("new", "echo 'QEMU emulator version 9.2.1'")?, "is version 9"),
-            (self.script("without", seven)?, "before it loaded the plugin"),
-            (self.script("other", "echo hello")?, "does not say which QEMU"),
+            (self.script("version-nine", "echo 'QEMU emulator version 9.2.1'")?, "is version 9"),
+            (self.script("without-plugins", seven)?, "before it loaded the plugin"),
+            (self.script("no-version", "echo hello")?, "does not say which QEMU"),
             (PathBuf::from("qemu-system-mips64"), "only guests of qemu-system-x86_64, -aarch64, -riscv64"),
             (self.file("missing/qemu-system-x86_64"), "cannot run"),
         ];
