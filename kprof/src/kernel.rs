@@ -237,7 +237,8 @@ pub enum EntryFrame {
         /// The address of the lowest of the saved words, the interrupted program counter.
         saved_at: u64,
     },
-    /// The entry has not yet saved the interrupted registers, or has restored them, and the kernel knows their values.
+    /// An entry from user code that has not yet saved the user's registers, or has restored them, and the kernel knows
+    /// their values.
     InRegisters {
         /// The kind of entry.
         marker: Marker,

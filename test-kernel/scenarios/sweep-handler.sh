@@ -14,7 +14,7 @@ sweep() {
 }
 user() {
     sweep-entries call 1 1000 && sweep-entries spin 1500 1520 || return 1
-    for end in root nowhere; do sweep-entries $end 300 600 || return 1; done
+    for end in root nowhere half; do sweep-entries $end 300 600 || return 1; done
 }
 thrown() {
     sweep stacks stacks "dice $1" "registers $1"

@@ -46,7 +46,7 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         self.enter(marker);
         let (address, fp) = match saved {
             Saved::At { address, fp } => (address, fp),
-            Saved::Values(interrupted) => return self.after_entry(&interrupted, |_, _| Ok(())),
+            Saved::Values(interrupted) => return self.user_code_after_entry(&interrupted),
         };
         let range = self.stack_of(address);
         if !self.holds(&range, address, entry::BYTES) {
@@ -54,24 +54,14 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         }
         // SAFETY: `holds` has confirmed that these are aligned words of a range that came from `stack_of`.
         let interrupted = entry::interrupted(|offset| unsafe { self.memory.stack(address.wrapping_add(offset)) }, fp);
-        self.after_entry(&interrupted, |walk, sp| walk.out_of(&range, address, sp))
-    }
-
-    /// Continues with interrupted code, if `leave` allows the change to its stack.
-    #[inline(always)]
-    fn after_entry(
-        &mut self,
-        interrupted: &Registers,
-        leave: impl FnOnce(&mut Self, u64) -> Result<(), TruncationReason>,
-    ) -> Stop {
         if interrupted.from_user {
-            return self.user_code_after_entry(interrupted);
+            return self.user_code_after_entry(&interrupted);
         }
-        if let Some(stop) = self.kernel_code_after_entry(interrupted) {
+        if let Some(stop) = self.kernel_code_after_entry(&interrupted) {
             return stop;
         }
-        match leave(self, interrupted.sp) {
-            Ok(()) => self.innermost(interrupted),
+        match self.out_of(&range, address, interrupted.sp) {
+            Ok(()) => self.innermost(&interrupted),
             Err(reason) => Stop::Truncated(reason),
         }
     }

@@ -2,8 +2,8 @@
 //! so on, counted from the system call that orders the NMI (`/kernel/sweep`).
 //!
 //! In: the kind (`call`, `page`, `divide`, `breakpoint`, `undefined`, `protection`; `spin`, `deep`: user code with few
-//! or many callers; `root`, `nowhere`: a call whose callers end at a saved rbp or a return address of 0), the first
-//! number of instructions, and one past the last. With three more numbers N, M, S a second NMI comes N to M
+//! or many callers; `root`, `nowhere`, `half`: a call whose callers end at a saved rbp or a return address of 0, or at
+//! a page that is not mapped), the first number of instructions, and one past the last. With three more numbers N, M, S a second NMI comes N to M
 //! instructions after each S-th first one. Out: exit code 0 if every result was right.
 
 use std::arch::asm;
@@ -43,8 +43,9 @@ fn sweep(
     for (signal, length) in [(libc::SIGFPE, 2), (libc::SIGILL, 2), (libc::SIGSEGV, 1), (libc::SIGTRAP, 0)] {
         handle(signal, length)?;
     }
-    let pages = new_pages(firsts.len() * seconds.as_ref().map_or(1, ExactSizeIterator::len))?;
-    let mut next_page = (0..).map(|index| pages + index * PAGE);
+    // Each entry has two pages, of which `half` unmaps the second.
+    let pages = new_pages(2 * firsts.len() * seconds.as_ref().map_or(1, ExactSizeIterator::len))?;
+    let mut next_page = (0..).map(|index| pages + 2 * index * PAGE);
     for first in firsts {
         match &seconds {
             None => enter(kind, &mut order, &first.to_string(), next_page.next().unwrap_or(pages))?,
@@ -60,6 +61,8 @@ fn sweep(
 
 /// Orders NMIs and enters the kernel once.
 fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()> {
+    // Before the order, so that the NMI comes in the call.
+    let half = if kind == "half" { half_mapped(page)? } else { 0 };
     order.write_all(text.as_bytes())?;
     let right = match kind {
         // SAFETY: this call has no arguments.
@@ -95,6 +98,7 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
         }
         "root" => call_with([[0, 0x40_1000]]),
         "nowhere" => call_with([[usize::MAX, 0]]),
+        "half" => call_at(half),
         "spin" => spin::<3>(),
         "deep" => spin::<24>(),
         _ => return Err(io::Error::other("there is no such kind")),
@@ -102,14 +106,29 @@ fn enter(kind: &str, order: &mut File, text: &str, page: usize) -> io::Result<()
     if right { Ok(()) } else { Err(io::Error::other(format!("a wrong result, with an NMI at {text}"))) }
 }
 
+/// The address of a frame whose saved rbp is the last word of this page, and whose return address is not mapped.
+fn half_mapped(page: usize) -> io::Result<usize> {
+    // SAFETY: both pages are part of a mapping that was made for this, and no other entry has them.
+    let result = unsafe {
+        (page as *mut u8).write_volatile(1);
+        libc::munmap((page + PAGE) as *mut libc::c_void, PAGE)
+    };
+    if result == 0 { Ok(page + PAGE - size_of::<usize>()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A system call with such frames. Returns whether it had the right result.
 fn call_with<const FRAMES: usize>(frames: [[usize; 2]; FRAMES]) -> bool {
+    call_at(frames.as_ptr() as usize)
+}
+
+/// A system call with this frame pointer. Returns whether it had the right result.
+fn call_at(frame: usize) -> bool {
     let mut number = libc::SYS_getppid;
     // SAFETY: rbp is restored. The call has no arguments, and changes nothing but these registers.
     unsafe {
         asm!(
             "push rbp", "mov rbp, {frames}", "syscall", "pop rbp",
-            frames = in(reg) frames.as_ptr(), inout("rax") number, out("rcx") _, out("r11") _,
+            frames = in(reg) frame, inout("rax") number, out("rcx") _, out("r11") _,
         );
     }
     number > 0
