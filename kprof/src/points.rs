@@ -33,7 +33,7 @@ pub(crate) fn hit<K: Kernel>(instance: &'static Instance<K>, point: &'static Poi
 /// Where this CPU counts the hits of a point.
 #[inline(always)]
 fn place<K: Kernel>(instance: &Instance<K>, point: &Point) -> Option<&'static PointCounts> {
-    instance.shared.ready.slot(instance.kernel.cpu())?.points.get(point.offset())
+    instance.shared.ready.slot(instance.kernel.cpu())?.sampler.points.get(point.offset())
 }
 
 /// Handles the first hit of a point, and hits for which there is no memory.
@@ -61,14 +61,14 @@ pub(crate) fn register(
     let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
     // Held so that two callers cannot set the memory of one CPU.
     let _only_taker = shared.points_taker.lock();
-    if slot.points.is_set() {
+    if slot.sampler.points.is_set() {
         return Err(RegisterError::Twice(cpu));
     }
     let memory = memory();
     if !memory.iter().all(|place| place.take_memory()) {
         return Err(RegisterError::PointsTaken(cpu));
     }
-    slot.points.set(memory);
+    slot.sampler.points.set(memory);
     Ok(())
 }
 
@@ -91,7 +91,7 @@ impl Shared {
         for point in POINTS.iter() {
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
-                let Some(place) = slot.points.get(offset) else { continue };
+                let Some(place) = slot.sampler.points.get(offset) else { continue };
                 let mut taken = place.take();
                 while !taken.is_empty() && self.write_account(point, offset.number(), cpu as u64, &mut taken) {}
                 place.put_back(&taken);

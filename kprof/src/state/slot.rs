@@ -27,8 +27,6 @@ pub struct CpuSlot {
     pub(crate) events: Events,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
-    /// Memory for the counts of points, by their ids. Given once.
-    pub(crate) points: PointMemory,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -58,6 +56,8 @@ pub(crate) struct SamplerPart {
     /// intervals.
     pub(crate) own_next: AtomicU64,
     pub(crate) own_intervals: AtomicU64,
+    /// Memory for the counts of points, by their numbers. Given once.
+    pub(crate) points: PointMemory,
 }
 
 /// Written by this CPU's handler.
@@ -91,6 +91,7 @@ impl CpuSlot {
                 woken: AtomicBool::new(false),
                 own_next: AtomicU64::new(0),
                 own_intervals: AtomicU64::new(0),
+                points: PointMemory::new(),
             },
             handler: HandlerPart {
                 progress: Progress::new(),
@@ -103,7 +104,6 @@ impl CpuSlot {
             events: Events::new(),
             published: Publisher::new(),
             copier: Copier::new(),
-            points: PointMemory::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }
