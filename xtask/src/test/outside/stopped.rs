@@ -14,8 +14,8 @@ use super::{Outside, build};
 use crate::run;
 use crate::stacks::{self, Stack};
 
-/// Samples that are taken.
-const SAMPLES: &str = "400";
+/// Samples that are taken. On a busy host the first attempts may end before the kernel begins.
+const ATTEMPTS: [&str; 4] = ["400", "800", "1600", "3200"];
 /// So many of them must be at the address of the exact stack, of 100.
 const MIN_SAME: usize = 70;
 /// The address of code that the profile does not tell: firmware.
@@ -24,6 +24,16 @@ const UNKNOWN: u64 = 1 << 63;
 const STOPS_BEFORE: std::ops::Range<usize> = 0..3;
 
 pub fn check(outside: &Outside) -> Result<()> {
+    for samples in ATTEMPTS {
+        if compare(outside, samples)? {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("too few samples of kernel code")
+}
+
+/// Whether there were enough samples of kernel code to compare.
+fn compare(outside: &Outside, samples: &str) -> Result<bool> {
     let folder = outside.file("stopped");
     fs::create_dir_all(&folder)?;
     let file = |name: &str| folder.join(name);
@@ -34,7 +44,7 @@ pub fn check(outside: &Outside) -> Result<()> {
     count.arg("--stops").arg(file("stops.txt")).arg("--").arg(&outside.qemu);
     let icount = ["-smp", "1", "-cpu", "max", "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-S"];
     let machine = Machine::start_by(count, outside, "stopped/serial.log", &icount)?;
-    let done = machine.attach(outside, "stopped/samples.txt", &["--samples", SAMPLES, "--user"])?;
+    let done = machine.attach(outside, "stopped/samples.txt", &["--samples", samples, "--user"])?;
     ends_with(&done, 0, "as were asked for; the machine runs on")?;
     machine.comes_to_its_end(&file("serial.log"))?;
     let sampled = stacks::sampled(&outside.fold, &folder, 0)?;
@@ -49,9 +59,8 @@ pub fn check(outside: &Outside) -> Result<()> {
     let known = sampled.iter().filter(|sample| sample.address > UNKNOWN).count();
     eprintln!("{} of {known} samples of attach are at the address of an exact stack", pairs.len());
     ensure!(pairs.len() * 100 >= known * MIN_SAME, "too few: the stops are counted in another way");
-    let (all, crossed) = beside::judge(pairs.into_iter())?;
-    ensure!(all >= 100, "{all} stacks of kernel code, {crossed} across entries: too few");
-    Ok(())
+    let (all, _) = beside::judge(pairs.into_iter())?;
+    Ok(all >= 100)
 }
 
 /// A line of the stops: number, vCPU, address, code segment, stack.
