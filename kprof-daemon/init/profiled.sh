@@ -14,7 +14,8 @@ profiled_start() {
         # `jobs` collects a process that has ended; before that, `kill` still finds it.
         jobs > /dev/null
         kill -0 "$profiled" 2> /dev/null || return 1
-        usleep 1000
+        # Each `usleep` is a task, whose name the kernel keeps until the daemon has read it. So they are few.
+        usleep 50000
     done
 }
 

@@ -6,7 +6,7 @@
 
 use crate::stream::Stream;
 use kprof_format::account;
-use kprof_format::counter::{Counter, MetaCounter};
+use kprof_format::counter::{Counter, EventCounter, MetaCounter};
 use kprof_format::fact::Fact;
 use kprof_format::point::CTL_PREFIX;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ pub struct Ctl {
     facts: Vec<(String, String)>,
     cpus: BTreeMap<u32, Counters>,
     meta: Counters,
+    /// The counters of the event streams.
+    events: BTreeMap<u32, Counters>,
     /// The id of this boot in the sample file, if the kernel's own id is already the id of another boot there.
     boot_in_file: Option<String>,
     /// What each CPU had counted before the session; empty if it counts since boot.
@@ -69,6 +71,14 @@ impl Counters {
         *at += 1;
     }
 
+    /// Sets the counter of this name, wherever it is.
+    fn put(&mut self, name: &str, value: u64) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.into(), value)),
+        }
+    }
+
     /// All counters, in the kernel's order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
@@ -110,6 +120,10 @@ impl Ctl {
                 if let Some(value) = decimal(value) {
                     self.meta.set(&mut meta_known, name, value);
                 }
+            } else if let Some((cpu, name)) = key.strip_prefix("event.").and_then(|counter| counter.split_once('.')) {
+                if let (Some(value), Ok(cpu)) = (decimal(value), cpu.parse()) {
+                    self.events.entry(cpu).or_default().put(name, value);
+                }
             } else if let Some(counter) = key.strip_prefix("cpu.") {
                 let Some(value) = decimal(value) else { continue };
                 if prefix.is_empty() || !counter.starts_with(prefix) {
@@ -145,6 +159,7 @@ impl Ctl {
             facts: facts.iter().map(|(fact, value)| (fact.name().into(), (*value).into())).collect(),
             cpus: cpus.into_iter().map(|cpu| (cpu, Counters::default())).collect(),
             meta: Counters::default(),
+            events: BTreeMap::new(),
             boot_in_file: None,
             before: BTreeMap::new(),
         }
@@ -244,6 +259,16 @@ impl Ctl {
         self.cpus.get(&cpu)
     }
 
+    /// The CPUs that have an event stream.
+    pub fn event_cpus(&self) -> impl Iterator<Item = u32> {
+        self.events.keys().copied()
+    }
+
+    /// A counter of a CPU's event stream, if the kernel keeps it.
+    pub fn event(&self, cpu: u32, counter: EventCounter) -> Option<u64> {
+        self.events.get(&cpu)?.named(counter.name())
+    }
+
     /// A counter of the meta stream, if the kernel keeps it.
     pub fn meta(&self, counter: MetaCounter) -> Option<u64> {
         self.meta.named(counter.name())
@@ -254,6 +279,7 @@ impl Ctl {
         match stream {
             Stream::Meta => self.meta(MetaCounter::PositionIn),
             Stream::Cpu(cpu) => self.cpu(cpu)?.find(Counter::PositionIn),
+            Stream::Event(cpu) => self.event(cpu, EventCounter::PositionIn),
         }
     }
 
@@ -262,16 +288,27 @@ impl Ctl {
         match stream {
             Stream::Meta => self.meta(MetaCounter::PositionOut),
             Stream::Cpu(cpu) => self.cpu(cpu)?.find(Counter::PositionOut),
+            Stream::Event(cpu) => self.event(cpu, EventCounter::PositionOut),
+        }
+    }
+
+    /// The capacity of the ring of a CPU's stream in words, if the kernel keeps it.
+    pub fn ring_words(&self, stream: Stream) -> Option<u64> {
+        match stream {
+            Stream::Meta => None,
+            Stream::Cpu(cpu) => self.cpu(cpu)?.find(Counter::RingWords),
+            Stream::Event(cpu) => self.event(cpu, EventCounter::RingWords),
         }
     }
 
     /// How full the fullest ring is, from 0 to 1.
     pub fn fill(&self) -> f64 {
+        // An event stream has counters of the same names.
         let fill = |ring: &Counters| {
             let words = ring.get(Counter::PositionIn).saturating_sub(ring.get(Counter::PositionOut));
             words as f64 / ring.get(Counter::RingWords).max(1) as f64
         };
-        self.cpus.values().map(fill).fold(0.0, f64::max).min(1.0)
+        self.cpus.values().chain(self.events.values()).map(fill).fold(0.0, f64::max).min(1.0)
     }
 }
 

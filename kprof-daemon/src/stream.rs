@@ -1,9 +1,9 @@
 //! The streams of a source, by name.
 //!
-//! In and out: the number of a CPU, or the meta stream, as ctl, batch lines and device files name it. Runs in: user
-//! process, pure.
+//! In and out: the number of a CPU, its samples or its events, or the meta stream, as ctl, batch lines and device files
+//! name it. Runs in: user process, pure.
 
-use kprof_format::command::StreamName;
+use kprof_format::command::{EVENT_PREFIX, StreamName};
 use std::fmt;
 
 /// One of the streams of a source.
@@ -13,6 +13,8 @@ pub enum Stream {
     Meta,
     /// The samples of one CPU.
     Cpu(u32),
+    /// The recorded hits of points on one CPU.
+    Event(u32),
 }
 
 impl From<Stream> for StreamName {
@@ -20,6 +22,7 @@ impl From<Stream> for StreamName {
         match stream {
             Stream::Meta => Self::Meta,
             Stream::Cpu(cpu) => Self::Cpu(cpu as usize),
+            Stream::Event(cpu) => Self::Event(cpu as usize),
         }
     }
 }
@@ -27,15 +30,20 @@ impl From<Stream> for StreamName {
 impl From<Stream> for kprof_format::line::Stream {
     fn from(stream: Stream) -> Self {
         match stream {
-            Stream::Meta => Self(None),
-            Stream::Cpu(cpu) => Self(Some(cpu)),
+            Stream::Meta => Self::Meta,
+            Stream::Cpu(cpu) => Self::Cpu(cpu),
+            Stream::Event(cpu) => Self::Event(cpu),
         }
     }
 }
 
 impl From<kprof_format::line::Stream> for Stream {
     fn from(stream: kprof_format::line::Stream) -> Self {
-        stream.0.map_or(Self::Meta, Self::Cpu)
+        match stream {
+            kprof_format::line::Stream::Meta => Self::Meta,
+            kprof_format::line::Stream::Cpu(cpu) => Self::Cpu(cpu),
+            kprof_format::line::Stream::Event(cpu) => Self::Event(cpu),
+        }
     }
 }
 
@@ -45,6 +53,7 @@ impl fmt::Display for Stream {
         match self {
             Self::Meta => f.write_str("meta"),
             Self::Cpu(cpu) => write!(f, "{cpu}"),
+            Self::Event(cpu) => write!(f, "{EVENT_PREFIX}{cpu}"),
         }
     }
 }

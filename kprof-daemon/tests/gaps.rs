@@ -25,7 +25,7 @@ fn parse(bytes: &[u8], position: u64, is_the_end: bool) -> (Vec<u64>, Vec<(u64, 
         match records.next().or_else(|| rest(&mut records)) {
             Some(Item::Sample(_)) => samples.push(records.item_from()),
             Some(Item::Skipped(Skipped { from, words, why })) => skipped.push((from, words, why)),
-            Some(Item::Meta(_)) => panic!("there is none"),
+            Some(Item::Meta(_) | Item::Event(_)) => panic!("there is none"),
             None => return (samples, skipped, bytes.len() - records.used_bytes()),
         }
     }

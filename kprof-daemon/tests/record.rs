@@ -288,14 +288,15 @@ fn a_signal_ends_the_repetition_and_the_run_that_it_cut_short_does_not_count() {
 fn counts_are_printed_in_intervals_with_the_time_and_add_up_to_all_ticks() {
     let system = world();
     system.0.borrow_mut().disk.open(Path::new("/dev/null"));
-    let (ended, talk) = run(&system, &["stat", "-I", "50", "-x", ",", "--", "sh", "-c", "sleep 0.3; exit 4"]);
+    let (ended, talk) = run(&system, &["stat", "-I", "50", "-x", ",", "--", "sh", "-c", "sleep 0.8; exit 4"]);
     assert_eq!(ended.unwrap(), 4, "{talk}");
     let rows: Vec<Vec<&str>> = talk.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == 8 && row[5] == "100.00"), "{talk}");
     let sent: Vec<&Vec<&str>> = rows.iter().filter(|row| row[3] == "sent").collect();
-    // A busy machine makes an interval longer, so there may be fewer.
-    assert!((2..=7).contains(&sent.len()), "{talk}");
     let times: Vec<f64> = sent.iter().map(|row| row[0].parse().unwrap()).collect();
+    // A busy machine makes the command and an interval longer, so there may be fewer.
+    let max = times.last().map_or(0.0, |time| time / 0.05 + 1.0);
+    assert!(sent.len() >= 2 && sent.len() as f64 <= max, "{talk}");
     assert!(times[0] >= 0.05 && times.is_sorted_by(|left, right| left < right), "{times:?}");
     let sum: u64 = sent.iter().map(|row| row[1].parse::<u64>().unwrap()).sum();
     let all: u64 = system.0.borrow().kernel.rings.values().map(|ring| ring.taken).sum();

@@ -97,7 +97,9 @@ impl Folder<'_> {
             }
             match self.by {
                 By::None | By::Line => {}
-                By::Task | By::Cpu => ids.push(folded.frames.named(&self.groups[count.group as usize])),
+                // Samples have no reason, and so no group for it.
+                By::Reason if self.groups.is_empty() => {}
+                By::Task | By::Cpu | By::Reason => ids.push(folded.frames.named(&self.groups[count.group as usize])),
                 By::Entry => ids.push(folded.frames.named(&walk::entry_name(&words))),
             }
             folded.push(ids.iter().rev().copied(), count.samples);

@@ -17,7 +17,9 @@ pub mod relocations;
 pub mod stacks;
 pub mod state;
 pub mod symbols;
+pub mod task_times;
 
+pub mod events;
 pub mod gaps;
 pub mod overview;
 pub mod packed;
@@ -32,6 +34,7 @@ pub mod aliasing;
 pub mod fold;
 
 pub mod diff;
+pub mod lockups;
 pub mod output;
 
 pub mod cli;

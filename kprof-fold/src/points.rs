@@ -5,7 +5,7 @@
 //! up to its bucket, so both ends of the bucket are given, and no value between them is invented.
 
 use kprof_format::line::PointAccount;
-use kprof_format::point::{BUCKETS, PointCounter, bucket_of_name, weights};
+use kprof_format::point::{BUCKETS, PointCounter, PointPart, bucket_of_name, weights};
 use std::collections::BTreeMap;
 
 /// The sums of one point over a boot.
@@ -15,8 +15,16 @@ pub struct Point {
     pub unit: String,
     /// The sum of the weights of all hits.
     pub weight: u128,
+    /// What the first argument of its events means, by the value; empty if that is not known.
+    pub values: Vec<String>,
     /// Hits, by what became of them.
     counters: [u64; PointCounter::ALL.len()],
+    /// What the account says besides.
+    parts: [u128; PointPart::ALL.len()],
+    /// Hits on CPUs without memory for the point, and their weights. They are lost.
+    pub homeless: (u64, u128),
+    /// The events of this point in the file, and the sum of their weights.
+    pub in_file: (u64, u128),
     /// Hits by the binary logarithm of their weights.
     pub buckets: [u64; BUCKETS],
     /// Hits by CPU; under `None` those on CPUs without memory for the point.
@@ -27,8 +35,12 @@ impl Default for Point {
     fn default() -> Self {
         Self {
             unit: String::new(),
+            values: Vec::new(),
             weight: 0,
             counters: Default::default(),
+            parts: Default::default(),
+            homeless: (0, 0),
+            in_file: (0, 0),
             buckets: [0; BUCKETS],
             cpus: BTreeMap::new(),
         }
@@ -40,10 +52,20 @@ impl Point {
     pub fn add_line(&mut self, line: &PointAccount<'_>) {
         self.unit = line.unit.to_string();
         self.weight = self.weight.saturating_add(u128::from(line.weight));
+        if line.cpu.is_none() {
+            self.homeless.1 = self.homeless.1.saturating_add(u128::from(line.weight));
+        }
         for (name, count) in line.counters.in_text() {
+            if let Some(part) = PointPart::of(name) {
+                let sum = &mut self.parts[part as usize];
+                *sum = sum.saturating_add(u128::from(count));
+            }
             if let Some(counter) = PointCounter::of(name) {
                 add(&mut self.counters[counter as usize], count);
                 add(self.cpus.entry(line.cpu).or_default(), count);
+                if line.cpu.is_none() {
+                    add(&mut self.homeless.0, count);
+                }
             } else if let Some(bucket) = bucket_of_name(name) {
                 add(&mut self.buckets[bucket], count);
             }
@@ -52,9 +74,18 @@ impl Point {
 
     /// Adds the sums of a later part of the same boot.
     pub fn add(&mut self, later: &Self) {
-        self.unit.clone_from(&later.unit);
+        if !later.unit.is_empty() {
+            self.unit.clone_from(&later.unit);
+        }
+        if !later.values.is_empty() {
+            self.values.clone_from(&later.values);
+        }
         self.weight = self.weight.saturating_add(later.weight);
         self.counters.iter_mut().zip(&later.counters).for_each(|(sum, count)| add(sum, *count));
+        self.parts.iter_mut().zip(&later.parts).for_each(|(sum, part)| *sum = sum.saturating_add(*part));
+        for (sum, more) in [(&mut self.homeless, later.homeless), (&mut self.in_file, later.in_file)] {
+            *sum = (sum.0.saturating_add(more.0), sum.1.saturating_add(more.1));
+        }
         self.buckets.iter_mut().zip(&later.buckets).for_each(|(sum, count)| add(sum, *count));
         later.cpus.iter().for_each(|(cpu, count)| add(self.cpus.entry(*cpu).or_default(), *count));
     }
@@ -62,6 +93,17 @@ impl Point {
     /// A counter.
     pub fn count(&self, counter: PointCounter) -> u64 {
         self.counters[counter as usize]
+    }
+
+    /// A part of the counters or of the weight.
+    pub fn part(&self, part: PointPart) -> u128 {
+        self.parts[part as usize]
+    }
+
+    /// Adds an event of the file.
+    pub fn add_event(&mut self, weight: u64) {
+        add(&mut self.in_file.0, 1);
+        self.in_file.1 = self.in_file.1.saturating_add(u128::from(weight));
     }
 
     /// The number of hits.

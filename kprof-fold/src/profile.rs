@@ -6,11 +6,14 @@
 
 mod gap;
 
+use crate::lockups::{self, Lockup};
 use crate::points::Point;
 use crate::stacks::Traits;
+use crate::task_times::TaskTimes;
 pub use gap::{Gap, Unsampled};
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
+use kprof_format::line::Stream;
 use kprof_format::record::OTHER_TASKS_NAME;
 use std::collections::BTreeMap;
 
@@ -173,6 +176,15 @@ impl Cpu {
     }
 }
 
+/// What was read of the event stream of a CPU.
+#[derive(Clone, Debug, Default)]
+pub struct EventStream {
+    /// Position ranges of complete batches: disjoint and ascending; adjacent ranges are merged.
+    pub positions: Vec<(u64, u64)>,
+    /// Complete batches that were skipped because their positions had already been read.
+    pub repeated_batches: u64,
+}
+
 /// A name with a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -219,6 +231,12 @@ pub struct Boot {
     pub events: BTreeMap<Vec<u8>, Counters>,
     /// What was counted of each point, by its name.
     pub points: BTreeMap<String, Point>,
+    /// What each task did with its time, by its id and name.
+    pub task_times: BTreeMap<(u64, Vec<u8>), TaskTimes>,
+    /// CPUs that were locked up, in file order.
+    pub lockups: Vec<Lockup>,
+    /// What was read of the event streams, by CPU.
+    pub event_streams: BTreeMap<u32, EventStream>,
     /// CPUs by number.
     pub cpus: BTreeMap<u32, Cpu>,
 }
@@ -226,6 +244,15 @@ pub struct Boot {
 impl Boot {
     /// Maximum number of tasks whose events are counted separately.
     pub const MAX_COUNTED: usize = 16_384;
+
+    /// The positions of the complete batches of a stream; none for the meta stream.
+    pub fn positions(&self, stream: Stream) -> Option<&[(u64, u64)]> {
+        match stream {
+            Stream::Meta => None,
+            Stream::Cpu(cpu) => Some(&self.cpus.get(&cpu)?.positions),
+            Stream::Event(cpu) => Some(&self.event_streams.get(&cpu)?.positions),
+        }
+    }
 
     /// Adds the events of a task.
     pub fn add_events(&mut self, task: Vec<u8>, counts: &Counters) {
@@ -246,7 +273,14 @@ impl Boot {
         self.marks.extend(newer.marks);
         self.settings.extend(newer.settings);
         self.images.extend(newer.images.into_iter().filter(|image| !self.images.contains(image)).collect::<Vec<_>>());
+        lockups::extend(&mut self.lockups, newer.lockups);
         newer.points.into_iter().for_each(|(name, point)| self.points.entry(name).or_default().add(&point));
+        newer.task_times.into_iter().for_each(|(task, times)| {
+            let mine = self.task_times.entry(task).or_default();
+            let goes_on = mine.covered.zip(times.covered).is_none_or(|((_, end), (from, _))| end == from);
+            mine.add_times(&times);
+            mine.faults += u64::from(!goes_on);
+        });
         newer.events.into_iter().for_each(|(task, counts)| self.add_events(task, &counts));
     }
 

@@ -8,7 +8,7 @@ pub mod pattern;
 pub use pattern::Pattern;
 
 use crate::read::escape::unescape;
-use crate::read::ingest::Sample;
+use crate::read::ingest::{Recorded, Sample};
 use crate::stacks::Traits;
 
 /// The conditions.
@@ -44,6 +44,14 @@ impl Select {
         self.admits_cpu(sample.cpu)
             && self.between.is_none_or(|(from, to)| from <= sample.tsc && sample.tsc < to)
             && (self.tasks.is_empty() || self.admits_task(sample.task))
+    }
+
+    /// Whether the CPU, task and time of the event are selected.
+    pub fn admits_event(&self, recorded: &Recorded<'_>) -> bool {
+        let tsc = recorded.event.tsc;
+        self.admits_cpu(recorded.event.cpu)
+            && self.between.is_none_or(|(from, to)| from <= tsc && tsc < to)
+            && (self.tasks.is_empty() || self.admits_task(recorded.task))
     }
 
     /// Whether this CPU is selected.

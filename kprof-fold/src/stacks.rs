@@ -6,6 +6,7 @@
 
 use crate::relocations::{Move, Relocations};
 use kprof_format::marker::{Facts, Marker, PUBLISHED_LEAF};
+use kprof_format::text::Hex;
 
 pub use crate::relocations::StackId;
 
@@ -135,6 +136,32 @@ impl Stacks {
         self.starts.push(self.parsed.len());
         self.parsed.extend_from_slice(words);
         (self.insert(bytes, hash, traits), traits)
+    }
+
+    /// The number and traits of the stack with these words, in either encoding.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert).
+    pub fn of_words(&mut self, words: &[u64]) -> (StackId, Traits) {
+        let mut bytes = Vec::with_capacity(17 * words.len());
+        for word in words {
+            match self.encoding {
+                Encoding::Words => bytes.extend_from_slice(&word.to_le_bytes()),
+                Encoding::Hex => {
+                    bytes.extend_from_slice(if bytes.is_empty() { b"" } else { b" " });
+                    bytes.extend_from_slice(Hex::new(*word).as_bytes());
+                }
+            }
+        }
+        let hash = hash(&bytes);
+        match (self.find(&bytes, hash), self.encoding) {
+            (Some(found), _) => found,
+            (None, Encoding::Hex) => self.insert_parsed(&bytes, hash, words),
+            (None, Encoding::Words) => {
+                let traits = Traits::of(words);
+                (self.insert(&bytes, hash, traits), traits)
+            }
+        }
     }
 
     /// The number and traits of the stack with exactly these bytes.

@@ -23,6 +23,8 @@ pub enum By {
     Cpu,
     /// The innermost entry into the kernel: a system call, an interrupt, an exception.
     Entry,
+    /// Why the task was off its CPU (only with `--event sched.off-cpu` and its like): what the first argument means.
+    Reason,
     /// The source line of the innermost frame (only with `report`; needs an ELF file with DWARF).
     Line,
 }
@@ -168,7 +170,7 @@ impl Tally {
             return;
         }
         let group = match self.by {
-            By::None | By::Entry | By::Line => return self.count(sample.stack),
+            By::None | By::Entry | By::Line | By::Reason => return self.count(sample.stack),
             By::Cpu => self.group(format!("CPU {}", sample.cpu).into_bytes(), Vec::clone),
             By::Task => self.group(sample.task.to_vec(), |name| unescape(name).into_owned()),
         };

@@ -6,7 +6,7 @@
 //! task. Samples of a batch that does not count are watched too, because their addresses are just as valid.
 
 use crate::read::escape::unescape;
-use crate::read::ingest::{Consumer, Sample};
+use crate::read::ingest::{Consumer, Recorded, Sample};
 use crate::stacks::StackId;
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,6 +27,14 @@ impl<C: Consumer> Consumer for Watched<C> {
             stacks.insert(sample.stack);
         }
         self.inner.sample(sample);
+    }
+
+    fn takes_events(&self) -> bool {
+        self.inner.takes_events()
+    }
+
+    fn event(&mut self, event: &Recorded<'_>) {
+        self.inner.event(event);
     }
 
     fn commit(&mut self) {

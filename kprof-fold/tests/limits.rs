@@ -56,13 +56,14 @@ fn every_subcommand_has_the_exit_codes_for_skipped_lost_and_unbalanced() {
     let good = file("good", profile(start, BALANCED));
     let unbalanced = file("unbalanced", profile(start, UNBALANCED));
     let damaged = file("damaged", format!("{}a 1 zz ffffffff80000001\n", profile(start, BALANCED)));
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &["FILE", "SYMS"],
         &["folded", "FILE", "SYMS"],
         &["flamegraph", "FILE", "SYMS"],
         &["script", "FILE", "SYMS"],
         &["info", "FILE"],
         &["latency", "FILE"],
+        &["lockups", "FILE", "SYMS"],
         &["export", "--to", "speedscope", "FILE", "SYMS"],
         &["export", "--to", "perfetto", "FILE", "SYMS"],
         &["heatmap", "FILE", "SYMS"],

@@ -19,7 +19,7 @@ struct Inputs {
     folder: PathBuf,
 }
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &["FILE", "SYMS"],
     &["folded", "FILE", "SYMS"],
     &["flamegraph", "FILE", "SYMS"],
@@ -29,6 +29,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["script", "FILE", "SYMS"],
     &["info", "FILE"],
     &["latency", "FILE"],
+    &["lockups", "FILE", "SYMS"],
     &["export", "--to", "speedscope", "FILE", "SYMS"],
     &["export", "--to", "perfetto", "FILE", "SYMS"],
     &["export", "--to", "firefox", "FILE", "SYMS"],

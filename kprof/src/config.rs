@@ -72,6 +72,9 @@ pub struct Config {
     pub depth: u16,
     /// What happens when a ring is full.
     pub mode: Mode,
+    /// Report a CPU that is locked up for so many milliseconds ([`crate::Kernel::locked_up`]); 0, the default: no
+    /// report. Needs a sampler CPU. The shortest useful time is about 12 intervals.
+    pub lockup_ms: u32,
     /// Sample from the start, without a `start` command.
     pub running: bool,
     /// Whether the kernel can put a process to sleep that writes `wait MS` to ctl.
@@ -110,6 +113,7 @@ impl Config {
             backoff_on_coalesced: true,
             depth: 64,
             mode: Mode::Drop,
+            lockup_ms: 0,
             running: false,
             can_wait: false,
             boot: 0,

@@ -41,7 +41,7 @@ impl OpenStream {
     /// A new open file of this stream for `process`.
     pub(crate) fn open(shared: &'static Shared, name: StreamName, process: u64) -> Result<Self, ReadError> {
         match name {
-            StreamName::Cpu(cpu) if cpu >= shared.slots().len() => Err(ReadError::NoStream),
+            StreamName::Cpu(cpu) | StreamName::Event(cpu) if cpu >= shared.slots().len() => Err(ReadError::NoStream),
             _ => Ok(Self { shared, name, process }),
         }
     }
@@ -76,7 +76,7 @@ impl OpenStream {
         match (claim != 0, owned.is_recorder(), self.name) {
             (true, true, _) => snapshot(stream.ring, &owned, buffer),
             (true, false, _) => framed(stream.ring, &owned, buffer),
-            (false, _, name) if name == StreamName::Meta || !parts::RAW_WORDS => Err(ReadError::NotClaimed),
+            (false, _, name) if !matches!(name, StreamName::Cpu(_)) || !parts::RAW_WORDS => Err(ReadError::NotClaimed),
             (false, true, _) => Err(ReadError::Recorder),
             (false, false, _) => raw(stream.ring, &owned, buffer),
         }

@@ -32,6 +32,8 @@ pub enum InitError {
     SamplerCpu(usize),
     /// `Config::sampler_cpu` is `None`, but only [`crate::Trigger::Timer`] needs no sampler CPU.
     NoSampler,
+    /// `Config::lockup_ms` needs a sampler CPU that sends the ticks: any trigger but [`crate::Trigger::Timer`].
+    Lockup,
     /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,
     /// The meta memory is not a power of two of at least 1024 words.
@@ -52,6 +54,7 @@ impl fmt::Display for InitError {
             Self::Text((start, end)) => write!(f, "the text range {start:x}-{end:x} is empty"),
             Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),
+            Self::Lockup => f.write_str("lockup_ms needs a sampler CPU that sends the ticks: not Trigger::Timer"),
             Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),
             Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
             Self::NotCompiledIn(feature) => not_compiled_in(f, feature),

@@ -36,15 +36,9 @@ impl Shared {
         if !parts::EVENTS {
             return;
         }
-        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
-        let _only_taker = loop {
-            match self.events_taker.try_lock() {
-                Some(taker) => break taker,
-                None if patience.go_on() => {}
-                // The counts stay, and the sampler writes them within a second.
-                None => return,
-            }
-        };
+        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
+        let Some(_only_taker) = patience.lock(&self.events_taker) else { return };
         for (cpu, slot) in self.slots().iter().enumerate() {
             slot.events.take(|task, counts| {
                 let mut text = heapless::String::<128>::new();

@@ -3,8 +3,8 @@
 //! In: the kernel's implementation of [`Kernel`]. Out: information about CPUs, stacks, text and time. Every function
 //! says where it is called. Those called in an NMI must not take a lock, allocate, print, fault or loop without bound.
 
-use crate::CpuSet;
 use crate::format::marker::Marker;
+use crate::{CpuSet, Lockup};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -80,7 +80,7 @@ pub unsafe trait Kernel: Sync + 'static {
     }
 
     /// The running task, and whether it is the idle task of this CPU. Runs in: NMI, also in the middle of a task
-    /// switch.
+    /// switch; and in a hit of a point that is recorded, as [`Kernel::stack_range`] and [`Kernel::is_text`] do then.
     fn task(&self) -> Task;
 
     /// One word of user memory, or `None`. Must never fault, whatever `address` is: walk the page tables by software.
@@ -114,6 +114,10 @@ pub unsafe trait Kernel: Sync + 'static {
     /// function. `false`: each return address is checked, and a stack is truncated at a stub unless
     /// [`Kernel::caller_entry_frame`] says how it continues.
     const MARKED_ENTRIES: bool = false;
+
+    /// The names of what tasks are blocked on, for [`TaskState::Blocked`]: `pipe`, `sleep`, `disk`. At most 16, each of
+    /// 1 to 16 visible ASCII characters without `*`, `=` and `,`; otherwise the compiler says so.
+    const WAIT_REASONS: &'static [&'static str] = &[];
 
     /// Where the interrupted registers are, if the interrupted instruction is code of an entry stub. `None`: not known.
     /// The sample then has no callers and is marked as truncated.
@@ -160,6 +164,16 @@ pub unsafe trait Kernel: Sync + 'static {
     /// Runs in: the sampler CPU, ordinary code. Must not spin: a spinning sampler slows the others by a third.
     fn sleep_ns(&self, ns: u64);
 
+    /// Called once for each lockup that is found ([`crate::Config::lockup_ms`], the ctl command `lockup`), before its
+    /// record is written into the meta stream. `lockup` prints itself as one sentence; [`Lockup::export`] writes the
+    /// whole report, with the newest stack of every CPU, in the serial form.
+    ///
+    /// Runs in: the sampler CPU, ordinary code. Must not wait for a lock that another CPU may hold, because that CPU
+    /// may be the one that is locked up. The default does nothing: the report is only in the meta stream.
+    fn locked_up(&self, lockup: &Lockup<'_>) {
+        let _ = lockup;
+    }
+
     /// Called when a ring is a quarter full: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
@@ -174,6 +188,23 @@ pub struct Task {
     pub id: u64,
     /// Whether this task is the idle task of its CPU.
     pub idle: bool,
+}
+
+/// What a task does from now on, for [`crate::Profiler::switched`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// It runs.
+    Running,
+    /// It is ready to run, because it was woken.
+    Woken,
+    /// It is ready to run, and the kernel has taken the CPU from it.
+    Preempted,
+    /// It is ready to run, and has given up the CPU.
+    Yielded,
+    /// It is blocked, for the reason at this index of [`Kernel::WAIT_REASONS`].
+    Blocked(u8),
+    /// It has ended, and never runs again.
+    Ended,
 }
 
 /// The interrupted registers, whatever the processor is. docs/porting.md says for each which they are.
@@ -335,6 +366,9 @@ pub struct ControlDone {
     /// all tasks and modules. Call [`crate::Profiler::task_name`] for each task that exists now, and
     /// [`crate::Profiler::image`] for each module.
     pub wants_names: bool,
+    /// The times of tasks are asked for, up to now. Call [`crate::Profiler::task_times`] for each task that exists, if
+    /// the kernel keeps a [`crate::TaskTimes`] for each.
+    pub wants_times: bool,
 }
 
 /// What [`crate::Profiler::on_timer`] did.

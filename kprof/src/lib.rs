@@ -33,6 +33,7 @@ mod cpu_set;
 mod errors;
 mod files;
 pub mod kernel;
+mod lockup;
 mod profiler;
 mod publisher;
 
@@ -62,6 +63,8 @@ mod patience;
 mod points;
 #[cfg(feature = "profiling")]
 mod published;
+#[cfg(all(feature = "profiling", feature = "records"))]
+mod records;
 #[cfg(feature = "profiling")]
 mod ring;
 #[cfg(feature = "profiling")]
@@ -76,11 +79,15 @@ mod sync;
 mod timer;
 #[cfg(feature = "profiling")]
 mod unwind;
+#[cfg(all(feature = "profiling", feature = "points"))]
+mod waiting;
 
 #[cfg(not(feature = "profiling"))]
 mod points_off;
 #[cfg(not(feature = "profiling"))]
 mod slot_off;
+#[cfg(not(all(feature = "profiling", feature = "points")))]
+mod waiting_off;
 
 pub use check::CheckError;
 pub use kprof_format as format;
@@ -95,8 +102,9 @@ pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
     CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published,
-    Registers, Task, TimerTick,
+    Registers, Task, TaskState, TimerTick,
 };
+pub use lockup::Lockup;
 #[cfg(not(feature = "profiling"))]
 pub use points_off::{Point, PointCounts};
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
@@ -107,3 +115,7 @@ pub use slot_off::CpuSlot;
 pub use state::points::{Point, PointCounts};
 #[cfg(feature = "profiling")]
 pub use state::slot::CpuSlot;
+#[cfg(all(feature = "profiling", feature = "points"))]
+pub use state::task_times::TaskTimes;
+#[cfg(not(all(feature = "profiling", feature = "points")))]
+pub use waiting_off::TaskTimes;

@@ -55,6 +55,7 @@ impl Shared {
                 Key::BACKOFF => Command::Backoff(choices.backoff),
                 Key::DEPTH => Command::Depth(choices.depth),
                 Key::MODE => Command::Mode(choices.mode),
+                Key::LOCKUP => Command::Lockup(choices.lockup_ms),
                 // The list of CPUs is not in `Choices`: `note_cpus` records it.
                 _ => continue,
             };
@@ -72,6 +73,7 @@ impl Shared {
         self.note_setting(format_args!("{} {}", Fact::Trigger, self.trigger().name()));
         self.note_choices(Key::all(), &self.live.choices());
         self.note_cpus();
+        self.note_points(None);
     }
 }
 

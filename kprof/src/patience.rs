@@ -37,6 +37,16 @@ impl Patience {
         self.spend(timestamp::read())
     }
 
+    /// Takes a lock. `None` if it does not become free in this time.
+    pub(crate) fn lock<T>(mut self, lock: &spin::Mutex<T>) -> Option<spin::MutexGuard<'_, T>> {
+        loop {
+            let guard = lock.try_lock();
+            if guard.is_some() || !self.go_on() {
+                return guard;
+            }
+        }
+    }
+
     fn spend(&mut self, now: u64) -> bool {
         let passed = now.saturating_sub(self.last_tsc).min(self.max_step_ticks).max(MIN_STEP_TICKS);
         self.last_tsc = now;
@@ -68,5 +78,14 @@ mod tests {
     #[test]
     fn one_jump_of_the_clock_does_not_end_the_wait() {
         assert_eq!(looks(|look| if look > 3 { u64::MAX / 2 + 100 * look } else { 100 * look }), 71);
+    }
+
+    #[test]
+    fn a_lock_is_taken_once_it_is_free_and_not_waited_for_without_bound() {
+        let lock = spin::Mutex::new(());
+        let held = Patience::us(1, 0).lock(&lock);
+        assert!(held.is_some() && Patience::us(1, 0).lock(&lock).is_none());
+        drop(held);
+        assert!(Patience::us(1, 0).lock(&lock).is_some());
     }
 }

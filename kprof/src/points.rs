@@ -1,54 +1,107 @@
 //! Counts the hits of points, and writes the counts into the meta stream.
 //!
 //! In: one call for each hit; the ctl command `event`; the calls that write the counts: the sampler's once a second,
-//! and those of `stop` and `flush`. Out: records of [`Kind::PointAccount`]. Runs in: hits in any but NMI, with locks
+//! and those of `stop` and `flush`. Out: records of [`Kind::PointAccount`] and [`Kind::Point`]; hits that may get a
+//! record, to `records`. Runs in: hits in any but NMI, with locks
 //! held too; the rest in ordinary code. A hit takes no lock, except a point's first one, which takes one with
 //! interrupts off for as long as it takes to compare its name with at most sixteen choices.
 
+#[cfg(feature = "records")]
+use crate::arch::own_frame;
 use crate::errors::RegisterError;
-use crate::format::point::{BUCKET_PREFIX, PointCounter};
+use crate::format::point::{BUCKET_PREFIX, PointCounter, PointPart, PointState, Points};
 use crate::format::record::{Kind, NO_CPU};
+use crate::format::waiting::part_names;
 use crate::kernel::Kernel;
 use crate::parts;
 use crate::patience::Patience;
 use crate::state::meta::MAX_TEXT;
-use crate::state::points::{POINTS, Point, PointCounts, Taken};
+use crate::state::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
 use crate::state::stream::OWNER_WAIT_US;
 use crate::state::{Instance, Shared};
+#[cfg(feature = "records")]
+use crate::unwind::Direct;
 use core::fmt::Write;
+use core::ptr;
 
-/// The longest counter in the text of a record: a space, a name of at most nine bytes, `=`, twenty digits.
-const MAX_COUNTER: usize = 31;
+const OFF: u64 = PointState::Off.encode();
+const COUNT: u64 = PointState::Count.encode();
+
+/// The longest counter in the text of a record: a space, a name of at most twelve bytes, `=`, twenty digits.
+const MAX_COUNTER: usize = 34;
 
 /// Handles a hit of a point that is on, or that is hit for the first time. Inlined, because a call would cost a fifth
 /// of it.
 #[inline(always)]
-pub(crate) fn hit<K: Kernel>(instance: &'static Instance<K>, point: &'static Point, weight: u64) {
-    match place(instance, point) {
+pub(crate) fn hit<K: Kernel, const N: usize>(
+    instance: &'static Instance<K>,
+    point: &'static Point,
+    weight: u64,
+    arguments: &[u64; N],
+) {
+    match place(instance, point.counted()) {
         Some(place) => place.count(weight),
-        None => rare_hit(instance, point, weight),
+        None => rare_hit(instance, point, weight, arguments),
     }
 }
 
-/// Where this CPU counts the hits of a point.
+/// Where this CPU counts the hits of the point with this offset.
 #[inline(always)]
-fn place<K: Kernel>(instance: &Instance<K>, point: &Point) -> Option<&'static PointCounts> {
-    instance.shared.ready.slot(instance.kernel.cpu())?.sampler.points.get(point.offset())
+fn place<K: Kernel>(instance: &Instance<K>, offset: Offset) -> Option<&'static PointCounts> {
+    instance.shared.ready.slot(instance.kernel.cpu())?.sampler.points.get(offset)
 }
 
-/// Handles the first hit of a point, and hits for which there is no memory.
+/// Handles the first hit of a point, hits that may get a record, and hits for which there is no memory. It is a
+/// function of its own, so that the walk can begin at its frame.
 #[cold]
 #[inline(never)]
-fn rare_hit<K: Kernel>(instance: &'static Instance<K>, point: &'static Point, weight: u64) {
-    if point.is_unlisted() {
+fn rare_hit<K: Kernel, const N: usize>(
+    instance: &'static Instance<K>,
+    point: &'static Point,
+    weight: u64,
+    arguments: &[u64; N],
+) {
+    let mut state = point.state_word();
+    if state == UNLISTED {
         POINTS.list(point);
-        if !point.is_on() {
-            return;
-        }
+        instance.shared.note_point(point);
+        state = point.state_word();
     }
-    match place(instance, point) {
-        Some(place) => place.count(weight),
-        None => point.lose(weight),
+    handle(instance, point, weight, arguments, state, own_frame());
+}
+
+/// The frame pointer of the function that this is inlined into, if records need it.
+#[inline(always)]
+pub(crate) fn own_frame() -> u64 {
+    #[cfg(feature = "records")]
+    return own_frame::pointer();
+    #[cfg(not(feature = "records"))]
+    0
+}
+
+/// Handles a hit of a point that is in the list. `frame` is the frame pointer of a function that the code that was hit
+/// has called.
+#[inline(always)]
+#[cfg_attr(not(feature = "records"), allow(unused_variables))]
+pub(crate) fn handle<K: Kernel, const N: usize>(
+    instance: &'static Instance<K>,
+    point: &'static Point,
+    weight: u64,
+    arguments: &[u64; N],
+    state: u64,
+    frame: u64,
+) {
+    match state {
+        OFF => {}
+        COUNT => match place(instance, point.offset()) {
+            Some(place) => place.count(weight),
+            None => point.lose(weight),
+        },
+        #[cfg(feature = "records")]
+        _ => instance.record(point, weight, arguments, state, frame, Direct),
+        // Not without the cargo feature `records`.
+        #[cfg(not(feature = "records"))]
+        _ => point.lose(weight),
     }
 }
 
@@ -79,15 +132,9 @@ impl Shared {
         if !parts::POINTS {
             return;
         }
-        let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
-        let _only_taker = loop {
-            match self.points_taker.try_lock() {
-                Some(taker) => break taker,
-                None if patience.go_on() => {}
-                // The counts stay, and the sampler writes them within a second.
-                None => return,
-            }
-        };
+        let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
+        // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
+        let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
         for point in POINTS.iter() {
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
@@ -104,27 +151,74 @@ impl Shared {
         }
     }
 
+    /// Writes a record that the point exists, with its unit, name and state.
+    pub(crate) fn note_point(&self, point: &Point) {
+        let mut text = heapless::String::<MAX_TEXT>::new();
+        // It fits: a name has at most 64 bytes.
+        let _ = write!(text, "{} {} {}", point.unit, point.name, point.state());
+        let id = point.offset().number() as u64;
+        self.meta.put_or_lose(Kind::Point, [id, 0, 0], &text);
+        if WAITS.points().iter().any(|known| ptr::eq(*known, point))
+            && let Some(reasons) = self.wait_reasons.get()
+        {
+            self.note_parts(point, id, reasons);
+        }
+    }
+
+    /// Writes a record of what the first argument of such a point means: what the task did first.
+    fn note_parts(&self, point: &Point, id: u64, reasons: &[&str]) {
+        let mut text = heapless::String::<MAX_TEXT>::new();
+        // It fits: there are at most 23 names of at most 24 bytes.
+        let _ = write!(text, "{}", point.name);
+        for (number, (prefix, name)) in part_names(reasons).enumerate() {
+            let _ = write!(text, "{}{prefix}{name}", if number == 0 { ' ' } else { ',' });
+        }
+        self.meta.put_or_lose(Kind::PointValues, [id, 0, 0], &text);
+    }
+
+    /// Writes a record for each of these points that has been hit.
+    pub(crate) fn note_points(&self, points: Option<Points<'_>>) {
+        if parts::POINTS {
+            let is_one = |point: &&'static Point| points.is_none_or(|points| points.contains(point.name));
+            POINTS.iter().filter(is_one).for_each(|point| self.note_point(point));
+        }
+    }
+
     /// Writes one record with as many of these counts as fit into it, and removes them. `false` if there is no room.
     fn write_account(&self, point: &Point, id: usize, cpu: u64, taken: &mut Taken) -> bool {
         let mut rest = *taken;
         let mut text = heapless::String::<MAX_TEXT>::new();
-        // Nothing here can overflow: a name has at most 64 bytes, and there is room for two more counters after the
-        // last bucket.
+        // Nothing here can overflow: a name has at most 64 bytes, and there is room for the other six counters after
+        // the last bucket.
         let _ = write!(text, "{} {}", point.unit, point.name);
-        let mut filtered = 0;
+        let mut placed = 0;
         for (bucket, count) in rest.buckets.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
-            if text.len() + 3 * MAX_COUNTER > MAX_TEXT {
+            if text.len() + 7 * MAX_COUNTER > MAX_TEXT {
                 break;
             }
-            filtered += *count;
+            placed += *count;
             let _ = write!(text, " {BUCKET_PREFIX}{bucket}={}", core::mem::take(count));
         }
-        for (counter, count) in
-            [(PointCounter::Filtered, filtered), (PointCounter::Lost, core::mem::take(&mut rest.lost))]
-        {
-            if count > 0 {
-                let _ = write!(text, " {counter}={count}");
-            }
+        // The hits of these buckets: first those with a record, then the lost ones. All others were filtered. Lost hits
+        // without memory for them have no bucket.
+        let part = |count: &mut u64, most: u64| {
+            let part = (*count).min(most);
+            *count -= part;
+            part
+        };
+        let recorded = part(&mut rest.outcomes.recorded, placed);
+        let lost = part(&mut rest.outcomes.lost, if cpu == NO_CPU { u64::MAX } else { placed - recorded });
+        let filtered = placed.saturating_sub(recorded + lost);
+        let counters = [
+            (PointCounter::Recorded.name(), recorded),
+            (PointCounter::Filtered.name(), filtered),
+            (PointCounter::Lost.name(), lost),
+            (PointPart::LeftOut.name(), part(&mut rest.outcomes.left_out, filtered)),
+            (PointPart::AskedWeight.name(), core::mem::take(&mut rest.outcomes.asked_weight)),
+            (PointPart::LostWeight.name(), core::mem::take(&mut rest.outcomes.lost_weight)),
+        ];
+        for (name, count) in counters.into_iter().filter(|(_, count)| *count > 0) {
+            let _ = write!(text, " {name}={count}");
         }
         let weight = core::mem::take(&mut rest.weight);
         let is_written = self.meta.put(Kind::PointAccount, [id as u64, cpu, weight], &text);

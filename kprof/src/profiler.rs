@@ -4,7 +4,7 @@
 //! In: the kernel's hooks, memory, choices. Out: each method is one call of its stage, in the stage's file. Runs in:
 //! each method says where. With the feature off every method does nothing, calls no closure, and adds no byte to the
 //! kernel.
-#![cfg_attr(not(feature = "profiling"), allow(unused_variables))]
+#![cfg_attr(not(all(feature = "profiling", feature = "records")), allow(unused_variables))]
 
 use crate::check::CheckError;
 use crate::config::Setup;
@@ -12,7 +12,9 @@ use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError
 use crate::files::{ControlFile, StreamFile};
 use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers, TimerTick};
 use crate::publisher::Publisher;
-use crate::{Point, PointCounts};
+#[cfg(all(feature = "profiling", feature = "records"))]
+use crate::records;
+use crate::{Point, PointCounts, TaskState, TaskTimes};
 #[cfg(feature = "profiling")]
 use crate::{
     check,
@@ -24,8 +26,20 @@ use crate::{
     state::{Instance, Shared},
     timer,
 };
+#[cfg(all(feature = "profiling", feature = "points"))]
+use crate::{state::points::WAITS, waiting};
 use core::fmt;
 use core::mem::MaybeUninit;
+
+/// The body of a call of the scheduler: nothing if nobody wants to know what tasks do, or if the feature is off.
+macro_rules! waiting {
+    ($call:expr) => {{
+        #[cfg(all(feature = "profiling", feature = "points"))]
+        if WAITS.is_on() {
+            $call;
+        }
+    }};
+}
 
 /// Whether the profiler is compiled in.
 pub const ENABLED: bool = cfg!(feature = "profiling");
@@ -35,7 +49,7 @@ pub const DEFAULT_RING_WORDS: usize = if ENABLED { 32 * 1024 } else { 0 };
 /// The profiler of a kernel. Make it in a `static`.
 pub struct Profiler<K: Kernel> {
     #[cfg(feature = "profiling")]
-    instance: Instance<K>,
+    pub(crate) instance: Instance<K>,
     #[cfg(not(feature = "profiling"))]
     _kernel: K,
 }
@@ -79,11 +93,12 @@ impl<K: Kernel> Profiler<K> {
 
     /// Checks that the port is right, as far as this is possible before the first tick: on a sampled CPU, after
     /// `register`, its NMI gate, stacks and entry stubs; on the sampler CPU, before `run_sampler`, the clock, the
-    /// sleep, and whether every CPU has registered (for which it waits up to a second). Runs in: ordinary code, on that
-    /// CPU.
+    /// sleep, and whether every CPU has registered (for which it waits up to a second). On a processor without a table
+    /// of interrupt gates, it also sends every CPU a tick by [`crate::Trigger::Nmi`] if sampling is on, and waits up to
+    /// a second for it. Runs in: ordinary code, on that CPU.
     ///
     /// # Errors
-    /// [`CheckError`]: the first thing that is wrong. Nothing is changed.
+    /// [`CheckError`]: the first thing that is wrong. Nothing else is changed.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn check(&'static self) -> Result<(), CheckError> {
         feature!(check::check(&self.instance); else Ok(()))
@@ -187,16 +202,83 @@ impl<K: Kernel> Profiler<K> {
         feature!(points::register(&self.instance.shared, cpu, memory); else Ok(()))
     }
 
+    /// Gives a CPU its event ring, for the records of hits that a ctl command `event NAME record` asks for. `ring`
+    /// returns the memory, a power of two of at least 1024 words. It is not called with the feature `profiling` or
+    /// `records` off, nor if the CPU has an event ring already. Without it, such hits are counted, and their records
+    /// are lost. Runs in: ordinary code, after [`Profiler::init`], on any CPU.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the CPU has no slot or has an event ring already, or the memory cannot be used as a ring.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn register_events(
+        &'static self,
+        cpu: usize,
+        ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
+    ) -> Result<(), RegisterError> {
+        #[cfg(all(feature = "profiling", feature = "records"))]
+        return records::register(&self.instance.shared, cpu, ring);
+        #[cfg(not(all(feature = "profiling", feature = "records")))]
+        Ok(())
+    }
+
     /// Counts a hit of a point, with a weight in the point's unit, on the CPU that calls this. If the point is off (as
-    /// every point is until a ctl command `event NAME count`), this is one load and a branch. Does nothing with the
-    /// feature `points` off. Runs in: any but NMI, with locks held too.
+    /// every point is until a ctl command `event NAME count`), this is one load and a branch. If the point is to be
+    /// recorded, the hit also gets a record with the stack of the caller; interrupts are off meanwhile. Does nothing
+    /// with the feature `points` off. Runs in: any but NMI, with locks held too.
     #[inline(always)]
     pub fn hit(&'static self, point: &'static Point, weight: u64) {
+        self.hit_with(point, weight, []);
+    }
+
+    /// As [`Profiler::hit`], with up to two numbers that go into the record of the hit, if it gets one.
+    #[inline(always)]
+    pub fn hit_with<const N: usize>(&'static self, point: &'static Point, weight: u64, arguments: [u64; N]) {
+        const { assert!(N <= 2, "a hit has at most two arguments") };
         feature!({
             if point.is_on() {
-                points::hit(&self.instance, point, weight);
+                points::hit(&self.instance, point, weight, &arguments);
             }
         }; else ());
+    }
+
+    /// Says that a task was created. Until [`Profiler::woken`] or [`Profiler::switched`] is called for it, its time
+    /// does not count. Runs in: any but NMI.
+    #[inline(always)]
+    pub fn created(&'static self, times: &TaskTimes) {
+        waiting!(waiting::created(times));
+    }
+
+    /// Says that this CPU is about to switch from one task to another, and what the first one does from now on. While
+    /// the points `sched.off-cpu`, `sched.blocked` and `sched.latency` are off, this is one load and a branch. Does
+    /// nothing with the feature `points` off. Runs in: the scheduler, on the CPU that switches, interrupts off, under
+    /// the lock that also orders [`Profiler::woken`] for these tasks.
+    #[inline(always)]
+    pub fn switched(&'static self, from: &TaskTimes, to: &TaskTimes, becomes: TaskState) {
+        waiting!(waiting::switched(&self.instance, from, to, becomes));
+    }
+
+    /// Says that a task runs again: hits the points of its time off the CPU, with its stack. Call it after the switch,
+    /// with the task's own state, where its stack is the one that it had before. Runs in: the scheduler, in that task.
+    #[inline(always)]
+    pub fn resumed(&'static self, times: &TaskTimes) {
+        waiting!(waiting::resumed(&self.instance, times));
+    }
+
+    /// Says that a task that was blocked, or is new, is ready to run. Nothing changes if it was neither. Runs in: any
+    /// but NMI, where the task is put into the queue of those that are ready.
+    #[inline(always)]
+    pub fn woken(&'static self, times: &TaskTimes) {
+        waiting!(waiting::woken(times));
+    }
+
+    /// Records what a task did with its time since the last call for this task, or since somebody has asked for it:
+    /// after a task has ended, before it gets another id, and for each task if a write to ctl returns
+    /// [`ControlDone::wants_times`](crate::ControlDone::wants_times). `state` is what the task does now. It may be out
+    /// of date if it was right after the command. Runs in: ordinary code.
+    #[inline(always)]
+    pub fn task_times(&'static self, id: u64, times: &TaskTimes, state: TaskState) {
+        #[cfg(all(feature = "profiling", feature = "points"))]
+        waiting::report(&self.instance, id, times, state);
     }
 
     /// Records the name of a task. Call it when the task is created and when its name changes. Runs in: ordinary code.
@@ -238,6 +320,22 @@ impl<K: Kernel> Profiler<K> {
     pub fn open_stream(&'static self, cpu: usize, process: u64) -> Result<StreamFile, ReadError> {
         feature!(
             OpenStream::open(&self.instance.shared, StreamName::Cpu(cpu), process).map(|stream| StreamFile { stream });
+            else Err(ReadError::NoStream)
+        )
+    }
+
+    /// Opens a CPU's event stream: the records of hits of points. `process` is the same number as in
+    /// [`Profiler::open_control`]. Runs in: ordinary code.
+    ///
+    /// # Errors
+    /// [`ReadError::NoStream`]: there is no such CPU. A read gives the same error if the CPU has no event ring.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn open_events(&'static self, cpu: usize, process: u64) -> Result<StreamFile, ReadError> {
+        feature!(
+            {
+                let stream = OpenStream::open(&self.instance.shared, StreamName::Event(cpu), process);
+                stream.map(|stream| StreamFile { stream })
+            };
             else Err(ReadError::NoStream)
         )
     }

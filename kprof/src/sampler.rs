@@ -2,10 +2,11 @@
 //! `published`: sample them).
 //!
 //! In: rate, kind of interval, seed, sampling state. Out: tick numbers and signals; once a second, event counts by task
-//! and a new rate if sampling costs too much. Runs in: the sampler CPU, ordinary code, interrupts as
-//! [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins, because a spinning core slows the others
-//! down. Never samples itself. If it is late (the machine was busy), it continues from the present time; ticks that
-//! were not sent are not counted. A clock that jumps backwards (resume from sleep) costs at most one interval.
+//! and a new rate if sampling costs too much; before each tick, reports of CPUs that are locked up. Runs in: the
+//! sampler CPU, ordinary code, interrupts as [`Kernel::sleep_ns`] needs them. Sleeps between ticks and never spins,
+//! because a spinning core slows the others down. Never samples itself. If it is late (the machine was busy), it
+//! continues from the present time; ticks that were not sent are not counted. A clock that jumps backwards (resume from
+//! sleep) costs at most one interval.
 
 use crate::arch::timestamp;
 use crate::backoff::Cost;
@@ -16,6 +17,7 @@ use crate::cpu_set::CpuSet;
 use crate::format::command::Command;
 use crate::intervals::Intervals;
 use crate::kernel::Kernel;
+use crate::lockup;
 use crate::ring::Ring;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
@@ -44,7 +46,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     let mut seed = shared.live.seed();
     let (mut deadline, mut has_slept) = (None, false);
     let mut second = Second { end: 0, last: timestamp::read(), time: 0, total: Cost::default() };
-    let mut next_wake_look = 0;
+    let (mut next_wake_look, mut is_watching) = (0, false);
     let longest_sleep = config.tsc_hz / SLEEPS_PER_SECOND;
     loop {
         let now = timestamp::read();
@@ -60,7 +62,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
                 signal_pending(instance, cpu);
             }
             kernel.sleep_ns(STOPPED_SLEEP_NS);
-            deadline = None;
+            (deadline, is_watching) = (None, false);
             continue;
         }
         let newest_seed = shared.live.seed();
@@ -79,6 +81,7 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
             }
             before => {
                 if before.is_some() {
+                    is_watching = lockup::look(instance, cpu, is_watching);
                     send_tick(instance, cpu);
                 }
                 let (gap, sent) = (gap(shared, &mut intervals, config.tsc_hz), timestamp::read());
@@ -97,7 +100,8 @@ pub(crate) fn reader_due(shared: &Shared) -> bool {
 /// Every ring with its reader, and the flag that says whether that reader has been woken for it.
 fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool)> {
     let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, &slot.sampler.woken)));
-    let all = cpus.chain(shared.meta.stream().map(|stream| (stream, &shared.meta.woken)));
+    let events = shared.slots().iter().filter_map(|slot| Some((slot.records.stream()?, slot.records.woken()?)));
+    let all = cpus.chain(events).chain(shared.meta.stream().map(|stream| (stream, &shared.meta.woken)));
     all.map(|(stream, woken)| (stream.ring, stream.reader, woken))
 }
 

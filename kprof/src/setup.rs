@@ -45,6 +45,8 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
         _ if slots == 0 => InitError::NoSlots,
         Config { trigger: Trigger::Published, .. } if !parts::PUBLISHED => InitError::NotCompiledIn(name::PUBLISHED),
         Config { mode: Mode::Overwrite, .. } if !parts::RECORDER => InitError::NotCompiledIn(name::RECORDER),
+        Config { lockup_ms: 1.., .. } if !parts::LOCKUP => InitError::NotCompiledIn(name::LOCKUP),
+        Config { lockup_ms: 1.., trigger: Trigger::Timer, .. } => InitError::Lockup,
         Config { depth, .. } if !(1..=MAX_DEPTH).contains(depth) => InitError::Depth(*depth),
         Config { hz, .. } if !(1..=100_000).contains(hz) => InitError::Hz(*hz),
         Config { tsc_hz: 0, .. } => InitError::TscHz,

@@ -64,6 +64,35 @@ fn the_flight_recorder_needs_its_feature() {
 }
 
 #[test]
+fn reports_of_lockups_need_their_feature() {
+    let (at_boot, (profiler, slots)) = (init(Config { lockup_ms: 100, ..Config::new() }), unset());
+    set_up(profiler, slots, Config::new());
+    let later = profiler.open_control(1).write(b"lockup 100");
+    match cfg!(feature = "lockup") {
+        true => assert_eq!((at_boot, later.map(drop)), (Ok(()), Ok(()))),
+        false => {
+            assert_eq!(at_boot, Err(InitError::NotCompiledIn("lockup")));
+            assert_eq!(later.unwrap_err().reason, CommandError::NotCompiledIn("lockup"));
+        }
+    }
+}
+
+#[test]
+fn records_of_hits_need_their_feature() {
+    for state in ["record", "every 10", "by-weight 7"] {
+        let set = running().open_control(1).write(format!("event parts.* {state}\nevent * off").as_bytes());
+        match cfg!(feature = "records") {
+            true => assert_eq!(set.map(drop), Ok(())),
+            false => {
+                let error = set.unwrap_err();
+                assert_eq!((error.line, error.reason), (1, CommandError::NotCompiledIn("records")), "{state}");
+            }
+        }
+    }
+    assert_eq!(running().register_events(1, || memory(1024)), Ok(()));
+}
+
+#[test]
 fn the_serial_form_needs_its_feature() {
     let (profiler, mut text, mut last) = (running(), String::new(), String::new());
     sample(profiler);

@@ -5,9 +5,8 @@
 mod array_kernel;
 
 use array_kernel::*;
-use kprof::format::line::PointAccount;
 use kprof::format::point::{BUCKETS, bucket_of_name};
-use kprof::format::record::{Header, Kind, NO_CPU};
+use kprof::format::record::NO_CPU;
 use kprof::{CommandError, Config, CpuSlot, Point, PointCounts, Profiler, RegisterError, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -46,35 +45,17 @@ struct Account {
 
 /// Reads the meta stream to its end; the sums over all records, by point and CPU.
 fn accounts(profiler: Kprof, daemon: &Daemon) -> BTreeMap<(String, u64), Account> {
-    daemon.ctl.write(b"flush").unwrap();
-    let (mut all, mut buffer) = (BTreeMap::<_, Account>::new(), vec![0; 64 * 1024]);
-    loop {
-        let bytes = daemon.meta.read(&mut buffer).unwrap();
-        if bytes == 0 {
-            return all;
+    let mut all = BTreeMap::<_, Account>::new();
+    point_accounts(profiler, &daemon.ctl, &daemon.meta, |line| {
+        assert_eq!(line.unit.to_string(), "ns");
+        let account = all.entry((line.point.to_string(), line.cpu.unwrap_or(NO_CPU))).or_default();
+        account.weight += line.weight;
+        account.records += 1;
+        for (name, count) in line.counters.in_text() {
+            *account.counters.entry(name.to_owned()).or_default() += count;
         }
-        let (words, mut at) = (words(&buffer[..bytes]), 0);
-        while at < words.len() {
-            let header = Header::decode(words[at]).unwrap();
-            let record = &words[at..at + header.words as usize];
-            at += record.len();
-            if header.kind != Kind::PointAccount {
-                continue;
-            }
-            let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
-            let text = std::str::from_utf8(&text[..record[7] as usize]).unwrap();
-            let line = PointAccount::of_record(record[3], record[5], record[6], text);
-            assert_eq!(line.unit.to_string(), "ns");
-            let account = all.entry((line.point.to_string(), record[5])).or_default();
-            account.weight += line.weight;
-            account.records += 1;
-            for (name, count) in line.counters.in_text() {
-                *account.counters.entry(name.to_owned()).or_default() += count;
-            }
-        }
-        let end = control(profiler)["meta.position-in"].clone();
-        daemon.ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
-    }
+    });
+    all
 }
 
 fn account(weight: u64, records: usize, counters: &[(&str, u64)]) -> Account {

@@ -10,8 +10,9 @@ use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
     BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
     ControlFile, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError,
-    Interrupted, Kernel, Mode, NmiToken, Outcome, Point, PointCounts, Profiler, Published, Publisher, ReadError,
-    RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TimerTick, Trigger, Unit,
+    Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, Point, PointCounts, Profiler, Published, Publisher,
+    ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes,
+    TimerTick, Trigger, Unit,
 };
 
 struct Port;
@@ -45,6 +46,7 @@ unsafe impl Kernel for Port {
     fn is_entry_code(&self, _: u64) -> bool {
         false
     }
+    const WAIT_REASONS: &'static [&'static str] = &["pipe"];
     fn entry_frame(&self, _: &Registers) -> Option<EntryFrame> {
         None
     }
@@ -58,6 +60,9 @@ unsafe impl Kernel for Port {
         None
     }
     fn sleep_ns(&self, _: u64) {}
+    fn locked_up(&self, lockup: &Lockup<'_>) {
+        let _ = (lockup.cpu(), lockup.kind(), lockup.ms(), lockup.to_string(), lockup.export(&mut String::new()));
+    }
     fn wake_reader(&self) {}
 }
 
@@ -99,8 +104,18 @@ fn every_call_may_stay_with_the_feature_off() {
     PROFILER.count(Event::PageFault);
     let done: Result<(), RegisterError> = PROFILER.register_points(0, || &COUNTS);
     assert_eq!(done, Ok(()));
+    let done: Result<(), RegisterError> = PROFILER.register_events(0, || memory(1024));
+    assert_eq!(done, Ok(()));
     PROFILER.hit(&POINT, 1);
+    PROFILER.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");
+    let (one, idle) = (TaskTimes::new(), TaskTimes::idle());
+    PROFILER.created(&one);
+    PROFILER.switched(&one, &idle, TaskState::Blocked(0));
+    PROFILER.woken(&one);
+    PROFILER.switched(&idle, &one, TaskState::Preempted);
+    PROFILER.resumed(&one);
+    PROFILER.task_times(1, &one, TaskState::Running);
     PROFILER.task_name(1, "one");
     PROFILER.image(&Image { name: "kernel", load: 0, text: (1, 2), build_id: &[] });
     PROFILER.mark("here");
@@ -114,7 +129,9 @@ fn every_call_may_stay_with_the_feature_off() {
     let file: ControlFile = PROFILER.open_control(1);
     let written: Result<ControlDone, ControlError> = file.write(b"hz 5");
     match written {
-        Ok(ControlDone { wait_ms, wants_names }) => assert!(ENABLED && wait_ms.is_none() && !wants_names),
+        Ok(ControlDone { wait_ms, wants_names, wants_times }) => {
+            assert!(ENABLED && wait_ms.is_none() && !wants_names && !wants_times);
+        }
         Err(error) => assert!(!ENABLED && error.line == 1 && error.reason == CommandError::Off && !error.is_busy()),
     }
     let mut text = String::new();
@@ -123,6 +140,8 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(text.contains("hz 5"), ENABLED);
     let stream: Result<StreamFile, ReadError> = PROFILER.open_stream(0, 1);
     assert_eq!(stream.map(|stream| stream.read(&mut [0; 64])).is_ok(), ENABLED);
+    let events: Result<StreamFile, ReadError> = PROFILER.open_events(0, 1);
+    assert_eq!(events.is_ok(), ENABLED);
     assert!(PROFILER.open_meta(1).read(&mut [0; 64]).is_err());
     assert!(!PROFILER.is_claimed() && !PROFILER.reader_due());
     let exported: Result<(), ExportError> = PROFILER.export(&mut Bytes(|byte| text.push(char::from(byte))));
@@ -153,7 +172,9 @@ fn every_public_item_is_named() {
         "errors.rs",
         "clock.rs",
         "config.rs",
+        "lockup/mod.rs",
         "points_off.rs",
+        "waiting_off.rs",
         "check/mod.rs",
     ] {
         let text = source(file);

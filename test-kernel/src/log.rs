@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 
-use crate::lock::IrqLock;
+use crate::lock::{IrqGuard, IrqLock};
 
 static SERIAL: IrqLock<Option<Uart16550<PioBackend>>> = IrqLock::new(None);
 
@@ -50,6 +50,44 @@ pub fn bytes(bytes: &[u8]) {
 pub fn print(arguments: fmt::Arguments<'_>) {
     if let Some(uart) = SERIAL.lock().as_mut() {
         let _ = Serial(uart).write_fmt(arguments);
+    }
+}
+
+/// Writes without waiting for another CPU: for the sampler CPU, when others are locked up.
+///
+/// Usually it has the lock, so that no other output is between its own. If the lock does not become free in time, its
+/// output may be mixed with that of the CPU that has the lock.
+pub struct Urgent(Port);
+
+enum Port {
+    Locked(IrqGuard<'static, Option<Uart16550<PioBackend>>>),
+    Shared(Option<Uart16550<PioBackend>>),
+}
+
+impl Urgent {
+    /// Takes the lock, if it becomes free while `may_wait` says yes.
+    pub fn new(may_wait: impl Fn() -> bool) -> Self {
+        while may_wait() {
+            if let Some(guard) = SERIAL.try_lock() {
+                return Self(Port::Locked(guard));
+            }
+            core::hint::spin_loop();
+        }
+        // SAFETY: as in `init`. The port was set up there; only bytes are written here, which other code may do too.
+        Self(Port::Shared(unsafe { Uart16550::new_port(0x3f8) }.ok()))
+    }
+}
+
+impl Write for Urgent {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let uart = match &mut self.0 {
+            Port::Locked(guard) => guard.as_mut(),
+            Port::Shared(uart) => uart.as_mut(),
+        };
+        if let Some(uart) = uart {
+            uart.send_bytes_exact(text.as_bytes());
+        }
+        Ok(())
     }
 }
 

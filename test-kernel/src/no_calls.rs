@@ -3,6 +3,7 @@
 //! `profiling`.
 
 use crate::cpu::entry::TrapFrame;
+use crate::wait::Doing;
 
 macro_rules! nothing {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
@@ -14,9 +15,27 @@ nothing! {
     init(); register(cpu: usize); run_sampler(cpu: usize); on_nmi(frame: &TrapFrame);
     name_boot(id: u64); mark_phase(name: &str); name_task(id: u64, name: &str); forget_task(id: u64); tell_of_module();
     count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
+    task_created(times: &TaskTimes); task_switched(from: &TaskTimes, to: &TaskTimes, becomes: Doing);
+    task_resumed(times: &TaskTimes); task_woken(times: &TaskTimes);
+    task_times(task: u64, times: &TaskTimes, doing: Doing);
     null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>);
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
+}
+
+/// Nothing.
+pub struct TaskTimes;
+
+impl TaskTimes {
+    /// Nothing.
+    pub const fn new() -> Self {
+        Self
+    }
+
+    /// Nothing.
+    pub const fn idle() -> Self {
+        Self
+    }
 }
 
 /// Nothing.

@@ -1,5 +1,5 @@
 //! The verbs of this repository: `cargo xtask profile`, `repeat`, `gate`, `truth`, `storm`, `sweep`, `bench`,
-//! `yardstick`, `mutants`, `test`.
+//! `lockups`, `gdb`, `yardstick`, `mutants`, `test`.
 //!
 //! The modules in the order of a run: `tools` and `toolchain` find what is needed, `build`, `initrd` and `workloads`
 //! build it, `qemu` runs it; then a module for each verb.
@@ -7,8 +7,10 @@
 mod bench;
 mod build;
 mod gate;
+mod gdb;
 mod initrd;
 mod linux;
+mod lockups;
 mod mutants;
 mod parts;
 mod profile;
@@ -42,8 +44,10 @@ enum Verb {
     Profile(profile::Arguments),
     Repeat(repeat::Arguments),
     Gate(gate::Arguments),
+    Gdb(gdb::Arguments),
     Truth(truth::Arguments),
     Storm(storm::Arguments),
+    Lockups(lockups::Arguments),
     Sweep(sweep::Arguments),
     Bench(bench::Arguments),
     Yardstick(yardstick::Arguments),
@@ -56,8 +60,10 @@ fn main() -> ExitCode {
         Verb::Profile(arguments) => profile::run(&arguments),
         Verb::Repeat(arguments) => repeat::run(&arguments),
         Verb::Gate(arguments) => gate::run(&arguments),
+        Verb::Gdb(arguments) => gdb::run(&arguments),
         Verb::Truth(arguments) => truth::run(&arguments),
         Verb::Storm(arguments) => storm::run(&arguments),
+        Verb::Lockups(arguments) => lockups::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Yardstick(arguments) => yardstick::run(&arguments),

@@ -19,6 +19,9 @@ pub enum Accel {
     Kvm,
     /// Counted instructions on one host thread: exact places, no coalesced ticks.
     Icount,
+    /// The same, but each instruction takes eight nanoseconds of guest time: for runs of many guest seconds.
+    #[value(name = "icount-8ns", hide = true)]
+    Icount8,
     /// A host thread per CPU: real concurrency, inexact time.
     Tcg,
 }
@@ -29,7 +32,7 @@ impl Accel {
         match self {
             Self::Auto => "auto",
             Self::Kvm => "kvm",
-            Self::Icount => "icount",
+            Self::Icount | Self::Icount8 => "icount",
             Self::Tcg => "tcg",
         }
     }
@@ -38,6 +41,7 @@ impl Accel {
     pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Auto | Self::Icount => &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
+            Self::Icount8 => &["-accel", "tcg,thread=single", "-icount", "shift=3,sleep=off"],
             Self::Kvm => &["-accel", "kvm"],
             Self::Tcg => &["-accel", "tcg,thread=multi"],
         }

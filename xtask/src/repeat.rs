@@ -4,6 +4,8 @@
 //! with another seed must give other bytes. A kernel that is built from a copy of the source in another folder must be
 //! the same file. The command fails if one of these is not so. The host can be kept busy during the runs.
 //!
+//! With `--arch` the machine is the bare kernel on another processor, which has no workload to choose.
+//!
 //! With `--probes`, all runs but the first are watched by `kprof-qemu probe` at more than a hundred functions, and
 //! nothing that leaves the machine may differ: the serial log, every file of the shared folder, the profile.
 
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser};
 
+use crate::profile::Arch;
 use crate::toolchain::{self, Choice};
 use crate::tools::Install;
 use crate::{build, profile, run, yardstick};
@@ -23,7 +26,8 @@ use crate::{build, profile, run, yardstick};
 #[command(after_help = "Examples: twenty runs while every core of the host is busy; twenty with a hundred probes from
 outside, and one without
   cargo xtask repeat --runs 20 --busy
-  cargo xtask repeat --runs 20 --probes")]
+  cargo xtask repeat --runs 20 --probes
+  cargo xtask repeat --runs 20 --arch riscv64")]
 pub struct Arguments {
     /// How many runs must be the same
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -40,6 +44,9 @@ pub struct Arguments {
     /// All runs but the first with more than a hundred probes from outside
     #[arg(long)]
     pub probes: bool,
+    /// The bare kernel on another processor
+    #[arg(long, value_enum, default_value_t = Arch::X86, conflicts_with_all = ["probes", "workload"])]
+    pub arch: Arch,
     /// The output folder
     #[arg(short, long, default_value = "target/repeat")]
     pub output: PathBuf,
@@ -63,20 +70,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let runs = if arguments.probes { arguments.runs + 1 } else { arguments.runs };
     for number in 2..=runs {
         let next = one(arguments, arguments.seed, &format!("run-{number}"), tool.as_deref())?;
-        if let Some(what) = difference(&first, &next)? {
+        if let Some(what) = difference(arguments.arch, &first, &next)? {
             bail!("run {number} of {runs} is not the same as run 1: {what}");
         }
         std::fs::remove_dir_all(&next)?;
     }
     let with = if arguments.probes { ", run 1 without probes, the others with them" } else { "" };
-    println!("{runs} runs with seed {}{with}: the same to the byte ({})", arguments.seed, FILES.join(", "));
+    println!(
+        "{runs} runs with seed {}{with}: the same to the byte ({})",
+        arguments.seed,
+        files(arguments.arch).join(", ")
+    );
     let other_seed = arguments.seed.wrapping_add(1);
     let other = one(arguments, other_seed, "other-seed", tool.as_deref())?;
-    match difference(&first, &other)? {
+    match difference(arguments.arch, &first, &other)? {
         Some(what) => println!("seed {other_seed}: {what}, as it must be"),
         None => bail!("another seed gives the same bytes: it is not in use, and this comparison shows nothing"),
     }
-    if arguments.probes {
+    if arguments.probes || arguments.arch != Arch::X86 {
         return Ok(ExitCode::SUCCESS);
     }
     build_elsewhere(&arguments.output.join("elsewhere/in/a/folder/with/a/longer/name"), &first.join("kernel"))?;
@@ -88,7 +99,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn one(arguments: &Arguments, seed: u64, name: &str, tool: Option<&Path>) -> Result<PathBuf> {
     let folder = arguments.output.join(name);
     let (seed, output) = (seed.to_string(), folder.display().to_string());
-    let line = ["repeat", "--repeatable", "--seed", &seed, "--workload", &arguments.workload, "-o", &output];
+    let machine = match arguments.arch.bare() {
+        Some(processor) => vec!["--arch", processor.name, "--accel", "icount"],
+        None => vec!["--repeatable", "--workload", &arguments.workload],
+    };
+    let line = [&["repeat", "--seed", &seed, "-o", &output], &machine[..]].concat();
     let mut profile = profile::Line::try_parse_from(line)?.profile;
     let Some(tool) = tool else {
         profile::run(&profile)?;
@@ -118,9 +133,14 @@ fn probes(report: &Path) -> Result<usize> {
     Ok(called + not.and_then(|line| line[0].parse().ok()).unwrap_or(0))
 }
 
+/// The files of a run; the bare kernel's profile is in its serial log.
+fn files(arch: Arch) -> Vec<&'static str> {
+    FILES.into_iter().filter(|name| arch == Arch::X86 || *name != "profiling.txt").collect()
+}
+
 /// The first file that differs, and its first different byte.
-fn difference(one: &Path, other: &Path) -> Result<Option<String>> {
-    for name in FILES {
+fn difference(arch: Arch, one: &Path, other: &Path) -> Result<Option<String>> {
+    for name in files(arch) {
         let read =
             |folder: &Path| std::fs::read(folder.join(name)).with_context(|| folder.join(name).display().to_string());
         let (one, other) = (read(one)?, read(other)?);

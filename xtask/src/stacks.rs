@@ -18,6 +18,8 @@ pub struct Stack {
     pub address: u64,
     /// Names.
     pub frames: Vec<String>,
+    /// The sampled instruction, and from it on the return addresses. An exact stack has none.
+    pub addresses: Vec<u64>,
     /// Markers of entries.
     pub entries: u64,
     /// The reason.
@@ -38,6 +40,11 @@ impl Stack {
         Ok(Self { address: u64::from_str_radix(address, 16)?, frames, ..Self::default() })
     }
 
+    /// How many frames are below the innermost one that was interrupted, itself included; none: 0.
+    pub fn first_interrupted(&self) -> usize {
+        self.interrupted.first().copied().unwrap_or(0)
+    }
+
     /// Whether only the frame that was interrupted is another one than in the exact stack: it had not begun, so the
     /// exact stack has its caller alone, or what it was jumped to from; or what it had called has returned, and the
     /// exact stack still has that.
@@ -55,6 +62,23 @@ impl Stack {
         });
         has_not_begun || has_returned
     }
+}
+
+/// By number of the vCPU: the number of the stop, and the stack from which the vCPU went on.
+pub type Stops = BTreeMap<u32, Vec<(u64, Stack)>>;
+
+/// The exact stacks in `stops.txt`, which `kprof-qemu count --stops` has written.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn stops(folder: &Path) -> Result<Stops> {
+    let mut stops = Stops::new();
+    for line in std::fs::read_to_string(folder.join("stops.txt"))?.lines() {
+        let words: Vec<&str> = line.splitn(5, ' ').collect();
+        let [stop, cpu, address, _, stack] = words[..] else { bail!("stops.txt: {line}") };
+        stops.entry(cpu.parse()?).or_default().push((stop.parse()?, Stack::exact(address, stack)?));
+    }
+    Ok(stops)
 }
 
 /// By number of the CPU, in order.
@@ -84,11 +108,14 @@ pub fn sampled(fold: &Path, folder: &Path, cpu: u32) -> Result<Vec<Stack>> {
                 0x400 if at >> 12 == u64::MAX >> 12 => stack.truncated = Some(format!("{}", at & 0xff)),
                 _ if at >> 12 == u64::MAX >> 12 => (stack.entries, is_interrupted) = (stack.entries + 1, true),
                 _ => {
+                    // Of a caller, the call is printed.
+                    let is_call = !is_interrupted && !stack.frames.is_empty();
                     if std::mem::take(&mut is_interrupted) {
                         above = if starts.contains(&at) { Some(stack.frames.len()) } else { above };
                         stack.interrupted.push(stack.frames.len());
                     }
                     stack.frames.insert(0, name[1..name.len() - 1].to_owned());
+                    stack.addresses.push(at + u64::from(is_call));
                 }
             }
         }

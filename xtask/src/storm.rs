@@ -2,7 +2,9 @@
 //!
 //! Prints what happened. It fails if a number is below its minimum, if a result is wrong, if the account does not
 //! balance, or if the kernel did not survive. Without one bounds check of the unwinder the run must fail, which is
-//! checked too.
+//! checked too. With `--arch` the bare kernel does the same on another processor (`processors`).
+
+mod processors;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use clap::Args;
 
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
+use crate::profile::Arch;
 use crate::qemu::{self, Accel, Verdict};
 use crate::run;
 use crate::toolchain::Choice;
@@ -36,6 +39,9 @@ pub struct Arguments {
     /// Skips the run without a bounds check
     #[arg(long)]
     no_broken: bool,
+    /// The bare kernel on another processor, with counted instructions
+    #[arg(long, value_enum, default_value_t = Arch::X86, conflicts_with = "min_percent")]
+    arch: Arch,
     /// The output folder
     #[arg(short, long, default_value = "target/storm")]
     output: PathBuf,
@@ -62,6 +68,9 @@ const BROKEN: [&str; 6] =
 /// # Errors
 /// If a number is not reached, a result is wrong, or the kernel does not survive.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(processor) = arguments.arch.bare() {
+        return processors::run(arguments, processor);
+    }
     let parts = Parts::prepare(arguments.toolchain, Install(!arguments.no_install))?;
     std::fs::create_dir_all(&arguments.output)?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;

@@ -26,6 +26,8 @@ pub struct Block {
     pub place: Place,
     /// The function of the first instruction.
     pub function: u32,
+    /// Whether the last instruction is `hlt`.
+    pub is_halt: bool,
     /// Whether the first instruction is the first of its function.
     pub is_entry: bool,
     /// If the block is of several functions: how many instructions are of each.

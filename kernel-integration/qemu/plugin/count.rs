@@ -10,6 +10,7 @@ use super::beside::Beside;
 use super::block::{Block, Machine as _};
 use super::functions::Functions;
 use super::guest::{Guest, check};
+use super::halts::{Halts, Moment};
 use super::output::{Output, message};
 use super::probes::Probes;
 use super::qemu::{self, Id, Vcpu};
@@ -57,6 +58,7 @@ struct Counting {
     blocks: Blocks,
     shadow: Option<Shadow>,
     has_clock: bool,
+    halts: Halts,
     /// QEMU's count beyond that of executed instructions, and its jumps.
     ahead: u64,
     jumps: u64,
@@ -92,6 +94,9 @@ extern "C" fn before_block(cpu: c_uint, block: *mut c_void) {
     }
     let executed = EXECUTED.load(Relaxed);
     shadow.before(cpu as usize, block, executed, &guest);
+    if counting.has_clock {
+        counting.halts.before(cpu as usize, block, executed, &guest);
+    }
     if counting.tasks.changing == Some(cpu as usize)
         && let Some(task) = counting.tasks.changed(cpu as usize, &guest)
     {
@@ -124,7 +129,13 @@ extern "C" fn at_watched(cpu: c_uint, block: *mut c_void) {
         unsafe { (&mut *STATE.load(Relaxed), &*block.cast_const().cast()) };
     let (Some(shadow), Some(place)) = (&mut counting.shadow, counting.places.get(cpu as usize)) else { return };
     let (watched, guest) = (&counting.watched, Guest { cpu, place: *place });
+    let was_open = shadow.window.is_open;
     shadow.window.at(block.start, watched);
+    match (was_open, shadow.window.is_open) {
+        (false, true) => counting.halts.begin(Moment::of(&guest, EXECUTED.load(Relaxed))),
+        (true, false) => counting.halts.end(Moment::of(&guest, EXECUTED.load(Relaxed))),
+        _ => {}
+    }
     if Some(block.start) == watched.switch {
         shadow.window.set_task(cpu as usize, counting.tasks.switch(cpu as usize, &guest));
     }
@@ -217,6 +228,11 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
         }
         shadow.calls.functions().for_each(|words| counting.out.send(message::HELD, 0, &words));
         send::probes(&counting.out, shadow);
+        if counting.has_clock {
+            // SAFETY: the clock may be read on any thread that is not within a block, and no block is run any more.
+            counting.halts.end(Moment { ns: unsafe { qemu::time(executed) }, executed });
+            counting.halts.all().for_each(|(cpu, words)| counting.out.send(message::HALTED, cpu, &words));
+        }
         let counts = shadow.counts;
         (totals.interrupts, totals.faults) = (counts.interrupts, counts.faults);
         (totals.switches, totals.unexplained) = (counts.switches, counts.unexplained);
@@ -248,12 +264,17 @@ pub fn install(id: Id, arguments: &Arguments, out: Output) -> Result<(), String>
         }
         shadow.window.is_open = watched.from.is_none() && arguments.number("parts").is_some();
     }
+    let mut halts = Halts::default();
+    if watched.from.is_none() {
+        halts.begin(Moment::default());
+    }
     let state = Counting {
         out,
         functions,
         blocks: Blocks::default(),
         shadow,
         has_clock: arguments.number("icount").is_some(),
+        halts,
         ahead: 0,
         jumps: 0,
         jumped: 0,

@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicU64;
 /// here too, with some of its bytes: it must be a run of its own, which is then never executed.
 const PAGE_BYTES: u64 = 4096;
 const MAX_INSTRUCTION_BYTES: u64 = 15;
+/// The instruction `hlt`.
+const HLT: u8 = 0xf4;
 
 /// A block with its counters.
 pub struct Translated {
@@ -55,7 +57,8 @@ pub fn describe(instructions: &[(u64, Vec<u8>)], is_user: bool, functions: &Func
             || (is_last(*number) && instructions[*number].0 % PAGE_BYTES > PAGE_BYTES - MAX_INSTRUCTION_BYTES)
     };
     let runs = (0..instructions.len()).filter(begins).map(|first| (first as u32, AtomicU64::new(0))).collect();
+    let is_halt = instructions.last().is_some_and(|(_, bytes)| bytes[..] == [HLT]);
     let (pieces, cached) = (pieces.into(), Cell::new((0, 0)));
-    let block = Block { start, end, lengths, ending, target, place, function, is_entry, pieces, cached };
+    let block = Block { start, end, lengths, ending, target, place, function, is_halt, is_entry, pieces, cached };
     Translated { block, is_user, runs }
 }

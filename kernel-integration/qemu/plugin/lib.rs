@@ -15,6 +15,7 @@ mod describe;
 mod entries;
 mod functions;
 mod guest;
+mod halts;
 mod histogram;
 mod output;
 mod place;

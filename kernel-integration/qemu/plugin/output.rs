@@ -45,6 +45,8 @@ pub mod message {
     pub const STOP: u64 = 16;
     /// Where the kernel runs: see [`Outcome`](super::super::place::Outcome).
     pub const PLACE: u64 = 17;
+    /// How long a vCPU was halted: see [`Halts::all`](super::super::halts::Halts::all).
+    pub const HALTED: u64 = 18;
 }
 
 /// The socket.

@@ -36,7 +36,7 @@ pub enum Processor {
 
 /// What is known of the guest's code, and of QEMU's vCPUs.
 pub struct Walks {
-    x86: Seen,
+    seen: Seen,
     records: records::exit::Exits,
     /// Where QEMU's vCPU has the general registers of riscv64, with which its state begins.
     state: Option<usize>,
@@ -44,12 +44,16 @@ pub struct Walks {
 
 impl Walks {
     pub fn new(arguments: &Arguments) -> Result<Self, String> {
-        Ok(Self { x86: Seen::new(arguments)?, records: records::exit::Exits::default(), state: None })
+        Ok(Self { seen: Seen::new(arguments)?, records: records::exit::Exits::default(), state: None })
+    }
+
+    fn known(&mut self) -> records::Known<'_> {
+        records::Known { exits: &mut self.records, tables: self.seen.tables() }
     }
 
     /// The search for the kernel's place, if it has found nothing.
     pub fn not_placed(&self) -> Option<&Finder> {
-        self.x86.not_placed()
+        self.seen.not_placed()
     }
 }
 
@@ -75,20 +79,25 @@ impl Processor {
     /// Looks for the kernel where this vCPU is, if it is asked for and not found yet. What was found now.
     #[inline]
     pub fn look<'a>(self, vcpu: &Vcpu, walks: &'a mut Walks) -> Option<&'a Finder> {
-        if self == Self::X86 { walks.x86.look(vcpu) } else { None }
+        if self == Self::X86 {
+            return walks.seen.look(vcpu);
+        }
+        walks.seen.not_placed()?;
+        let (at, _, level, _) = if self == Self::Arm { arm(vcpu) } else { riscv(vcpu, &mut walks.state) };
+        walks.seen.look_at(vcpu, (level != USER).then_some(at.pc))
     }
 
     /// The words of a sample, as they are sent.
     pub fn words(self, vcpu: &Vcpu, time: u64, walks: &mut Walks) -> Vec<u64> {
         let (at, flags, level, rules) = match self {
-            Self::X86 => return walks.x86.sample(vcpu, time),
+            Self::X86 => return walks.seen.sample(vcpu, time),
             Self::Arm => arm(vcpu),
             Self::Riscv => riscv(vcpu, &mut walks.state),
         };
         let mut words = vec![time, at.pc, flags, level];
         if level != USER {
             let read = |address, to: &mut [u8]| vcpu.read(address, to);
-            let stack = records::walk(rules, &at, &read, &read, &mut walks.records);
+            let stack = records::walk(rules, &at, &read, &read, walks.known());
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);
         }

@@ -236,7 +236,7 @@ const VIRTUAL: c_int = 1;
 /// until then.
 ///
 /// # Safety
-/// The caller is called by QEMU on the thread of a vCPU.
+/// The caller is called by QEMU, and if this is on the thread of a vCPU, outside of any block or before one.
 pub unsafe fn time(executed: u64) -> u64 {
     // SAFETY: as in `present`. The variable is this thread's own, and has its value again before QEMU's code runs on.
     unsafe {

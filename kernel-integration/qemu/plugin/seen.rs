@@ -28,12 +28,23 @@ impl Seen {
     /// Looks for the kernel where this vCPU is, if it is not found yet. What was found now.
     #[inline]
     pub fn look(&mut self, vcpu: &Vcpu) -> Option<&Finder> {
-        let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
+        self.not_placed()?;
         let at = vcpu.registers();
+        self.look_at(vcpu, (at.cs & 3 == 0).then_some(at.rip))
+    }
+
+    /// The same, at this instruction in kernel mode.
+    pub fn look_at(&mut self, vcpu: &Vcpu, at: Option<u64>) -> Option<&Finder> {
+        let finder = self.finder.as_mut().filter(|finder| !finder.is_placed())?;
         let read = |address, to: &mut [u8]| vcpu.read(address, to);
-        let slide = if at.cs & 3 == 0 { finder.slide(at.rip, &read) } else { None }?;
+        let slide = finder.slide(at?, &read)?;
         self.tables.iter_mut().for_each(|tables| tables.slide = Some(slide));
         Some(finder)
+    }
+
+    /// The kernel's unwind tables, if stacks are found by them.
+    pub fn tables(&self) -> Option<&Tables> {
+        self.tables.as_ref()
     }
 
     /// The search, if it has found nothing.

@@ -22,7 +22,7 @@ use super::window::Window;
 /// Stacks of a kernel are closer together than this only by accident.
 const NEAR_BYTES: u64 = 16 * 1024;
 /// The most that a return takes off the stack beside its address.
-const MAX_ARGUMENT_BYTES: u64 = 256;
+pub(super) const MAX_ARGUMENT_BYTES: u64 = 256;
 /// The most frames of a chain.
 const MAX_FRAMES: usize = 1 << 16;
 

@@ -10,7 +10,7 @@ use super::decode::Ending;
 use super::entries::{Entry, entry};
 use super::functions::USER;
 use super::probes;
-use super::shadow::{Frame, Shadow, is_near_above};
+use super::shadow::{Frame, MAX_ARGUMENT_BYTES, Shadow, is_near_above};
 
 /// What a return or the end of an interrupt leads to.
 enum Found {
@@ -27,6 +27,10 @@ impl Shadow {
         let cpu = &self.cpus[number];
         let Some(Past { block, .. }) = cpu.last else { return };
         let (rsp, rip) = (cpu.rsp, block.start);
+        if past.executed == 0 && rip == past.block.start && rsp == rsp_before {
+            // QEMU was stopped before the block's first instruction, and begins it again.
+            return;
+        }
         if past.is_partial() && past.executed > 0 {
             // After an access to a device QEMU goes on within the block; after a store to it, it repeats the store.
             let next = past.block.address(past.executed);
@@ -60,6 +64,8 @@ impl Shadow {
             let (node, owner) = (cpu.node, cpu.owner);
             cpu.owner = owner.interrupted(entry.is_exception(&past));
             let Entry { rsp: after, rip, .. } = entry;
+            let interrupted = self.returned_to(number, past, rip, after).unwrap_or(node);
+            let cpu = &mut self.cpus[number];
             cpu.frames.push(Frame {
                 slot: rsp,
                 rsp: after,
@@ -69,6 +75,7 @@ impl Shadow {
                 owner,
                 hit: probes::NONE,
             });
+            cpu.node = interrupted;
             return self.enter(number);
         }
         if is_return {
@@ -79,6 +86,25 @@ impl Shadow {
         }
         self.drop_dead(number);
         self.flow(number);
+    }
+
+    /// The context that an interrupt has interrupted, which came right after a return or after the end of another
+    /// interrupt: that of the frame that was returned to. Frames are dropped when the interrupt has ended, not now.
+    fn returned_to(&self, number: usize, mut past: Past, rip: u64, rsp: u64) -> Option<u32> {
+        let suspended = self.suspended.get(&rsp).filter(|frames| frames.last().is_some_and(|it| it.returns(rip, rsp)));
+        let (mut frames, mut node) = (&self.cpus[number].frames[..], None);
+        while !past.is_partial() && matches!(past.block.ending, Ending::Return | Ending::InterruptReturn) {
+            let at = frames.iter().rposition(|frame| frame.returns(rip, rsp));
+            let (frame, below) = match (at, suspended) {
+                (Some(at), _) => (&frames[at], &frames[..at]),
+                (None, Some(chain)) if node.is_none() => (chain.last()?, &chain[..chain.len() - 1]),
+                _ => break,
+            };
+            node = Some(frame.node);
+            let Some(before) = frame.interrupted else { break };
+            (past, frames) = (before, below);
+        }
+        node
     }
 
     /// The block is the first of a handler.
@@ -153,9 +179,12 @@ impl Shadow {
     /// A return to where no frame is.
     fn go_elsewhere(&mut self, number: usize, rsp_before: u64, machine: &impl Machine) {
         let cpu = &mut self.cpus[number];
-        let rsp = cpu.rsp;
-        // The return address was replaced.
-        if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp) {
+        let (rsp, rip) = (cpu.rsp, cpu.last.map(|past| past.block.start));
+        // The return address was replaced, or the function has moved it down the stack, as one that saves registers.
+        let is_moved = |frame: &Frame| {
+            Some(frame.rip) == rip && frame.interrupted.is_none() && frame.rsp.wrapping_sub(rsp) <= MAX_ARGUMENT_BYTES
+        };
+        if let Some(frame) = cpu.frames.pop_if(|frame| frame.rsp == rsp || is_moved(frame)) {
             (cpu.node, cpu.owner) = (frame.node, frame.owner);
             self.probes.leave(frame.hit, self.before, machine);
             return self.flow(number);

@@ -64,6 +64,7 @@ impl Counted {
             Message::Part(part) => self.window.parts.push(*part),
             Message::Visit(visit) => self.window.visits.push(*visit),
             Message::Stop(number, visit) => self.window.stops.push((*number, *visit)),
+            Message::Halted(halted) => self.window.halts.push(*halted),
             Message::Call(call) => self.calls.add(call),
             Message::Held(held) => self.calls.hold(held)?,
             Message::Probed(probed) => drop(self.probes.probes.insert(probed.number, probed.clone())),

@@ -10,6 +10,7 @@ mod count;
 mod counted;
 mod drawn;
 mod fallback;
+mod framed;
 mod functions;
 mod gdb;
 mod guest;

@@ -6,7 +6,7 @@
 use crate::calls::{Call, Held};
 use crate::finder::{Outcome, State};
 use crate::probe::{Hit, Probed};
-use crate::window::{Part, Visit};
+use crate::window::{Halted, Part, Visit};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{ErrorKind, Read};
 
@@ -47,6 +47,8 @@ pub enum Message {
     Part(Part),
     /// A visit of a handler.
     Visit(Visit),
+    /// How long a vCPU was halted.
+    Halted(Halted),
     /// A vCPU after this stop of the machine.
     Stop(u64, Visit),
     /// A system call.
@@ -220,6 +222,7 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let (same, compared, slide) = (*same, *compared, *slide);
             Message::Place(Outcome { state, same, compared, slide, id: id.iter().map(|byte| *byte as u8).collect() })
         }
+        (18, &[ns, others, of_ns]) => Message::Halted(Halted { cpu, ns, others, of_ns }),
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))
 }

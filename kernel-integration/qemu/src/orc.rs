@@ -69,7 +69,7 @@ fn row(start: u64, entry: &[u8]) -> Row {
         RBP if of_stack == RBP => frame - stack,
         _ => LOST,
     };
-    Row { start, rule, offset: stack, rbp }
+    Row::new(start, rule, stack, rbp)
 }
 
 #[cfg(test)]

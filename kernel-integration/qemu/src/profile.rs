@@ -56,6 +56,8 @@ pub struct Counts {
     pub idle: u64,
     /// Samples in the file.
     pub recorded: u64,
+    /// Those of them in kernel mode, but not in the kernel's half of the address space.
+    pub unknown: u64,
 }
 
 impl Counts {
@@ -157,6 +159,7 @@ impl<W: Write> Profile<W> {
         if is_filtered {
             return Ok(());
         }
+        state.counts.unknown += u64::from(!sample.is_user() && !is_upper(sample.rip));
         let words = words(sample);
         // Writing to a string cannot fail.
         let _ = write!(state.lines, "{TASK} {:x} {:x}", sample.cpu, sample.time);
@@ -182,7 +185,7 @@ impl<W: Write> Profile<W> {
             of_batches.map(|(counter, value)| (counter.name(), *value)).try_for_each(|(name, value)| each(name, value))
         };
         let first = line::Batch {
-            cpu: Stream(Some(cpu)),
+            cpu: Stream::Cpu(cpu),
             from: state.written,
             to: state.position,
             first_tick: Some(state.ticks.0),
@@ -195,7 +198,7 @@ impl<W: Write> Profile<W> {
         let crc = Crc32::of_batch(&self.boot).with(text.as_bytes()).end();
         let (to, samples, crc) = (state.position, Some(state.samples), Some(Checksum(crc)));
         self.out.write_all(text.as_bytes())?;
-        writeln!(self.out, "{}", line::End { cpu: Stream(Some(cpu)), to, samples, crc })?;
+        writeln!(self.out, "{}", line::End { cpu: Stream::Cpu(cpu), to, samples, crc })?;
         state.written = state.position;
         state.samples = 0;
         state.lines.clear();
@@ -223,12 +226,16 @@ impl<W: Write> Profile<W> {
     }
 }
 
+fn is_upper(address: u64) -> bool {
+    address >> 63 != 0
+}
+
 /// The words of a stack, innermost first.
 fn words(sample: &Sample) -> Vec<u64> {
     if sample.is_user() {
         return vec![sample.rip];
     }
-    let in_kernel_half = sample.rip >> 63 != 0;
+    let in_kernel_half = is_upper(sample.rip);
     let mut words = vec![if in_kernel_half { sample.rip } else { UNKNOWN }];
     if sample.rflags & INTERRUPT_FLAG == 0 {
         words.push(Marker::Facts(Facts(Facts::INTERRUPTS_OFF)).encode());

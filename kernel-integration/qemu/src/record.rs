@@ -133,6 +133,13 @@ pub fn summary(output: &Path, counts: &BTreeMap<u32, Counts>) {
         sum(|counts| counts.idle),
         sum(|counts| counts.coalesced),
     );
+    let (unknown, recorded) = (sum(|counts| counts.unknown), sum(|counts| counts.recorded));
+    if unknown * 2 > recorded {
+        eprintln!(
+            "kprof-qemu: {unknown} of {recorded} samples are of code in kernel mode in the lower half of the address \
+             space: firmware, or a kernel that is linked there. Only kernels in the upper half are sampled"
+        );
+    }
 }
 
 /// An older file keeps its samples under another name.

@@ -7,6 +7,7 @@
 use crate::counted::{Counted, Row};
 use crate::functions::Functions;
 use crate::message::Totals;
+use crate::window::Halted;
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
@@ -57,7 +58,18 @@ pub fn write(counted: &Counted, functions: &Functions, min_percent: f64, out: &m
     let mut images: BTreeMap<&str, u64> = BTreeMap::new();
     rows.iter().for_each(|(number, row)| *images.entry(functions.image(*number)).or_default() += row.own);
     writeln!(out, "\n{:>15} {:>6}  image", "instructions", "%")?;
-    images.iter().try_for_each(|(image, own)| writeln!(out, "{own:>15} {:>6.2}  {image}", percent(*own)))
+    images.iter().try_for_each(|(image, own)| writeln!(out, "{own:>15} {:>6.2}  {image}", percent(*own)))?;
+    halts(&counted.window.halts, out)
+}
+
+/// How long vCPUs were halted.
+fn halts(halts: &[Halted], out: &mut impl Write) -> Result<()> {
+    let Some(of_ns) = halts.first().map(|halted| halted.of_ns) else { return Ok(()) };
+    writeln!(out, "\n{:>15} {:>6} {:>28}  vCPU", "halted (ns)", "%", "instructions of the others")?;
+    for Halted { cpu, ns, others, .. } in halts {
+        writeln!(out, "{ns:>15} {:>6.2} {others:>28}  {cpu}", *ns as f64 * 100.0 / of_ns.max(1) as f64)?;
+    }
+    writeln!(out, "{of_ns:>15} {:>6.2} {:>28}  all of the guest's time", 100.0, "")
 }
 
 /// What the counts were checked against, in lines.

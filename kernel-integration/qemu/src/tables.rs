@@ -1,20 +1,20 @@
 //! Unwind tables of a kernel without frame pointers. Stage: symbolize.
 //!
-//! In: the kernel's ELF file with `.eh_frame` or `.debug_frame` (DWARF 5, section 6.4). Out: rows for the walk, by
-//! which the return address is found at each instruction; or nothing if the kernel keeps frame pointers. Rules that the
-//! walk does not know become rows at which a stack ends. Of two descriptions of a function, that in `.debug_frame`
-//! counts.
+//! In: the ELF file of a kernel for x86_64, aarch64 or riscv64 with `.eh_frame` or `.debug_frame` (DWARF 5, section
+//! 6.4; the registers' numbers are those of each processor's ABI). Out: rows for the walk, by which the return address
+//! is found at each instruction; or nothing if the kernel keeps frame pointers. Rules that the walk does not know
+//! become rows at which a stack ends. Of two descriptions of a function, that in `.debug_frame` counts.
 
-use crate::orc;
 use crate::walk::Tables;
-use crate::walk::tables::{LOST, Row, Rule, SAME};
+use crate::walk::tables::{LOST, PUSHED, Row, Rule, SAME};
+use crate::{framed, orc};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, RegisterRule, UnwindContext,
-    UnwindSection, UnwindTableRow, X86_64,
+    AArch64, BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, Register, RegisterRule,
+    RiscV, UnwindContext, UnwindSection, UnwindTableRow, Vendor, X86_64,
 };
-use object::{Object, ObjectSection};
+use object::{Architecture, Object, ObjectSection};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -67,6 +67,12 @@ pub fn choose(kernel: &str, other: Option<&str>, unwind: Unwind) -> Result<Optio
                  -C force-unwind-tables=yes, and keep .eh_frame in the linker script"
             )
         }
+        Unwind::Auto if described.functions.is_empty() => {
+            if let Some(said) = framed::warning(file, &data) {
+                eprintln!("kprof-qemu: {said}");
+            }
+            return Ok(None);
+        }
         Unwind::Auto if all == 0 || with * 100 >= all * FRAME_POINTERS_PERCENT => return Ok(None),
         _ => {}
     }
@@ -80,7 +86,7 @@ pub fn choose(kernel: &str, other: Option<&str>, unwind: Unwind) -> Result<Optio
 
 /// As a file for the plugin.
 pub fn bytes(tables: &Tables) -> Vec<u8> {
-    let words = |row: &Row| [row.start, row.rule as u64, row.offset as u64, row.rbp as u64];
+    let words = |row: &Row| [row.start, row.rule as u64, row.offset as u64, row.rbp as u64, row.link as u64];
     tables.rows.iter().flat_map(words).flat_map(u64::to_le_bytes).collect()
 }
 
@@ -92,22 +98,25 @@ impl Described {
             Some((section.address(), section.uncompressed_data().ok()?))
         };
         let text = section(".text").map_or(0, |(at, _)| at);
+        let registers = Registers::of(image.architecture());
         let mut described = Self::default();
         if let Some((_, bytes)) = section(".debug_frame") {
             let mut frames = DebugFrame::from(EndianSlice::new(&bytes, LittleEndian));
             frames.set_address_size(8);
-            described.add(&frames, &BaseAddresses::default().set_text(text));
+            frames.set_vendor(registers.vendor);
+            described.add(&frames, &BaseAddresses::default().set_text(text), &registers);
         }
         if let Some((at, bytes)) = section(".eh_frame") {
             let mut frames = EhFrame::from(EndianSlice::new(&bytes, LittleEndian));
             frames.set_address_size(8);
-            described.add(&frames, &BaseAddresses::default().set_eh_frame(at).set_text(text));
+            frames.set_vendor(registers.vendor);
+            described.add(&frames, &BaseAddresses::default().set_eh_frame(at).set_text(text), &registers);
         }
         Ok(described)
     }
 
     /// Adds the functions of a section; what is damaged is left out.
-    fn add<'a, S: UnwindSection<Reader<'a>>>(&mut self, section: &S, bases: &BaseAddresses)
+    fn add<'a, S: UnwindSection<Reader<'a>>>(&mut self, section: &S, bases: &BaseAddresses, registers: &Registers)
     where
         S::Offset: gimli::UnwindOffset<usize>,
     {
@@ -120,7 +129,7 @@ impl Described {
             let Ok(mut table) = fde.rows(section, bases, &mut context) else { continue };
             let mut rows = Vec::new();
             while let Ok(Some(row)) = table.next_row() {
-                rows.push(translated(row));
+                rows.push(registers.translated(row));
             }
             if let [row] = &mut rows[..]
                 && row.rule == Rule::Rsp
@@ -145,7 +154,7 @@ impl Described {
     /// All rows, sorted, with one of nothing after the end of each function.
     fn rows(self) -> Vec<Row> {
         let mut all: Vec<Row> = Vec::new();
-        let nothing = |start| Row { start, rule: Rule::Nothing, offset: 0, rbp: LOST };
+        let nothing = |start| Row::new(start, Rule::Nothing, 0, LOST);
         for (start, (end, rows)) in self.functions {
             // Functions that overlap: nobody knows.
             while all.last().is_some_and(|last| last.start >= start) {
@@ -158,26 +167,50 @@ impl Described {
     }
 }
 
-/// A row for the walk.
-fn translated(row: &UnwindTableRow<usize>) -> Row {
-    let start = row.start_address();
-    let known = |register| row.register(register);
-    let (rule, offset) = match (row.cfa(), known(X86_64::RA)) {
-        (_, Some(RegisterRule::Undefined)) => (Rule::Outermost, 0),
-        (CfaRule::RegisterAndOffset { register: X86_64::RSP, offset }, Some(RegisterRule::Offset(-8))) => {
-            (Rule::Rsp, *offset)
-        }
-        (CfaRule::RegisterAndOffset { register: X86_64::RBP, offset }, Some(RegisterRule::Offset(-8))) => {
-            (Rule::Rbp, *offset)
-        }
-        _ => (Rule::Unknown, 0),
-    };
-    let rbp = match known(X86_64::RBP) {
-        None | Some(RegisterRule::SameValue) => SAME,
-        Some(RegisterRule::Offset(offset)) => offset,
-        _ => LOST,
-    };
-    Row { start, rule, offset, rbp }
+/// A processor's registers.
+struct Registers {
+    stack: Register,
+    frame: Register,
+    /// The return address, as a column of the tables.
+    link: Register,
+    /// Whether a call leaves it in this register, and not on the stack.
+    has_link: bool,
+    vendor: Vendor,
+}
+
+impl Registers {
+    /// Those of x86_64 for any other architecture: a file of which nothing is known has no rows that fit.
+    fn of(architecture: Architecture) -> Self {
+        let (stack, frame, link, has_link) = match architecture {
+            Architecture::Aarch64 => (AArch64::SP, AArch64::X29, AArch64::X30, true),
+            Architecture::Riscv64 => (RiscV::SP, RiscV::S0, RiscV::RA, true),
+            _ => (X86_64::RSP, X86_64::RBP, X86_64::RA, false),
+        };
+        let vendor = if architecture == Architecture::Aarch64 { Vendor::AArch64 } else { Vendor::Default };
+        Self { stack, frame, link, has_link, vendor }
+    }
+
+    /// A row for the walk.
+    fn translated(&self, row: &UnwindTableRow<usize>) -> Row {
+        let place = |register| match row.register(register) {
+            None | Some(RegisterRule::SameValue) => SAME,
+            Some(RegisterRule::Offset(offset)) => offset,
+            _ => LOST,
+        };
+        let link = place(self.link);
+        let is_known = if self.has_link { link != LOST } else { link == PUSHED };
+        let (rule, offset) = match *row.cfa() {
+            _ if matches!(row.register(self.link), Some(RegisterRule::Undefined)) => (Rule::Outermost, 0),
+            CfaRule::RegisterAndOffset { register, offset } if register == self.stack && is_known => {
+                (Rule::Rsp, offset)
+            }
+            CfaRule::RegisterAndOffset { register, offset } if register == self.frame && is_known => {
+                (Rule::Rbp, offset)
+            }
+            _ => (Rule::Unknown, 0),
+        };
+        Row { start: row.start_address(), rule, offset, rbp: place(self.frame), link }
+    }
 }
 
 #[cfg(test)]
@@ -204,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_kernel_has_frame_pointers_if_most_functions_with_a_frame_use_rbp() {
-        let row = |rule, offset| Row { start: 1, rule, offset, rbp: SAME };
+        let row = |rule, offset| Row::new(1, rule, offset, SAME);
         let of = |functions: &[&[Row]]| {
             let all = (1_u64..).zip(functions).map(|(at, rows)| (at, (at + 1, rows.to_vec())));
             Described { functions: all.collect() }.with_frame_pointers()

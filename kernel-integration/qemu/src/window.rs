@@ -38,6 +38,19 @@ pub struct Visit {
     pub is_inside: bool,
 }
 
+/// How long a vCPU was halted between the two functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halted {
+    /// The vCPU.
+    pub cpu: u32,
+    /// Nanoseconds of the guest's clock.
+    pub ns: u64,
+    /// Instructions that the other vCPUs executed meanwhile.
+    pub others: u64,
+    /// The time between the two functions.
+    pub of_ns: u64,
+}
+
 /// What the plugin has sent.
 #[derive(Debug, Default)]
 pub struct Window {
@@ -45,6 +58,8 @@ pub struct Window {
     pub parts: Vec<Part>,
     /// Visits of the handler, in the order in which they happened.
     pub visits: Vec<Visit>,
+    /// For each vCPU that was halted, if the guest's clock counts instructions.
+    pub halts: Vec<Halted>,
     /// Where vCPUs went on after the machine was stopped, with the number of the stop.
     pub stops: Vec<(u64, Visit)>,
 }

@@ -170,7 +170,7 @@ fn an_old_frame_in_a_functions_locals_is_not_taken_for_an_entry() {
 }
 
 #[test]
-fn a_function_without_a_frame_has_its_direct_caller_if_a_call_of_it_precedes_and_otherwise_a_candidate() {
+fn a_function_without_a_frame_has_its_caller_unless_the_call_before_that_is_of_another_function() {
     let frame = PUSHED + 0x80;
     // `push rbx; nop; pop rbx; ret`, sampled at the `nop`; and `jmp rax`.
     for (code, saved, is_certain) in [(&[0x90, 0x5b, 0xc3][..], 8, true), (&[0xff, 0xe0], 0, false)] {
@@ -184,8 +184,23 @@ fn a_function_without_a_frame_has_its_direct_caller_if_a_call_of_it_precedes_and
         let distance = (TEXT + 0xff8).wrapping_sub(CALLER + 0x100) as i32;
         memory.bytes(CALLER + 0xfc, &distance.to_le_bytes());
         let stack = memory.walk(&at);
-        let expected = if is_certain { (0, vec![CALLER + 0x100, CALLER]) } else { (CALLER + 0x100, vec![CALLER]) };
-        assert_eq!((stack.candidate, stack.callers), expected, "{code:x?}");
+        let expected = |is_certain| match is_certain {
+            true => (0, vec![CALLER + 0x100, CALLER]),
+            false => (CALLER + 0x100, vec![CALLER]),
+        };
+        assert_eq!((stack.candidate, stack.callers), expected(is_certain), "{code:x?}");
+        // A call through a word that has the address of this function, or of another one.
+        memory.bytes(CALLER + 0xfa, &[0xff, 0x15]);
+        memory.bytes(CALLER + 0xfc, &0x100_i32.to_le_bytes());
+        for (function, is_this) in [(TEXT + 0xff8, true), (STUB, false)] {
+            memory.words(CALLER + 0x200, &[function]);
+            let stack = memory.walk(&at);
+            assert_eq!((stack.candidate, stack.callers), expected(is_certain && is_this), "{code:x?}");
+        }
+        // `call rax`: it may be of this function.
+        memory.bytes(CALLER + 0xfa, &[0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]);
+        let stack = memory.walk(&at);
+        assert_eq!((stack.candidate, stack.callers), expected(is_certain), "{code:x?}");
     }
 }
 

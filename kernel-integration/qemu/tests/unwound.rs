@@ -43,8 +43,8 @@ impl Guest {
         let start = TEXT + number * FUNCTION;
         self.bytes(start, &[0x90; FUNCTION as usize]).bytes(start + 0x40, &[0xe8, 0xbb, 0, 0, 0]);
         self.bytes(start + 0x80, &[RET]);
-        self.rows.push(Row { start: start - SLIDE, rule, offset, rbp });
-        self.rows.push(Row { start: start + 0x90 - SLIDE, rule: Rule::Nothing, offset: 0, rbp: LOST });
+        self.rows.push(Row::new(start - SLIDE, rule, offset, rbp));
+        self.rows.push(Row::new(start + 0x90 - SLIDE, Rule::Nothing, 0, LOST));
         start + 0x45
     }
 
@@ -145,7 +145,7 @@ fn a_call_that_never_returns_may_be_the_last_instruction_of_its_function() {
     guest.function(0, Rule::Rsp, 16, SAME);
     // The call ends where the next function begins, whose row is another one.
     guest.bytes(TEXT + 0x8b, &[0xe8, 0x70, 0, 0, 0]);
-    guest.rows[1] = Row { start: TEXT + 0x90 - SLIDE, rule: Rule::Rsp, offset: 8, rbp: SAME };
+    guest.rows[1] = Row::new(TEXT + 0x90 - SLIDE, Rule::Rsp, 8, SAME);
     // It ends with `iretq`, so it is an entry stub.
     guest.bytes(TEXT + 0x90, &[0x48, 0xcf]);
     guest.function(1, Rule::Rsp, 8, SAME);
@@ -242,7 +242,7 @@ fn a_thunk_that_nobody_is_said_to_call_has_the_caller_that_calls_it() {
 
 #[test]
 fn until_it_is_known_where_the_kernel_runs_its_tables_describe_nothing() {
-    let mut tables = Tables::new(vec![Row { start: TEXT, rule: Rule::Rsp, offset: 8, rbp: SAME }]);
+    let mut tables = Tables::new(vec![Row::new(TEXT, Rule::Rsp, 8, SAME)]);
     assert!(tables.row(TEXT + 1).is_none() && tables.ends_before(TEXT + 1));
     tables.slide = Some(SLIDE);
     assert_eq!([TEXT, TEXT + SLIDE].map(|at| tables.row(at).map(|row| row.start)), [None, Some(TEXT)]);

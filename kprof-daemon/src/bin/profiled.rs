@@ -109,6 +109,9 @@ impl Drop for PidFile<'_> {
 
 fn summary(system: &mut Host, totals: &Totals) {
     system.say(format_args!("profiled: {} samples, {} bytes", totals.samples, totals.bytes));
+    if totals.events > 0 {
+        system.say(format_args!("profiled: {} recorded hits of points", totals.events));
+    }
     if totals.reached_max {
         system.say(format_args!("profiled: the file has reached --max-size; the rest stays in the kernel"));
     }

@@ -12,7 +12,7 @@ use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
-use kprof_format::record::{Kind, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
+use kprof_format::record::{Kind, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 /// The most attempts to acknowledge records if the kernel refuses to free them.
 const MAX_TRIES: u32 = 8;
@@ -22,16 +22,16 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     pub(super) fn digest(&mut self, piece: &Piece) -> Result<(), Error> {
         let stream = piece.stream;
         let bytes = &self.intake.buffer[piece.range.clone()];
-        // The counters of the meta stream count records, so they are not in a batch line.
+        // The counters of the meta stream and of event streams count records, so they are not in a batch line.
         let counters = match stream {
-            Stream::Meta => None,
+            Stream::Meta | Stream::Event(_) => None,
             Stream::Cpu(cpu) => self.ctl.cpu(cpu),
         };
         let place = self.intake.places.entry(stream).or_default();
         let mut position = place.position.or_else(|| self.ctl.position_out(stream));
         let may_skip = match self.source.access() {
             Access::Copies => true,
-            _ => self.ctl.overwrites() && stream != Stream::Meta,
+            _ => self.ctl.overwrites() && matches!(stream, Stream::Cpu(_)),
         };
         if may_skip && piece.carried == 0 {
             // The records at the expected position may have been overwritten, so the first record's own position is
@@ -50,8 +50,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 self.totals.again += 1;
                 continue;
             }
-            if here < place.older && matches!(item, Item::Sample(_)) {
-                self.totals.older += 1;
+            if here < place.older && matches!(item, Item::Sample(_) | Item::Event(_)) {
+                self.totals.older += u64::from(matches!(item, Item::Sample(_)));
                 continue;
             }
             if is_first {
@@ -66,6 +66,13 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     let (first, last) = self.totals.tsc.unwrap_or((sample.tsc, sample.tsc));
                     self.totals.tsc = Some((first.min(sample.tsc), last.max(sample.tsc)));
                 }
+                (Item::Event(record), Stream::Event(cpu)) => {
+                    let event = record.event;
+                    let make_name = || self.source.task_name(self.system, event.task);
+                    let task = self.names.get_or_make(event.task, event.tsc, make_name).text;
+                    self.composer.event(&self.points, cpu, record, task);
+                    self.unwritten_events += 1;
+                }
                 (Item::Meta(meta), Stream::Meta) => match meta.kind {
                     // Counted before this recording began.
                     Kind::Events if here < place.older => {}
@@ -78,20 +85,41 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                         self.composer.events(meta, name);
                         self.by_task.add(name, meta.text);
                     }
-                    Kind::PointAccount if here < place.older => {}
+                    Kind::PointAccount | Kind::TaskTimes if here < place.older => {}
+                    Kind::TaskTimes => {
+                        let make_name = || self.source.task_name(self.system, meta.values[0]);
+                        let name = self.names.get_or_make(meta.values[0], meta.tsc, make_name).text;
+                        self.composer.task_times(meta, name);
+                    }
+                    // Both were found before this recording began.
+                    Kind::Lockup | Kind::LockupStack if here < place.older => {}
+                    Kind::Lockup | Kind::LockupStack => {
+                        let make_name = || self.source.task_name(self.system, meta.values[0]);
+                        let name = match meta.values[0] {
+                            NO_TASK => None,
+                            id => Some(self.names.get_or_make(id, meta.tsc, make_name).text),
+                        };
+                        self.composer.lockup(meta, name);
+                    }
                     Kind::TaskName => {
                         self.names.set(meta.values[0], meta.tsc, meta.text);
                         self.composer.meta(meta);
                     }
-                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointAccount => self.composer.meta(meta),
-                    Kind::Sample | Kind::SnapshotSample => self.totals.unknown += 1,
+                    Kind::Point => {
+                        self.points.set(meta.values[0], meta.text);
+                        self.composer.meta(meta);
+                    }
+                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointAccount | Kind::PointValues => {
+                        self.composer.meta(meta);
+                    }
+                    Kind::Sample | Kind::SnapshotSample | Kind::Event => self.totals.unknown += 1,
                 },
                 (Item::Skipped(skipped), _) => {
                     newer = newer.or(count(&mut self.totals, skipped));
                     self.composer.corrupt(stream, skipped);
                 }
                 // A record of a kind that does not belong in this stream is only counted.
-                (Item::Sample(_) | Item::Meta(_), _) => self.totals.unknown += 1,
+                (Item::Sample(_) | Item::Event(_) | Item::Meta(_), _) => self.totals.unknown += 1,
             }
         }
         // Another version in the header is either a flipped bit or a newer kernel. Without a single valid sample it is
@@ -132,8 +160,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
     /// The streams of which the kernel still has records that are on disk, each with the position after the last such
     /// record.
     fn unacknowledged(&self) -> Vec<(Stream, u64)> {
-        // A flight recorder overwrites old records itself, so only its meta stream is acknowledged.
-        let is_freed_here = |stream: Stream| stream == Stream::Meta || !self.ctl.overwrites();
+        // A flight recorder overwrites old samples itself, so they are not acknowledged.
+        let is_freed_here = |stream: Stream| !matches!(stream, Stream::Cpu(_)) || !self.ctl.overwrites();
         let is_there = |stream, end| self.ctl.position_out(stream).is_none_or(|out| end > out);
         let places = self.intake.places.iter().filter(|(stream, _)| is_freed_here(**stream));
         let ends = places.filter_map(|(stream, place)| Some((*stream, place.position?, place.acknowledged)));

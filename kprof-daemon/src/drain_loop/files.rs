@@ -71,7 +71,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
             if self.file.is_regular() && is_due {
                 if self.options.keep_files == 0 {
                     self.totals.reached_max = true;
-                    self.unwritten = 0;
+                    (self.unwritten, self.unwritten_events) = (0, 0);
                     self.composer.clear();
                     return Ok(());
                 }
@@ -88,6 +88,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         }
         self.totals.bytes += length;
         self.totals.samples += std::mem::take(&mut self.unwritten);
+        self.totals.events += std::mem::take(&mut self.unwritten_events);
         self.send_live();
         self.composer.clear();
         Ok(())

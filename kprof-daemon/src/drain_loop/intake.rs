@@ -14,7 +14,6 @@ use crate::ctl::Ctl;
 use crate::error::Error;
 use crate::source::{Access, Source, Stream};
 use crate::system::System;
-use kprof_format::counter::Counter;
 use kprof_format::record::MAX_WORDS;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,7 +52,7 @@ pub(super) struct Piece {
 /// What a round has read.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// Meta first, then the CPUs by number.
+    /// Meta first, then the samples and then the events, by CPU.
     pub pieces: Vec<Piece>,
     /// How many bytes were read in this round; those left over from earlier reads do not count.
     pub brought: usize,
@@ -70,6 +69,8 @@ pub(super) struct Taken {
 pub(super) struct Intake {
     pub buffer: Vec<u8>,
     pub places: BTreeMap<Stream, Place>,
+    /// Whether event streams are read too.
+    reads_events: bool,
     first_cpu: usize,
     read_bytes: usize,
     /// The upper limit of `read_bytes`.
@@ -81,13 +82,13 @@ pub(super) struct Intake {
 impl Intake {
     /// A reader whose rounds are several times smaller than a file of this length, because a file can only end between
     /// two rounds.
-    pub fn new(max_file_bytes: Option<u64>) -> Self {
+    pub fn new(max_file_bytes: Option<u64>, reads_events: bool) -> Self {
         let round_bytes = max_file_bytes.map_or(ROUND_BYTES, |max| ROUND_BYTES.min((max / 8) as usize));
         // A record of the maximum length must fit.
         let max_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
         let buffer = vec![0; round_bytes + 2 * max_read_bytes];
         let places = BTreeMap::new();
-        Self { buffer, places, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
+        Self { buffer, places, reads_events, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
     }
 
     /// How far this stream has been read.
@@ -95,7 +96,14 @@ impl Intake {
         self.places.entry(stream).or_default()
     }
 
-    /// Reads every CPU once, then the state into `ctl`, then the meta stream up to the position in that state.
+    /// The streams of the CPUs.
+    pub fn streams(&self, ctl: &Ctl) -> Vec<Stream> {
+        let events = ctl.event_cpus().filter(|_| self.reads_events).map(Stream::Event);
+        ctl.cpus().map(|(cpu, _)| Stream::Cpu(cpu)).chain(events).collect()
+    }
+
+    /// Reads every stream of a CPU once, then the state into `ctl`, then the meta stream up to the position in that
+    /// state.
     pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
         let (mut pieces, mut failed) = (Vec::new(), None);
         let mut used = 0;
@@ -107,16 +115,17 @@ impl Intake {
             failed = Some(error);
         }
         let is_recorder = ctl.overwrites() && ctl.is_running() && source.access() != Access::Copies;
-        let mut cpus: Vec<u32> = ctl.cpus().map(|(cpu, _)| cpu).filter(|_| !is_recorder).collect();
-        // Each round begins with another CPU: under a high rate a round may end before it reaches the last CPU.
+        let mut streams = self.streams(ctl);
+        streams.retain(|stream| !(is_recorder && matches!(stream, Stream::Cpu(_))));
+        // Each round begins with another stream: under a high rate a round may end before it reaches the last one.
         self.first_cpu += 1;
-        let shift = self.first_cpu % cpus.len().max(1);
-        cpus.rotate_left(shift);
-        for cpu in cpus {
+        let shift = self.first_cpu % streams.len().max(1);
+        streams.rotate_left(shift);
+        for stream in streams {
             if used > self.round_bytes {
                 break;
             }
-            match self.read(system, source, Stream::Cpu(cpu), used) {
+            match self.read(system, source, stream, used) {
                 Ok(piece) => {
                     used = piece.range.end;
                     pieces.push(piece);
@@ -138,8 +147,9 @@ impl Intake {
         let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
         self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);
         let part = |piece: &Piece| match piece.stream {
-            Stream::Cpu(cpu) => Some((new(piece) / 8) as f64 / ctl.cpu(cpu)?.get(Counter::RingWords).max(1) as f64),
             Stream::Meta => None,
+            // A source without this counter has rings of unknown size.
+            stream => Some((new(piece) / 8) as f64 / ctl.ring_words(stream).unwrap_or(0).max(1) as f64),
         };
         let fill = pieces.iter().filter_map(part).fold(0.0, f64::max).min(1.0);
         pieces.sort_by_key(|piece| piece.stream);

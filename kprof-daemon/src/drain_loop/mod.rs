@@ -25,11 +25,11 @@ use crate::source::{Access, Source, Stream, Waited};
 use crate::system::System;
 use crate::write::append::OnFull;
 use crate::write::compose::{Composer, Form};
+use crate::write::event_lines::PointNames;
 use crate::write::live::Live;
 use crate::write::sample_file::SampleFile;
 use intake::Intake;
 use kprof_format::command::Command;
-use kprof_format::counter::Counter;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,6 +94,8 @@ impl Options {
 pub struct Totals {
     /// Samples written.
     pub samples: u64,
+    /// Recorded hits of points written.
+    pub events: u64,
     /// Bytes written.
     pub bytes: u64,
     /// The least and the greatest TSC of the samples written.
@@ -125,11 +127,13 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     composer: Composer,
     names: Names,
     by_task: ByTask,
+    points: PointNames,
     intake: Intake,
     ctl: Ctl,
     totals: Totals,
-    /// Samples of this round that are not in the file yet.
+    /// Samples of this round that are not in the file yet, and events.
     unwritten: u64,
+    unwritten_events: u64,
     pace: Pace,
     /// How much of its ring a CPU delivered in the last round, from 0 to 1: the largest value of all CPUs.
     fill: f64,
@@ -160,7 +164,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         let mut session = Self {
             composer: Composer::new(options.form),
             live: options.live.clone().map(|device| Live::new(device, options.form == Form::Binary)),
-            intake: Intake::new(options.max_bytes),
+            // The plain form has no events; they stay in the kernel.
+            intake: Intake::new(options.max_bytes, options.form != Form::Plain),
             system,
             source,
             options,
@@ -168,9 +173,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             file,
             names: Names::default(),
             by_task: ByTask::default(),
+            points: PointNames::default(),
             ctl,
             totals: Totals::default(),
             unwritten: 0,
+            unwritten_events: 0,
             pace: Pace::default(),
             fill: 0.0,
             rounds: 0,
@@ -185,8 +192,8 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
                 session.source.observe(session.system, &mut session.ctl)?;
             }
             session.intake.place(Stream::Meta).older = session.ctl.position_in(Stream::Meta).unwrap_or(0);
-            for (cpu, counters) in session.ctl.cpus() {
-                session.intake.place(Stream::Cpu(cpu)).older = counters.find(Counter::PositionIn).unwrap_or(0);
+            for stream in session.intake.streams(&session.ctl) {
+                session.intake.place(stream).older = session.ctl.position_in(stream).unwrap_or(0);
             }
             session.ctl.count_from_now();
         }
@@ -361,9 +368,9 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         self.source.observe(self.system, &mut self.ctl)?;
         let target: BTreeMap<Stream, u64> = self
-            .ctl
-            .cpus()
-            .map(|(cpu, _)| Stream::Cpu(cpu))
+            .intake
+            .streams(&self.ctl)
+            .into_iter()
             .chain([Stream::Meta])
             .filter_map(|stream| Some((stream, self.ctl.position_in(stream)?)))
             .collect();

@@ -12,7 +12,8 @@
 //! or counted as skipped. If some consecutive records agree that records are missing before them (another reader took
 //! them), that gap is counted too. A record that is not complete yet is left for the next read.
 
-use super::{Item, Meta, Sample, Skipped, Stack, Why, Words};
+use super::{EventRecord, Item, Meta, Sample, Skipped, Stack, Why, Words};
+use kprof_format::event::Event;
 use kprof_format::record::{BadHeader, Header, Kind, MAGIC, MAX_WORDS, META_HEADER_WORDS, SAMPLE_HEADER_WORDS};
 
 /// How many consecutive records must agree that records are missing before them. One damaged word must not void the
@@ -187,7 +188,21 @@ impl<'a> Framed<'a> {
         match kind {
             Kind::Sample => return sample(false),
             Kind::SnapshotSample => return sample(true),
-            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events | Kind::PointAccount => {}
+            Kind::Event => {
+                let (event, stack) = Event::of(word, record.count())?;
+                return Some(Item::Event(EventRecord { event, stack: record.range(stack, record.count()) }));
+            }
+            Kind::TaskName
+            | Kind::Image
+            | Kind::Mark
+            | Kind::Setting
+            | Kind::Events
+            | Kind::PointAccount
+            | Kind::Point
+            | Kind::TaskTimes
+            | Kind::PointValues
+            | Kind::Lockup
+            | Kind::LockupStack => {}
         }
         let length = usize::try_from(word(7)).ok()?;
         let text = record.range(META_HEADER_WORDS, record.count());

@@ -7,6 +7,8 @@
 pub mod framed;
 pub mod redox_raw;
 
+use kprof_format::event::Event;
+
 /// Little-endian words in a byte slice; fewer than 8 bytes at the end are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a>(&'a [u8]);
@@ -91,6 +93,15 @@ pub struct Sample<'a> {
     pub is_snapshot: bool,
 }
 
+/// One recorded hit of a point.
+#[derive(Clone, Copy, Debug)]
+pub struct EventRecord<'a> {
+    /// The hit.
+    pub event: Event,
+    /// Return addresses and markers, innermost first.
+    pub stack: Words<'a>,
+}
+
 /// One record of the meta stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a> {
@@ -154,6 +165,8 @@ impl Why {
 pub enum Item<'a> {
     /// A sample.
     Sample(Sample<'a>),
+    /// A recorded hit of a point.
+    Event(EventRecord<'a>),
     /// A meta record.
     Meta(Meta<'a>),
     /// Damage.

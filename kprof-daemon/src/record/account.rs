@@ -86,6 +86,9 @@ impl Account<'_> {
                 "{} samples in {seconds:.2} s to {file}, {} bytes, {lost} lost",
                 totals.samples, totals.bytes
             )?;
+            if totals.events > 0 {
+                writeln!(out, "{} recorded hits of points", totals.events)?;
+            }
             if totals.older > 0 {
                 writeln!(out, "{} samples from before the recording are not in the file", totals.older)?;
             }

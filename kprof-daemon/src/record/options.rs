@@ -9,15 +9,17 @@ use crate::error::Error;
 use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
+use kprof_format::command::{Command, Verb as CtlVerb};
 use kprof_format::point::PointState;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 const NOTES: &str = "\
-Without a command: until Ctrl-C. What the options set, and sampling, is undone by the kernel when kprof-record ends,
-also by a kill. Sampling that ran before goes on. An older profile at FILE becomes FILE.old. While profiled runs, the
-samples are copies of those that profiled gets, which loses nothing by it.
+Without a command: until Ctrl-C. `record` as the first word is accepted, as by perf. What the options set, and
+sampling, is undone by the kernel when kprof-record ends, also by a kill. Sampling that ran before goes on. An older
+profile at FILE becomes FILE.old. While profiled runs, the samples are copies of those that profiled gets, which loses
+nothing by it.
 
 Exit code: that of the command (128 + n when signal n ended it); 125 when kprof-record failed, 126 when the command
 cannot be executed, 127 when it was not found, 2 for a wrong command line.
@@ -45,8 +47,8 @@ struct Cli {
     /// Records `idle` or `user` samples too; may be given twice
     #[arg(long, value_name = "WHAT", value_parser = one_line)]
     include: Vec<String>,
-    /// Counts the hits of this point, or of those that begin so (`block.*`); may be given often
-    #[arg(short = 'e', long = "event", value_name = "NAME", value_parser = one_line)]
+    /// Records the hits of this point (`block.*`: of all that begin so); `NAME count` counts
+    #[arg(short = 'e', long = "event", value_name = "NAME", value_parser = event)]
     events: Vec<String>,
     #[command(flatten)]
     sampling: Sampling,
@@ -194,16 +196,17 @@ pub enum Wanted {
 /// # Errors
 /// [`Error::Usage`] names the option.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Wanted, Error> {
+    // `record` is perf's word for what is done without a verb.
+    let mut arguments = arguments.into_iter().peekable();
+    arguments.next_if(|first| first == "record");
     let cli: Cli = match parsed(arguments) {
         Ok(cli) => cli,
         Err(other) => return other.map(Wanted::Text),
     };
     match cli.verb {
-        None => cli.sampling.session(
-            What::Record,
-            &[("include", &cli.include), ("event", &counted(&cli.events))],
-            cli.file.options(),
-        ),
+        None => {
+            cli.sampling.session(What::Record, &[("include", &cli.include), ("event", &cli.events)], cli.file.options())
+        }
         Some(Verb::Stat(stat)) => stat.session(),
         Some(Verb::Flight(Flight { output, place })) => {
             let Place { scheme, quiet, verbose } = place;
@@ -262,9 +265,17 @@ impl Sampling {
     }
 }
 
-/// The choices that count these points.
-fn counted(points: &[String]) -> Vec<String> {
-    points.iter().map(|name| format!("{name} {}", PointState::Count)).collect()
+/// The choice for a point: a name, which may have a state after it. Without one its hits are recorded.
+fn event(value: &str) -> Result<String, String> {
+    let value = match one_line(value)?.trim() {
+        name if name.contains(' ') => name.to_owned(),
+        name => format!("{name} {}", PointState::Record),
+    };
+    let command = format!("{} {value}", CtlVerb::Event);
+    match Command::parse(command.as_bytes()) {
+        Ok(_) => Ok(value),
+        Err(_) => Err("NAME, or NAME and one of count, record, every N, by-weight N".into()),
+    }
 }
 
 /// A value that is part of one command to the kernel.
@@ -308,9 +319,16 @@ mod tests {
         let record = session(&["-a", "-g", "-F", "99", "-C", "1,2", "--", "true"]);
         assert_eq!(record.options.commands, ["lease", "hz 99", "cpus 1,2", "start"]);
         assert_eq!(session(&["-ag", "-F99", "sleep", "1"]).command, ["sleep", "1"]);
-        let record = session(&["-e", "block.*", "--event", "page.fault", "true"]);
-        let commands = ["lease", "event block.* count", "event page.fault count", "start"];
-        assert_eq!(record.options.commands, commands);
+        let words = ["record", "-e", "block.*", "--event", "page.fault count", "-e", "a every 10", "--", "true"];
+        let commands = ["lease", "event block.* record", "event page.fault count", "event a every 10", "start"];
+        assert_eq!(session(&words).options.commands, commands);
+        assert_eq!(
+            (session(&words).command, session(&["--", "record"]).command),
+            (vec!["true".into()], vec!["record".into()])
+        );
+        for bad in ["a b", "a every", "a*b"] {
+            assert!(wanted(&["-e", bad, "true"]).is_err(), "{bad}");
+        }
         for words in [&["-p", "7"][..], &["-p7", "true"], &["-p"], &["stat", "-p", "7"]] {
             let error = wanted(words).unwrap_err().to_string();
             assert!(error.contains("`kprof-fold --task NAME` shows"), "{error}");

@@ -4,11 +4,12 @@
 //! are kept from round to round; they grow to the size of the largest round and no further.
 
 use super::body::Body;
+use super::event_lines::{self, PointNames};
 use super::lines::{self, Batch};
 use super::sample_line::{self, Prefix, SampleLines};
 use crate::ctl::{Counters, Ctl};
 use crate::names::Names;
-use crate::read::{Meta, Sample, Skipped};
+use crate::read::{EventRecord, Meta, Sample, Skipped};
 use crate::source::Stream;
 use kprof_format::checksum::Crc32;
 use kprof_format::chunk::{Chunk, ChunkKind, HEADER_BYTES};
@@ -124,9 +125,20 @@ impl Composer {
         }
     }
 
+    /// Adds a recorded hit to the open batch. `task` is the escaped name of its task. Never in the plain form.
+    pub fn event(&mut self, points: &PointNames, cpu: u32, record: &EventRecord<'_>, task: &[u8]) {
+        self.open.samples += 1;
+        self.body.append(|out| event_lines::put(out, points, cpu, record, task));
+    }
+
     /// Adds a meta record to the open batch.
     pub fn meta(&mut self, record: &Meta<'_>) {
         self.body.append(|out| lines::meta(out, record));
+    }
+
+    /// Adds a lockup, or a stack of one; `task` is the escaped name of its task.
+    pub fn lockup(&mut self, record: &Meta<'_>, task: Option<&[u8]>) {
+        self.body.append(|out| lines::lockup(out, record, task));
     }
 
     /// Adds the events of the task with this (escaped) name.
@@ -134,9 +146,14 @@ impl Composer {
         self.body.append(|out| lines::events(out, record, name));
     }
 
+    /// Adds a record of what a task did with its time. `name` is the task's escaped name.
+    pub fn task_times(&mut self, record: &Meta<'_>, name: &[u8]) {
+        self.body.append(|out| lines::task_times(out, record, name));
+    }
+
     /// Adds a note about damage to the open batch.
     pub fn corrupt(&mut self, stream: Stream, skipped: &Skipped) {
-        let in_chunk = self.form == Form::Binary && stream != Stream::Meta;
+        let in_chunk = self.form == Form::Binary && matches!(stream, Stream::Cpu(_));
         if in_chunk {
             lines::corrupt(&mut self.notes, stream, skipped);
         } else {
@@ -153,7 +170,7 @@ impl Composer {
         }
         self.open.to = to;
         let open = self.open;
-        if self.form == Form::Binary && stream != Stream::Meta {
+        if self.form == Form::Binary && matches!(stream, Stream::Cpu(_)) {
             self.chunk_of_samples(stream, boot, counters);
             return;
         }

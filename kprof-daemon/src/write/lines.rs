@@ -39,7 +39,7 @@ pub struct Batch {
     pub first_tick: u64,
     /// Tick number of the last sample.
     pub last_tick: u64,
-    /// Number of samples.
+    /// Number of samples or events.
     pub samples: u64,
     /// Whether some of them are from a running flight recorder.
     pub is_snapshot: bool,
@@ -55,8 +55,8 @@ pub fn batch(out: &mut Vec<u8>, stream: Stream, batch: &Batch, counters: Option<
         cpu: stream.into(),
         from: batch.from,
         to: batch.to,
-        first_tick: (stream != Stream::Meta).then_some(batch.first_tick),
-        last_tick: (stream != Stream::Meta).then_some(batch.last_tick),
+        first_tick: matches!(stream, Stream::Cpu(_)).then_some(batch.first_tick),
+        last_tick: matches!(stream, Stream::Cpu(_)).then_some(batch.last_tick),
         counters: line::Counters::List(&list),
         snapshot: batch.is_snapshot.then_some(1),
         boot: boot.map(|boot| Name::Raw(boot.trim().as_bytes())),
@@ -92,6 +92,23 @@ pub fn events(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
     put!(out, "{}\n", line::Events { tsc, cpu, counters, task: Name::Escaped(name) });
 }
 
+/// Writes what a task did with its time since the last such line. `name` is the task's escaped name.
+pub fn task_times(out: &mut Vec<u8>, record: &Meta<'_>, name: &[u8]) {
+    let times = String::from_utf8_lossy(record.text);
+    put!(out, "{}\n", line::TaskTimes::of_record(record.values, &times, Name::Escaped(name)));
+}
+
+/// Writes a lockup, or the stack of a CPU when it was found. `task` is the task's escaped name, if it is known.
+pub fn lockup(out: &mut Vec<u8>, record: &Meta<'_>, task: Option<&[u8]>) {
+    let (text, [_, cpu, third]) = (String::from_utf8_lossy(record.text), record.values);
+    let task = task.map(Name::Escaped);
+    if record.kind == Kind::Lockup {
+        put!(out, "{}\n", line::Lockup::of_record(record.tsc, cpu, third, &text, task));
+    } else if let Some(stack) = line::LockupStack::of_record(cpu, third, &text, task.unwrap_or(Name::Raw(b"?"))) {
+        put!(out, "{stack}\n");
+    }
+}
+
 /// Writes one meta record of any other kind.
 pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
     let [first, second, third] = record.values;
@@ -109,7 +126,16 @@ pub fn meta(out: &mut Vec<u8>, record: &Meta<'_>) {
             let text = String::from_utf8_lossy(record.text);
             put!(out, "{}\n", line::PointAccount::of_record(record.tsc, second, third, &text));
         }
-        Kind::Events | Kind::Sample | Kind::SnapshotSample => {}
+        Kind::Point => {
+            let text = String::from_utf8_lossy(record.text);
+            put!(out, "{}\n", line::Point::of_record(record.tsc, first, &text));
+        }
+        Kind::PointValues => {
+            let text = String::from_utf8_lossy(record.text);
+            put!(out, "{}\n", line::PointValues::of_record(record.tsc, &text));
+        }
+        Kind::Events | Kind::TaskTimes | Kind::Lockup | Kind::LockupStack => {}
+        Kind::Sample | Kind::SnapshotSample | Kind::Event => {}
     }
 }
 
@@ -121,6 +147,34 @@ pub fn task(out: &mut Vec<u8>, id: u64, name: Name<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_times_of_a_task_and_the_meaning_of_arguments_are_lines_with_all_that_their_records_have() {
+        let (mut out, text) = (Vec::new(), &b" running=20 blocked.pipe=44"[..]);
+        task_times(&mut out, &Meta { kind: Kind::TaskTimes, tsc: 0x70, values: [8, 0x1f, 0x5f], text }, b"a%20b");
+        let text = b"sched.off-cpu running,idle";
+        meta(&mut out, &Meta { kind: Kind::PointValues, tsc: 0x71, values: [3, 0, 0], text });
+        let expected = "# task-times tsc=5f from=1f id=8 running=20 blocked.pipe=44 task=a%20b\n\
+                        # point-values tsc=71 values=running,idle point=sched.off-cpu\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_lockup_and_its_stacks_are_lines_with_all_that_their_records_have() {
+        let mut out = Vec::new();
+        let text = b"one-task ticks=9 at-ffffffff80000000=9";
+        let record = Meta { kind: Kind::Lockup, tsc: 0x1f, values: [7, 2, 0xa], text };
+        lockup(&mut out, &record, Some(b"my%20task"));
+        lockup(&mut out, &Meta { text: b"no-answer ticks=3", ..record }, None);
+        let stack = Meta { kind: Kind::LockupStack, tsc: 0x20, values: [7, 1, 0x1f], text: b"1e ff,1" };
+        lockup(&mut out, &stack, Some(b"a"));
+        lockup(&mut out, &Meta { text: b"no stack", ..stack }, Some(b"a"));
+        let expected = "# lockup tsc=1f cpu=2 from=a kind=soft reason=one-task ticks=9 at-ffffffff80000000=9 \
+            task=my%20task\n\
+            # lockup tsc=1f cpu=2 from=a kind=hard reason=no-answer ticks=3\n\
+            # lockup-stack of=1f cpu=1 tsc=1e stack=ff,1 task=a\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
 
     #[test]
     fn the_account_of_a_point_is_a_line_with_all_that_its_record_has() {

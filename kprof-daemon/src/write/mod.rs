@@ -7,6 +7,7 @@ pub mod append;
 pub mod body;
 pub mod compose;
 pub mod damaged;
+pub mod event_lines;
 pub mod lines;
 pub mod live;
 pub mod resume;

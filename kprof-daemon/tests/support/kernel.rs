@@ -7,6 +7,7 @@ use super::Random;
 use super::ring::Ring;
 use kprof_daemon::source::Stream;
 use kprof_format::record::{Header, Kind};
+use kprof_format::text::escaped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
@@ -32,9 +33,19 @@ pub struct Nasty {
     pub reads_until_drop: u32,
 }
 
+/// The stream with this name: a CPU, `event-` and a CPU, or `meta`.
+pub fn stream_of(name: &str) -> Stream {
+    match name.strip_prefix("event-") {
+        Some(cpu) => Stream::Event(cpu.parse().expect("a CPU")),
+        None => name.parse().map_or(Stream::Meta, Stream::Cpu),
+    }
+}
+
 pub struct Kernel {
     pub boot: u64,
     pub rings: BTreeMap<u32, Ring>,
+    /// The event streams, none unless a test makes them.
+    pub events: BTreeMap<u32, Ring>,
     pub meta: Ring,
     pub running: bool,
     pub claim: Option<u64>,
@@ -50,6 +61,8 @@ pub struct Kernel {
     pub random: Random,
     /// Every sample that was recorded: CPU and TSC, and its line without the task name.
     pub ledger: BTreeMap<(u32, u64), String>,
+    /// Every event that was recorded: CPU and TSC, and its line.
+    pub event_ledger: BTreeMap<(u32, u64), String>,
     /// Page faults of task 1 that are not in the meta stream yet.
     pub page_faults: u64,
     /// Names by task id, as they are now.
@@ -70,6 +83,7 @@ impl Kernel {
         Self {
             boot: 0x5f0c,
             rings: cpus.iter().map(|cpu| (*cpu, Ring::new(ring_words))).collect(),
+            events: BTreeMap::new(),
             meta: Ring::new(ring_words),
             running: true,
             claim: None,
@@ -81,6 +95,7 @@ impl Kernel {
             nasty: Nasty::default(),
             random: Random(seed | 1),
             ledger: BTreeMap::new(),
+            event_ledger: BTreeMap::new(),
             page_faults: 0,
             names: BTreeMap::new(),
             tsc: 1000,
@@ -138,6 +153,31 @@ impl Kernel {
         let text = format!("page-faults={}", self.page_faults);
         if self.page_faults > 0 && self.put_meta(Kind::Events, 1, text.as_bytes()) {
             self.page_faults = 0;
+        }
+    }
+
+    /// Tells the meta stream of point 3, as the kernel does at its first hit and when a claim begins.
+    fn tell_of_point(&mut self) {
+        assert!(self.put_meta(Kind::Point, 3, b"bytes null.write record"), "the meta ring of the simulation is full");
+    }
+
+    /// A recorded hit of point 3 by task 1, on every CPU that has an event stream.
+    pub fn hit(&mut self) {
+        self.tsc += 1 + self.random.below(1000);
+        let (tsc, weight) = (self.tsc, self.random.below(1 << 40));
+        let task: String = escaped(&self.names[&1]).map(char::from).collect();
+        for (cpu, ring) in &mut self.events {
+            let stack = [0xffff_ffff_8020_1000 + weight % 512, 0xffff_ffff_8024_0000];
+            let head = [Header { kind: Kind::Event, words: 9 }.encode(), 0, 3, tsc, 1, weight, 2];
+            let made = ring.put(9, |position| {
+                let mut words = [&head[..], &stack].concat();
+                words[1] = position;
+                words
+            });
+            if made {
+                let line = format!("!null.write {task} {cpu:x} {tsc:x} {weight} - {:x} {:x}", stack[0], stack[1]);
+                self.event_ledger.insert((*cpu, tsc), line);
+            }
         }
     }
 
@@ -224,6 +264,11 @@ impl Kernel {
         let copies = self.meta.copies.as_ref().filter(|_| is_copier);
         let (head, tail) = (self.meta.head, copies.map_or(self.meta.tail, |copies| copies.position));
         let _ = writeln!(text, "meta.position-in {head}\nmeta.position-out {tail}\nmeta.lost 0\nmeta.overwritten 0");
+        for (cpu, ring) in &self.events {
+            let (head, tail, words) = (ring.head, ring.tail, ring.capacity);
+            let _ = writeln!(text, "event.{cpu}.position-in {head}\nevent.{cpu}.position-out {tail}");
+            let _ = writeln!(text, "event.{cpu}.ring-words {words}\nevent.{cpu}.delivered {}", ring.delivered);
+        }
         if !self.error.is_empty() {
             let _ = writeln!(text, "error {}", self.error);
         }
@@ -234,6 +279,7 @@ impl Kernel {
         match stream {
             Stream::Meta => Some(&mut self.meta),
             Stream::Cpu(cpu) => self.rings.get_mut(&cpu),
+            Stream::Event(cpu) => self.events.get_mut(&cpu),
         }
     }
 
@@ -256,7 +302,11 @@ impl Kernel {
                 }
                 ["protocol", "1"] => {
                     self.claim = Some(handle);
-                    self.rings.values_mut().chain([&mut self.meta]).for_each(Ring::rewind);
+                    let rings = self.rings.values_mut().chain(self.events.values_mut());
+                    rings.chain([&mut self.meta]).for_each(Ring::rewind);
+                    if !self.events.is_empty() {
+                        self.tell_of_point();
+                    }
                 }
                 ["copy", "1"] if !self.gives_copies => {
                     return refuse(self, io::ErrorKind::InvalidInput, "no such command".into());
@@ -300,13 +350,13 @@ impl Kernel {
                 ["thaw"] if self.frozen => (self.frozen, self.running) = (false, true),
                 ["wait", ms] if !self.nasty.cannot_wait => wait = ms.parse().ok(),
                 ["ack", stream, position] => {
-                    let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
+                    let stream = stream_of(stream);
                     let position = position.parse().expect("a position");
                     let held = self.claim == Some(handle);
                     if acks.is_empty() && self.random.once_in(self.nasty.overwrites_before_ack) {
                         (self.overwrites, self.nasty.reads_until_drop) = (true, 3);
                     }
-                    if self.overwrites && stream != Stream::Meta {
+                    if self.overwrites && matches!(stream, Stream::Cpu(_)) {
                         let why = "nothing is acknowledged in mode overwrite".to_owned();
                         return refuse(self, io::ErrorKind::InvalidInput, why);
                     }

@@ -8,8 +8,7 @@
 //! socket; everything else is the real system. If the daemon process ends, also by SIGKILL, its socket closes. Then the
 //! simulated kernel closes all handles that were opened through it, as a real kernel would.
 
-use super::kernel::Kernel;
-use kprof_daemon::source::Stream;
+use super::kernel::{Kernel, stream_of};
 use kprof_daemon::system::host::Host;
 use kprof_daemon::system::{FileFacts, Open, System};
 use std::collections::BTreeMap;
@@ -222,7 +221,7 @@ fn read(kernel: &mut Kernel, name: &str, number: u64) -> io::Result<Vec<u8>> {
         let rest = text.as_bytes().get(offset..).unwrap_or(&[]);
         return Ok(rest[..rest.len().min(most)].to_vec());
     }
-    let stream = name.strip_prefix("profiling-").expect("a stream").parse().map_or(Stream::Meta, Stream::Cpu);
+    let stream = stream_of(name.strip_prefix("profiling-").expect("a stream"));
     let mut buffer = vec![0; most];
     let count = kernel.read(stream, &mut buffer)?;
     buffer.truncate(count);

@@ -6,7 +6,7 @@
 
 use super::Random;
 use super::disk::Disk;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, stream_of};
 use kprof_daemon::source::Stream;
 use kprof_daemon::system::{FileFacts, Open, System};
 use std::cell::RefCell;
@@ -212,12 +212,13 @@ impl System for Simulated {
                 return Ok(File::Ctl { handle, offset: 0, world: Rc::clone(&self.0) });
             }
             let stream = device.strip_prefix("profiling-").expect("a stream's name");
-            let stream = stream.parse().map_or(Stream::Meta, Stream::Cpu);
+            let stream = stream_of(stream);
             let exists = match stream {
                 Stream::Cpu(cpu) if world.redox.is_some() => {
                     world.redox.as_ref().is_some_and(|it| it.contains_key(&cpu))
                 }
                 Stream::Cpu(cpu) => world.kernel.rings.contains_key(&cpu),
+                Stream::Event(cpu) => world.kernel.events.contains_key(&cpu),
                 Stream::Meta => true,
             };
             return if exists { Ok(File::Stream(stream)) } else { Err(io::ErrorKind::NotFound.into()) };

@@ -14,8 +14,8 @@ pub use choice::{Beside, Choice, Shown};
 pub use diff::{Diff, DiffFormat};
 pub use input::{Input, Limits};
 pub use verbs::{
-    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Latency, Report, Script, TableFormat, Top,
-    Viewer,
+    Annotate, Doctor, Export, Flamegraph, Folded, Heatmap, Html, Info, Latency, LockupFormat, Lockups, Report, Script,
+    TableFormat, Top, Viewer, Waits,
 };
 
 use crate::error::Error;
@@ -109,6 +109,12 @@ pub enum Command {
     /// Hits of points, and how their weights (times, bytes) are distributed
     #[command(after_help = examples::LATENCY)]
     Latency(Latency),
+    /// How the time of each task is divided into running, ready to run, and blocked, by reason
+    #[command(after_help = examples::WAITS)]
+    Waits(Waits),
+    /// CPUs that the kernel has reported as locked up: where they were, and the newest stack of every CPU
+    #[command(after_help = examples::LOCKUPS)]
+    Lockups(Lockups),
     /// For another viewer: Firefox Profiler, speedscope, pprof, Perfetto
     #[command(after_help = examples::EXPORT)]
     Export(Export),

@@ -48,6 +48,26 @@ pub fn stacks(opened: &Opened<Tally>, found: &mut Vec<String>) {
     seen.say(found);
 }
 
+/// Why no tick arrives, by processor and trigger, and what the trigger that is left does not see.
+pub fn not_reached(boot: &Boot) -> String {
+    const LEFT: &str =
+        "The trigger ipi needs none of this, and has no samples of code that runs with interrupts masked";
+    // A header that is written before the sampler runs has the trigger that is used until then.
+    let changed = boot.settings.iter().rev().find_map(|setting| setting.name.strip_prefix(b"trigger "));
+    let changed = changed.and_then(|trigger| str::from_utf8(trigger).ok());
+    match (changed.or(boot.fact(Fact::Trigger)).unwrap_or("nmi"), boot.fact(Fact::Arch).unwrap_or("x86_64")) {
+        ("nmi", "aarch64") => format!(
+            "its FIQ entry is not reached. Does the core mask FIQs, or does the GIC give the kernel no group 0? {LEFT}"
+        ),
+        ("nmi", "riscv64") => format!(
+            "machine-mode software interrupts do not reach the kernel. Is there code in machine mode that hands them \
+             over? {LEFT}"
+        ),
+        ("nmi", _) => "its NMI entry is not reached".to_owned(),
+        (trigger, _) => format!("no interrupt of the trigger {trigger} arrives. Are interrupts ever unmasked there?"),
+    }
+}
+
 /// The range of the kernel's code, if that is the only code: it is the same in all boots, and there are no modules.
 fn text_of(boots: &[Boot]) -> Option<(u64, u64)> {
     let texts: Vec<_> = boots.iter().map(places::text).collect();

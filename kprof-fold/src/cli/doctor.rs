@@ -12,6 +12,7 @@ use super::prologue::sets_frame_pointer;
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
+use crate::output::lockups;
 use crate::problems::Problems;
 use crate::profile::{Boot, Counters, counted};
 use crate::symbols::Symbols;
@@ -92,6 +93,10 @@ fn findings(opened: &Opened<Tally>) -> Vec<String> {
         }
         cpus(boot, &mut found);
         clock(boot, opened.tsc_hz, &mut found);
+        found.extend(boot.lockups.iter().map(|lockup| {
+            let sentence = lockups::sentence_with_function(lockup, &opened.symbols, opened.tsc_hz);
+            format!("{sentence}; `kprof-fold lockups` has the stacks of all CPUs")
+        }));
     }
     causes::stacks(opened, &mut found);
     if let Some(why) =
@@ -132,7 +137,7 @@ fn cpus(boot: &Boot, found: &mut Vec<String>) {
                 ));
             }
             (Some(sent), Some(0)) if sent > 0 => {
-                found.push(format!("CPU {cpu} was sent {sent} ticks and took none: its NMI entry is not reached"));
+                found.push(format!("CPU {cpu} was sent {sent} ticks and took none: {}", causes::not_reached(boot)));
             }
             _ => {}
         }

@@ -6,6 +6,7 @@
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
 use super::compat::{Output, Rest, ScriptStyle};
+use super::event::{self, EventFacts};
 use super::images;
 use super::mistakes;
 use super::nearest;
@@ -58,6 +59,8 @@ pub struct Loaded {
     pub shown: Shows,
     /// The reasons against the symbols.
     pub doubt: Option<String>,
+    /// What the counts are, if they are not samples.
+    pub event: Option<EventFacts>,
 }
 
 /// Whether losses and coalesced ticks are shown besides the samples.
@@ -100,6 +103,20 @@ pub struct Opened<C> {
 /// # Errors
 /// If the input or the arguments are unusable.
 pub fn open<C: Consumer>(
+    input: &Input,
+    choice: &Choice,
+    output: Output,
+    consumer: impl FnOnce(&Select) -> C,
+) -> Result<Opened<C>, Error> {
+    refuse_event(choice)?;
+    open_any(input, choice, output, consumer)
+}
+
+/// As [`open`], for an output that can show events too.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_any<C: Consumer>(
     input: &Input,
     choice: &Choice,
     output: Output,
@@ -182,6 +199,20 @@ pub fn open<C: Consumer>(
     })
 }
 
+/// Refuses events, for an output that only has a meaning for samples.
+fn refuse_event(choice: &Choice) -> Result<(), Error> {
+    let todo = "--event works with folded, flamegraph, report (text, CSV) and script; this output is for samples only";
+    if choice.event.is_some() { Err(Error::Usage(todo.to_owned())) } else { Ok(()) }
+}
+
+/// As [`load`], for an output that can show events too.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_any(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
+    choice.event.as_ref().map_or_else(|| load(input, choice), |name| event::load(input, choice, name))
+}
+
 /// Reads, selects, symbolizes and folds.
 ///
 /// # Errors
@@ -191,6 +222,9 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     // In this case the meaning of a user address depends on the task, so stacks are counted by task.
     if choice.by == By::Line {
         return Err(Error::Usage("--by line works with report; --lines shows lines elsewhere".to_owned()));
+    }
+    if choice.by == By::Reason {
+        return Err(Error::Usage("--by reason works with --event: samples are not taken for a reason".to_owned()));
     }
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {
@@ -206,11 +240,22 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     say_unknown(&folded, &symbols, &select, Talk { quiet: input.quiet });
     let lost = lost(&profile, &select);
     let lost_is_attributable = select.tasks.is_empty();
-    let lost_is_shown = choice.show.is_empty() || choice.show.contains(&Beside::Lost);
+    let lost_is_shown = choice.shows_lost();
     let shown = Shows { lost: lost_is_shown, coalesced: choice.show.contains(&Beside::Coalesced) };
     let coalesced = coalesced(&profile, &select);
-    let loaded =
-        Loaded { coalesced, shown, doubt, folded, symbols, profile, account, problems, lost, lost_is_attributable };
+    let loaded = Loaded {
+        coalesced,
+        shown,
+        doubt,
+        folded,
+        symbols,
+        profile,
+        account,
+        problems,
+        lost,
+        lost_is_attributable,
+        event: None,
+    };
     loaded.say_losses(Talk { quiet: input.quiet });
     Ok(loaded)
 }
@@ -314,6 +359,10 @@ impl Loaded {
             false => [folded::LOST_ANYWHERE, folded::COALESCED_ANYWHERE],
         };
         let width = |is_shown, width| if is_shown { width } else { 0 };
+        if let Some(event) = &self.event {
+            let lost = (lost, width(self.shown.lost, self.lost));
+            return [lost, (folded::NOT_RECORDED, width(self.shown.coalesced, event.only_counted))];
+        }
         [(lost, width(self.shown.lost, self.lost)), (coalesced, width(self.shown.coalesced, self.coalesced))]
     }
 
@@ -340,6 +389,10 @@ impl Loaded {
     /// One line below the title of a picture.
     pub fn subtitle(&self) -> String {
         let samples = self.folded.samples();
+        if let Some(event) = &self.event {
+            let notes = crate::output::report::notes(&self.profile);
+            return format!("{samples} {} of {}, {} lost{notes}", event.unit, event.name, self.lost);
+        }
         let part = self.lost as f64 * 100.0 / (samples + self.lost).max(1) as f64;
         let lost = match (self.lost, self.account.cpus.is_empty()) {
             (0, true) => "losses not counted at the source".to_owned(),

@@ -9,10 +9,12 @@ pub mod causes;
 pub mod compare;
 pub mod compat;
 pub mod doctor;
+pub mod event;
 pub mod html;
 pub mod images;
 pub mod latency;
 pub mod load;
+pub mod lockups;
 pub mod mistakes;
 pub mod nearest;
 pub mod out;
@@ -27,6 +29,7 @@ pub mod talk;
 pub mod top;
 pub mod users;
 pub mod values;
+pub mod waits;
 
 use crate::error::Error;
 use crate::output::tree::Direction;
@@ -107,6 +110,8 @@ fn run(cli: Cli) -> Result<u8, Error> {
         }
         (Some(Command::Info(args)), _) => single::info(&args),
         (Some(Command::Latency(args)), _) => latency::run(&args),
+        (Some(Command::Waits(args)), _) => waits::run(&args),
+        (Some(Command::Lockups(args)), _) => lockups::run(&args),
         (Some(Command::Export(args)), _) => single::export(&args),
         (Some(Command::Heatmap(args)), _) => single::heatmap(&args),
         (None, None) => Err(Error::Usage("FILE and SYMS are needed; see --help".to_owned())),
@@ -150,7 +155,7 @@ fn in_format(format: Format, input: Input, choice: Choice) -> Result<u8, Error> 
 }
 
 fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
-    let loaded = load::load(input, choice)?;
+    let loaded = load::load_any(input, choice)?;
     with_output(input, |out| {
         let beside = loaded.beside();
         folded::write_with(&loaded.folded, &beside, out).map_err(|error| write_failed(input, error))
@@ -162,7 +167,7 @@ fn fold(input: &Input, choice: &Choice) -> Result<u8, Error> {
 }
 
 fn flamegraph(args: &Flamegraph) -> Result<u8, Error> {
-    let loaded = load::load(&args.input, &args.choice)?;
+    let loaded = load::load_any(&args.input, &args.choice)?;
     let style = flamegraph::Style {
         title: args.title.clone(),
         subtitle: loaded.subtitle(),

@@ -26,9 +26,9 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         (choice.by, choice.lines) = (By::None, true);
     }
     let shows_account = args.tree.is_none() && format != TableFormat::Csv;
-    let loaded = load::load(&Input { shows_account, ..args.input.clone() }, &choice)?;
+    let loaded = load::load_any(&Input { shows_account, ..args.input.clone() }, &choice)?;
     let Loaded { folded, profile, account, lost, symbols, .. } = &loaded;
-    if profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
+    if loaded.event.is_none() && profile.samples() == 0 && account.sum(Counter::Sent) == 0 {
         return Err(Error::unusable(
             &args.input.file,
             "no sample and no tick: nothing to report. Did the recording run?",
@@ -54,10 +54,15 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::None | By::Line => None,
         By::Task => Some("task"),
         By::Cpu => Some("cpu"),
+        By::Reason => Some("reason"),
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };
-    let input = report::Input { folded, profile, account, lost: *lost };
+    if loaded.event.is_some() && format == TableFormat::Json {
+        return Err(Error::Usage("JSON has times and accounts of samples; --event has text and CSV".to_owned()));
+    }
+    let event = loaded.event.as_ref().map(|event| (event.name.as_str(), event.unit.as_str(), event.account.as_str()));
+    let input = report::Input { folded, profile, account, lost: *lost, event };
     if format == TableFormat::Text {
         let mut text = Vec::new();
         report::write(input, &style, &mut text).map_err(|error| Error::io("memory", "write", error))?;

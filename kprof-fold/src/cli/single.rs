@@ -6,6 +6,7 @@
 
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
 use super::compat::{Output, Rest};
+use super::event;
 use super::load::{self, Opened};
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
@@ -28,6 +29,9 @@ use std::collections::BTreeMap;
 /// `script`.
 pub fn script(args: &Script) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
+    if let Some(name) = &args.choice.event {
+        return event::script(args, name);
+    }
     let mut opened = load::open(&args.input, &args.choice, Output::Script, |select| Timeline::new(select.clone()))?;
     opened.consumer.sort_by_time();
     let asked = opened.style;

@@ -17,6 +17,7 @@ pub mod speedscope;
 
 use crate::gaps::Gaps;
 use crate::output::folded::{LOST, LOST_ANYWHERE};
+use crate::output::lockups;
 use crate::profile::Profile;
 use crate::select::Select;
 use crate::stacks::Stacks;
@@ -189,6 +190,12 @@ fn marks(profile: &Profile) -> Vec<Mark> {
                 is_setting,
             }));
         }
+        marks.extend(boot.lockups.iter().map(|lockup| Mark {
+            boot: number,
+            tsc: lockup.tsc,
+            name: lockups::sentence(lockup, boot.tsc_hz().map(|hz| hz as f64)),
+            is_setting: false,
+        }));
     }
     marks
 }

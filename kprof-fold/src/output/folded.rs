@@ -10,6 +10,8 @@ use std::io::{self, Write};
 pub const LOST: &str = "[lost]";
 /// The frame for lost samples if only some tasks are shown: it is not known to which tasks the lost samples belong.
 pub const LOST_ANYWHERE: &str = "[lost, of any task]";
+/// The frame that stands for hits of a point that were only counted, because no record was asked then.
+pub const NOT_RECORDED: &str = "[not recorded]";
 /// The frame that stands for coalesced ticks.
 pub const COALESCED: &str = "[coalesced]";
 /// The frame for coalesced ticks if only some tasks are shown.

@@ -9,6 +9,7 @@ pub mod json;
 use crate::account::Account;
 use crate::aliasing::Verdict;
 use crate::gaps::Gaps;
+use crate::output::lockups;
 use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
@@ -49,11 +50,19 @@ pub fn text(
                     writeln!(text, "  {what} {} at TSC {:x}", visible(&String::from_utf8_lossy(&mark.name)), mark.tsc);
             }
         }
+        for lockup in &boot.lockups {
+            let _ = writeln!(text, "  {} until TSC {:x}", lockups::sentence(lockup, tsc_hz), lockup.tsc);
+        }
         events(&boot.events, &mut text);
         for (name, point) in &boot.points {
+            let (recorded, in_file) = (point.count(PointCounter::Recorded), point.in_file.0);
+            let events = match recorded.max(in_file) {
+                0 => String::new(),
+                _ => format!("{recorded} recorded ({in_file} events in the file), "),
+            };
             let _ = writeln!(
                 text,
-                "  point {}: {} hits, {} {} in all, {} lost",
+                "  point {}: {} hits, {} {} in all, {events}{} lost",
                 visible(name),
                 point.hits(),
                 point.weight,

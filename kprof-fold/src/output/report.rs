@@ -7,11 +7,12 @@ pub mod csv;
 pub mod json;
 
 use super::groups::{self, Group};
+use super::lockups::sentence;
 use super::table::{self, Row};
 use super::time;
 use crate::account::Account;
 use crate::fold::Folded;
-use crate::profile::Profile;
+use crate::profile::{Boot, Profile};
 use kprof_format::counter::Counter;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -57,6 +58,8 @@ pub struct Input<'a> {
     pub account: &'a Account,
     /// Losses within the selection.
     pub lost: u64,
+    /// For events instead of samples: the name of the point, the unit of the counts, and the account in one line.
+    pub event: Option<(&'a str, &'a str, &'a str)>,
 }
 
 /// Writes the whole report.
@@ -69,8 +72,16 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
         Some(by) => groups(input, style, by, &mut text),
         None => functions(input, style, &mut text),
     }
-    where_time_went(input, &mut text);
-    cpus(input, &mut text);
+    match input.event {
+        Some((.., account)) => {
+            let _ = writeln!(text, "\n{account}");
+        }
+        None => {
+            where_time_went(input, &mut text);
+            cpus(input, &mut text);
+            lockups(input, &mut text);
+        }
+    }
     out.write_all(text.as_bytes())?;
     out.flush()
 }
@@ -80,7 +91,8 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
     let (samples, count) = (input.folded.samples(), rows.len());
     let note = notes(input.profile);
     let rows_are = if style.has_lines { "lines" } else { "functions" };
-    let _ = writeln!(text, "{samples} samples in {count} {rows_are}, {} lost{note}", input.lost);
+    let what = what(input);
+    let _ = writeln!(text, "{samples} {what} in {count} {rows_are}, {} lost{note}", input.lost);
     if style.sort == Sort::Both {
         let _ = write!(text, "\nBy self time");
         table(input, style, &mut rows.clone(), text);
@@ -90,6 +102,11 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
         sort(input, &mut rows, style.sort);
     }
     table(input, style, &mut rows, text);
+}
+
+/// What is counted.
+fn what(input: Input<'_>) -> String {
+    input.event.map_or_else(|| "samples".to_owned(), |(name, unit, _)| format!("{unit} of {name}"))
 }
 
 /// The functions in their order, and how many there were before `--top` and `--limit`.
@@ -120,8 +137,9 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
     let (samples, note) = (input.folded.samples(), notes(input.profile));
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
     let all = samples + input.lost;
-    let _ = writeln!(text, "{samples} samples, {} lost{note}\n\nBy {by}", input.lost);
-    let _ = writeln!(text, "      %   samples  {by:<24}  busiest function, with its part of the {by}");
+    let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}", what(input), input.lost);
+    let unit = input.event.map_or("samples", |(_, unit, _)| unit);
+    let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
     for row in &rows {
         let (group, part, busiest) = (name(row.frame), percent(row.samples, all), name(row.busiest.0));
         let of_it = percent(row.busiest.1, row.samples);
@@ -190,6 +208,25 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     }
     let whole: u64 = rows.iter().map(|row| row.per_mille).sum();
     let _ = writeln!(text, "{:7.1} %", whole as f64 / 10.0);
+}
+
+fn lockups(input: Input<'_>, text: &mut String) {
+    let all = sentences(input.profile);
+    if !all.is_empty() {
+        let _ = writeln!(text, "\nLockups (`kprof-fold lockups` has the stacks of all CPUs)");
+    }
+    for sentence in all {
+        let _ = writeln!(text, "  {sentence}");
+    }
+}
+
+/// A sentence for each CPU that was locked up.
+fn sentences(profile: &Profile) -> Vec<String> {
+    let of_boot = |boot: &Boot| {
+        let hz = boot.tsc_hz().map(|hz| hz as f64);
+        boot.lockups.iter().map(|lockup| sentence(lockup, hz)).collect::<Vec<_>>()
+    };
+    profile.boots.iter().flat_map(of_boot).collect()
 }
 
 fn cpus(input: Input<'_>, text: &mut String) {

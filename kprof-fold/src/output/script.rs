@@ -60,13 +60,7 @@ pub fn write(
         text.clear();
         stacks.words(event.stack, &mut words);
         symbols.users.settle(task, &mut words);
-        let mut ended = false;
-        walk(&words, style.user, |step| {
-            if !ended {
-                ended = !frame(step, symbols, style, &mut text);
-            }
-        });
-        text.push('\n');
+        frames(&words, symbols, style, &mut text);
         out.write_all(text.as_bytes())?;
         // Where tasks have symbols of their own, the same addresses have other names in each task.
         if symbols.users.is_empty() && kept_bytes + text.len() <= MAX_KEPT_BYTES {
@@ -77,15 +71,31 @@ pub fn write(
     out.flush()
 }
 
-/// `SECONDS.MICROSECONDS`, rounded down.
+/// Appends the lines of a stack, and an empty line.
+pub fn frames(words: &[u64], symbols: &Symbols, style: Style, text: &mut String) {
+    let mut ended = false;
+    walk(words, style.user, |step| {
+        if !ended {
+            ended = !frame(step, symbols, style, text);
+        }
+    });
+    text.push('\n');
+}
+
+/// The time of a sample: [`time`].
 pub fn seconds(event: &Event, tsc_hz: f64) -> String {
+    time(event.tsc, tsc_hz)
+}
+
+/// `SECONDS.MICROSECONDS`, rounded down.
+pub fn time(tsc: u64, tsc_hz: f64) -> String {
     let hz = tsc_hz.round().max(1.0) as u128;
-    let micros = u128::from(event.tsc) * 1_000_000 / hz;
+    let micros = u128::from(tsc) * 1_000_000 / hz;
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
 /// Adds the lines of one frame; returns false if the stack ends before it.
-fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
+pub(super) fn frame(step: Step, symbols: &Symbols, style: Style, text: &mut String) -> bool {
     let address = match step {
         Step::Address(address) => address,
         Step::Candidate { address, sampled } if symbols.lacks_frame(sampled) => address,

@@ -9,15 +9,17 @@ use super::seal::Seal;
 use super::unsampled;
 use crate::profile::{self, Boot, Counters, Gap, Hole, Seen, Unsampled, counted};
 use kprof_format::counter::Counter;
-use kprof_format::line::{FIRST_TICK, LAST_TICK};
+use kprof_format::line::{FIRST_TICK, LAST_TICK, Stream};
 
 /// A batch whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     /// The line or chunk where it began.
     pub place: u64,
-    /// Its CPU; `None` for the meta stream.
+    /// Its CPU; `None` for the meta stream and event streams.
     pub cpu: Option<u32>,
+    /// The CPU whose events it has, if it is a batch of an event stream.
+    pub events: Option<u32>,
     /// Its positions in words since boot: the first one, and one past the last.
     pub positions: (u64, u64),
     /// The counters at its end.
@@ -36,6 +38,35 @@ pub struct Open {
     pub doubt: Option<Doubt>,
     /// In the text form, its `#` lines so far and their numbers. They are applied when the batch is known to be whole.
     pub held: Vec<(u64, Vec<u8>)>,
+    /// The lines of an event stream so far and their numbers.
+    pub event_lines: Vec<(u64, Vec<u8>)>,
+}
+
+/// The CPU of a stream of samples, and that of an event stream.
+pub fn cpus_of(stream: Stream) -> (Option<u32>, Option<u32>) {
+    match stream {
+        Stream::Meta => (None, None),
+        Stream::Cpu(cpu) => (Some(cpu), None),
+        Stream::Event(cpu) => (None, Some(cpu)),
+    }
+}
+
+impl Open {
+    /// Its stream.
+    pub fn stream(&self) -> Stream {
+        self.cpu.map(Stream::Cpu).or(self.events.map(Stream::Event)).unwrap_or(Stream::Meta)
+    }
+
+    /// Whether it is a batch of an event stream.
+    pub fn is_of_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Keeps a line of an event stream until the batch is known to be whole.
+    pub fn hold_event(&mut self, number: u64, line: &[u8]) {
+        self.lines += 1;
+        self.event_lines.push((number, line.to_vec()));
+    }
 }
 
 /// Why a batch of the text form does not count if its first line is as it was written.

@@ -6,6 +6,7 @@
 use super::ingest::{Consumer, Ingest, Region};
 use crate::problems::Kind;
 use kprof_format::chunk::{self, BadChunk, Chunk, ChunkKind, HEADER_BYTES, MAGIC};
+use kprof_format::event::LINE_BEGINS;
 use kprof_format::samples::{Delta, take_varint};
 use kprof_format::text::{Hex, UNNAMED_TASK, escaped};
 use std::io::{self, Read};
@@ -97,7 +98,9 @@ fn take<C: Consumer>(ingest: &mut Ingest<C>, chunk: &Chunk<'_>, place: u64) {
 }
 
 fn lines<C: Consumer>(ingest: &mut Ingest<C>, text: &[u8], place: u64) {
-    for line in text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"#")) {
+    for line in
+        text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"#") || line.first() == Some(&LINE_BEGINS))
+    {
         ingest.line = place.saturating_sub(1);
         ingest.line(line);
     }

@@ -9,7 +9,7 @@ use super::ingest::{Consumer, Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
 use crate::problems::{Kind, shown};
-use kprof_format::line::{Checksum, End, Line};
+use kprof_format::line::{Checksum, End, Line, Stream};
 
 impl<C: Consumer> Ingest<C> {
     /// Closes the open batch of the text form if it is as it was written, and drops it otherwise.
@@ -21,7 +21,7 @@ impl<C: Consumer> Ingest<C> {
             }
             return;
         };
-        let is_its_own = open.cpu == end.cpu.0 && open.positions.1 == end.to;
+        let is_its_own = open.stream() == end.cpu && open.positions.1 == end.to;
         let because = match end.crc {
             None => "its last line has no checksum",
             Some(written) if open.seal.is(written) => match open.doubt {
@@ -49,7 +49,7 @@ impl<C: Consumer> Ingest<C> {
                 self.apply_held(number, &line);
             }
         }
-        self.end(end.cpu.0, end.to, end.samples);
+        self.end(end.cpu, end.to, end.samples);
     }
 
     /// Repairs the first line of the open batch, if one damaged byte of it is all that is wrong with the batch.
@@ -58,15 +58,20 @@ impl<C: Consumer> Ingest<C> {
         let Some((line, place)) = open.seal.repaired(&open.line, written) else { return false };
         let text = String::from_utf8_lossy(line.get(1..).unwrap_or_default());
         let Ok(Line::Batch(batch)) = Line::parse(&text) else { return false };
-        let known = batch.cpu.0.and_then(|cpu| self.profile.boots.get(self.boot)?.cpus.get(&cpu));
         let positions = (batch.from, batch.to);
-        let is_new = known.is_none_or(|cpu| batch::position(&cpu.positions, positions) == Position::New);
+        let known = self.profile.boots.get(self.boot).and_then(|boot| boot.positions(batch.cpu));
+        let is_new = known.is_none_or(|known| batch::position(known, positions) == Position::New);
         // If the repaired line contains a line feed, it was two lines. The second one was a sample, which was not
         // counted.
         if batch.cpu != end.cpu || batch.to != end.to || !is_new || line.contains(&b'\n') {
             return false;
         }
-        (open.cpu, open.positions, open.counters) = (batch.cpu.0, positions, metadata::batch_counters(&batch));
+        if open.is_of_events() != matches!(batch.cpu, Stream::Event(_)) {
+            // Its lines were taken for those of another kind of stream.
+            return false;
+        }
+        (open.cpu, open.events) = batch::cpus_of(batch.cpu);
+        (open.positions, open.counters) = (positions, metadata::batch_counters(&batch));
         // The samples that seemed to be of another CPU are of the CPU in the repaired line.
         open.strangers = None;
         let (file, number, samples, column) = (&self.file, open.place, open.seen.samples(), place + 1);

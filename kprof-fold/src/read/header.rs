@@ -10,10 +10,11 @@ use super::ingest::{Consumer, Ingest, Region};
 use super::metadata;
 use super::seal::Seal;
 use super::unsampled::last_gap;
+use crate::lockups;
 use crate::problems::{Kind, shown};
 use crate::profile::{Boot, Counters};
 use kprof_format::fact::Fact;
-use kprof_format::line::{self, Batch, Corrupt, End, Header, Line, Name};
+use kprof_format::line::{self, Batch, Corrupt, End, Header, Line, Name, Stream};
 
 impl<C: Consumer> Ingest<C> {
     /// Reads a line that begins with `#`.
@@ -34,7 +35,7 @@ impl<C: Consumer> Ingest<C> {
                 });
             }
             Ok(Line::Batch(batch)) => {
-                self.begin(batch.cpu.0, (batch.from, batch.to), metadata::batch_counters(&batch));
+                self.begin(batch.cpu, (batch.from, batch.to), metadata::batch_counters(&batch));
                 if let Region::Batch(open) = &mut self.region
                     && self.is_text
                 {
@@ -42,7 +43,7 @@ impl<C: Consumer> Ingest<C> {
                 }
             }
             Ok(Line::End(end)) if self.is_text => self.end_checked(&end),
-            Ok(Line::End(End { cpu, to, samples, .. })) => self.end(cpu.0, to, samples),
+            Ok(Line::End(End { cpu, to, samples, .. })) => self.end(cpu, to, samples),
             Ok(Line::Account(account)) => {
                 if self.is_text {
                     self.drop_open("an account follows before its end");
@@ -115,6 +116,21 @@ impl<C: Consumer> Ingest<C> {
                 let name = account.point.to_string();
                 self.present_boot().points.entry(name).or_default().add_line(&account);
             }
+            Line::Point(point) => {
+                let (name, unit) = (point.name.to_string(), point.unit.to_string());
+                self.present_boot().points.entry(name).or_default().unit = unit;
+            }
+            Line::TaskTimes(times) => {
+                let name = metadata::bytes(times.task);
+                self.present_boot().task_times.entry((times.id.0, name)).or_default().add(&times);
+            }
+            Line::PointValues(values) => {
+                let words = values.values.to_string().split(',').map(str::to_owned).collect();
+                let name = values.point.to_string();
+                self.present_boot().points.entry(name).or_default().values = words;
+            }
+            Line::Lockup(lockup) => lockups::add(&mut self.present_boot().lockups, &lockup),
+            Line::LockupStack(stack) => lockups::add_stack(&mut self.present_boot().lockups, &stack),
             Line::Image(image) => {
                 // The kernel reports its images again to each new reader, so repeated ones are ignored.
                 let (images, image) = (&mut self.present_boot().images, image.into());
@@ -131,8 +147,8 @@ impl<C: Consumer> Ingest<C> {
     /// Closes the open batch. Its chunk was complete, so the batch is complete.
     pub(super) fn end_of_chunk(&mut self) {
         if let Region::Batch(open) = &self.region {
-            let (cpu, to) = (open.cpu, open.positions.1);
-            self.end(cpu, to, None);
+            let (stream, to) = (open.stream(), open.positions.1);
+            self.end(stream, to, None);
         }
         self.region = Region::Free;
     }
@@ -210,30 +226,35 @@ impl<C: Consumer> Ingest<C> {
         }
     }
 
-    pub(super) fn begin(&mut self, cpu: Option<u32>, positions: (u64, u64), counters: Counters) {
+    pub(super) fn begin(&mut self, stream: Stream, positions: (u64, u64), counters: Counters) {
+        let (cpu, events) = batch::cpus_of(stream);
         self.unended(cpu, Some(positions.0));
         self.end_free();
         self.is_in_header = false;
         let (has_cr, is_text) = (self.has_cr, self.is_text);
         let boot = self.present_boot();
         // Names and marks of the meta stream may be repeated without harm, so its positions are not kept.
-        boot.is_from_its_start |= cpu.is_none() && positions.0 == 0 && positions.1 > 0;
+        boot.is_from_its_start |= stream == Stream::Meta && positions.0 == 0 && positions.1 > 0;
         let seal = Seal::of(boot.id(), has_cr);
-        let known = cpu.and_then(|cpu| boot.cpus.get_mut(&cpu));
-        let position = known.as_ref().map_or(Position::New, |cpu| batch::position(&cpu.positions, positions));
-        match (position, known) {
-            (Position::Repeated, Some(cpu)) => {
-                cpu.repeated_batches += 1;
+        let position = boot.positions(stream).map_or(Position::New, |known| batch::position(known, positions));
+        match position {
+            Position::Repeated => {
+                if let Some(cpu) = cpu.and_then(|cpu| boot.cpus.get_mut(&cpu)) {
+                    cpu.repeated_batches += 1;
+                }
+                if let Some(stream) = events.and_then(|cpu| boot.event_streams.get_mut(&cpu)) {
+                    stream.repeated_batches += 1;
+                }
                 self.region = Region::Repeated;
             }
-            (Position::Overlap, _) if !is_text => {
-                self.say_overlap(self.line, cpu, positions);
+            Position::Overlap if !is_text => {
+                self.say_overlap(self.line, cpu.or(events), positions);
                 self.region = Region::Damaged;
             }
             _ => {
                 let place = self.line;
                 let doubt = (position == Position::Overlap).then_some(Doubt::Overlap);
-                let open = Open { place, cpu, positions, counters, seal, doubt, ..Open::default() };
+                let open = Open { place, cpu, events, positions, counters, seal, doubt, ..Open::default() };
                 self.region = Region::Batch(Box::new(open));
             }
         }
@@ -252,20 +273,23 @@ impl<C: Consumer> Ingest<C> {
         });
     }
 
-    pub(super) fn end(&mut self, cpu: Option<u32>, to: u64, samples: Option<u64>) {
+    pub(super) fn end(&mut self, stream: Stream, to: u64, samples: Option<u64>) {
         match std::mem::replace(&mut self.region, Region::Free) {
-            Region::Batch(open) if open.cpu == cpu && open.positions.1 == to => self.close(&open, samples),
+            Region::Batch(open) if open.stream() == stream && open.positions.1 == to => self.close(&open, samples),
             Region::Batch(open) => {
                 self.region = Region::Batch(open);
                 self.drop_open("the next end belongs to another batch");
             }
-            Region::Free => self.end_of_none(cpu, to),
+            Region::Free => self.end_of_none(batch::cpus_of(stream).0, to),
             Region::Repeated | Region::Damaged => {}
         }
     }
 
     /// Adds a complete batch to the profile, and counts its unreadable samples as missing.
     pub(super) fn close(&mut self, open: &Open, samples: Option<u64>) {
+        if let Some(cpu) = open.events {
+            return self.close_events(cpu, open, samples);
+        }
         let used = open.seen.samples();
         let missing = samples.map_or(0, |samples| samples.saturating_sub(used));
         if let Some(samples) = samples.filter(|samples| *samples != used && open.cpu.is_some()) {

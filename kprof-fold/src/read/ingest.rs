@@ -13,6 +13,7 @@ use super::split::{BadField, Filled, Group, Parts, split};
 use crate::problems::{Kind, Problems, shown};
 use crate::profile::{Boot, Profile, Seen};
 use crate::stacks::{self, Encoding, StackId, Stacks, Traits};
+use kprof_format::event::EventLine;
 use kprof_format::fact::Fact;
 
 /// CPUs below this number are counted in an array.
@@ -35,10 +36,31 @@ pub struct Sample<'a> {
     pub traits: Traits,
 }
 
-/// A receiver that counts or collects samples.
+/// One recorded hit of a point.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// Index of its boot in the profile.
+    pub boot: usize,
+    /// What its line says.
+    pub event: EventLine<'a>,
+    /// The task as written in the file (escaped).
+    pub task: &'a [u8],
+    /// The distinct stack. Its first address is in the call of the function that was hit, like that of a sample.
+    pub stack: StackId,
+    /// What is known about the stack without symbols.
+    pub traits: Traits,
+}
+
+/// A receiver that counts or collects samples, and events if it takes any.
 ///
 /// Samples are provisional: those since the last `commit` or `discard` are dropped by `discard`.
 pub trait Consumer {
+    /// Whether events are wanted too. Without them their stacks are not kept.
+    fn takes_events(&self) -> bool {
+        false
+    }
+    /// Takes one event. Its batch is complete.
+    fn event(&mut self, _: &Recorded<'_>) {}
     /// Takes one sample.
     fn sample(&mut self, sample: &Sample<'_>);
     /// The samples since the last `commit` or `discard` count.
@@ -144,7 +166,8 @@ impl<C: Consumer> Ingest<C> {
             self.metadata(line);
             return;
         }
-        match self.region {
+        match &mut self.region {
+            Region::Batch(open) if open.events.is_some() => return open.hold_event(self.line, line),
             Region::Repeated | Region::Damaged => return,
             Region::Free if self.only_batches => return self.stray_line(),
             Region::Free | Region::Batch(_) => {}
@@ -234,8 +257,8 @@ impl<C: Consumer> Ingest<C> {
 
     /// Whether a sample line counts in the present part of the file.
     fn takes_samples(&self) -> bool {
-        match self.region {
-            Region::Batch(_) => true,
+        match &self.region {
+            Region::Batch(open) => open.events.is_none(),
             Region::Free => !self.only_batches,
             Region::Repeated | Region::Damaged => false,
         }
@@ -310,7 +333,7 @@ impl<C: Consumer> Ingest<C> {
 
     /// A boot whose code was loaded elsewhere has its own stacks.
     #[inline]
-    fn check_era(&mut self) {
+    pub(super) fn check_era(&mut self) {
         if self.boot != self.relocation {
             self.change_era();
         }

@@ -11,6 +11,7 @@ pub mod checked;
 pub mod compressed;
 pub mod damage;
 pub mod escape;
+pub mod events;
 pub mod form;
 pub mod header;
 pub mod hex;

@@ -15,6 +15,8 @@ pub const MAX_HZ_BY_FORCE: u32 = 100_000;
 pub const MAX_DEPTH: u16 = 250;
 /// A longer `wait` is shortened to this many milliseconds.
 pub const MAX_WAIT_MS: u64 = 60_000;
+/// The longest time of `lockup` in milliseconds.
+pub const MAX_LOCKUP_MS: u32 = 3_600_000;
 /// Bytes of the longest name of a mark.
 pub const MAX_NAME: usize = 1024;
 
@@ -49,6 +51,8 @@ table! {
         Cpus = "cpus",
         /// Chooses what happens when a ring is full.
         Mode = "mode",
+        /// Sets after which time a CPU that is locked up is reported.
+        Lockup = "lockup",
         /// Stops the flight recorder, which keeps its samples.
         Freeze = "freeze",
         /// Lets a frozen flight recorder continue.
@@ -87,11 +91,16 @@ impl Mode {
     }
 }
 
+/// The event stream of a CPU is named by this prefix and the number of the CPU.
+pub const EVENT_PREFIX: &str = "event-";
+
 /// One of the streams of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamName {
     /// The samples of this CPU.
     Cpu(usize),
+    /// The recorded hits of points on this CPU.
+    Event(usize),
     /// Task names, images, marks, settings, counts of events by task.
     Meta,
 }
@@ -101,6 +110,7 @@ impl fmt::Display for StreamName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu(cpu) => write!(f, "profiling-{cpu}"),
+            Self::Event(cpu) => write!(f, "profiling-{EVENT_PREFIX}{cpu}"),
             Self::Meta => f.write_str("profiling-meta"),
         }
     }
@@ -144,6 +154,8 @@ pub enum Command<'a> {
     Cpus(CpuList<'a>),
     /// `mode drop` or `mode overwrite`
     Mode(Mode),
+    /// `lockup MS` or `lockup off` (0)
+    Lockup(u32),
     /// `freeze`
     Freeze,
     /// `thaw`
@@ -152,7 +164,7 @@ pub enum Command<'a> {
     Mark(&'a str),
     /// `flush`
     Flush,
-    /// `event NAME off` or `event NAME count`
+    /// `event NAME off`, `event NAME count`, `event NAME record`, `event NAME every N`, `event NAME by-weight N`
     Event(Points<'a>, PointState),
     /// `ack STREAM POSITION`
     Ack(StreamName, u64),
@@ -201,8 +213,11 @@ impl fmt::Display for Command<'_> {
             Self::Depth(depth) => write!(f, "{verb} {depth}"),
             Self::Cpus(CpuList(list)) => word(f, list),
             Self::Mode(mode) => word(f, mode.name()),
+            Self::Lockup(0) => word(f, "off"),
+            Self::Lockup(ms) => write!(f, "{verb} {ms}"),
             Self::Mark(name) => word(f, name),
             Self::Ack(StreamName::Cpu(cpu), position) => write!(f, "{verb} {cpu} {position}"),
+            Self::Ack(StreamName::Event(cpu), position) => write!(f, "{verb} {EVENT_PREFIX}{cpu} {position}"),
             Self::Ack(StreamName::Meta, position) => write!(f, "{verb} meta {position}"),
             Self::Event(points, state) => write!(f, "{verb} {} {state}", points.as_str()),
             Self::WaitMs(ms) => write!(f, "{verb} {ms}"),
@@ -228,6 +243,7 @@ impl<'a> Command<'a> {
             Self::Depth(_) => Verb::Depth,
             Self::Cpus(_) => Verb::Cpus,
             Self::Mode(_) => Verb::Mode,
+            Self::Lockup(_) => Verb::Lockup,
             Self::Freeze => Verb::Freeze,
             Self::Thaw => Verb::Thaw,
             Self::Mark(_) => Verb::Mark,
@@ -295,13 +311,18 @@ impl<'a> Command<'a> {
                 true => Ok(Self::Mode(Mode::Drop)),
                 false => Ok(Self::Mode(Mode::Overwrite)),
             },
+            Verb::Lockup if rest == "off" => Ok(Self::Lockup(0)),
+            Verb::Lockup => match rest.parse() {
+                Ok(ms) if (1..=MAX_LOCKUP_MS).contains(&ms) => Ok(Self::Lockup(ms)),
+                _ => wrong("lockup off, or lockup 1 to 3600000 milliseconds"),
+            },
             Verb::Mark if !rest.is_empty() && rest.len() <= MAX_NAME => Ok(Self::Mark(rest)),
             Verb::Mark => wrong("mark NAME, 1 to 1024 bytes"),
             Verb::Event => {
                 let event = rest.split_once(' ').and_then(|(points, state)| {
                     Some(Self::Event(Points::of(points)?, PointState::of(state.trim_start())?))
                 });
-                event.ok_or(BadCommand::Value("event NAME off|count, where NAME may end with `*`"))
+                event.ok_or(BadCommand::Value("event NAME off|count|record|every N|by-weight N"))
             }
             Verb::Ack => ack(rest),
             Verb::Wait => rest
@@ -325,10 +346,16 @@ fn hz(rest: &str) -> Result<Command<'static>, BadCommand> {
 
 fn ack(rest: &str) -> Result<Command<'static>, BadCommand> {
     let parts = rest.split_once(' ').and_then(|(stream, position)| {
-        let stream = if stream == "meta" { StreamName::Meta } else { StreamName::Cpu(stream.parse().ok()?) };
+        let stream = match stream.strip_prefix(EVENT_PREFIX) {
+            Some(cpu) => StreamName::Event(cpu.parse().ok()?),
+            None if stream == "meta" => StreamName::Meta,
+            None => StreamName::Cpu(stream.parse().ok()?),
+        };
         Some((stream, position.trim_start().parse().ok()?))
     });
-    parts.map(|(stream, position)| Command::Ack(stream, position)).ok_or(BadCommand::Value("ack CPU|meta POSITION"))
+    parts
+        .map(|(stream, position)| Command::Ack(stream, position))
+        .ok_or(BadCommand::Value("ack CPU|event-CPU|meta POSITION"))
 }
 
 #[cfg(test)]
@@ -353,6 +380,7 @@ mod tests {
             ("depth 250", Command::Depth(250)),
             ("mark two words", Command::Mark("two words")),
             ("ack 3 1024", Command::Ack(StreamName::Cpu(3), 1024)),
+            ("ack event-3 1024", Command::Ack(StreamName::Event(3), 1024)),
             ("ack meta 8", Command::Ack(StreamName::Meta, 8)),
             ("wait 100", Command::WaitMs(100)),
             ("wait 18446744073709551615", Command::WaitMs(60_000)),
@@ -367,10 +395,15 @@ mod tests {
             ("cpus 1,3", Command::Cpus(CpuList("1,3"))),
             ("mode drop", Command::Mode(Mode::Drop)),
             ("mode overwrite", Command::Mode(Mode::Overwrite)),
+            ("lockup 10000", Command::Lockup(10_000)),
+            ("lockup off", Command::Lockup(0)),
             ("freeze", Command::Freeze),
             ("thaw", Command::Thaw),
             ("flush", Command::Flush),
             ("event block.* count", Command::Event(Points::of("block.*").unwrap(), PointState::Count)),
+            ("event * record", Command::Event(Points::of("*").unwrap(), PointState::Record)),
+            ("event a every 10", Command::Event(Points::of("a").unwrap(), PointState::Every(10))),
+            ("event a by-weight 4096", Command::Event(Points::of("a").unwrap(), PointState::ByWeight(4096))),
             ("event block.read off", Command::Event(Points::of("block.read").unwrap(), PointState::Off)),
         ];
         for verb in Verb::ALL {
@@ -407,10 +440,18 @@ mod tests {
             "wait",
             "protocol 2",
             "interval",
+            "lockup",
+            "lockup 0",
+            "lockup 3600001",
+            "lockup on",
             "include all",
             "event",
             "event block.read",
             "event block.read on",
+            "event block.read every",
+            "event block.read every 0",
+            "event block.read by-weight -1",
+            "ack event- 5",
             "event block*read off",
             "event  off",
         ] {

@@ -90,6 +90,22 @@ table! {
     }
 }
 
+table! {
+    /// The counters of an event stream: `event.N.NAME` in ctl. They count records of hits.
+    pub enum EventCounter {
+        /// Position after the newest record.
+        PositionIn = "position-in",
+        /// Position of the oldest record.
+        PositionOut = "position-out",
+        /// Capacity of the ring in words.
+        RingWords = "ring-words",
+        /// Records that a reader has acknowledged, or that were exported.
+        Delivered = "delivered",
+        /// Records that were overwritten before a reader of copies had read them. Only in its account.
+        LostOvertaken = "lost-overtaken",
+    }
+}
+
 impl Counter {
     /// The losses: ticks that were taken and should have become a sample, but did not.
     pub const LOSSES: [Self; 4] = [Self::LostFull, Self::LostNested, Self::LostTorn, Self::LostOvertaken];

@@ -45,6 +45,8 @@ table! {
         Depth = "depth",
         /// `drop` or `overwrite`.
         Mode = "mode",
+        /// After how many milliseconds a lockup is reported. The line is missing if none is looked for.
+        LockupMs = "lockup-ms",
         /// Build id of the kernel.
         BuildId = "build-id",
         /// The address where the kernel is loaded.

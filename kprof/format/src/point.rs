@@ -9,9 +9,11 @@
 //!
 //! Each line has what was counted since the line before it. For every point, the sum over all its lines is exact:
 //! `hits = recorded + filtered + lost`, and `weight` is the sum of the weights of all hits. A hit on a CPU that has no
-//! memory for the point is lost, has no bucket, and is in a line without `cpu`.
+//! memory for the point is lost, has no bucket, and is in a line without `cpu`. A hit whose record was lost has a
+//! bucket.
 
 use crate::table::table;
+use core::fmt;
 
 table! {
     /// What the weight of a point's hit is measured in.
@@ -25,13 +27,93 @@ table! {
     }
 }
 
-table! {
-    /// What becomes of the hits of a point.
-    pub enum PointState {
-        /// Nothing: they are not counted.
-        Off = "off",
-        /// Number, total weight and histogram are counted.
-        Count = "count",
+/// What becomes of the hits of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PointState {
+    /// Nothing: they are not counted.
+    Off,
+    /// Number, total weight and histogram are counted.
+    Count,
+    /// They are counted, and one of so many has a record with its stack.
+    Every(u64),
+    /// They are counted, and have a record by chance: on average one in so much weight (Poisson).
+    ByWeight(u64),
+    /// They are counted, and each has a record with its stack.
+    Record,
+}
+
+/// The greatest number of hits, and the greatest weight, of [`PointState::Every`] and [`PointState::ByWeight`].
+pub const MAX_PERIOD: u64 = (1 << EVERY) - 1;
+
+/// The shift of the number that says what the other bits of an encoded state are. 0: [`OFF`], [`COUNT`] or [`RECORD`].
+const EVERY: u32 = 56;
+const OFF: u64 = 0;
+const COUNT: u64 = 1;
+const RECORD: u64 = 2;
+
+impl PointState {
+    /// Whether hits get a record.
+    #[inline]
+    pub const fn records(self) -> bool {
+        !matches!(self, Self::Off | Self::Count)
+    }
+
+    /// The state as a word. It is 0 only for `Off`, and never 2^64 - 1.
+    #[inline]
+    pub const fn encode(self) -> u64 {
+        match self {
+            Self::Off => OFF,
+            Self::Count => COUNT,
+            Self::Record => RECORD,
+            Self::Every(hits) => 1 << EVERY | hits & MAX_PERIOD,
+            Self::ByWeight(weight) => 2 << EVERY | weight & MAX_PERIOD,
+        }
+    }
+
+    /// The state of a word. `None` if it is the word of no state.
+    #[inline]
+    pub const fn decode(word: u64) -> Option<Self> {
+        match (word >> EVERY, word & MAX_PERIOD) {
+            (0, OFF) => Some(Self::Off),
+            (0, COUNT) => Some(Self::Count),
+            (0, RECORD) => Some(Self::Record),
+            (1, hits) if hits > 0 => Some(Self::Every(hits)),
+            (2, weight) if weight > 0 => Some(Self::ByWeight(weight)),
+            _ => None,
+        }
+    }
+
+    /// The state with this text.
+    ///
+    /// ```
+    /// use kprof_format::point::{MAX_PERIOD, PointState};
+    /// assert_eq!(PointState::of("every 10"), Some(PointState::Every(10)));
+    /// assert_eq!(PointState::of("by-weight 65536").unwrap().to_string(), "by-weight 65536");
+    /// assert_eq!((PointState::of("every 0"), PointState::of("on")), (None, None));
+    /// assert_eq!(PointState::of(&format!("every {}", MAX_PERIOD + 1)), None);
+    /// ```
+    pub fn of(text: &str) -> Option<Self> {
+        let period = |text: &str| text.trim_start().parse().ok().filter(|period| (1..=MAX_PERIOD).contains(period));
+        match text.split_once(' ') {
+            None if text == "off" => Some(Self::Off),
+            None if text == "count" => Some(Self::Count),
+            None if text == "record" => Some(Self::Record),
+            Some(("every", hits)) => period(hits).map(Self::Every),
+            Some(("by-weight", weight)) => period(weight).map(Self::ByWeight),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PointState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Count => f.write_str("count"),
+            Self::Every(hits) => write!(f, "every {hits}"),
+            Self::ByWeight(weight) => write!(f, "by-weight {weight}"),
+            Self::Record => f.write_str("record"),
+        }
     }
 }
 
@@ -44,6 +126,18 @@ table! {
         Filtered = "filtered",
         /// Hits that could not be counted by weight, or whose record was lost.
         Lost = "lost",
+    }
+}
+
+table! {
+    /// What an account says besides its counters and its total weight: parts of them.
+    pub enum PointPart {
+        /// The filtered hits for which a record was asked, and that were not chosen.
+        LeftOut = "left-out",
+        /// The weight of all hits for which a record was asked: recorded, left out, or lost.
+        AskedWeight = "asked-weight",
+        /// The weight of the hits on CPUs with memory whose record was lost.
+        LostWeight = "lost-weight",
     }
 }
 

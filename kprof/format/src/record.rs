@@ -6,6 +6,7 @@
 //! word 2   tick number of the CPU (0 in the meta stream)
 //! word 3   TSC
 //! sample:  word 4 task id, word 5 first address, then callers and markers, innermost first
+//! event:   word 2 the point, word 4 task id, word 5 weight ...: [`crate::event`]
 //! others:  words 4, 5, 6 three values, word 7 length of the text in bytes, then the text, zero padded to words
 //! ```
 //!
@@ -22,6 +23,8 @@ pub const MAGIC: u32 = 0x6b70_726f;
 pub const VERSION: u8 = 1;
 /// Words before the first address of a sample.
 pub const SAMPLE_HEADER_WORDS: usize = 5;
+/// Words before the arguments of an event.
+pub const EVENT_HEADER_WORDS: usize = 7;
 /// Words before the text of any other record.
 pub const META_HEADER_WORDS: usize = 8;
 /// The greatest length of a record in words.
@@ -50,6 +53,8 @@ kinds! {
         /// One sample of one CPU, read from a running flight recorder. The sample stays in the ring, and does not count
         /// as delivered.
         SnapshotSample = 2,
+        /// One hit of a point, with its stack: [`crate::event`].
+        Event = 3,
         /// Meta: the name of task `value[0]`; the text is the name.
         TaskName = 16,
         /// Meta: a code image: load address, text start, text end; the text is `NAME BUILD-ID`, the id in hex or `-`.
@@ -65,12 +70,28 @@ kinds! {
         /// total weight `value[2]` ([`NO_CPU`]: on CPUs that have no memory for it); the text is `UNIT NAME COUNTERS`,
         /// the counters as `lost=N log2-12=N`.
         PointAccount = 21,
+        /// Meta: the point with id `value[0]` exists and has this state; the text is `UNIT NAME STATE`.
+        Point = 22,
+        /// Meta: what the task `value[0]` did with its time since the TSC `value[1]`, up to the TSC `value[2]`; the
+        /// text is the ticks of each part as `running=N blocked.pipe=N`: [`crate::waiting`].
+        TaskTimes = 23,
+        /// Meta: what the first argument of the hits of the point with id `value[0]` means; the text is
+        /// `NAME WORD,WORD,...`, with a word for each value from 0 on.
+        PointValues = 24,
+        /// Meta: CPU `value[1]` was locked up in task `value[0]` ([`NO_TASK`]: not known) since the TSC `value[2]`; the
+        /// text is `REASON COUNTERS`, the counters as `ticks=N at-ADDRESS=N`: [`crate::lockup`].
+        Lockup = 25,
+        /// Meta: the newest stack of CPU `value[1]`, in task `value[0]`, when the lockup was found whose record has the
+        /// TSC `value[2]`; the text is the TSC of the stack, a space, and its addresses: [`crate::lockup`].
+        LockupStack = 26,
     }
 }
 
 /// The names of events, in the text of a record of [`Kind::Events`] and in ctl.
 pub const EVENT_NAMES: [&str; 3] =
     [Counter::ContextSwitches.name(), Counter::PageFaults.name(), Counter::Interrupts.name()];
+/// Stands for a task that is not known in a record of a lockup.
+pub const NO_TASK: u64 = u64::MAX;
 /// Stands for a CPU in a record of hits on CPUs that have no memory for the point.
 pub const NO_CPU: u64 = u64::MAX;
 /// Stands for a task id in a record of events that are counted for several tasks together.
@@ -149,9 +170,18 @@ impl Header {
         let Some(kind) = Kind::of(kind) else { return Err(BadHeader::Kind { kind, words }) };
         let least = match kind {
             Kind::Sample | Kind::SnapshotSample => SAMPLE_HEADER_WORDS + 1,
-            Kind::TaskName | Kind::Image | Kind::Mark | Kind::Setting | Kind::Events | Kind::PointAccount => {
-                META_HEADER_WORDS
-            }
+            Kind::Event => EVENT_HEADER_WORDS + 1,
+            Kind::TaskName
+            | Kind::Image
+            | Kind::Mark
+            | Kind::Setting
+            | Kind::Events
+            | Kind::PointAccount
+            | Kind::Point
+            | Kind::TaskTimes
+            | Kind::PointValues
+            | Kind::Lockup
+            | Kind::LockupStack => META_HEADER_WORDS,
         };
         if (words as usize) < least || words as usize > MAX_WORDS {
             return Err(BadHeader::Length(words));

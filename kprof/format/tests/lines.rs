@@ -7,8 +7,10 @@ use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 use kprof_format::line::{
     Account, Anchor, BadLine, Batch, Checksum, Corrupt, Counters, Cpu, End, Events, FIRST_LINE, Header, Hex, Image,
-    LINES, Line, List, Mark, Name, PointAccount, Profile, Range, Setting, Stream, Task, VERSION,
+    LINES, Line, List, Lockup, LockupStack, Mark, Name, Point, PointAccount, PointValues, Profile, Range, Setting,
+    Stream, Task, TaskTimes, VERSION,
 };
+use kprof_format::lockup::{address_of_name, stack_of_text};
 use proptest::prelude::*;
 use std::fmt;
 
@@ -49,7 +51,7 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn stream() -> impl Strategy<Value = Stream> {
-    any::<Option<u32>>().prop_map(Stream)
+    prop_oneof![Just(Stream::Meta), any::<u32>().prop_map(Stream::Cpu), any::<u32>().prop_map(Stream::Event)]
 }
 
 /// Counters that this version knows, and one that it does not.
@@ -138,6 +140,47 @@ proptest! {
     }
 
     #[test]
+    fn the_times_of_a_task_come_back(id: u64, from: u64, tsc: u64, list in counters(), task in name()) {
+        let text: String = list.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let times = TaskTimes::of_record([id, from, tsc], &text, Name::Raw(&task));
+        comes_back(Line::TaskTimes(times))?;
+        let all: Vec<(&str, u64)> = times.counters.in_text().collect();
+        prop_assert_eq!(all, list);
+    }
+
+    #[test]
+    fn the_meaning_of_an_argument_comes_back(tsc: u64) {
+        let values = PointValues::of_record(tsc, "sched.off-cpu running,idle,blocked.pipe");
+        comes_back(Line::PointValues(values))?;
+        let texts = [values.values, values.point].map(|name| name.to_string());
+        prop_assert_eq!(texts, ["running,idle,blocked.pipe".to_owned(), "sched.off-cpu".to_owned()]);
+    }
+
+    #[test]
+    fn a_point_comes_back(tsc: u64, id: u64) {
+        let point = Point::of_record(tsc, id, "ns block.read every 10");
+        comes_back(Line::Point(point))?;
+        let names = [point.unit, point.name, point.state].map(|name| name.to_string());
+        prop_assert_eq!(names, ["ns", "block.read", "every%2010"]);
+    }
+
+    #[test]
+    fn a_lockup_and_its_stacks_come_back(tsc: u64, cpu: u64, from: u64, address: u64, count: u64, task in name()) {
+        let text = format!("no-answer ticks=7 at-{address:x}={count}");
+        let lockup = Lockup::of_record(tsc, cpu, from, &text, Some(Name::Raw(&task)));
+        comes_back(Line::Lockup(lockup))?;
+        comes_back(Line::Lockup(Lockup { task: None, ..lockup }))?;
+        prop_assert_eq!([lockup.kind, lockup.reason].map(|name| name.to_string()), ["hard", "no-answer"]);
+        let all: Vec<_> = lockup.counters.in_text().map(|(name, count)| (address_of_name(name), count)).collect();
+        prop_assert_eq!(all, [(None, 7), (Some(address), count)]);
+        let text = format!("{from:x} {address:x},1f");
+        let stack = LockupStack::of_record(cpu, tsc, &text, Name::Raw(&task)).unwrap();
+        comes_back(Line::LockupStack(stack))?;
+        prop_assert_eq!(stack.tsc, Hex(from));
+        prop_assert_eq!(stack_of_text(&stack.stack.to_string()).collect::<Vec<_>>(), [address, 0x1f]);
+    }
+
+    #[test]
     fn an_image_comes_back(tsc: u64, load: u64, from: u64, to: u64, build_id in name(), name in name()) {
         let (build_id, name) = (Name::Raw(&build_id), Name::Raw(&name));
         comes_back(Line::Image(Image { tsc: Hex(tsc), load: Hex(load), text: Range(from, to), build_id, name }))?;
@@ -188,6 +231,15 @@ const WHOLE: [(&str, &str, &[&str]); LINES.len()] = [
         "tsc=1f cpu=2 weight=99 filtered=2 log2-6=2 unit=ns point=block.read",
         &["tsc", "weight", "unit", "point"],
     ),
+    ("point", "tsc=1f id=2 unit=ns state=by-weight%2010 name=block.read", &["tsc", "id", "unit", "state", "name"]),
+    ("task-times", "tsc=5f from=1f id=8 running=24 blocked.pipe=40 task=dd", &["tsc", "from", "id", "task"]),
+    ("point-values", "tsc=1f values=running,blocked.pipe point=sched.off-cpu", &["tsc", "values", "point"]),
+    (
+        "lockup",
+        "tsc=1f cpu=2 from=e kind=soft reason=one-task ticks=9 at-ff=9 task=sh",
+        &["tsc", "cpu", "from", "kind", "reason"],
+    ),
+    ("lockup-stack", "of=1f cpu=2 tsc=d stack=ff,a task=sh", &["of", "cpu", "tsc", "stack", "task"]),
     ("image", "tsc=1 load=0 text=1000-2000 build-id=- name=kernel", &["tsc", "load", "text", "build-id", "name"]),
 ];
 
@@ -210,7 +262,8 @@ fn a_line_without_a_field_is_an_error_that_names_the_field() {
 
 #[test]
 fn a_field_with_a_wrong_value_is_an_error_that_names_the_field() {
-    let names = ["name", "value", "reason", "task", "build-id", "boot", "unit", "point"];
+    let names =
+        ["name", "value", "reason", "task", "build-id", "boot", "unit", "point", "state", "kind", "stack", "values"];
     for (word, rest, _) in WHOLE {
         for changed in rest.split(' ') {
             let (key, value) = changed.split_once('=').expect("a field");

@@ -5,7 +5,7 @@
 //! not have this test, because it does not have the page.
 
 use kprof_format::command::Verb;
-use kprof_format::counter::{Counter, MetaCounter};
+use kprof_format::counter::{Counter, EventCounter, MetaCounter};
 use kprof_format::fact::Fact;
 use kprof_format::line::{FIRST_LINE, LINES};
 use kprof_format::marker::Marker;
@@ -53,6 +53,8 @@ fn every_key_of_ctl_stands_in_the_page_and_no_other() {
     assert_eq!(quoted(paragraph(&page, "Facts: ")), names(Fact::ALL.map(Fact::name)));
     assert_eq!(quoted(paragraph(&page, "Counters of each CPU")), names(Counter::ALL.map(Counter::name)));
     assert_eq!(quoted(paragraph(&page, "Counters of the meta stream")), names(MetaCounter::ALL.map(MetaCounter::name)));
+    let events = paragraph(&page, "Counters of the event streams");
+    assert_eq!(quoted(events), names(EventCounter::ALL.map(EventCounter::name)));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! | `call` | the call instruction before a return address |
 //! | `timestamp` | the clock that every CPU can read |
 //! | `interrupts` | the interrupt mask |
+//! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
 //!
 //! In: questions of the stages. Out: the answers for the processor that this is compiled for. Runs in: as each file
@@ -36,4 +37,6 @@ macro_rules! processors {
 
 processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
+#[cfg(feature = "records")]
+pub(crate) use here::own_frame;
 pub(crate) use here::{NAME, caller, entry, interrupts, tables, timestamp};

@@ -41,3 +41,23 @@ pub(crate) enum Call {
     /// A call through a register or memory.
     Indirect,
 }
+
+/// How far PC may be after the target of a call for the code between them to be searched for a prologue.
+pub(super) const SEARCH_BYTES: u64 = 256;
+
+impl Call {
+    /// The call, if the address after it and its target are kernel code.
+    #[inline(always)]
+    pub(super) fn in_kernel_code(self, view: &impl View, return_address: u64) -> Option<Self> {
+        let target = if let Self::Direct(target) = self { target } else { return_address };
+        (view.is_code(return_address) && view.is_code(target)).then_some(self)
+    }
+
+    /// The target, from which on the code up to `pc` may be searched; `None` if the target is not known or too far.
+    #[inline(always)]
+    pub(super) fn searched_from(self, view: &mut impl View, pc: u64) -> Option<u64> {
+        let Self::Direct(target) = self else { return None };
+        let distance = pc.wrapping_sub(target);
+        (distance <= SEARCH_BYTES && view.may_search(distance)).then_some(target)
+    }
+}

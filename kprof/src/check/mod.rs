@@ -1,7 +1,8 @@
 //! The check at boot: tests whether this port is right, as far as this is possible before the first tick.
 //!
 //! In: the kernel's answers, its descriptor tables, a sleep. Out: `Ok`, or a message about the first thing that is
-//! wrong. Runs in: ordinary code, on each CPU. Changes nothing, allocates nothing. The steps are in `steps.rs`.
+//! wrong. Runs in: ordinary code, on each CPU. Allocates nothing. Changes nothing, except that the sampler CPU sends a
+//! tick where nothing else shows whether NMIs arrive. The steps are in `steps.rs`.
 
 #[cfg(feature = "profiling")]
 mod steps;
@@ -69,6 +70,8 @@ pub enum CheckError {
     SleepsLong(u64),
     /// Sleeps return at once, again and again.
     SleepsNot,
+    /// The tick that was sent to the CPU of this number has not arrived.
+    NoTick(usize),
 }
 
 impl fmt::Display for CheckError {
@@ -119,8 +122,19 @@ impl fmt::Display for CheckError {
             Self::SleepsNot => {
                 f.write_str("sleep_ns comes back at once, again and again: does another interrupt wake it?")
             }
+            Self::NoTick(cpu) => no_tick(*cpu, f),
         }
     }
+}
+
+/// What is missing for NMIs here, and what the other trigger does not see.
+fn no_tick(cpu: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    #[cfg(feature = "profiling")]
+    let why = crate::arch::tables::WHY_NO_NMI;
+    #[cfg(not(feature = "profiling"))]
+    let why = "does its entry call on_nmi?";
+    write!(f, "the NMI sent to cpu {cpu} does not arrive: {why} ")?;
+    f.write_str("Trigger::Ipi needs none of this, and has no samples of code that runs with interrupts masked")
 }
 
 /// The smallest stack on which an NMI can be handled.

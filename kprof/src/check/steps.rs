@@ -9,6 +9,8 @@ use crate::arch::{caller, tables, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::config::{Config, Trigger};
 use crate::kernel::Kernel;
+use crate::sampler;
+use crate::state::settings::State;
 use crate::state::{Instance, Shared};
 use crate::unwind::Text;
 
@@ -17,7 +19,7 @@ const MAX_RETURNS: usize = 200;
 /// The shortest of this many sleeps counts, because a virtual CPU may be descheduled during a sleep.
 const SLEEPS: usize = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The sampler CPU waits this many sleeps of 1 ms for the other CPUs to register.
+/// The sampler CPU waits this many sleeps of 1 ms for the other CPUs to register, and to take a tick.
 const WAITS: usize = 1000;
 
 /// What the check reads from the machine.
@@ -26,6 +28,8 @@ pub(super) trait Machine {
     fn gate(&self, vector: u8) -> Option<Gate>;
     /// The end address of an interrupt stack of this CPU.
     fn interrupt_stack(&self, ist: u8) -> Option<u64>;
+    /// The vector of NMIs; `None` if the processor has no table of entries.
+    fn nmi_vector(&self) -> Option<u8>;
     /// The time stamp counter.
     fn ticks(&self) -> u64;
     /// Eight bytes of kernel code.
@@ -47,6 +51,10 @@ impl Machine for Here {
         tables::interrupt_stack(ist)
     }
 
+    fn nmi_vector(&self) -> Option<u8> {
+        tables::NMI_VECTOR
+    }
+
     fn ticks(&self) -> u64 {
         timestamp::read()
     }
@@ -59,7 +67,8 @@ impl Machine for Here {
 
 /// Checks the port, on this CPU.
 pub(crate) fn check<K: Kernel>(instance: &'static Instance<K>) -> Result<(), CheckError> {
-    on(&instance.kernel, &instance.shared, &Here)
+    on(&instance.kernel, &instance.shared, &Here)?;
+    arrives(instance, &Here)
 }
 
 pub(super) fn on<K: Kernel, M: Machine>(kernel: &K, shared: &Shared, machine: &M) -> Result<(), CheckError> {
@@ -117,6 +126,26 @@ fn others<K: Kernel>(kernel: &K, shared: &Shared, sampler: usize) -> Result<(), 
     missing().map_or(Ok(()), |cpu| Err(CheckError::NotRegistered(cpu)))
 }
 
+/// Sends every other CPU a tick and checks that it arrives within a second: where the processor has no table of
+/// entries, nothing else shows whether NMIs reach the handler. The ticks are part of the account, and of the samples.
+fn arrives<K: Kernel, M: Machine>(instance: &'static Instance<K>, machine: &M) -> Result<(), CheckError> {
+    let (kernel, shared) = (&instance.kernel, &instance.shared);
+    let is_sampler = |config: &&Config| config.sampler_cpu == Some(kernel.cpu()) && config.trigger == Trigger::Nmi;
+    let is_wanted = shared.config().filter(is_sampler).is_some() && machine.nmi_vector().is_none();
+    if !is_wanted || shared.state() != State::Running {
+        return Ok(());
+    }
+    sampler::send_tick(instance, kernel.cpu());
+    let missing = || shared.slots().iter().position(|slot| slot.pending() > 0);
+    for _ in 0..WAITS {
+        if missing().is_none() {
+            break;
+        }
+        kernel.sleep_ns(MILLISECOND_NS);
+    }
+    missing().map_or(Ok(()), |cpu| Err(CheckError::NoTick(cpu)))
+}
+
 /// Checks that the kernel declares the stack that the check runs on.
 #[inline(never)]
 fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
@@ -133,7 +162,7 @@ fn stack<K: Kernel>(kernel: &K) -> Result<(), CheckError> {
 fn nmi<K: Kernel, M: Machine>(kernel: &K, config: &Config, machine: &M) -> Result<(), CheckError> {
     let text = Text::new(config.text);
     let is_text = |address: u64| text.contains(address) || kernel.is_text(address);
-    let Some(own) = tables::NMI_VECTOR else { return Ok(()) };
+    let Some(own) = machine.nmi_vector() else { return Ok(()) };
     let Gate { handler, ist } = machine.gate(own).ok_or(CheckError::NoGate)?;
     if !is_text(handler) {
         return Err(CheckError::GateOutsideText(handler));

@@ -4,10 +4,14 @@ use super::*;
 use crate::config::Setup;
 use crate::kernel::Task;
 use crate::state::slot::CpuSlot;
-use crate::{CpuSet, setup};
+use crate::{CpuSet, NmiToken, Profiler, Registers, setup};
 use core::ops::Range;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+#[path = "tests/arrival.rs"]
+mod arrival;
 
 const TSC_HZ: u64 = 1_000_000_000;
 const TEXT: u64 = 0x10_0000;
@@ -29,6 +33,8 @@ struct Port {
     nmi_stack: Option<u64>,
     stacks: fn(u64) -> Option<Range<u64>>,
     entry_code: Range<u64>,
+    /// The profiler whose ticks arrive; without it no tick does.
+    profiler: OnceLock<&'static Profiler<Port>>,
 }
 
 impl Port {
@@ -45,6 +51,7 @@ impl Port {
             // All of memory except the NMI's stack is declared as the stack of the test's thread.
             stacks: |address| Some(if NMI_STACK.contains(&address) { NMI_STACK } else { 0x1000..!7 }),
             entry_code: STUB..FUNCTION,
+            profiler: OnceLock::new(),
         }
     }
 }
@@ -54,7 +61,16 @@ unsafe impl Kernel for Port {
     fn cpu(&self) -> usize {
         self.cpu.load(Relaxed)
     }
-    fn signal(&self, _: &CpuSet<'_>) {}
+    fn signal(&self, cpus: &CpuSet<'_>) {
+        let Some(profiler) = self.profiler.get() else { return };
+        for cpu in cpus.iter() {
+            let sender = self.cpu.swap(cpu, Relaxed);
+            let at = Registers { pc: TEXT, sp: 0, fp: 0, link: 0, from_user: false, interrupts_on: false };
+            // SAFETY: one thread is all CPUs here, and no handler runs.
+            profiler.on_nmi(&unsafe { NmiToken::new() }, &at);
+            self.cpu.store(sender, Relaxed);
+        }
+    }
     fn stack_range(&self, address: u64) -> Option<Range<u64>> {
         (self.stacks)(address)
     }
@@ -80,6 +96,9 @@ impl Machine for Port {
             _ => None,
         }
     }
+    fn nmi_vector(&self) -> Option<u8> {
+        Some(2)
+    }
     fn interrupt_stack(&self, _: u8) -> Option<u64> {
         self.nmi_stack
     }
@@ -94,12 +113,19 @@ impl Machine for Port {
 /// Two CPUs, of which the first is the sampler CPU; the ones in `registered` have registered.
 fn shared(registered: &[usize], tsc_hz: u64) -> &'static Shared {
     let shared: &'static Shared = Box::leak(Box::new(Shared::new()));
+    prepare(shared, registered, config(tsc_hz));
+    shared
+}
+
+fn config(tsc_hz: u64) -> Config {
+    Config { sampler_cpu: Some(0), tsc_hz, text: (TEXT, TEXT + 0x1000), ..Config::new() }
+}
+
+fn prepare(shared: &'static Shared, registered: &[usize], config: Config) {
     let slots: &'static [CpuSlot] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
     let memory = || &mut *Box::leak(vec![MaybeUninit::uninit(); 1024].into_boxed_slice());
-    let config = Config { sampler_cpu: Some(0), tsc_hz, text: (TEXT, TEXT + 0x1000), ..Config::new() };
     setup::init(shared, || Setup { slots, meta: memory(), config }).unwrap();
     registered.iter().for_each(|cpu| setup::register(shared, *cpu, memory).unwrap());
-    shared
 }
 
 /// The result of the check on the CPU that is sampled.

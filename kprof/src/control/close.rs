@@ -43,6 +43,7 @@ pub(crate) fn undo_expired_lease(shared: &Shared, writer: &Writer<'_>) -> Result
         // What was counted under the lease is written before the counts of others follow.
         shared.write_points();
         POINTS.restore();
+        shared.note_points(None);
     }
     // From here on the change is in force, even if some ticks stay pending.
     shared.with_lease(|lease| *lease = None);

@@ -6,7 +6,7 @@
 
 use crate::arch;
 use crate::config::Clock;
-use crate::format::counter::{Counter, MetaCounter};
+use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
 use crate::format::point::CTL_PREFIX;
@@ -66,6 +66,25 @@ pub(crate) fn write_status(shared: &Shared, file: ClaimId, out: &mut dyn Write) 
             writeln!(out, "meta.{counter} {value}")?;
         }
     }
+    for (cpu, slot) in shared.slots().iter().enumerate() {
+        let (Some(Stream { ring, reader }), Some(copier)) = (slot.records.stream(), slot.records.copier()) else {
+            continue;
+        };
+        let copies = copies(shared, file, copier);
+        for counter in EventCounter::ALL {
+            let value = match counter {
+                EventCounter::PositionIn => Some(ring.head()),
+                EventCounter::PositionOut => Some(copies.map_or(ring.tail(), |copies| copies.at.position)),
+                EventCounter::RingWords => Some(ring.capacity()),
+                EventCounter::Delivered => {
+                    let ((delivered, ..), _) = reader.between_frees(ring);
+                    Some(copies.map_or(delivered, |copies| copies.copied))
+                }
+                EventCounter::LostOvertaken => copies.map(|copies| copies.overtaken),
+            };
+            value.map_or(Ok(()), |value| writeln!(out, "event.{cpu}.{counter} {value}"))?;
+        }
+    }
     for point in POINTS.iter() {
         writeln!(out, "{CTL_PREFIX}{} {} {}", point.name, point.unit, point.state())?;
     }
@@ -104,6 +123,9 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     each(Fact::Backoff, format_args!("{}", if choices.backoff { "on" } else { "off" }))?;
     each(Fact::Depth, format_args!("{}", choices.depth))?;
     each(Fact::Mode, format_args!("{}", choices.mode.name()))?;
+    if choices.lockup_ms > 0 {
+        each(Fact::LockupMs, format_args!("{}", choices.lockup_ms))?;
+    }
     each(Fact::BuildId, format_args!("{}", Hex(config.build_id)))?;
     each(Fact::Load, format_args!("{:x}", config.load))?;
     each(Fact::Text, format_args!("{}", Range(config.text.0, config.text.1)))?;

@@ -9,6 +9,7 @@ mod copy;
 
 use super::{OpenControl, lines, undo_expired_lease};
 use crate::arch::timestamp;
+use crate::config::Trigger;
 use crate::errors::{CommandError, ControlError, StreamName};
 use crate::format::command::{Command, Mode, Who};
 use crate::kernel::ControlDone;
@@ -18,7 +19,7 @@ use crate::state::Shared;
 use crate::state::choices::{Choices, Key};
 use crate::state::lease::Lease;
 use crate::state::owner::{Activity, Conflict};
-use crate::state::points::POINTS;
+use crate::state::points::{POINTS, WAITS};
 use crate::state::settings::State;
 use crate::state::stream::{OWNER_WAIT_US, Owned, take_within};
 use crate::state::transition::Writer;
@@ -47,6 +48,7 @@ struct Plan {
     acknowledges: bool,
     /// The number of `event` commands.
     events: usize,
+    flushes: bool,
     done: ControlDone,
 }
 
@@ -119,6 +121,8 @@ fn carry_out(
     if plan.acknowledges && !plan.before.overwrites() {
         acknowledge(shared, bytes);
     }
+    // What tasks did is written up to now if somebody asks for counts, or changes who asks.
+    let asks_for_times = plan.flushes || plan.events > 0 || plan.names_state && plan.state != State::Running;
     plan.done.wants_names = plan.claims && plan.has_claim || plan.copies && plan.has_copies;
     let mut committed = Ok(());
     if let Some(change) = change {
@@ -144,6 +148,7 @@ fn carry_out(
     if plan.names_state && plan.state != State::Running {
         shared.write_counts();
     }
+    plan.done.wants_times = parts::POINTS && asks_for_times && WAITS.last().is_some();
     committed.map(|()| plan.done).map_err(|error| at(state_line)(error.into()))
 }
 
@@ -165,7 +170,8 @@ impl Plan {
             has_lease: shared.with_lease(|lease| lease.is_some_and(|lease| lease.holder == file.id)),
             acknowledges: false,
             events: 0,
-            done: ControlDone { wait_ms: None, wants_names: false },
+            flushes: false,
+            done: ControlDone { wait_ms: None, wants_names: false, wants_times: false },
         }
     }
 
@@ -180,6 +186,13 @@ impl Plan {
             Command::Mode(Mode::Overwrite) | Command::Freeze | Command::Thaw if !parts::RECORDER => {
                 return Err(CommandError::NotCompiledIn(name::RECORDER));
             }
+            Command::Lockup(_) if !parts::LOCKUP => return Err(CommandError::NotCompiledIn(name::LOCKUP)),
+            Command::Lockup(1..) if shared.config().is_none_or(|config| config.trigger == Trigger::Timer) => {
+                return Err(CommandError::State(
+                    "`lockup` needs a sampler CPU: with the trigger `timer` there is none",
+                ));
+            }
+            Command::Lockup(ms) => self.choices.lockup_ms = ms,
             // Repeats a `freeze` that ended with ticks still pending, to complete it.
             Command::Freeze if self.state == State::Frozen && shared.recorder() => {}
             Command::Freeze if self.state != State::Running || !self.choices.overwrites() => {
@@ -249,12 +262,16 @@ impl Plan {
             Command::Flush if !parts::EVENTS && !parts::POINTS => {
                 return Err(CommandError::NotCompiledIn(name::EVENTS));
             }
+            Command::Event(_, state) if state.records() && !parts::RECORDS => {
+                return Err(CommandError::NotCompiledIn(name::RECORDS));
+            }
             Command::Event(..) if !parts::POINTS => return Err(CommandError::NotCompiledIn(name::POINTS)),
             Command::Event(..) if !POINTS.has_room(self.events + 1) => {
                 return Err(CommandError::State("at most 16 choices for points: `event * off` removes all"));
             }
             Command::Event(..) => self.events += 1,
-            Command::Cpus(_) | Command::Mark(_) | Command::Flush => {}
+            Command::Flush => self.flushes = true,
+            Command::Cpus(_) | Command::Mark(_) => {}
         }
         self.keys |= key(&command);
         Ok(())
@@ -307,7 +324,7 @@ fn reserve(file: &OpenControl, bytes: &[u8], owns_all: bool) -> Result<(), Contr
 
 /// The stream of this name, whose owner word this write has taken.
 fn held(shared: &Shared, name: StreamName) -> Option<Owned<'_>> {
-    Some(shared.stream(name)?.taken(name != StreamName::Meta && shared.recorder()))
+    Some(shared.stream(name)?.taken(shared.records_over(name)))
 }
 
 /// Frees the records that were checked. A stream that is named twice is freed once, up to the position of its last
@@ -365,7 +382,10 @@ fn tell(shared: &Shared, bytes: &[u8], plan: &Plan) {
         match command {
             Ok(Command::Mark(name)) => shared.mark(name),
             Ok(Command::Flush) => shared.write_counts(),
-            Ok(Command::Event(points, state)) => shared.note_setting(format_args!("{}", Command::Event(points, state))),
+            Ok(Command::Event(points, state)) => {
+                shared.note_setting(format_args!("{}", Command::Event(points, state)));
+                shared.note_points(Some(points));
+            }
             Ok(Command::WaitMs(ms)) => {
                 let ticks = u128::from(shared.tsc_hz()) * u128::from(ms) / 1000;
                 let until = timestamp::read().saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX));
@@ -399,6 +419,7 @@ fn key(command: &Command<'_>) -> Key {
         Command::Backoff(_) => Key::BACKOFF,
         Command::Depth(_) => Key::DEPTH,
         Command::Mode(_) => Key::MODE,
+        Command::Lockup(_) => Key::LOCKUP,
         Command::Cpus(_) => Key::CPUS,
         Command::Event(..) => Key::POINTS,
         Command::Protocol(_) | Command::Copy(_) | Command::Lease => Key::empty(),

@@ -5,13 +5,15 @@
 //! first formatted into a small buffer.
 
 use crate::format::checksum::Crc32;
+use crate::format::event::{Event, EventLine};
 use crate::format::line::{self, Counters, Hex, Name, Range, Stream};
 use crate::format::marker::{Marker, TruncationReason};
 use crate::format::record::{
-    Header, Kind, META_HEADER_WORDS, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS, image_name_and_id,
+    Header, Kind, META_HEADER_WORDS, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, SAMPLE_HEADER_WORDS, image_name_and_id,
 };
 use crate::format::text::UNNAMED_TASK;
 use crate::ring::Ring;
+use crate::state::points::POINTS;
 use core::fmt::{self, Display, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,11 +62,33 @@ impl Lines<'_> {
         Ok(true)
     }
 
+    /// Writes the event at position `at` as one line. Returns `false` if it is not an event.
+    #[inline(never)]
+    pub(super) fn event(&mut self, cpu: u32, ring: &Ring, at: u64) -> Result<bool, fmt::Error> {
+        let Some(record) = Record::copy(ring, at) else { return Ok(false) };
+        let word = |index: usize| record.words().get(index).copied().unwrap_or(0);
+        let Some((event, stack)) = Event::of(word, record.length) else { return Ok(false) };
+        self.names.find(event.task);
+        let task = self.names.name.clone();
+        let point = POINTS.iter().find(|point| point.offset().number() as u64 == event.point);
+        let line = EventLine {
+            point: Name::Raw(point.map_or("?", |point| point.name).as_bytes()),
+            task: Name::Raw(&task),
+            cpu,
+            tsc: event.tsc,
+            weight: event.weight,
+            state: event.state,
+            arguments: event.arguments,
+        };
+        self.put(format_args!("{line}{}", Addresses(record.words().get(stack..).unwrap_or(&[]))))?;
+        Ok(true)
+    }
+
     /// Writes the meta records between two positions, as one batch.
     #[inline(never)]
     pub(super) fn meta(&mut self, ring: &Ring, from: u64, to: u64) -> fmt::Result {
         let (first_tick, last_tick, snapshot) = (None, None, None);
-        let cpu = Stream(None);
+        let cpu = Stream::Meta;
         let batch =
             line::Batch { cpu, from, to, first_tick, last_tick, counters: Counters::None, snapshot, boot: None };
         self.put(format_args!("{batch}"))?;
@@ -89,18 +113,44 @@ impl Lines<'_> {
                     let account = line::PointAccount::of_record(ring.word(at + 3), second, third, counts);
                     self.put(format_args!("{account}"))?;
                 }
+                Ok(Kind::Point) => {
+                    let text = core::str::from_utf8(text.bytes()).unwrap_or("");
+                    self.put(format_args!("{}", line::Point::of_record(ring.word(at + 3), first, text)))?;
+                }
+                Ok(Kind::TaskTimes) => {
+                    self.names.find(first);
+                    let (times, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name.clone());
+                    let times = line::TaskTimes::of_record([first, second, third], times, Name::Raw(&task));
+                    self.put(format_args!("{times}"))?;
+                }
+                Ok(Kind::PointValues) => {
+                    let text = core::str::from_utf8(text.bytes()).unwrap_or("");
+                    self.put(format_args!("{}", line::PointValues::of_record(ring.word(at + 3), text)))?;
+                }
                 Ok(Kind::Image) => {
                     let (name, id) = image_name_and_id(text.bytes());
                     let (name, build_id, load) = (Name::Raw(name), Name::Raw(id), Hex(first));
                     let image = line::Image { tsc, load, text: Range(second, third), build_id, name };
                     self.put(format_args!("{image}"))?;
                 }
+                Ok(Kind::Lockup) => {
+                    let (text, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name_of(first));
+                    let task = (first != NO_TASK).then_some(Name::Raw(&task));
+                    let lockup = line::Lockup::of_record(ring.word(at + 3), second, third, text, task);
+                    self.put(format_args!("{lockup}"))?;
+                }
+                Ok(Kind::LockupStack) => {
+                    let (text, task) = (core::str::from_utf8(text.bytes()).unwrap_or(""), self.names.name_of(first));
+                    if let Some(stack) = line::LockupStack::of_record(second, third, text, Name::Raw(&task)) {
+                        self.put(format_args!("{stack}"))?;
+                    }
+                }
                 // Not a record, or a kind that does not belong in the meta stream.
-                Ok(Kind::Sample | Kind::SnapshotSample) | Err(_) => {}
+                Ok(Kind::Sample | Kind::SnapshotSample | Kind::Event) | Err(_) => {}
             }
             at += words;
         }
-        self.put(format_args!("{}", line::End { cpu: Stream(None), to, samples: None, crc: None }))
+        self.put(format_args!("{}", line::End { cpu: Stream::Meta, to, samples: None, crc: None }))
     }
 }
 
@@ -114,7 +164,7 @@ impl Write for Sum {
     }
 }
 
-/// A copy of a sample.
+/// A copy of a sample or an event.
 struct Record {
     words: [u64; MAX_WORDS],
     length: usize,
@@ -142,8 +192,16 @@ impl Record {
 impl Display for Record {
     /// Writes TSC and addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.words[3])?;
-        self.words()[SAMPLE_HEADER_WORDS..].iter().try_for_each(|word| write!(f, " {word:x}"))
+        write!(f, "{:x}{}", self.words[3], Addresses(&self.words()[SAMPLE_HEADER_WORDS..]))
+    }
+}
+
+/// Addresses, each with a space before it.
+struct Addresses<'a>(&'a [u64]);
+
+impl Display for Addresses<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|word| write!(f, " {word:x}"))
     }
 }
 
@@ -178,6 +236,12 @@ pub(super) struct Names<'a> {
 impl<'a> Names<'a> {
     pub(super) fn new(meta: Option<&'a Ring>) -> Self {
         Self { meta, id: None, name: heapless::Vec::new() }
+    }
+
+    /// The name of task `id`.
+    pub(super) fn name_of(&mut self, id: u64) -> heapless::Vec<u8, MAX_NAME> {
+        self.find(id);
+        self.name.clone()
     }
 
     /// Sets `name` to the name of task `id`: the newest one in the stream, or `idID` if the stream has none.

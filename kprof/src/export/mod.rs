@@ -6,6 +6,7 @@
 //! possible; a record that is overwritten while it is read is not written.
 
 mod lines;
+mod lockup;
 
 use crate::control::{each_setting, for_each_counter};
 use crate::errors::{ExportError, StreamName};
@@ -17,12 +18,13 @@ use crate::ring::Ring;
 use crate::state::Shared;
 use crate::state::owner::{Activity, Conflict};
 use crate::state::slot::CpuSlot;
-use crate::state::stream::Owned;
+use crate::state::stream::{Owned, Stream};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use lines::{Lines, Names};
+pub(crate) use lockup::export_lockup;
 
-/// Writes all samples and meta records that have not been written yet, and frees the samples.
+/// Writes all samples, events and meta records that have not been written yet, and frees the samples and the events.
 pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportError> {
     if !parts::EXPORT {
         return Err(ExportError::NotCompiledIn(name::EXPORT));
@@ -33,6 +35,13 @@ pub(crate) fn export(shared: &Shared, out: &mut dyn Write) -> Result<(), ExportE
             export_header(shared, &mut lines)?;
         }
         export_meta(shared, &mut lines, &meta)?;
+    }
+    for cpu in 0..shared.slots().len() {
+        let name = StreamName::Event(cpu);
+        let (Some(Stream { ring, .. }), Some(owned)) = (shared.stream(name), take(shared, name)?) else { continue };
+        let to = ring.head();
+        let events = export_events(&mut lines, cpu, ring, ring.tail(), to)?;
+        owned.free(to, events);
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
         let (Some(stream), Some(owned)) = (slot.stream(), take(shared, StreamName::Cpu(cpu))?) else { continue };
@@ -70,8 +79,8 @@ fn export_meta(shared: &Shared, lines: &mut Lines<'_>, meta: &Owned<'_>) -> fmt:
     Ok(())
 }
 
-/// Writes the newest `last` samples of every CPU, and all records of the meta stream (task names, images, marks,
-/// settings, event counts).
+/// Writes the newest `last` samples and the newest `last` events of every CPU, and all records of the meta stream (task
+/// names, images, marks, settings, event counts).
 pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> fmt::Result {
     if !parts::EXPORT {
         return writeln!(out, "kprof: no samples: {}", ExportError::NotCompiledIn(name::EXPORT));
@@ -82,18 +91,28 @@ pub(crate) fn export_last(shared: &Shared, out: &mut dyn Write, last: usize) -> 
         lines.meta(stream.ring, stream.ring.tail(), stream.ring.head())?;
     }
     for (cpu, slot) in shared.slots().iter().enumerate() {
-        let Some(ring) = slot.ring.get() else { continue };
-        let to = ring.head();
-        let all = ring.count(ring.tail(), to).unwrap_or(0);
-        let mut from = ring.tail();
-        for _ in 0..all.saturating_sub(last as u64) {
-            let Ok(Some(words)) = ring.record_at(from) else { break };
-            from += words;
+        if let Some(Stream { ring, .. }) = slot.records.stream() {
+            let (from, to) = newest(ring, last);
+            export_events(&mut lines, cpu, ring, from, to)?;
         }
+        let Some(ring) = slot.ring.get() else { continue };
+        let (from, to) = newest(ring, last);
         export_ring(&mut lines, cpu, slot, ring, from, to)?;
         export_account(shared, &mut lines, cpu, slot)?;
     }
     Ok(())
+}
+
+/// The positions of the newest `last` records.
+fn newest(ring: &Ring, last: usize) -> (u64, u64) {
+    let to = ring.head();
+    let all = ring.count(ring.tail(), to).unwrap_or(0);
+    let mut from = ring.tail();
+    for _ in 0..all.saturating_sub(last as u64) {
+        let Ok(Some(words)) = ring.record_at(from) else { break };
+        from += words;
+    }
+    (from, to)
 }
 
 fn lines<'a>(shared: &'a Shared, out: &'a mut dyn Write) -> Lines<'a> {
@@ -115,7 +134,7 @@ fn export_ring(
     to: u64,
 ) -> Result<u64, fmt::Error> {
     let mut ticks = None;
-    each_record(ring, from, to, |at| {
+    each_record(ring, from, to, Kind::Sample, |at| {
         let tick = ring.word(at + 2);
         ticks = Some((ticks.map_or(tick, |(first, _)| first), tick));
         Ok(())
@@ -130,7 +149,7 @@ fn export_ring(
     let batch = line::Batch { cpu: stream(cpu), from, to, first_tick, last_tick, counters, snapshot: None, boot: None };
     lines.put(format_args!("{batch}"))?;
     let mut samples = 0;
-    each_record(ring, from, to, |at| {
+    each_record(ring, from, to, Kind::Sample, |at| {
         samples += u64::from(lines.sample(cpu, ring, at)?);
         Ok(())
     })?;
@@ -138,24 +157,32 @@ fn export_ring(
     Ok(samples)
 }
 
-/// Calls `each` for every record between two positions. Ends early if a running recorder has overwritten one.
-fn each_record(ring: &Ring, from: u64, to: u64, mut each: impl FnMut(u64) -> fmt::Result) -> fmt::Result {
+/// Writes one batch: the events of a CPU from `from` to `to`. Returns how many were written.
+fn export_events(lines: &mut Lines<'_>, cpu: usize, ring: &Ring, from: u64, to: u64) -> Result<u64, fmt::Error> {
+    if from >= to {
+        return Ok(0);
+    }
+    let (stream, counters) = (line::Stream::Event(number(cpu)), line::Counters::None);
+    let (first_tick, last_tick, snapshot, boot) = (None, None, None, None);
+    let batch = line::Batch { cpu: stream, from, to, first_tick, last_tick, counters, snapshot, boot };
+    lines.put(format_args!("{batch}"))?;
+    let mut events = 0;
+    each_record(ring, from, to, Kind::Event, |at| {
+        events += u64::from(lines.event(number(cpu), ring, at)?);
+        Ok(())
+    })?;
+    lines.put(format_args!("{}", line::End { cpu: stream, to, samples: Some(events), crc: None }))?;
+    Ok(events)
+}
+
+/// Calls `each` for every record of this kind between two positions. Ends early if a running recorder has overwritten
+/// one. A record of another kind does not belong there.
+fn each_record(ring: &Ring, from: u64, to: u64, kind: Kind, mut each: impl FnMut(u64) -> fmt::Result) -> fmt::Result {
     let mut at = from;
     while at < to {
         let Ok(Some(words)) = ring.record_at(at) else { break };
-        match Header::decode(ring.word(at)).map(|header| header.kind) {
-            Ok(Kind::Sample) => each(at)?,
-            // Not a record, or a kind that does not belong in the stream of a CPU.
-            Ok(
-                Kind::SnapshotSample
-                | Kind::TaskName
-                | Kind::Image
-                | Kind::Mark
-                | Kind::Setting
-                | Kind::Events
-                | Kind::PointAccount,
-            )
-            | Err(_) => {}
+        if Header::decode(ring.word(at)).is_ok_and(|header| header.kind == kind) {
+            each(at)?;
         }
         at += words;
     }
@@ -172,7 +199,7 @@ fn export_account(shared: &Shared, lines: &mut Lines<'_>, cpu: usize, slot: &Cpu
 
 /// The stream of a CPU in a line.
 fn stream(cpu: usize) -> line::Stream {
-    line::Stream(Some(number(cpu)))
+    line::Stream::Cpu(number(cpu))
 }
 
 /// The number of a CPU in a line; no machine has 2^32 CPUs.

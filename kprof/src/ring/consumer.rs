@@ -71,6 +71,20 @@ impl Ring {
         if at < tail.min(overwritten) { Err(NoCopy::Overwritten) } else { Ok(()) }
     }
 
+    /// The first words of the record at `at`, and its length in words; `None` at the head. Unlike [`Ring::record_at`],
+    /// this also finds a record that the owner has freed, as long as the producer has not overwritten it. Words after
+    /// the end of the record are any words.
+    pub(crate) fn first_words<const N: usize>(&self, at: u64) -> Result<Option<([u64; N], u64)>, Torn> {
+        let head = self.head();
+        if at >= head {
+            return Ok(None);
+        }
+        let words = core::array::from_fn(|index| self.word(at.wrapping_add(index as u64)));
+        self.is_intact(at).map_err(|_| Torn)?;
+        let length = words.first().and_then(|first| position::record_words(*first, head.wrapping_sub(at)));
+        length.map(|length| Some((words, length))).ok_or(Torn)
+    }
+
     /// The length in words of the record at `at`; `None` at the head.
     pub(crate) fn record_at(&self, at: u64) -> Result<Option<u64>, Torn> {
         let head = self.head();

@@ -22,6 +22,7 @@ bitflags::bitflags! {
         const MODE = 1 << 7;
         const CPUS = 1 << 8;
         const POINTS = 1 << 9;
+        const LOCKUP = 1 << 10;
     }
 }
 
@@ -37,6 +38,7 @@ pub(crate) struct Choices {
     pub(crate) backoff: bool,
     pub(crate) depth: u16,
     pub(crate) mode: Mode,
+    pub(crate) lockup_ms: u32,
 }
 
 impl Choices {
@@ -51,6 +53,7 @@ impl Choices {
             backoff: config.backoff,
             depth: config.depth,
             mode: config.mode,
+            lockup_ms: config.lockup_ms,
         }
     }
 
@@ -69,6 +72,7 @@ impl Choices {
         keys.set(Key::BACKOFF, self.backoff != other.backoff);
         keys.set(Key::DEPTH, self.depth != other.depth);
         keys.set(Key::MODE, self.mode != other.mode);
+        keys.set(Key::LOCKUP, self.lockup_ms != other.lockup_ms);
         keys
     }
 
@@ -83,6 +87,7 @@ impl Choices {
         self.backoff = if take(Key::BACKOFF) { from.backoff } else { self.backoff };
         self.depth = if take(Key::DEPTH) { from.depth } else { self.depth };
         self.mode = if take(Key::MODE) { from.mode } else { self.mode };
+        self.lockup_ms = if take(Key::LOCKUP) { from.lockup_ms } else { self.lockup_ms };
     }
 }
 
@@ -95,6 +100,7 @@ pub(crate) struct Live {
     seed: AtomicU64,
     random_interval: AtomicBool,
     backoff: AtomicBool,
+    lockup_ms: AtomicU32,
     /// How many times the backoff has halved the rate.
     pub(crate) halvings: AtomicU32,
 }
@@ -109,6 +115,7 @@ impl Live {
             seed: AtomicU64::new(0),
             random_interval: AtomicBool::new(true),
             backoff: AtomicBool::new(false),
+            lockup_ms: AtomicU32::new(0),
             halvings: AtomicU32::new(0),
         }
     }
@@ -131,6 +138,7 @@ impl Live {
             backoff: self.backoff.load(Ordering::Relaxed),
             depth: settings.depth() as u16,
             mode: if settings.overwrites() { Mode::Overwrite } else { Mode::Drop },
+            lockup_ms: self.lockup_ms(),
         }
     }
 
@@ -146,6 +154,7 @@ impl Live {
         self.seed.store(choices.seed, Ordering::Relaxed);
         self.random_interval.store(choices.random_interval, Ordering::Relaxed);
         self.backoff.store(choices.backoff, Ordering::Relaxed);
+        self.lockup_ms.store(choices.lockup_ms, Ordering::Relaxed);
     }
 
     /// The rate that was chosen, ticks per second.
@@ -168,5 +177,10 @@ impl Live {
 
     pub(crate) fn backoff(&self) -> bool {
         self.backoff.load(Ordering::Relaxed)
+    }
+
+    /// After how many milliseconds a lockup is reported; 0: never.
+    pub(crate) fn lockup_ms(&self) -> u32 {
+        if parts::LOCKUP { self.lockup_ms.load(Ordering::Relaxed) } else { 0 }
     }
 }

@@ -16,6 +16,7 @@ use super::owner::Activity;
 use super::stream::{Reader, Stream};
 use crate::arch::{interrupts, timestamp};
 use crate::format::record::{Kind, META_HEADER_WORDS};
+use crate::patience::Patience;
 use crate::ring::{Ring, Sink};
 use crate::sync::{AtomicU64, Ordering};
 use core::mem::MaybeUninit;
@@ -85,11 +86,29 @@ impl Meta {
 
     /// Writes one record. `false` if there is no space.
     pub(crate) fn put(&self, kind: Kind, values: [u64; 3], text: &str) -> bool {
+        self.put_within(timestamp::read(), kind, values, text, |lock| Some(lock.lock()))
+    }
+
+    /// Writes one record with this TSC, or counts it as lost. Does not wait for longer than `patience`, so that a CPU
+    /// that is locked up while it holds the lock does not stop the sampler too.
+    pub(crate) fn put_patiently(&self, tsc: u64, kind: Kind, values: [u64; 3], text: &str, patience: Patience) {
+        if !self.put_within(tsc, kind, values, text, |lock| patience.lock(lock)) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn put_within<'a>(
+        &'a self,
+        tsc: u64,
+        kind: Kind,
+        values: [u64; 3],
+        text: &str,
+        take: impl FnOnce(&'a spin::Mutex<()>) -> Option<spin::MutexGuard<'a, ()>>,
+    ) -> bool {
         let text = truncated(text, MAX_TEXT);
         let words = (META_HEADER_WORDS + text.len().div_ceil(8)) as u64;
-        let tsc = timestamp::read();
         let stored = interrupts::without(|| {
-            let _only_producer = self.lock.lock();
+            let _only_producer = take(&self.lock)?;
             let ring = self.ring.get()?;
             let reserve = if kind == Kind::TaskName { ring.capacity() / 8 } else { 0 };
             let mut sink = self.room(ring, words + reserve)?;

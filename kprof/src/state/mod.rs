@@ -9,6 +9,7 @@ pub(crate) mod choices;
 pub(crate) mod copier;
 pub(crate) mod event_counts;
 pub(crate) mod lease;
+pub(crate) mod lockup;
 pub(crate) mod meta;
 pub(crate) mod moment;
 pub(crate) mod owner;
@@ -18,6 +19,8 @@ pub(crate) mod ready;
 pub(crate) mod settings;
 pub(crate) mod slot;
 pub(crate) mod stream;
+#[cfg(feature = "points")]
+pub(crate) mod task_times;
 pub(crate) mod transition;
 
 use crate::arch::interrupts;
@@ -82,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) export_sequence: AtomicU64,
     /// Held while the counts of points are taken.
     pub(crate) points_taker: spin::Mutex<()>,
+    /// Why the kernel's tasks are blocked, by number; known from the first call of its scheduler on.
+    pub(crate) wait_reasons: spin::Once<&'static [&'static str]>,
     /// Held while the counts of events by task are taken.
     pub(crate) events_taker: spin::Mutex<()>,
 }
@@ -108,6 +113,7 @@ impl Shared {
             waited_until: AtomicU64::new(0),
             export_sequence: AtomicU64::new(0),
             points_taker: spin::Mutex::new(()),
+            wait_reasons: spin::Once::new(),
             events_taker: spin::Mutex::new(()),
         }
     }
@@ -183,6 +189,7 @@ impl Shared {
         match name {
             StreamName::Meta => self.meta.stream(),
             StreamName::Cpu(cpu) => self.slots().get(cpu)?.stream(),
+            StreamName::Event(cpu) => self.slots().get(cpu)?.records.stream(),
         }
     }
 
@@ -190,7 +197,9 @@ impl Shared {
     pub(crate) fn streams(&self) -> impl Iterator<Item = (StreamName, Stream<'_>)> {
         let cpus = self.slots().iter().enumerate();
         let cpus = cpus.filter_map(|(cpu, slot)| Some((StreamName::Cpu(cpu), slot.stream()?)));
-        cpus.chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
+        let events = self.slots().iter().enumerate();
+        let events = events.filter_map(|(cpu, slot)| Some((StreamName::Event(cpu), slot.records.stream()?)));
+        cpus.chain(events).chain(self.meta.stream().map(|stream| (StreamName::Meta, stream)))
     }
 
     /// Takes one stream for a caller with this claim. `None` if there is no such stream.
@@ -200,10 +209,15 @@ impl Shared {
         claim: ClaimId,
         activity: Activity,
     ) -> Option<Result<Owned<'_>, Conflict>> {
-        let recorder = || name != StreamName::Meta && self.recorder();
+        let recorder = || self.records_over(name);
         let mut patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         self.let_transition_pass(&mut patience);
         Some(self.stream(name)?.take(claim, activity, patience, recorder))
+    }
+
+    /// Whether the producer of this stream moves its tail: a CPU's samples, while the flight recorder runs.
+    pub(crate) fn records_over(&self, name: StreamName) -> bool {
+        matches!(name, StreamName::Cpu(_)) && self.recorder()
     }
 
     /// Waits while a transition wants every stream.
@@ -230,6 +244,7 @@ impl Shared {
         let copier = match name {
             StreamName::Meta => &self.meta.copier,
             StreamName::Cpu(cpu) => &self.slots().get(cpu)?.copier,
+            StreamName::Event(cpu) => self.slots().get(cpu)?.records.copier()?,
         };
         Some((self.stream(name)?.ring, copier))
     }
@@ -237,7 +252,9 @@ impl Shared {
     /// The place of the reader of copies in every stream, also of CPUs that have not registered.
     pub(crate) fn copiers(&self) -> impl Iterator<Item = (StreamName, &Copier)> {
         let cpus = self.slots().iter().enumerate().map(|(cpu, slot)| (StreamName::Cpu(cpu), &slot.copier));
-        cpus.chain([(StreamName::Meta, &self.meta.copier)])
+        let events = self.slots().iter().enumerate();
+        let events = events.filter_map(|(cpu, slot)| Some((StreamName::Event(cpu), slot.records.copier()?)));
+        cpus.chain(events).chain([(StreamName::Meta, &self.meta.copier)])
     }
 
     /// Where the oldest record of a stream begins that was not freed. `None` if it moves at every attempt.
@@ -245,6 +262,7 @@ impl Shared {
         match name {
             StreamName::Meta => self.meta.oldest(),
             StreamName::Cpu(cpu) => self.moment(cpu).map(|moment| moment.oldest()),
+            StreamName::Event(cpu) => self.slots().get(cpu)?.records.oldest(),
         }
     }
 

@@ -6,7 +6,8 @@
 use super::account::{Counter, HandlerCounters};
 use super::copier::Copier;
 use super::event_counts::Events;
-use super::points::PointMemory;
+use super::lockup::Watch;
+use super::points::{PointMemory, Records};
 use super::progress::Progress;
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
@@ -27,6 +28,8 @@ pub struct CpuSlot {
     pub(crate) events: Events,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
+    /// The ring for records of hits, and its readers.
+    pub(crate) records: Records,
     /// A profiler has taken this slot, so no other one can.
     is_taken: AtomicBool,
     /// The memory of this slot is being installed, or has been.
@@ -58,6 +61,8 @@ pub(crate) struct SamplerPart {
     pub(crate) own_intervals: AtomicU64,
     /// Memory for the counts of points, by their numbers. Given once.
     pub(crate) points: PointMemory,
+    /// What the sampler knows of a lockup of this CPU. Only the sampler takes the lock.
+    pub(crate) watch: spin::Mutex<Watch>,
 }
 
 /// Written by this CPU's handler.
@@ -92,6 +97,7 @@ impl CpuSlot {
                 own_next: AtomicU64::new(0),
                 own_intervals: AtomicU64::new(0),
                 points: PointMemory::new(),
+                watch: spin::Mutex::new(Watch::new()),
             },
             handler: HandlerPart {
                 progress: Progress::new(),
@@ -104,6 +110,7 @@ impl CpuSlot {
             events: Events::new(),
             published: Publisher::new(),
             copier: Copier::new(),
+            records: Records::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),
         }

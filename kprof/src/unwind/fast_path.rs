@@ -167,6 +167,27 @@ pub(crate) fn innermost<'g, K: Kernel, M: Memory>(
     Some(unsafe { run_from(kernel, memory, at.fp, bounds, text, places, |end| Some(guess(end))) })
 }
 
+/// Takes the callers of running code, starting at the frame of one of its functions. `None` if the first frame already
+/// needs the slow path. `frame` may be any value.
+#[cfg(feature = "records")]
+#[inline(always)]
+pub(crate) fn callers<K: Kernel, M: Memory>(
+    kernel: &K,
+    memory: M,
+    text: &TextCell,
+    frame: u64,
+    places: &[[AtomicU64; ROUND]],
+) -> Option<Run> {
+    let range = kernel.stack_range(record::next_at(frame))?;
+    let bounds = StackBounds::of(&range);
+    if !is_straight(&range, record::next_at(frame)) || bounds.height(frame) < LOWEST {
+        return None;
+    }
+    // SAFETY: the frame pointer is aligned, and its record begins and ends within the range: by the height, and because
+    // the range contains the record's first word.
+    Some(unsafe { run_from(kernel, memory, frame, bounds, text.get(), places, |_| None) })
+}
+
 /// Takes further frames, starting at `frame`.
 ///
 /// # Safety

@@ -41,6 +41,8 @@ use crate::kernel::{Kernel, Registers};
 use crate::ring::Sink;
 use core::ops::Range;
 pub(crate) use direct::Direct;
+#[cfg(feature = "records")]
+pub(crate) use fast_path::callers;
 pub(crate) use fast_path::{Cursor, FrameCache, ROUND, StackBounds, innermost};
 pub(crate) use stacks::Stacks;
 pub(crate) use stop::Stop;
@@ -131,6 +133,17 @@ impl<K: Kernel, M: Memory> Walk<'_, '_, K, M> {
         let address = record::saved_at(frame);
         // SAFETY: an aligned word of a declared stack.
         self.holds(&self.stack_of(address), address, 8).then(|| user_word(unsafe { self.memory.stack(address) }))
+    }
+
+    /// A walk along the callers of running code, from the frame of one of its functions. `frame` may be any value.
+    #[cfg(feature = "records")]
+    pub(crate) fn callers_of(&mut self, frame: u64) {
+        let range = self.stack_of(record::next_at(frame));
+        let stop = match range == NOWHERE {
+            true => Stop::Truncated(TruncationReason::Range),
+            false => self.frames((frame, frame), range, true),
+        };
+        self.go_on(stop);
     }
 
     /// Finishes a walk that the fast path began on the stack around `sp`. The frames of the fast path are in the sink

@@ -3,7 +3,11 @@
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, Task};
+use kprof::format::line::PointAccount;
+use kprof::format::record::{Header, Kind};
+use kprof::{
+    Config, ControlFile, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Registers, Setup, StateError, StreamFile, Task,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -91,6 +95,7 @@ unsafe impl Kernel for ArrayKernel {
     fn is_entry_code(&self, _address: u64) -> bool {
         false
     }
+    const WAIT_REASONS: &'static [&'static str] = &["pipe", "sleep"];
     fn read_user(&self, address: u64) -> Option<u64> {
         let place = address.checked_sub(USER_STACK)? / 8;
         Some(USER.get(place as usize)?.load(Ordering::Relaxed)).filter(|word| *word != 0)
@@ -185,4 +190,34 @@ pub fn counter(profiler: &Profiler<ArrayKernel>, name: &str) -> u64 {
 /// Converts the bytes of a read into words.
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// Reads the meta stream to its end and acknowledges it. `each` is called for each account of a point.
+pub fn point_accounts<K: Kernel>(
+    profiler: &Profiler<K>,
+    ctl: &ControlFile,
+    meta: &StreamFile,
+    mut each: impl FnMut(&PointAccount<'_>),
+) {
+    ctl.write(b"flush").unwrap();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let bytes = meta.read(&mut buffer).unwrap();
+        if bytes == 0 {
+            return;
+        }
+        let (words, mut at) = (words(&buffer[..bytes]), 0);
+        while at < words.len() {
+            let header = Header::decode(words[at]).unwrap();
+            let record = &words[at..at + header.words as usize];
+            at += record.len();
+            if header.kind == Kind::PointAccount {
+                let text: Vec<u8> = record[8..].iter().flat_map(|word| word.to_le_bytes()).collect();
+                let text = std::str::from_utf8(&text[..record[7] as usize]).unwrap();
+                each(&PointAccount::of_record(record[3], record[5], record[6], text));
+            }
+        }
+        let end = control(profiler)["meta.position-in"].clone();
+        ctl.write(format!("ack meta {end}").as_bytes()).unwrap();
+    }
 }

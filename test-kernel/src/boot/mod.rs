@@ -53,7 +53,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
     }
     cpu::set_sampler(profiling::wants_sampler());
-    turns::init(info.option("accel") == Some("icount"));
+    turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
     if !early {
         profiling::init();
     }

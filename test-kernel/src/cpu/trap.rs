@@ -6,6 +6,8 @@ use super::apic;
 use super::entry::TrapFrame;
 use crate::memory::{fault, stacks};
 use crate::task::{scheduler, signal};
+#[cfg(feature = "profiling")]
+use crate::workload;
 use crate::workload::truth;
 use crate::{boot, preempt, profiling, syscall};
 
@@ -13,6 +15,10 @@ use crate::{boot, preempt, profiling, syscall};
 pub const NOTHING: u8 = 0;
 /// The next NMI stops the CPU for ever (panic).
 pub const STOP: u8 = 1;
+
+/// The next NMI of a CPU lasts until a planted lockup is over. (`alarm.rs` has the values from 2 on.)
+#[cfg(feature = "profiling")]
+pub const LINGER: u8 = 0x80;
 
 #[cfg(feature = "profiling")]
 const DEBUG: u8 = 1;
@@ -108,6 +114,12 @@ fn ordered(order: u8, frame: &TrapFrame) -> &TrapFrame {
         loop {
             x86_64::instructions::hlt();
         }
+    }
+    #[cfg(feature = "profiling")]
+    if order == LINGER {
+        super::this_in_handler().nmi_order.store(NOTHING, Ordering::Relaxed);
+        workload::stuck::linger_in_nmi();
+        return frame;
     }
     #[cfg(feature = "profiling")]
     let frame = super::alarm::on_nmi(order, frame);

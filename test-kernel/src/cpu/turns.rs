@@ -13,6 +13,9 @@
 //! turn that was long enough for this, because another timer ended it early or the stack took long to walk. Then the
 //! tick is late, but no tick is coalesced.
 //!
+//! The lengths below are numbers of instructions. With `-icount shift=0` an instruction takes a nanosecond; with
+//! another shift the command line says how many (`instruction-ns=8`).
+//!
 //! This is only for `-icount`. On real hardware, and in QEMU with a thread per CPU, only the plain sleep is used.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,33 +27,35 @@ use crate::random;
 
 /// Number of rounds between two ticks, unless turns would become too short or too long.
 const ROUNDS_PER_TICK: u64 = 4;
-/// If turns would be shorter than this there are fewer rounds, because each round costs the sampler CPU about 500 ns.
-const SHORT_TURN_NS: u64 = 5_000;
+/// If turns would be shorter than this there are fewer rounds, because each round costs the sampler CPU about 500.
+const SHORT_TURN: u64 = 5_000;
 /// Length of turns while a tick waits for a CPU that has not handled the NMI of the last one.
-const LATE_TURN_NS: u64 = 2_300;
-/// Minimum length of the last round before a tick. The timer's handler takes about 400 ns; with shorter rounds the
+const LATE_TURN: u64 = 2_300;
+/// Minimum length of the last round before a tick. The timer's handler takes about 400; with shorter rounds the
 /// sampler CPU would do nothing but handle its timer.
-const SHORTEST_TURN_NS: u64 = 1_000;
-const LONGEST_TURN_NS: u64 = 200_000;
+const SHORTEST_TURN: u64 = 1_000;
+const LONGEST_TURN: u64 = 200_000;
 /// A CPU that has not handled its NMI after this many rounds is no longer waited for. Its tick is then coalesced, or
 /// stays pending.
 const MAX_ROUNDS_LATE: usize = 64;
 
-static COUNTED: AtomicBool = AtomicBool::new(false);
+/// How many nanoseconds an instruction takes; 0 if QEMU does not count instructions.
+static INSTRUCTION_NS: AtomicU64 = AtomicU64::new(0);
 /// Whether the sampler's timer is in periodic mode.
 static PERIODIC: AtomicBool = AtomicBool::new(false);
 /// The current interval between two ticks, and how much of it was left at the last sleep.
 static GAP_NS: AtomicU64 = AtomicU64::new(0);
 static LEFT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Sets whether QEMU counts instructions. Called once, on the boot CPU.
-pub fn init(counted: bool) {
-    COUNTED.store(counted, Ordering::Relaxed);
+/// Sets how many nanoseconds an instruction takes, or `None` if QEMU does not count them. Called once, on the boot CPU.
+pub fn init(instruction_ns: Option<u64>) {
+    INSTRUCTION_NS.store(instruction_ns.unwrap_or(0), Ordering::Relaxed);
 }
 
 /// Sleeps on the sampler CPU until the end of the interval, or under `-icount` for one round.
 pub fn sleep_ns(left_ns: u64) {
-    if !COUNTED.load(Ordering::Relaxed) {
+    let instruction_ns = INSTRUCTION_NS.load(Ordering::Relaxed);
+    if instruction_ns == 0 {
         return clock::sleep_once_ns(left_ns);
     }
     // If more is left than the last time, a new interval has begun. Its whole length determines the length of turns.
@@ -58,16 +63,17 @@ pub fn sleep_ns(left_ns: u64) {
         GAP_NS.store(left_ns, Ordering::Relaxed);
     }
     let end_ns = clock::now_ns() + left_ns;
-    round(turn(left_ns, GAP_NS.load(Ordering::Relaxed), busy(), random::next()));
+    let (left, gap) = (left_ns / instruction_ns, GAP_NS.load(Ordering::Relaxed) / instruction_ns);
+    round(turn(left, gap, busy(), random::next()) * instruction_ns);
     let mut late = 0;
     // The interval may also end between here and the tick.
-    while clock::now_ns() + SHORTEST_TURN_NS >= end_ns && is_any_nmi_pending() && late < MAX_ROUNDS_LATE {
-        round(LATE_TURN_NS);
+    while clock::now_ns() + SHORTEST_TURN * instruction_ns >= end_ns && is_any_nmi_pending() && late < MAX_ROUNDS_LATE {
+        round(LATE_TURN * instruction_ns);
         late += 1;
     }
     if late > 0 {
         // Without this round, work whose sampling takes longer than an interval would never progress.
-        round(LATE_TURN_NS);
+        round(LATE_TURN * instruction_ns);
     }
 }
 
@@ -91,7 +97,7 @@ fn round(turn_ns: u64) {
 
 /// Called before an NMI is sent.
 pub fn nmi_sent(apic_id: u32) {
-    if COUNTED.load(Ordering::Relaxed) {
+    if INSTRUCTION_NS.load(Ordering::Relaxed) > 0 {
         let target = CPUS.iter().find(|cpu| cpu.apic_id.load(Ordering::Relaxed) == apic_id);
         target.inspect(|cpu| cpu.nmi_pending.store(true, Ordering::Relaxed));
     }
@@ -108,14 +114,14 @@ fn busy() -> u64 {
     ((0..count()).filter(|cpu| is_busy(*cpu)).count() as u64).max(1)
 }
 
-/// The length of the turns of the next round.
-fn turn(left_ns: u64, gap_ns: u64, busy: u64, chance: u64) -> u64 {
-    let share_ns = left_ns / busy + 1;
-    let middle_ns = (gap_ns / (ROUNDS_PER_TICK * busy)).clamp(SHORT_TURN_NS, LONGEST_TURN_NS);
-    let rounds = (share_ns + middle_ns / 2) / middle_ns;
+/// The length of the turns of the next round, in instructions, as `left` and `gap` are.
+fn turn(left: u64, gap: u64, busy: u64, chance: u64) -> u64 {
+    let share = left / busy + 1;
+    let middle = (gap / (ROUNDS_PER_TICK * busy)).clamp(SHORT_TURN, LONGEST_TURN);
+    let rounds = (share + middle / 2) / middle;
     if rounds <= 1 {
-        return share_ns.clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
+        return share.clamp(SHORTEST_TURN, LONGEST_TURN);
     }
     // Uniform within ±25 %, as the intervals between ticks.
-    share_ns / rounds * (768 + chance % 513) / 1024
+    share / rounds * (768 + chance % 513) / 1024
 }

@@ -16,7 +16,7 @@ use crate::cpu::{self, apic, clock, ioapic};
 use crate::errno::{Errno, Result};
 use crate::lock::IrqLock;
 use crate::memory::{PAGE, frames, paging, phys_to_virt, virt_to_phys};
-use crate::wait::WaitQueue;
+use crate::wait::{Reason, WaitQueue};
 
 /// The features that this kernel supports: only the modern interface.
 pub const FEATURES: Features = Features::VERSION_1;
@@ -90,8 +90,8 @@ impl Device {
         Some(Self {
             inner: IrqLock::new(Inner { transport, queue }),
             busy: AtomicBool::new(false),
-            free: WaitQueue::new(),
-            answered: WaitQueue::new(),
+            free: WaitQueue::new(Reason::Device),
+            answered: WaitQueue::new(Reason::Device),
             done: AtomicBool::new(false),
         })
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::{Kind, Node, UserBuffer, device};
 use crate::errno::{Errno, Result};
 use crate::lock::Lock;
-use crate::wait::{WaitQueue, Wakeup};
+use crate::wait::{Reason, WaitQueue, Wakeup};
 
 /// Linux's O_ flags.
 #[allow(missing_docs)]
@@ -130,7 +130,7 @@ impl OpenFile {
 /// Whole-file locks (`flock`): the node, and the open file that holds the lock. Each lock has only one holder, so
 /// shared locks are exclusive here.
 static LOCKS: Lock<Vec<((u64, u64), usize)>> = Lock::new(Vec::new());
-static UNLOCKED: WaitQueue = WaitQueue::new();
+static UNLOCKED: WaitQueue = WaitQueue::new(Reason::FileLock);
 /// The number of unlocks. A waiting thread reads it, because a wait condition must not take a lock.
 static UNLOCKS: AtomicU64 = AtomicU64::new(0);
 

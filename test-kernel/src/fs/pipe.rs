@@ -8,7 +8,7 @@ use super::{Kind, Node, Stat, UserBuffer};
 use crate::errno::{Errno, Result};
 use crate::lock::Lock;
 use crate::task::{process, signal};
-use crate::wait::{WaitQueue, Wakeup};
+use crate::wait::{Reason, WaitQueue, Wakeup};
 
 const CAPACITY: usize = 64 * 1024;
 
@@ -34,7 +34,7 @@ pub fn new() -> (Arc<dyn Node>, Arc<dyn Node>) {
         filled: AtomicUsize::new(0),
         readers: AtomicUsize::new(1),
         writers: AtomicUsize::new(1),
-        changed: WaitQueue::new(),
+        changed: WaitQueue::new(Reason::Pipe),
     });
     (Arc::new(End { pipe: pipe.clone(), writes: false }), Arc::new(End { pipe, writes: true }))
 }

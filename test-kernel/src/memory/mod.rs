@@ -65,9 +65,9 @@ pub fn allocate_words(words: usize) -> &'static mut [MaybeUninit<u64>] {
     }
 }
 
-/// Allocates words from a static array, for a profile of the boot: the meta stream and the boot CPU's ring.
+/// Allocates words from a static array, for a profile of the boot: the meta stream and the boot CPU's rings.
 fn early_words(words: usize) -> Option<&'static mut [MaybeUninit<u64>]> {
-    const WORDS: usize = 72 * 1024;
+    const WORDS: usize = 73 * 1024;
     static mut MEMORY: [MaybeUninit<u64>; WORDS] = [MaybeUninit::zeroed(); WORDS];
     static USED: AtomicUsize = AtomicUsize::new(0);
     let from = USED.fetch_add(words, Ordering::Relaxed);

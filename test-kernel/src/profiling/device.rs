@@ -1,4 +1,5 @@
-//! The profiler's device files: `/scheme/debug/{ctl-profiling, profiling-meta, profiling-N}`.
+//! The profiler's device files: `/scheme/debug/{ctl-profiling, profiling-meta, profiling-N,
+//! profiling-event-N}`.
 //!
 //! In: reads and writes of a daemon. Out: commands to the profiler, records from it. Runs in: system calls. Without the
 //! feature `profiling` the folder is empty.
@@ -10,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use kprof::{ControlFile, ENABLED, ReadError, StreamFile};
+use kprof::{ControlFile, ENABLED, ReadError, StreamFile, StreamName as Name};
 
 use super::{PROFILER, READERS};
 use crate::boot::early;
@@ -22,7 +23,7 @@ use crate::info::info;
 use crate::lock::Lock;
 use crate::log;
 use crate::memory::user;
-use crate::task::process;
+use crate::task::{process, scheduler};
 
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
 const MAX_COMMAND_BYTES: usize = 4096;
@@ -32,10 +33,11 @@ pub fn folder() -> Arc<dyn Node> {
     let mut names: Vec<(String, Arc<dyn Node>)> = Vec::new();
     if ENABLED {
         names.push((String::from("ctl-profiling"), Arc::new(Control)));
-        names.push((String::from("profiling-meta"), Arc::new(Stream { cpu: None })));
+        names.push((String::from("profiling-meta"), Arc::new(Stream(Name::Meta))));
         let sampler = cpu::sampler().filter(|_| !early::wanted(info()));
         for cpu in (0..cpu::count()).filter(|cpu| Some(*cpu) != sampler) {
-            names.push((format!("profiling-{cpu}"), Arc::new(Stream { cpu: Some(cpu) })));
+            names.push((format!("{}", Name::Cpu(cpu)), Arc::new(Stream(Name::Cpu(cpu)))));
+            names.push((format!("{}", Name::Event(cpu)), Arc::new(Stream(Name::Event(cpu)))));
         }
     }
     FixedFolder::new(names)
@@ -98,6 +100,9 @@ impl Node for ControlHandle {
         if done.wants_names {
             super::tell_again();
         }
+        if done.wants_times {
+            scheduler::for_each_thread(|thread, doing| super::task_times(thread.task(), &thread.times, doing));
+        }
         if let Some(ms) = done.wait_ms {
             let deadline = clock::now_ns() + ms * 1_000_000;
             // A signal ends the wait. The write has succeeded even so: an error would make the C library's handlers
@@ -112,42 +117,45 @@ impl Node for ControlHandle {
     }
 }
 
-/// The stream of one CPU, or the meta stream. Each open makes its own handle.
-struct Stream {
-    cpu: Option<usize>,
-}
+/// A stream of one CPU, or the meta stream. Each open makes its own handle.
+struct Stream(Name);
 
 /// An open stream.
 struct StreamHandle {
-    cpu: Option<usize>,
+    name: Name,
     file: StreamFile,
     /// The buffer for records before they are copied to user memory. It is kept, so that it is not cleared in each
     /// read.
     buffer: Lock<Vec<u8>>,
 }
 
-fn stream_stat(cpu: Option<usize>) -> Stat {
-    device_stat(101 + cpu.map_or(0, |cpu| cpu as u64 + 1))
+fn stream_stat(name: Name) -> Stat {
+    device_stat(match name {
+        Name::Meta => 101,
+        Name::Cpu(cpu) => 102 + 2 * cpu as u64,
+        Name::Event(cpu) => 103 + 2 * cpu as u64,
+    })
 }
 
 impl Node for Stream {
     fn stat(&self) -> Result<Stat> {
-        Ok(stream_stat(self.cpu))
+        Ok(stream_stat(self.0))
     }
 
     fn open(&self, _write: bool) -> Result<Option<Arc<dyn Node>>> {
         let process = this_process();
-        let file = match self.cpu {
-            Some(cpu) => PROFILER.open_stream(cpu, process).map_err(|_| Errno::ENODEV)?,
-            None => PROFILER.open_meta(process),
+        let file = match self.0 {
+            Name::Cpu(cpu) => PROFILER.open_stream(cpu, process).map_err(|_| Errno::ENODEV)?,
+            Name::Event(cpu) => PROFILER.open_events(cpu, process).map_err(|_| Errno::ENODEV)?,
+            Name::Meta => PROFILER.open_meta(process),
         };
-        Ok(Some(Arc::new(StreamHandle { cpu: self.cpu, file, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })))
+        Ok(Some(Arc::new(StreamHandle { name: self.0, file, buffer: Lock::new(vec![0; STREAM_BUFFER_BYTES]) })))
     }
 }
 
 impl Node for StreamHandle {
     fn stat(&self) -> Result<Stat> {
-        Ok(stream_stat(self.cpu))
+        Ok(stream_stat(self.name))
     }
 
     fn read(&self, _offset: u64, buffer: UserBuffer) -> Result<usize> {
@@ -155,7 +163,7 @@ impl Node for StreamHandle {
         let mut records = self.buffer.lock();
         let records = &mut records[..buffer.bytes.min(STREAM_BUFFER_BYTES)];
         let bytes = self.file.read(records).map_err(|error| {
-            log!("profiling: stream {:?}: {error}", self.cpu);
+            log!("profiling: {}: {error}", self.name);
             match error {
                 ReadError::Claimed => Errno::EBUSY,
                 ReadError::Busy => Errno::EAGAIN,

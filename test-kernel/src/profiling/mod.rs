@@ -10,8 +10,10 @@ pub mod device;
 pub mod places;
 mod points;
 mod port;
+mod waits;
 
 pub use calls::*;
 pub use kprof::Published;
 pub use points::{null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};
+pub use waits::{TaskTimes, task_created, task_resumed, task_switched, task_times, task_woken};

@@ -1,27 +1,40 @@
-//! The points of this kernel: what its hits are, and the memory for their counts.
+//! The points of this kernel: what its hits are, and the memory for their counts and records.
 //!
 //! In: one call where the thing happens. Out: hits of kprof's points. Runs in: any but NMI. While a point is off, its
 //! call is one load and a branch that is not taken.
 
-use kprof::{Point, PointCounts, Unit};
+use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
 use crate::cpu::{MAX_CPUS, clock};
-use crate::log;
+use crate::info::info;
+use crate::{log, memory};
 
 /// A write to the null device, by its bytes.
 static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
 /// A page fault that was handled, by the time from its entry on.
 static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 
-/// How many points this kernel has, with that of the workload `points`.
-const POINTS: usize = 3;
+/// How many points this kernel has, with that of the workload `points` and the three of what threads wait for.
+const POINTS: usize = 6;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.
 pub(super) fn register(cpu: usize) {
     if let Err(error) = PROFILER.register_points(cpu, || &COUNTS[cpu]) {
         log!("kprof: cpu {cpu} does not count hits of points: {error}");
+    }
+    let words = || {
+        // While the boot itself is sampled, the boot CPU has little memory: this is the smallest ring.
+        let is_early = cpu == 0 && info().option("boot-profile").is_some();
+        info().number("event-ring-words", if is_early { 1024 } else { DEFAULT_RING_WORDS as u64 }) as usize
+    };
+    // 0 on the command line: as in a port that gives no memory for records.
+    if ENABLED
+        && words() > 0
+        && let Err(error) = PROFILER.register_events(cpu, || memory::allocate_words(words()))
+    {
+        log!("kprof: cpu {cpu} records no hits of points: {error}");
     }
 }
 

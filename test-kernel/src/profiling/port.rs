@@ -5,12 +5,13 @@
 //! function marked NMI may be called between any two instructions: no lock, no allocation, no print, no page fault, no
 //! unbounded loop.
 
+use core::fmt::Write as _;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use kprof::{
-    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, NmiToken, Profiler, Registers,
-    Setup, Task, Trigger,
+    Clock, Config, CpuSet, CpuSlot, DEFAULT_RING_WORDS, EntryFrame, Image, Kernel, Lockup, NmiToken, Profiler,
+    Registers, Setup, Task, Trigger,
 };
 
 // The kernel's own names.
@@ -20,10 +21,10 @@ use crate::info::info;
 use crate::log;
 use crate::memory::{self, paging, stacks::STACK_BYTES};
 use crate::random;
-use crate::wait::WaitQueue;
+use crate::wait::{Reason, WaitQueue};
 
 /// The threads that wait for records.
-pub static READERS: WaitQueue = WaitQueue::new();
+pub static READERS: WaitQueue = WaitQueue::new(Reason::Records);
 
 /// The profiler of this kernel.
 pub static PROFILER: Profiler<Port> = Profiler::new(Port);
@@ -108,6 +109,8 @@ unsafe impl Kernel for Port {
     /// time.
     const MARKED_ENTRIES: bool = true;
 
+    const WAIT_REASONS: &'static [&'static str] = Reason::NAMES;
+
     /// Called in an NMI, once per sample: whether this is code of an entry stub. If the answer is wrongly no, samples
     /// in a stub have wrong callers.
     #[inline(always)]
@@ -126,6 +129,15 @@ unsafe impl Kernel for Port {
     /// reached.
     fn sleep_ns(&self, ns: u64) {
         turns::sleep_ns(ns);
+    }
+
+    /// Called on the sampler CPU when it has found a lockup. It must not wait for a lock that the CPU may hold. Without
+    /// this function the report is only in the profile.
+    fn locked_up(&self, lockup: &Lockup<'_>) {
+        let end_ns = clock::now_ns() + 1_000_000;
+        let mut out = log::Urgent::new(|| clock::now_ns() < end_ns);
+        // If a write to the log fails, there is no other place to report it.
+        let _ = writeln!(out, "kprof: {lockup}").and_then(|()| lockup.export(&mut out));
     }
 
     /// Called on the sampler CPU: a reader that waits in `wait MS` has something to read. Without this function the
@@ -150,6 +162,7 @@ pub fn init() {
             boot: info().number("boot-id", random::next() | 1),
             running: info().option("boot-profile").is_some(),
             can_wait: true,
+            lockup_ms: info().number("lockup", 0) as u32,
             backoff_on_coalesced: info().option("accel") != Some("tcg"),
             tsc_hz: clock::tsc_hz(),
             clock: if info().option("accel") == Some("icount") { Clock::Instructions } else { Clock::Tsc },

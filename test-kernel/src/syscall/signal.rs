@@ -6,7 +6,7 @@ use crate::errno::{Errno, Result};
 use crate::memory::user;
 use crate::task::process;
 use crate::task::signal::{Action, is_pending};
-use crate::wait::WaitQueue;
+use crate::wait::{Reason, WaitQueue};
 
 fn check_set_size(bytes: u64) -> Result<()> {
     if bytes == 8 { Ok(()) } else { Err(Errno::EINVAL) }
@@ -56,7 +56,7 @@ pub fn pending(address: u64, set_bytes: u64) -> Result<u64> {
     user::write(address, &set.to_le_bytes()).map(|()| 0)
 }
 
-static PAUSED: WaitQueue = WaitQueue::new();
+static PAUSED: WaitQueue = WaitQueue::new(Reason::Signal);
 
 pub fn pause() -> Result<u64> {
     PAUSED.wait_interruptible(is_pending);

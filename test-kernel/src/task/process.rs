@@ -16,7 +16,7 @@ use crate::lock::Lock;
 use crate::memory::paging;
 use crate::memory::space::AddressSpace;
 use crate::profiling;
-use crate::wait::{WaitQueue, Wakeup};
+use crate::wait::{Reason, WaitQueue, Wakeup};
 use kprof::format::marker::Marker;
 
 /// A process.
@@ -82,7 +82,7 @@ impl Process {
             thread: Lock::new(Weak::new()),
             children: Lock::new(Vec::new()),
             status: AtomicU32::new(RUNNING),
-            changed: WaitQueue::new(),
+            changed: WaitQueue::new(Reason::Child),
             holds_parent: AtomicBool::new(false),
         }
     }

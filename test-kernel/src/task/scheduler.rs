@@ -15,6 +15,7 @@ use super::thread::{self, Thread};
 use super::waiting;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
 use crate::lock::{IrqGuard, IrqLock};
+use crate::wait::Doing;
 use crate::{preempt, profiling, wait};
 
 const SLICE_NS: u64 = 10_000_000;
@@ -60,6 +61,10 @@ pub fn make_ready(thread: Arc<Thread>) {
 impl Scheduler {
     /// As [`make_ready`], with the lock already held.
     pub fn push_ready(&mut self, thread: Arc<Thread>) {
+        // A thread whose wait ends before it has left its CPU was never blocked.
+        if !self.running[cpu::id()].as_ref().is_some_and(|running| Arc::ptr_eq(running, &thread)) {
+            profiling::task_woken(&thread.times);
+        }
         self.ready.push_back(thread);
         let halted = CPUS[..cpu::count()].iter().find(|cpu| {
             cpu.halted.load(Ordering::Relaxed)
@@ -127,21 +132,25 @@ pub fn on_timer() {
 #[inline(never)]
 pub fn yield_now() {
     let scheduler = SCHEDULER.lock();
-    switch(scheduler, true);
+    // The timer, or a thread that was woken, has asked for it; or the thread itself.
+    let is_asked = cpu::this().need_resched.load(Ordering::Relaxed);
+    switch(scheduler, if is_asked { Doing::Preempted } else { Doing::Yielded });
 }
 
 /// Switches away from the running thread, which other code will make ready. The lock's guard is handed over.
 pub(super) fn block(scheduler: IrqGuard<'_, Scheduler>) {
-    switch(scheduler, false);
+    let me = thread::current().expect("a thread runs here");
+    // A sleeper whose time has come is woken in the switch itself.
+    switch(scheduler, Doing::Blocked(me.waits_for.load(Ordering::Relaxed)));
 }
 
 #[inline(never)]
-fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
+fn switch(mut scheduler: IrqGuard<'_, Scheduler>, becomes: Doing) {
     let cpu = cpu::id();
     CPUS[cpu].need_resched.store(false, Ordering::Relaxed);
     scheduler.wake_sleepers();
     let from = scheduler.running[cpu].take().expect("every CPU runs a thread");
-    if stays_ready && !from.is_idle {
+    if matches!(becomes, Doing::Preempted | Doing::Yielded) && !from.is_idle {
         scheduler.ready.push_back(from.clone());
     }
     let to = match scheduler.ready.pop_front() {
@@ -156,6 +165,8 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
         return;
     }
     profiling::count_context_switch();
+    let was_woken = matches!(becomes, Doing::Blocked(_)) && !from.blocked.load(Ordering::Relaxed);
+    profiling::task_switched(&from.times, &to.times, if was_woken { Doing::Woken } else { becomes });
     count_idle(&from, &to);
     // The queues and `running` keep both threads alive. References on the stack of a thread that has ended would never
     // be dropped, so they are dropped here.
@@ -165,6 +176,8 @@ fn switch(mut scheduler: IrqGuard<'_, Scheduler>, stays_ready: bool) {
     // SAFETY: `to` is in `running`. `from` is in a queue or in `dead`, is waiting, or is an idle thread.
     unsafe { thread::switch(&*from_ptr, &*to_ptr) };
     finish_switch();
+    // SAFETY: this is the running thread again, so the scheduler holds it.
+    profiling::task_resumed(unsafe { &(*from_ptr).times });
     if interrupts_were_on {
         interrupts::enable();
     }
@@ -188,14 +201,37 @@ pub(super) fn finish_switch() {
     let mut scheduler = unsafe { SCHEDULER.adopt() };
     let dead = scheduler.dead.take();
     drop(scheduler);
-    drop(dead);
+    if let Some(dead) = dead {
+        profiling::task_times(dead.task(), &dead.times, Doing::Ended);
+    }
+}
+
+/// Calls `each` for every thread, with what it does. Threads that end or begin meanwhile may be missing.
+pub fn for_each_thread(mut each: impl FnMut(&Thread, Doing)) {
+    let mut all = Vec::new();
+    {
+        let scheduler = SCHEDULER.lock();
+        let blocked = |thread: &Arc<Thread>| Doing::Blocked(thread.waits_for.load(Ordering::Relaxed));
+        // The sampler CPU runs no threads.
+        let of_cpus = |threads: &[Option<Arc<Thread>>; MAX_CPUS]| -> Vec<Arc<Thread>> {
+            let of_cpu =
+                |(cpu, thread): (usize, &Option<Arc<Thread>>)| thread.clone().filter(|_| Some(cpu) != cpu::sampler());
+            threads.iter().enumerate().filter_map(of_cpu).collect()
+        };
+        let (running, mut idle) = (of_cpus(&scheduler.running), of_cpus(&scheduler.idle));
+        idle.retain(|thread| !running.iter().any(|one| Arc::ptr_eq(one, thread)));
+        all.extend(running.into_iter().map(|thread| (thread, Doing::Running)));
+        all.extend(idle.iter().chain(&scheduler.ready).map(|thread| (thread.clone(), Doing::Preempted)));
+        all.extend(scheduler.waiting.values().flatten().map(|thread| (thread.clone(), blocked(thread))));
+    }
+    all.iter().for_each(|(thread, doing)| each(thread, *doing));
 }
 
 /// Ends the running thread.
 pub fn exit() -> ! {
     let mut scheduler = SCHEDULER.lock();
     scheduler.dead = Some(thread::current_arc());
-    block(scheduler);
+    switch(scheduler, Doing::Ended);
     unreachable!("a dead thread ran");
 }
 

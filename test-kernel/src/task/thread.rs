@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use x86_64::VirtAddr;
 use x86_64::instructions::interrupts;
@@ -18,6 +18,7 @@ use super::scheduler;
 use crate::cpu::entry::TrapFrame;
 use crate::cpu::{self, gdt};
 use crate::memory::{paging, stacks};
+use crate::wait::Doing;
 use crate::{preempt, profiling};
 
 /// The state that `fxsave64` writes.
@@ -67,6 +68,10 @@ pub struct Thread {
     pub deadline_ns: AtomicU64,
     /// Whether it waits; protected by the scheduler's lock.
     pub blocked: AtomicBool,
+    /// The number of the reason why it waits; protected by the scheduler's lock.
+    pub waits_for: AtomicU8,
+    /// What it does with its time, for the profiler.
+    pub times: profiling::TaskTimes,
     /// The base of the user's thread-local storage.
     pub fs_base: AtomicU64,
     /// Whether it has user state. False for kernel threads, and after its process has freed its memory.
@@ -101,6 +106,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl Thread {
     fn new(process: Option<Arc<Process>>, stack: u64, is_idle: bool) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let times = if is_idle { profiling::TaskTimes::idle() } else { profiling::TaskTimes::new() };
+        profiling::task_created(&times);
         Self {
             preempt: preempt::Count::new(),
             id,
@@ -111,6 +118,8 @@ impl Thread {
             waiting_on: AtomicUsize::new(0),
             deadline_ns: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
+            waits_for: AtomicU8::new(0),
+            times,
             fs_base: AtomicU64::new(0),
             stack,
             saved_rsp: UnsafeCell::new(0),
@@ -175,6 +184,11 @@ impl Thread {
     /// The process in whose address space the thread runs.
     fn user(&self) -> Option<&Arc<Process>> {
         self.process.as_ref().filter(|_| self.has_user.load(Ordering::Relaxed))
+    }
+
+    /// Its task id for the profiler, which changes when it starts another program.
+    pub fn task(&self) -> u64 {
+        self.task.load(Ordering::Relaxed)
     }
 
     /// The top of its kernel stack, which entries from user mode use first.
@@ -279,6 +293,7 @@ extern "C" fn thread_start() -> ! {
     let thread = current().expect("a thread runs here");
     cpu::this().stacks[0].store(thread.stack, Ordering::Relaxed);
     scheduler::finish_switch();
+    profiling::task_resumed(&thread.times);
     interrupts::enable();
     run(thread)
 }
@@ -309,6 +324,7 @@ pub fn rename_current(name: &str) {
     let Some(thread) = current() else { return };
     let task = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     profiling::name_task(task, name);
+    profiling::task_times(thread.task(), &thread.times, Doing::Running);
     profiling::forget_task(thread.task.swap(task, Ordering::Relaxed));
     interrupts::without_interrupts(|| {
         let before = profiling::switch_to(task, false);

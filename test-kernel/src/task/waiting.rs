@@ -5,10 +5,16 @@ use core::sync::atomic::Ordering;
 use super::scheduler::{self, SCHEDULER};
 use super::{signal, thread};
 use crate::cpu::clock;
-use crate::wait::Wakeup;
+use crate::wait::{Reason, Wakeup};
 
 /// Blocks the running thread in the wait queue with this key; see [`crate::wait::WaitQueue::wait_full`].
-pub fn wait(key: usize, ready: &mut dyn FnMut() -> bool, deadline_ns: Option<u64>, interruptible: bool) -> Wakeup {
+pub fn wait(
+    key: usize,
+    reason: Reason,
+    ready: &mut dyn FnMut() -> bool,
+    deadline_ns: Option<u64>,
+    interruptible: bool,
+) -> Wakeup {
     loop {
         let mut scheduler = SCHEDULER.lock();
         if ready() {
@@ -22,6 +28,7 @@ pub fn wait(key: usize, ready: &mut dyn FnMut() -> bool, deadline_ns: Option<u64
         }
         let me = thread::current_arc();
         me.waiting_on.store(key, Ordering::Relaxed);
+        me.waits_for.store(reason as u8, Ordering::Relaxed);
         me.blocked.store(true, Ordering::Relaxed);
         me.deadline_ns.store(deadline_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
         if let Some(deadline) = deadline_ns {

@@ -11,7 +11,7 @@ use alloc::vec;
 
 use crate::cpu::entry::TrapFrame;
 use crate::task::thread;
-use crate::wait::WaitQueue;
+use crate::wait::{Reason, WaitQueue};
 use crate::{cpu, log, profiling};
 
 /// The number of callers in addition to the thread's own ones, for each line.
@@ -26,7 +26,7 @@ struct Sum {
 
 /// Measures `rounds` ticks at each depth.
 pub fn measure(rounds: u64) {
-    let done = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+    let done = Arc::new((AtomicBool::new(false), WaitQueue::new(Reason::Workload)));
     let finished = done.clone();
     thread::spawn_kernel("handler", move || {
         for depth in DEPTHS {
@@ -55,12 +55,13 @@ fn deeper(left: u32, sum: &mut Sum) {
 /// One tick, as if an NMI had interrupted this function after its first instructions.
 #[inline(never)]
 fn tick(sum: &mut Sum) {
-    let (rsp, rbp): (u64, u64);
-    // SAFETY: this only reads registers.
-    unsafe { core::arch::asm!("mov {}, rsp", "mov {}, rbp", out(reg) rsp, out(reg) rbp, options(nomem, nostack)) };
-    // The lowest words of the stack must not look like a caller.
+    let rbp: u64;
+    // SAFETY: this only reads a register.
+    unsafe { core::arch::asm!("mov {}, rbp", out(reg) rbp, options(nomem, nostack)) };
+    // The lowest words of the stack must not look like a caller: what is left below them of earlier calls may, and the
+    // slow path would look at it, in some builds of the kernel more often than in others.
     let quiet = [0u64; 2];
-    let rsp = rsp.min(black_box(&quiet).as_ptr() as u64);
+    let rsp = black_box(&quiet).as_ptr() as u64;
     let here = tick as *const () as u64 + 16;
     let frame = TrapFrame { rip: here, cs: 8, rflags: 0x202, rsp, rbp, ..TrapFrame::default() };
     profiling::PROFILER.raise_tick(cpu::id());

@@ -6,7 +6,7 @@
 //! has `share=late`. `/kernel/processes` lists the numbers of all processes, `/kernel/clock` has the nanoseconds since
 //! boot, and `/kernel/idle` how many of them each CPU was idle. A write to `/kernel/places` starts counting for the
 //! writer (see `profiling::places`). `/kernel/deaf`, `offline` and `online` are for CPUs that do not answer, go offline
-//! and come back (see `away.rs`).
+//! and come back (see `away.rs`), `/kernel/stuck` for CPUs that are locked up (see `stuck.rs`).
 
 #[cfg(feature = "profiling")]
 mod away;
@@ -24,6 +24,8 @@ mod points;
 #[cfg(feature = "profiling")]
 mod registers;
 #[cfg(feature = "profiling")]
+pub mod stuck;
+#[cfg(feature = "profiling")]
 mod sweep;
 mod switch;
 #[cfg(feature = "profiling")]
@@ -31,6 +33,8 @@ mod tree;
 pub mod truth;
 #[cfg(feature = "profiling")]
 mod vectors;
+#[cfg(feature = "profiling")]
+mod waits;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -74,6 +78,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         #[cfg(feature = "profiling")]
         ("points", |text| rounds(text, points::measure)),
         #[cfg(feature = "profiling")]
+        ("waits", |text| rounds(text, waits::run)),
+        #[cfg(feature = "profiling")]
         ("sweep", sweep::run),
         #[cfg(feature = "profiling")]
         ("deaf", away::deaf),
@@ -81,6 +87,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("offline", away::offline),
         #[cfg(feature = "profiling")]
         ("online", away::online),
+        #[cfg(feature = "profiling")]
+        ("stuck", stuck::run),
         ("module", module),
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),

@@ -1,43 +1,122 @@
-//! Measures the cost of a hit of a point, off and counted. Under `-icount` the difference of the TSC is the number of
-//! instructions.
+//! Measures the cost of a hit of a point: off, counted, and recorded with a stack of sixteen frames; and that of the
+//! four calls of the scheduler for one time that a thread is off its CPU. Under `-icount` the difference of the TSC is
+//! the number of instructions.
 //!
-//! The log gets one line for each state: `point: count, 25.0 instructions`.
+//! The log gets one line for each state: `point: record, 25.0 instructions`, `point: off the CPU, count, 900.0
+//! instructions`. No reader may have the streams.
 
+use alloc::format;
+use alloc::vec;
 use core::hint::black_box;
 
-use kprof::{Point, Unit};
+use kprof::format::event::Event;
+use kprof::format::marker::Marker;
+use kprof::{Point, TaskState, TaskTimes, Unit};
 
-use crate::{log, profiling};
+use crate::{cpu, log, profiling};
 
 static MEASURED: Point = Point::new("measured.hit", Unit::Count);
+/// Two threads that do not exist.
+static THREADS: [TaskTimes; 2] = [TaskTimes::new(), TaskTimes::new()];
+
+/// The stack of a hit has so many frames, up to the entry of the system call.
+const FRAMES: usize = 16;
 
 /// Measures `rounds` hits in each state.
 pub fn measure(rounds: u64) {
     // The first hit lists the point.
     profiling::PROFILER.hit(&MEASURED, 1);
-    for state in ["off", "count"] {
-        let ctl = profiling::PROFILER.open_control(0);
-        // The states are valid commands.
-        if let Err(error) = ctl.write(alloc::format!("event {} {state}", "measured.hit").as_bytes()) {
-            log!("point: {error}");
-        }
-        let mut spent = 0;
-        for weight in 0..rounds {
-            spent += x86_64::instructions::interrupts::without_interrupts(|| hit(black_box(weight)));
-        }
-        let tenths = spent * 10 / rounds.max(1);
-        log!("point: {state}, {}.{} instructions", tenths / 10, tenths % 10);
+    set("measured.hit", "record");
+    below(0, 1, hit);
+    let found = frames().unwrap_or(0);
+    let more = FRAMES.saturating_sub(found);
+    for state in ["off", "count", "record"] {
+        set("measured.hit", state);
+        mean(state, rounds, |weight| below(more, black_box(weight), hit));
+    }
+    set("measured.hit", "off");
+    let newest = frames();
+    for state in ["off", "count", "record"] {
+        set("sched.off-cpu", state);
+        mean(&format!("off the CPU, {state}"), rounds, |_| below(more, 0, time_off_cpu));
+    }
+    set("sched.off-cpu", "off");
+    match newest {
+        Some(FRAMES) => {}
+        found => log!("point: the last record has {found:?} frames"),
     }
 }
 
-/// The instructions of a hit. Those of the measurement are measured without a hit, and subtracted.
+/// Writes the mean of what `measured` returns, called with interrupts off.
+fn mean(what: &str, rounds: u64, measured: impl Fn(u64) -> u64) {
+    let mut spent = 0;
+    for round in 0..rounds {
+        spent += x86_64::instructions::interrupts::without_interrupts(|| measured(round));
+    }
+    let tenths = spent * 10 / rounds.max(1);
+    log!("point: {what}, {}.{} instructions", tenths / 10, tenths % 10);
+}
+
+fn set(point: &str, state: &str) {
+    let ctl = profiling::PROFILER.open_control(0);
+    // The states are valid commands.
+    if let Err(error) = ctl.write(format!("event {point} {state}").as_bytes()) {
+        log!("point: {error}");
+    }
+}
+
+/// The kernel's frames in the newest record of this CPU, if there is a record.
+fn frames() -> Option<usize> {
+    let ctl = profiling::PROFILER.open_control(0);
+    ctl.write(b"protocol 1").ok()?;
+    let mut bytes = vec![0; 1024 * 1024];
+    let read = profiling::PROFILER.open_events(cpu::id(), 0).ok()?.read(&mut bytes).ok()?;
+    let words: vec::Vec<u64> = bytes[..read].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (mut at, mut found) = (0, None);
+    while let Some(first) = words.get(at) {
+        let record = words.get(at..at + (*first as u16) as usize)?;
+        let (_, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len())?;
+        found = Some(record[stack..].iter().take_while(|word| Marker::decode(**word).is_none()).count());
+        at += record.len();
+    }
+    found
+}
+
+/// Calls `measured` so many frames deeper.
+#[inline(never)]
+fn below(frames: usize, weight: u64, measured: fn(u64) -> u64) -> u64 {
+    match frames {
+        0 => measured(weight),
+        more => black_box(below(more - 1, weight, measured)),
+    }
+}
+
+/// The instructions of a hit.
 #[inline(never)]
 fn hit(weight: u64) -> u64 {
-    // SAFETY: RDTSC has no effect.
-    let look = || unsafe { core::arch::x86_64::_rdtsc() };
+    spent(|| profiling::PROFILER.hit(&MEASURED, weight))
+}
+
+/// The instructions of the four calls for a thread that blocks, is woken, runs again.
+#[inline(never)]
+fn time_off_cpu(_: u64) -> u64 {
+    let ([one, other], profiler) = (&THREADS, &profiling::PROFILER);
+    spent(|| {
+        profiler.switched(one, other, TaskState::Blocked(0));
+        profiler.woken(one);
+        profiler.switched(other, one, TaskState::Preempted);
+        profiler.resumed(one);
+    })
+}
+
+/// The instructions of `work`. Those of the measurement are measured without it, and subtracted.
+#[inline(always)]
+fn spent(work: impl FnOnce()) -> u64 {
+    // SAFETY: RDTSC has no effect. Each time is whole before the next is read, or part of this would be measured too.
+    let look = || black_box(unsafe { core::arch::x86_64::_rdtsc() });
     let start = look();
     let begun = look();
-    profiling::PROFILER.hit(&MEASURED, weight);
+    work();
     let end = look();
     (end - begun) - (begun - start)
 }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::task::thread;
-use crate::wait::WaitQueue;
+use crate::wait::{Reason, WaitQueue};
 
 struct Table {
     hits: AtomicU64,
@@ -32,7 +32,7 @@ impl Table {
 /// Runs both threads until there are `rounds` hits.
 #[inline(never)]
 pub fn ping_pong(rounds: u64) {
-    let table = Arc::new(Table { hits: AtomicU64::new(0), moved: WaitQueue::new() });
+    let table = Arc::new(Table { hits: AtomicU64::new(0), moved: WaitQueue::new(Reason::Workload) });
     let other = table.clone();
     thread::spawn_kernel("pong", move || other.play(1, rounds));
     table.play(0, rounds);

@@ -11,7 +11,7 @@ mod perf;
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::Goals;
@@ -120,13 +120,26 @@ fn native_time(goals: &mut Goals) -> Result<()> {
     Ok(())
 }
 
-/// A hit of a point in the test kernel: the difference of the TSC under `-icount`.
+/// A hit of a point in the test kernel, with a stack of sixteen frames if it is recorded, and the four calls of the
+/// scheduler for one time that a thread is off its CPU: the difference of the TSC under `-icount`.
 fn points(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let log = machine::run(parts, on, "points-cost", Accel::Icount, 2, "")?.log;
-    for (state, limit) in [("off", 3.0), ("count", 25.0)] {
-        let line = log.lines().find_map(|line| line.split_once("point: ")?.1.strip_prefix(state)?.strip_prefix(", "));
+    ensure!(!log.contains("point: the last record"), "a record does not have sixteen frames:\n{log}");
+    let measured = |what: &str| -> Result<f64> {
+        let line = log.lines().find_map(|line| line.split_once("point: ")?.1.strip_prefix(what)?.strip_prefix(", "));
         let count = line.and_then(|line| line.strip_suffix(" instructions")).with_context(|| format!("in:\n{log}"))?;
-        goals.at_most(&format!("a hit of a point, {state}: instructions"), count.parse()?, limit);
+        Ok(count.parse()?)
+    };
+    for (state, limit) in [("off", 3.0), ("count", 25.0), ("record", 400.0)] {
+        goals.at_most(&format!("a hit of a point, {state}: instructions"), measured(state)?, limit);
+    }
+    // Four calls.
+    goals.at_most("a time off the CPU, off: instructions", measured("off the CPU, off")?, 4.0 * 3.0);
+    for state in ["count", "record"] {
+        println!(
+            "       a time off the CPU, {state}: instructions: {:.1}",
+            measured(&format!("off the CPU, {state}"))?
+        );
     }
     Ok(())
 }

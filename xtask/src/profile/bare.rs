@@ -1,108 +1,219 @@
-//! `cargo xtask profile --arch aarch64`: builds the bare kernel, boots it in QEMU, folds what it has written to the
-//! serial port, and draws it.
+//! `cargo xtask profile --arch aarch64|riscv64`: builds the bare kernel, boots it in QEMU, folds what it has written to
+//! the serial port, and draws it.
 //!
 //! In: the arguments. Out: the files that a run of the test kernel leaves; the profile is `serial.log`. Each run has a
 //! time limit. With counted instructions (`-icount`) the machine has two CPUs: when the sampler CPU's timer is due,
 //! QEMU runs a third CPU first, for up to 100 ms.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::{Arguments, Trigger, clear, draw};
 use crate::qemu::{self, Accel};
-use crate::toolchain::{self, AARCH64, Toolchain};
+use crate::toolchain::{self, AARCH64, RISCV64, Target, Toolchain};
 use crate::tools::{self, Install};
 use crate::{build, run};
 
 /// The kernel's package.
-const PACKAGE: &str = "bare-aarch64";
+const PACKAGE: &str = "bare-virt";
 /// The most CPUs that the kernel has stacks for.
 const MAX_CPUS: u32 = 4;
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 
+/// A processor for which the bare kernel is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Processor {
+    /// Its name, in cargo's and QEMU's words.
+    pub name: &'static str,
+    /// What it is compiled for.
+    pub target: Target,
+    /// Debian's package of its QEMU.
+    package: &'static str,
+    /// QEMU's arguments for it.
+    machine: &'static [&'static str],
+    /// The interrupts that are its NMIs.
+    nmi: &'static str,
+}
+
+/// The assembly between user mode and the kernel. A tick there has no more than the stub.
+const STUBS: [&str; 7] = ["stubs", "sync", "irq", "user_sync", "user_irq", "enter_user", "leave_user"];
+
+/// The folded stacks of the profile in a serial log. A damaged line or an account that does not balance is an error.
+///
+/// # Errors
+/// If it cannot be folded.
+pub fn folded(fold: &Path, serial: &Path, elf: &Path) -> Result<String> {
+    run::output(Command::new(fold).args(["folded", "--strict", "--no-inline"]).arg(serial).arg(elf))
+}
+
+/// Whether a stack begins at a root of the kernel, or is that of an entry stub.
+pub fn is_rooted(stack: &str) -> bool {
+    match stack.strip_prefix("[truncated];") {
+        Some(rest) => STUBS.contains(&rest),
+        None => (stack.starts_with("kmain") || stack.starts_with("[syscall];")) && !stack.contains("[unknown"),
+    }
+}
+
+/// aarch64, with an interrupt controller that has FIQs for the kernel.
+pub const ON_AARCH64: Processor = Processor {
+    name: "aarch64",
+    target: AARCH64,
+    package: "qemu-system-arm",
+    machine: &["-M", "virt,gic-version=3", "-cpu", "max"],
+    nmi: "FIQs",
+};
+/// riscv64, without firmware: the kernel begins in machine mode.
+pub const ON_RISCV64: Processor = Processor {
+    name: "riscv64",
+    target: RISCV64,
+    package: "qemu-system-misc",
+    machine: &["-M", "virt", "-cpu", "rv64", "-bios", "none"],
+    nmi: "machine-mode interrupts",
+};
+
+/// How the kernel is booted.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot {
+    /// CPUs, one of which samples the others. One alone samples itself by its timer.
+    pub cpus: u32,
+    /// Whether time is counted instructions.
+    pub is_counted: bool,
+    /// The seed of the intervals between ticks.
+    pub seed: u64,
+    /// Ticks per second and CPU.
+    pub hz: u32,
+    /// Rounds of broken frame chains instead of ordinary work.
+    pub storm: Option<u32>,
+}
+
+/// What the kernel is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Ticks are NMIs.
+    Nmi,
+    /// Ticks are ordinary interrupts.
+    Ipi,
+    /// Ticks are NMIs, and a bounds check of the unwinder is missing.
+    Broken,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nmi => "nmi",
+            Self::Ipi => "ipi",
+            Self::Broken => "broken",
+        }
+    }
+}
+
 /// Runs the verb.
 ///
 /// # Errors
 /// If any step fails.
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
+    let Processor { name, nmi, .. } = processor;
     let (cpus, is_counted) = match arguments.accel {
-        Accel::Auto | Accel::Icount => (2, true),
+        Accel::Auto | Accel::Icount | Accel::Icount8 if arguments.trigger == Trigger::Timer => (1, true),
+        Accel::Tcg if arguments.trigger == Trigger::Timer => (1, false),
+        Accel::Auto | Accel::Icount | Accel::Icount8 => (2, true),
         Accel::Tcg if (2..=MAX_CPUS).contains(&arguments.cpus) => (arguments.cpus, false),
         Accel::Tcg => {
-            bail!("--arch aarch64: the bare kernel has 2 to {MAX_CPUS} CPUs, one of which samples the others")
+            bail!("--arch {name}: the bare kernel has 2 to {MAX_CPUS} CPUs, one of which samples the others")
         }
-        Accel::Kvm => bail!("--arch aarch64: KVM runs only the host's processor; use --accel icount or tcg"),
+        Accel::Kvm => bail!("--arch {name}: KVM runs only the host's processor; use --accel icount or tcg"),
     };
-    let is_irq = match arguments.trigger {
-        Trigger::Nmi => false,
-        Trigger::Ipi => true,
-        other => {
-            bail!("--arch aarch64: the bare kernel is sampled by nmi (FIQs) or ipi (IRQs), not by {}", other.name())
-        }
+    let variant = match arguments.trigger {
+        // The kernel takes its timer where it has one CPU.
+        Trigger::Nmi | Trigger::Timer => Variant::Nmi,
+        Trigger::Ipi => Variant::Ipi,
+        other => bail!(
+            "--arch {name}: the bare kernel is sampled by nmi ({nmi}), ipi (ordinary interrupts) or timer, not by {}",
+            other.name()
+        ),
     };
-    let qemu = find(install)?;
-    let toolchain = toolchain::find(AARCH64, arguments.toolchain, install)?;
-    let elf = kernel(toolchain, is_irq)?;
+    let qemu = processor.find(install)?;
+    let elf = processor.kernel(toolchain::find(processor.target, arguments.toolchain, install)?, variant)?;
     let fold = build::host("kprof-fold", "")?.join("kprof-fold");
     let folder = &arguments.output;
     clear(folder)?;
     std::fs::copy(&elf, folder.join("kernel"))?;
     std::fs::write(folder.join("syms.txt"), build::symbols_of(&elf)?)?;
-    boot(&qemu, &elf, cpus, is_counted, &folder.join("serial.log"))?;
+    let machine = Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None };
+    processor.boot(&qemu, &elf, machine, &folder.join("serial.log"))?;
     // The ELF file, because its unwind tables tell which candidates are callers.
-    draw(&fold, arguments, ["serial.log", "kernel"], "kprof's bare kernel for aarch64")
+    draw(&fold, arguments, ["serial.log", "kernel"], &format!("kprof's bare kernel for {name}"))
 }
 
-/// Finds QEMU for this processor, or installs it.
-///
-/// # Errors
-/// If it is missing; the message has the command to type.
-pub fn find(install: Install) -> Result<PathBuf> {
-    tools::program("qemu-system-aarch64", "qemu-system-arm", install)
-}
-
-/// Builds the kernel; with `is_irq`, ticks are IRQs instead of FIQs. Gives its ELF file.
-///
-/// # Errors
-/// If it does not build.
-pub fn kernel(toolchain: Toolchain, is_irq: bool) -> Result<PathBuf> {
-    let mut command = toolchain::cargo(toolchain, "build", AARCH64)?;
-    command.args(["--quiet", "--release", "--package", PACKAGE]);
-    if is_irq {
-        command.args(["--features", "irq"]);
+impl Processor {
+    /// Finds QEMU for this processor, or installs it.
+    ///
+    /// # Errors
+    /// If it is missing; the message has the command to type.
+    pub fn find(self, install: Install) -> Result<PathBuf> {
+        tools::program(&format!("qemu-system-{}", self.name), self.package, install)
     }
-    eprintln!("building {PACKAGE}");
-    let line = format!("{command:?}");
-    let finished = run::caught(&mut command, BUILD_LIMIT)?;
-    if !finished.status.is_some_and(|status| status.success()) {
-        bail!("{line} failed:\n{}", finished.text);
-    }
-    let folder = toolchain::target_folder(&run::root(), toolchain).join(AARCH64.triple).join("release");
-    let kept = folder.join(if is_irq { "bare-aarch64-irq" } else { "bare-aarch64-fiq" });
-    run::copy_whole(&folder.join(PACKAGE), &kept)?;
-    Ok(kept)
-}
 
-/// Boots it; it ends by itself.
-///
-/// # Errors
-/// If it does not end, or ends without its last line.
-pub fn boot(qemu: &Path, elf: &Path, cpus: u32, is_counted: bool, serial: &Path) -> Result<()> {
-    let mut command = run::bound(qemu);
-    command.args(["-M", "virt,gic-version=3", "-cpu", "max", "-m", "256M", "-nodefaults", "-display", "none"]);
-    command.args(["-no-reboot", "-smp", &cpus.to_string()]);
-    command.args(if is_counted { Accel::Icount } else { Accel::Tcg }.arguments()).arg("-kernel").arg(elf);
-    command.arg("-serial").arg(format!("file:{}", serial.display()));
-    let finished = run::caught(&mut command, BOOT_LIMIT)?;
-    let tail = qemu::last_lines(serial, 20);
-    match finished.status {
-        Some(status) if status.success() && tail.ends_with("bare: the end") => Ok(()),
-        Some(status) => bail!("QEMU ended with {status}: {}\n{tail}", finished.text),
-        None => bail!("QEMU was ended by the time limit of {} s: {}\n{tail}", BOOT_LIMIT.as_secs(), finished.text),
+    /// Builds the kernel, and gives its ELF file.
+    ///
+    /// # Errors
+    /// If it does not build.
+    pub fn kernel(self, toolchain: Toolchain, variant: Variant) -> Result<PathBuf> {
+        let mut command = toolchain::cargo(toolchain, "build", self.target)?;
+        command.args(["--quiet", "--release", "--package", PACKAGE]);
+        if variant == Variant::Ipi {
+            command.args(["--features", "irq"]);
+        }
+        if variant == Variant::Broken {
+            let flags = format!("target.{}.rustflags=['--cfg', 'kprof_break_bounds']", self.target.triple);
+            command.args(["--config", &flags]);
+        }
+        eprintln!("building {PACKAGE} for {}", self.name);
+        let line = format!("{command:?}");
+        let finished = run::caught(&mut command, BUILD_LIMIT)?;
+        if !finished.status.is_some_and(|status| status.success()) {
+            bail!("{line} failed:\n{}", finished.text);
+        }
+        let folder = toolchain::target_folder(&run::root(), toolchain).join(self.target.triple).join("release");
+        let kept = folder.join(format!("{PACKAGE}-{}", variant.name()));
+        run::copy_whole(&folder.join(PACKAGE), &kept)?;
+        Ok(kept)
+    }
+
+    /// The command that boots it.
+    pub fn command(self, qemu: &Path, elf: &Path, machine: Boot, serial: &Path) -> Command {
+        let Boot { cpus, is_counted, seed, hz, storm } = machine;
+        let storm = storm.map_or(String::new(), |rounds| format!(" storm=1 rounds={rounds}"));
+        let mut command = run::bound(qemu);
+        command.args(self.machine).args(["-m", "256M", "-nodefaults", "-display", "none"]);
+        command.args(["-no-reboot", "-smp", &cpus.to_string()]);
+        command.args(if is_counted { Accel::Icount } else { Accel::Tcg }.arguments()).arg("-kernel").arg(elf);
+        command.args(["-append", &format!("seed={seed} hz={hz}{storm}")]);
+        command.arg("-serial").arg(format!("file:{}", serial.display()));
+        if is_counted {
+            // The device tree has random bytes, which the kernel reads.
+            command.args(["-seed", "1", "-rtc", "base=2000-01-01T00:00:00,clock=vm"]);
+        }
+        command
+    }
+
+    /// Boots it; it ends by itself.
+    ///
+    /// # Errors
+    /// If it does not end, or ends without its last line.
+    pub fn boot(self, qemu: &Path, elf: &Path, machine: Boot, serial: &Path) -> Result<()> {
+        let mut command = self.command(qemu, elf, machine, serial);
+        let finished = run::caught(&mut command, BOOT_LIMIT)?;
+        let tail = qemu::last_lines(serial, 20);
+        match finished.status {
+            Some(status) if status.success() && tail.ends_with("bare: the end") => Ok(()),
+            Some(status) => bail!("QEMU ended with {status}: {}\n{tail}", finished.text),
+            None => bail!("QEMU was ended by the time limit of {} s: {}\n{tail}", BOOT_LIMIT.as_secs(), finished.text),
+        }
     }
 }

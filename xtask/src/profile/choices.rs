@@ -1,5 +1,7 @@
 //! The choices for a run, and their names on the test kernel's command line.
 
+use super::bare::{ON_AARCH64, ON_RISCV64, Processor};
+
 /// How a tick reaches a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Trigger {
@@ -23,6 +25,20 @@ pub enum Arch {
     /// The bare kernel for aarch64
     #[value(name = "aarch64")]
     Aarch64,
+    /// The bare kernel for riscv64
+    #[value(name = "riscv64")]
+    Riscv64,
+}
+
+impl Arch {
+    /// The bare kernel's processor, if that kernel runs.
+    pub fn bare(self) -> Option<Processor> {
+        match self {
+            Self::X86 => None,
+            Self::Aarch64 => Some(ON_AARCH64),
+            Self::Riscv64 => Some(ON_RISCV64),
+        }
+    }
 }
 
 /// The interval between ticks.

@@ -175,8 +175,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.arch == Arch::Aarch64 {
-        return bare::run(arguments);
+    if let Some(processor) = arguments.arch.bare() {
+        return bare::run(arguments, processor);
     }
     workloads::check(&arguments.workload)?;
     if arguments.boot && arguments.ring_words > MAX_EARLY_RING_WORDS {

@@ -2,10 +2,12 @@
 //!
 //! In: runs under `-icount` in which the kernel sends itself an NMI after one instruction, after two, and so on
 //! (`test-kernel/src/workload/sweep.rs`). Out: each instruction with its hits. The command fails if an instruction was
-//! never hit, if a stack lacks a caller or has a wrong one, or if an NMI has changed the interrupted work.
+//! never hit, if a stack lacks a caller or has a wrong one, or if an NMI has changed the interrupted work. With
+//! `--arch` the bare kernel is swept on another processor, from outside (`processors`).
 
 mod code;
 mod handler;
+pub mod processors;
 mod stubs;
 mod tree;
 
@@ -18,6 +20,7 @@ use clap::{Args, ValueEnum};
 
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
+use crate::profile::Arch;
 use crate::run;
 use crate::test::scenario;
 use crate::toolchain::Choice;
@@ -26,14 +29,17 @@ use code::Code;
 
 /// Hits every instruction of a call tree, of the entry stubs and of the handler with an NMI, and checks each stack.
 #[derive(Args)]
-#[command(after_help = "Example: cargo xtask sweep -o target/sweep")]
+#[command(after_help = "Example: cargo xtask sweep; cargo xtask sweep --arch riscv64")]
 pub struct Arguments {
     /// The output folder
     #[arg(short, long, default_value = "target/sweep")]
     pub output: PathBuf,
     /// Only one part
-    #[arg(long)]
+    #[arg(long, conflicts_with = "arch")]
     pub only: Option<Part>,
+    /// The processor
+    #[arg(long, value_enum, default_value_t = Arch::X86)]
+    pub arch: Arch,
 }
 
 /// The parts of the sweep.
@@ -60,6 +66,11 @@ const FIRST_SEED: u64 = 7;
 /// # Errors
 /// If an instruction was never hit, a stack is wrong, or the machine did not survive.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(processor) = arguments.arch.bare() {
+        let failures = processors::run(processor, Choice::Auto, Install(true), &arguments.output)?;
+        done(&failures)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     let mut failures = Vec::new();

@@ -178,6 +178,7 @@ fn print(functions: &[&Function], rows: &BTreeMap<u64, Row>) -> Vec<String> {
     failures
 }
 
-fn hex(stack: &[u64]) -> String {
+/// Words as text.
+pub fn hex(stack: &[u64]) -> String {
     stack.iter().map(|word| format!("{word:x}")).collect::<Vec<_>>().join(" ")
 }

@@ -49,7 +49,7 @@ const HOST: [&str; 11] = [
     "--exclude",
     "bare",
     "--exclude",
-    "bare-aarch64",
+    "bare-virt",
     "--exclude",
     "guests",
 ];
@@ -65,7 +65,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
-    for part in ["", "events", "export", "published", "raw-words", "recorder"] {
+    for part in ["", "events", "export", "lockup", "points", "published", "raw-words", "records", "recorder"] {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
         outcome.check(&format!("kprof with {features}"), run(&[&["clippy", "--quiet", "--tests"], &alone, &deny]));
@@ -88,9 +88,12 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         command.args(["--quiet", "--package", package]).args(deny);
         outcome.check(package, must_succeed(&mut command).map(drop));
     }
-    let foreign =
-        [("guests", toolchain::AARCH64), ("guests", toolchain::RISCV64), ("bare-aarch64", toolchain::AARCH64)];
-    for (package, target) in foreign {
+    for (package, target) in [
+        ("guests", toolchain::AARCH64),
+        ("guests", toolchain::RISCV64),
+        ("bare-virt", toolchain::AARCH64),
+        ("bare-virt", toolchain::RISCV64),
+    ] {
         let name = format!("{package} for {}", target.triple);
         match toolchain::find(target, context.toolchain, context.install) {
             Ok(toolchain @ toolchain::Toolchain::Toolchain) => {

@@ -4,9 +4,11 @@
 //! The bare kernel is the template for ports. It is built, and booted with one CPU (which samples itself) and with
 //! several (NMIs), also with counted instructions, where the requested rate must be reached. Its serial log is folded
 //! as it is, with other lines in between. It is also built with a nightly toolchain, with core from source, if rustup
-//! has one. (The tests of the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
+//! has one. `processors` does the same for aarch64 and riscv64, and `no_trigger` takes their NMIs away. (The tests of
+//! the Redox drop-in are among the host tests: its stand-in is a package of the workspace.)
 
-mod aarch64;
+mod no_trigger;
+mod processors;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +70,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check(name, timed);
     }
 
-    aarch64::run(context, &mut outcome)?;
+    processors::run(context, &mut outcome)?;
     match nightly(context.install) {
         Err(why) => outcome.skipped.push(format!("the bare kernel by a nightly toolchain: {why:#}")),
         Ok(version) => {

@@ -6,11 +6,13 @@
 //! groups run side by side, each in a process of its own (`side_by_side`); `--only` runs one in this process.
 
 mod cargo;
+mod emulated;
 mod feature_off;
 mod fleet;
 mod fuzz;
 mod guards;
 mod integration;
+mod lockups;
 mod new_kind;
 mod outside;
 mod packages;
@@ -22,6 +24,7 @@ pub mod readers;
 pub mod scenario;
 mod side_by_side;
 mod system_calls;
+mod waits;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -47,7 +50,7 @@ pub struct Arguments {
     /// Only this group, a long one or not (see the lines printed)
     #[arg(long, conflicts_with = "thorough")]
     only: Option<String>,
-    /// Only scenarios, and parts of the group `outside`, whose name contains this
+    /// Only scenarios, and parts of the groups `outside`, whose name contains this
     #[arg(long, default_value = "")]
     filter: String,
     /// Seconds for each fuzz target
@@ -122,7 +125,7 @@ pub struct Context {
     pub install: Install,
     /// The way to compile for other targets.
     pub toolchain: Choice,
-    /// Part of the names of scenarios, or of parts of the group `outside`, to run.
+    /// Part of the names of scenarios, or of parts of the groups `outside`, to run.
     pub filter: String,
     /// Seconds for each fuzz target.
     pub fuzz_seconds: u64,
@@ -156,7 +159,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
 /// take longest, so that two groups that run at the same time end at about the same time.
-const GROUPS: [Group; 25] = [
+const GROUPS: [Group; 27] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -171,10 +174,12 @@ const GROUPS: [Group; 25] = [
     ("ring models", Always, cargo::ring_models),
     ("path", Always, path::run),
     ("proof", Thorough, proof::run),
+    ("outside compared", Thorough, outside::compared),
     ("sweep", Thorough, path::sweep),
     ("fuzz", Thorough, fuzz::run),
     ("repeatable", Thorough, path::repeatable),
     ("truth", Thorough, path::truth),
+    ("emulated", Thorough, emulated::run),
     ("sanitizers", Thorough, proof::sanitizers),
     ("toolchains", Thorough, scenario::toolchains),
     ("publish", Thorough, packages::publish),
@@ -213,7 +218,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Both times are printed, because on a busy machine the elapsed time says little.
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds());
     let (passed, failed) = (outcome.passed, outcome.failures.len());
-    println!("{name:15} {passed:5} passed {failed:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
+    println!("{name:16} {passed:5} passed {failed:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
     // A reason of several lines becomes one line, because `side_by_side` reads one reason per line.
     let skipped = outcome.skipped.iter().map(|why| format!("{name}: skipped: {}", why.replace('\n', " ")));
     Ok(sums(passed, failed, &skipped.collect::<Vec<_>>()))

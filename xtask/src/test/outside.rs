@@ -1,16 +1,19 @@
-//! The group `outside`: `kprof-qemu` profiles a kernel without a changed line in it, and the kernel does not notice.
+//! The groups `outside` and `outside compared`: `kprof-qemu` profiles a kernel without a changed line in it, and the
+//! kernel does not notice.
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
 //! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each
 //! system call too: see [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its
-//! gdb stub: see [`attached`]. The kernel may run elsewhere than its file says: see [`moved`]. Kernels for other
-//! processors are sampled: see [`guests`]. With `--filter` only the parts run whose name contains it.
+//! gdb stub: see [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says:
+//! see [`moved`]. Kernels for other processors are sampled: see [`guests`]. The second group has what compares
+//! thousands of stacks or whole runs. With `--filter` only the parts run whose name contains it.
 
 mod attached;
 mod beside;
 mod calls;
 mod exact;
+mod gdb;
 mod guests;
 mod moved;
 mod probes;
@@ -26,6 +29,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Context, Outcome, integration};
+use crate::profile::Arch;
 use crate::toolchain::{self, KERNEL};
 use crate::{build, repeat, run, truth};
 
@@ -56,8 +60,21 @@ struct Outside {
     folder: PathBuf,
 }
 
-/// Runs the group.
+/// The parts of the group `outside`, and those of `outside compared`.
+const PARTS: [&str; 8] = ["record", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
+const COMPARED: [&str; 6] = ["unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
+
+/// Runs the group `outside`.
 pub fn run(context: &mut Context) -> Result<Outcome> {
+    parts(context, &PARTS, "target/outside")
+}
+
+/// Runs the group `outside compared`.
+pub fn compared(context: &mut Context) -> Result<Outcome> {
+    parts(context, &COMPARED, "target/outside-compared")
+}
+
+fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let (qemu, fold, choice) = {
         let parts = context.parts()?;
@@ -67,12 +84,12 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     let kernel = integration::bare(toolchain::cargo(choice, "build", KERNEL)?, target)?;
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
-    let folder = run::root().join("target/outside");
+    let folder = run::root().join(folder);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     let outside = Outside { tool: run::root().join("target/debug/kprof-qemu"), qemu, fold, kernel, folder };
     let filter = context.filter.clone();
-    let is_wanted = |part: &str| part.contains(&filter);
+    let is_wanted = |part: &str| parts.contains(&part) && part.contains(&filter);
     if is_wanted("record") {
         outcome.check("by time, every tick is accounted for", outside.by_time());
     }
@@ -94,7 +111,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         probes::check(&outside, context.parts(), &mut outcome);
     }
     if is_wanted("unnoticed") {
-        outcome.check("a run of the default workload is the same to the byte with probes", is_unnoticed());
+        outcome.check("a run of the default workload is the same to the byte with probes", is_unnoticed(&outside));
     }
     if is_wanted("beside") {
         beside::check(context, &outside, &mut outcome);
@@ -105,6 +122,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if is_wanted("attached") {
         attached::check(&outside, &mut outcome);
     }
+    if is_wanted("gdb") {
+        gdb::check(context, &outside, &mut outcome);
+    }
     if is_wanted("moved") {
         moved::check(&outside, choice, &mut outcome);
     }
@@ -112,7 +132,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.check("stacks of attach are those of the shadow stack", stopped::check(&outside));
     }
     if is_wanted("truth") {
-        outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth());
+        outcome.check("what kprof samples is what was executed: shares and stacks of one run", is_the_truth(&outside));
     }
     if is_wanted("refused") {
         outcome.check("a QEMU that takes no such plugin is refused with its reason", outside.refuses());
@@ -121,16 +141,16 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
 }
 
 /// One run without probes and one with them. `cargo xtask repeat --probes --runs 20` has more.
-fn is_unnoticed() -> Result<()> {
-    let output = run::root().join("target/outside/unnoticed");
+fn is_unnoticed(outside: &Outside) -> Result<()> {
+    let output = outside.file("unnoticed");
     let (workload, busy, probes) = ("default".to_owned(), false, true);
-    repeat::run(&repeat::Arguments { runs: 1, seed: 42, workload, busy, probes, output }).map(drop)
+    repeat::run(&repeat::Arguments { runs: 1, seed: 42, workload, busy, probes, arch: Arch::X86, output }).map(drop)
 }
 
 /// Compares one seed. `cargo xtask truth --outside` compares twenty.
-fn is_the_truth() -> Result<()> {
-    let output = run::root().join("target/outside/truth");
-    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, output }).map(drop)
+fn is_the_truth(outside: &Outside) -> Result<()> {
+    let output = outside.file("truth");
+    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, arch: Arch::X86, output }).map(drop)
 }
 
 impl Outside {

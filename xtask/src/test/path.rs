@@ -9,7 +9,8 @@ use clap::Parser;
 use super::{Context, Outcome};
 use crate::build;
 use crate::gate;
-use crate::profile;
+use crate::profile::bare::{ON_AARCH64, ON_RISCV64};
+use crate::profile::{self, Arch};
 use crate::repeat;
 use crate::run;
 use crate::storm;
@@ -54,6 +55,11 @@ pub fn storm(_: &mut Context) -> Result<Outcome> {
     let line = ["storm", "--seconds", "8", "--min-percent", "1", "-o", &folder];
     let line = StormLine::try_parse_from(line)?;
     outcome.check("eight seconds", storm::run(&line.storm).map(drop));
+    for arch in ["aarch64", "riscv64"] {
+        let folder = run::root().join("target/path/storm").join(arch).display().to_string();
+        let line = StormLine::try_parse_from(["storm", "--arch", arch, "--seconds", "5", "-o", &folder])?;
+        outcome.check(&format!("the bare kernel for {arch}"), storm::run(&line.storm).map(drop));
+    }
     Ok(outcome)
 }
 
@@ -67,6 +73,10 @@ pub fn sweep(context: &mut Context) -> Result<Outcome> {
     outcome.check("call tree and entry stubs", found.and_then(|failures| sweep::done(&failures)));
     let found = sweep::handler(parts, &kernel, &folder);
     outcome.check("handler", found.and_then(|failures| sweep::done(&failures)));
+    for processor in [ON_AARCH64, ON_RISCV64] {
+        let found = sweep::processors::run(processor, context.toolchain, context.install, &folder);
+        outcome.check(processor.name, found.and_then(|failures| sweep::done(&failures)));
+    }
     Ok(outcome)
 }
 
@@ -75,7 +85,15 @@ pub fn sweep(context: &mut Context) -> Result<Outcome> {
 pub fn repeatable(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let output = run::root().join("target/path/repeat");
-    let arguments = repeat::Arguments { runs: 2, seed: 42, workload: "dd".into(), busy: false, probes: false, output };
+    let arguments = repeat::Arguments {
+        runs: 2,
+        seed: 42,
+        workload: "dd".into(),
+        busy: false,
+        probes: false,
+        arch: Arch::X86,
+        output,
+    };
     outcome.check("two runs with one seed", repeat::run(&arguments).map(drop));
     outcome.check("the gate", the_gate());
     Ok(outcome)
@@ -85,8 +103,13 @@ pub fn repeatable(_: &mut Context) -> Result<Outcome> {
 /// seeds.
 pub fn truth(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let arguments =
-        truth::Arguments { seeds: 1, outside: false, again: false, output: run::root().join("target/path/truth") };
+    let arguments = truth::Arguments {
+        seeds: 1,
+        outside: false,
+        again: false,
+        arch: Arch::X86,
+        output: run::root().join("target/path/truth"),
+    };
     outcome.check("one seed", truth::run(&arguments).map(drop));
     Ok(outcome)
 }

@@ -6,10 +6,12 @@
 //! prints on the host), `# balanced: FILE` (the profile in /root/FILE has samples, and its account balances), `# folds:
 //! FILE` (that profile, or `serial.log` or `serial-2.log`, has samples that fold), `# module: TEXT` (folded with the
 //! module's image, some stack of /root/profiling.txt has this in it), `# folded: TEXT` (the same without the module),
-//! `# latency: POINT TEXT` (`kprof-fold latency` prints TEXT of this point), `# unfolded: FILE TEXT` (no stack of that
-//! profile has this in it), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run: WORDS` (one run for each such
-//! line, with these words on the command line, which the script has as variables; `cpus=N` among them counts before `#
-//! cpus`).
+//! `# latency: POINT TEXT` (`kprof-fold latency` prints TEXT of this point), `# event: FILE POINT TEXT` (`kprof-fold
+//! report --event POINT` prints TEXT of that profile, and every stack of its events is whole), `# unfolded: FILE TEXT`
+//! (no stack of that profile has this in it), `# waits: FILE` (what that profile says of tasks is exact, and what the
+//! serial log says is known of some of them: see `waits.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME`
+//! (runs with `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command
+//! line, which the script has as variables; `cpus=N` among them counts before `# cpus`).
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, waits};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
@@ -203,6 +205,15 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
             bail!("{text:?} is not in:\n{printed}");
         }
     }
+    for words in scenario.directives("event") {
+        judge_event(words, parts, &share, &symbols)?;
+    }
+    for file in scenario.directives("waits") {
+        waits::judge(&share.join(file), &log, parts, &symbols)?;
+    }
+    for words in scenario.directives("lockups") {
+        super::lockups::judge(words, parts, folder, &symbols, &log).with_context(|| format!("# lockups: {words}"))?;
+    }
     for names in scenario.directives("module") {
         let image = format!("module={}", parts.module.display());
         let mut fold = Command::new(&parts.fold);
@@ -213,6 +224,27 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
     }
     std::fs::remove_file(&initrd)?;
     Ok(())
+}
+
+/// Whether the report of a point's events has a text in it, and all their stacks reach the entry into the kernel.
+fn judge_event(words: &str, parts: &Parts, share: &Path, symbols: &Path) -> Result<()> {
+    let [file, point, text] = words.splitn(3, ' ').collect::<Vec<_>>()[..] else { bail!("# event: {words}") };
+    let fold = |verb: &str| {
+        let mut fold = Command::new(&parts.fold);
+        fold.args([verb, "--event", point, "--quiet"]);
+        fold
+    };
+    let file = share.join(file);
+    let folded = run::output(fold("folded").arg(&file).arg(symbols))?;
+    let beside = ["[lost]", "[not recorded]"];
+    // An entry from user code, or the function in which a thread begins.
+    let roots = ["[syscall];", "[interrupt ", "[exception ", "test_kernel::task::thread::thread_start"];
+    let is_whole = |line: &str| roots.iter().any(|root| line.starts_with(root)) && !line.contains("[truncated]");
+    if let Some(line) = folded.lines().find(|line| !is_whole(line) && !beside.iter().any(|one| line.starts_with(one))) {
+        bail!("the stack of an event is not whole: {line}");
+    }
+    let report = run::output(fold("report").arg("--strict").arg(&file).arg(symbols))?;
+    if report.contains(text) { Ok(()) } else { bail!("{text:?} is not in:\n{report}") }
 }
 
 /// Runs the same program on the host's Linux and compares what both wrote.

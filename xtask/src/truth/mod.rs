@@ -13,6 +13,7 @@ mod clock;
 mod entries;
 mod judge;
 mod outside;
+pub mod processors;
 mod published;
 mod rates;
 
@@ -26,7 +27,7 @@ use clap::{Args, Parser};
 
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
-use crate::profile;
+use crate::profile::{self, Arch};
 use crate::qemu::{Accel, Machine, Verdict};
 use crate::toolchain::Choice;
 use crate::tools::Install;
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// With --outside: judges the runs that are in the output folder already
     #[arg(long, requires = "outside")]
     pub again: bool,
+    /// Only: the bare kernel's loops on another processor
+    #[arg(long, value_enum, default_value_t = Arch::X86, conflicts_with = "outside")]
+    pub arch: Arch,
     /// The output folder
     #[arg(short, long, default_value = "target/truth")]
     pub output: PathBuf,
@@ -86,6 +90,9 @@ const PARTS: [(&str, &str); 6] = [
 /// # Errors
 /// If a share is outside of its bound, or any step fails.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(processor) = arguments.arch.bare() {
+        return all_hold(&processors::run(processor, arguments.seeds, &arguments.output)?);
+    }
     let parts = Parts::prepare(Choice::Auto, Install(true))?;
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     if arguments.outside {

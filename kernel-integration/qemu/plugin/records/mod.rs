@@ -9,8 +9,9 @@
 pub mod aarch64;
 pub mod exit;
 pub mod riscv64;
+mod unwound;
 
-use super::walk::{End, MAX_CALLERS, Read, Stack, is_kernel};
+use super::walk::{End, MAX_CALLERS, Read, Stack, Tables, is_kernel};
 use exit::{Exit, Exits, Start, Value};
 
 /// Frames lie within one stack: the next one is at most this far away.
@@ -51,8 +52,16 @@ struct Caller {
     fp: u64,
 }
 
+/// What is known of the kernel's code.
+pub struct Known<'a> {
+    pub exits: &'a mut Exits,
+    /// The kernel's unwind tables, if stacks are found by them.
+    pub tables: Option<&'a Tables>,
+}
+
 /// Walks from these registers.
-pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, exits: &mut Exits) -> Stack {
+pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, known: Known<'_>) -> Stack {
+    let Known { exits, tables } = known;
     let word = |address: u64| {
         let mut bytes = [0; 8];
         read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
@@ -67,13 +76,22 @@ pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Rea
         }
         let start = if callers.is_empty() { Start::Anywhere } else { Start::AfterCall };
         let exit = exits.of(of, here.pc, start, read_code);
-        // An entry stub; or code that may be one, for all that is known of its end.
-        if exit == Exit::Exception || (exit == Exit::Jump && start == Start::AfterCall) {
+        let row = unwound::row(tables, here.pc, callers.is_empty());
+        // An entry stub; or code that may be one, for all that is known of its end. Assembly has no such row.
+        if row.is_none() && (exit == Exit::Exception || (exit == Exit::Jump && start == Start::AfterCall)) {
             break End::Entry;
         }
         let link = callers.is_empty().then_some(at.link);
-        let next = match walk.by_code(exit, &here, link) {
-            Some(next) => next,
+        let by_code = walk.by_code(exit, &here, link).map(Ok);
+        let told = row.as_ref().and_then(|row| match start {
+            Start::Anywhere if by_code.is_some() => None,
+            _ => walk.by_row(row, &here, link),
+        });
+        let next = match told.or(by_code) {
+            Some(Ok(next)) => next,
+            Some(Err(end)) => break end,
+            // The frame pointer of such a function may be anything.
+            None if row.is_some() => break End::Entry,
             None => {
                 let by_record = walk.by_record(exit, &here, lowest);
                 // The function may have no record at this instruction. The host knows its code from the beginning on.
@@ -140,8 +158,9 @@ impl Walk<'_> {
     fn by_record(&self, exit: Exit, here: &Caller, lowest: u64) -> Result<Caller, End> {
         let fp = here.fp;
         match fp {
-            // 0, or not the kernel's.
-            _ if !is_kernel(fp) => return Err(End::Outermost),
+            0 => return Err(End::Outermost),
+            // The boot's, or a number: code without frame pointers uses this register for anything.
+            _ if !is_kernel(fp) => return Err(End::Range),
             _ if !fp.is_multiple_of(ALIGNMENT) => return Err(End::Alignment),
             _ if fp < lowest => return Err(End::Loop),
             _ if fp - lowest > MAX_FRAME_BYTES => return Err(End::Range),

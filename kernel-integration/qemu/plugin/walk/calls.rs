@@ -26,15 +26,33 @@ pub fn place_of_return_address(at: &Registers, read: Read<'_>) -> Option<u64> {
     }
 }
 
-/// Whether a direct call precedes this address, and its target is the beginning of a function that this code may be in.
+/// Whether a call precedes this address whose target is the beginning of a function that this code may be in: a direct
+/// one (`E8 rel32`), or one through a word at a fixed place (`FF 15 disp32`), as the linker's table of addresses has
+/// it.
 pub fn calls_to(address: u64, code: u64, read: Read<'_>) -> bool {
-    let mut bytes = [0; 5];
-    if !read(address.wrapping_sub(5), &mut bytes) || bytes[0] != 0xe8 {
+    let mut bytes = [0; 6];
+    if !read(address.wrapping_sub(6), &mut bytes) {
         return false;
     }
-    let distance = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
-    let target = address.wrapping_add_signed(i64::from(distance));
-    code.wrapping_sub(target) < MAX_FUNCTION_BYTES
+    let [.., a, b, c, d] = bytes;
+    let place = address.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+    let mut word = [0; 8];
+    let is_in = |target: u64| code.wrapping_sub(target) < MAX_FUNCTION_BYTES;
+    (bytes[1] == 0xe8 && is_in(place))
+        || (bytes[..2] == [0xff, 0x15] && read(place, &mut word) && is_in(u64::from_le_bytes(word)))
+}
+
+/// The same, or a call of an address in a register or elsewhere, of which nothing is known: not a call of other code.
+pub fn may_call(address: u64, code: u64, read: Read<'_>) -> bool {
+    let mut bytes = [0; 6];
+    let is_other = read(address.wrapping_sub(6), &mut bytes) && bytes[1] != 0xe8 && bytes[..2] != [0xff, 0x15];
+    calls_to(address, code, read) || (is_other && follows_a_call(address, read))
+}
+
+/// Whether the instruction before this address is a far return, `REX.W CB` (SDM volume 2, RET).
+pub fn follows_a_far_return(address: u64, read: Read<'_>) -> bool {
+    let mut code = [0; 2];
+    read(address.wrapping_sub(2), &mut code) && code == [0x48, 0xcb]
 }
 
 /// Whether the instruction before this address is a call (SDM volume 2, CALL): `E8 rel32`, or `FF /2` with any operand.

@@ -1,4 +1,4 @@
-//! How code ends from an instruction on: by `ret`, or, in an entry stub, by `iret`. Stage: capture.
+//! How code ends from an instruction on: by `ret`, in an entry stub by `iret`, or never. Stage: capture.
 //!
 //! In: an address in code, and a function that reads code. Out: where the return address, or the words that the
 //! processor has pushed at an interrupt, are then, as a distance from the stack pointer or the frame pointer that the
@@ -53,6 +53,8 @@ pub enum Exit {
     Jump,
     /// By `sysret`: nothing is known of the stack.
     Syscall,
+    /// Never: each way ends at an instruction that does not exist, as after a call that never returns, or is a loop.
+    Never,
     Unknown,
 }
 
@@ -98,20 +100,25 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
     let mut open = vec![State { at: address, rsp: Some(Place::Rsp(0)), rbp: Frame::Same, saved: None }];
     let mut seen = HashSet::new();
     let (mut found, mut has_sysret, mut has_jump, mut left) = (None, false, false, MAX_STEPS);
+    let mut is_lost = false;
     while let Some(mut state) = open.pop() {
         while left > 0 && seen.insert(state.at) {
             left -= 1;
             let mut bytes = [0; MAX_BYTES];
             // Code may end before the bytes that an instruction may have at most.
             let is_read = read(state.at, &mut bytes) || read(state.at, &mut bytes[..1 + MAX_BYTES / 2]);
-            let Some(one) = instruction(&bytes).filter(|_| is_read) else { break };
+            let Some(one) = instruction(&bytes).filter(|_| is_read) else {
+                is_lost = true;
+                break;
+            };
             match state.step(&one, &bytes[..one.length]) {
                 Next::Falls => {}
                 Next::Jump(to) => state.at = to,
                 Next::Branch(to) => open.push(State { at: to, ..state }),
+                Next::Stop => break,
                 Next::End(exit) => {
                     match (exit, found) {
-                        (None, _) => {}
+                        (None, _) => is_lost = true,
                         (Some(Exit::Syscall), _) => has_sysret = true,
                         (Some(Exit::Jump), _) => has_jump = true,
                         // A stub has one way to the interrupted code, in one or more copies.
@@ -131,6 +138,7 @@ fn exit(address: u64, read: Read<'_>) -> Exit {
         Some(Exit::Interrupt { words, rbp, .. }) => Exit::Interrupt { words, rbp, is_syscall: has_sysret },
         None if has_sysret => Exit::Syscall,
         None if has_jump => Exit::Jump,
+        None if !is_lost && left > 0 => Exit::Never,
         found => found.unwrap_or(Exit::Unknown),
     }
 }

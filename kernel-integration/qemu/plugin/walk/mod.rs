@@ -15,7 +15,7 @@ pub mod step;
 pub mod tables;
 mod unwound;
 
-use calls::{calls_to, follows_a_call, place_of_return_address};
+use calls::{follows_a_call, follows_a_far_return, may_call, place_of_return_address};
 use entry::has_entry_frame;
 use exit::{Exit, Frame};
 
@@ -129,6 +129,16 @@ impl Walk<'_> {
         is_kernel(address) && follows_a_call(address, self.read_code)
     }
 
+    /// Whether code is that of an outermost function, by the word that would be its return address and follows no call
+    /// in the kernel's half: it was called by the boot, which runs below 4 GiB; or the boot has entered it by a far
+    /// return, and pushed the address after that as its return address; or it never returns, so a thread began with it
+    /// by a jump, and the word is whatever was on its stack.
+    fn is_root(&mut self, code: u64, word: u64) -> bool {
+        (word >> 32 == 0 && follows_a_call(word, self.read_code))
+            || (is_kernel(word) && follows_a_far_return(word, self.read_code))
+            || self.exits.of(code, self.read_code) == Exit::Never
+    }
+
     /// The caller of a function that has no frame of its own, and RSP after the return to it. By the code up to `ret`,
     /// or by the instructions that every function begins and ends with.
     fn caller_without_frame(&mut self, at: &Registers) -> Option<(u64, u64)> {
@@ -146,18 +156,18 @@ impl Walk<'_> {
 
     fn is_certain(&mut self, code: u64, caller: u64) -> bool {
         let exit = self.exits.of(code, self.read_code);
-        matches!(exit, Exit::Return { .. }) && calls_to(caller, code, self.read_code)
+        matches!(exit, Exit::Return { .. }) && may_call(caller, code, self.read_code)
     }
 
     /// Goes on over functions without frames, as far as their callers are certain: the code up to `ret` says where
-    /// the return address is, and the call before that is of this code.
+    /// the return address is, and the call before that is not one of other code.
     fn frameless(&mut self, code: &mut (u64, u64), frame: u64) -> Option<Result<Registers, End>> {
         while self.words.len() < MAX_CALLERS {
             let Exit::Return { to, rbp: Frame::Same } = self.exits.of(code.0, self.read_code) else { break };
             let place = to.address(code.1, frame);
             let is_before = place >= code.1 && place < frame;
             let caller = Some(place).filter(|_| is_before).and_then(self.word);
-            let caller = caller.filter(|it| is_kernel(*it) && calls_to(*it, code.0, self.read_code));
+            let caller = caller.filter(|it| is_kernel(*it) && may_call(*it, code.0, self.read_code));
             let Some(caller) = caller else { break };
             self.words.push(caller);
             *code = (caller, place.wrapping_add(8));
@@ -202,7 +212,7 @@ impl Walk<'_> {
                 return Err(End::Outermost);
             }
             if !self.follows_a_call(caller) {
-                return Err(End::NotText);
+                return Err(if self.is_root(code.0, caller) { End::Outermost } else { End::NotText });
             }
             self.words.push(caller);
             (before, frame) = (frame + 16, next);

@@ -22,6 +22,8 @@ pub enum Next {
     Falls,
     Jump(u64),
     Branch(u64),
+    /// The processor stops here, at an instruction that does not exist or a breakpoint.
+    Stop,
     End(Option<Exit>),
 }
 
@@ -55,8 +57,9 @@ impl State {
                 return Next::End(is_unchanged.then_some(Exit::Jump));
             }
             (Map::One, 0xff) if matches!(extension, 3 | 5) => return Next::End(None),
-            // Other ways out, breakpoints, instructions that do not exist.
-            (Map::One, 0xca..=0xcc) | (Map::Two, 0x0b | 0x34 | 0x35) => return Next::End(None),
+            (Map::One, 0xcc) | (Map::Two, 0x0b) => return Next::Stop,
+            // Other ways out.
+            (Map::One, 0xca | 0xcb) | (Map::Two, 0x34 | 0x35) => return Next::End(None),
             (Map::One, 0xc2 | 0xc3) => return Next::End(self.rsp.map(|to| Exit::Return { to, rbp: self.rbp })),
             (Map::One, 0xcf) => {
                 let words = self.rsp.filter(|_| is_wide);

@@ -1,8 +1,9 @@
 //! The kernel's unwind tables, as the tool has made them of its call frame information. Stage: capture.
 //!
-//! In: a file of rows of four words: first address, rule, offset of the canonical frame address (CFA), place of the
-//! caller's RBP from there on. A row is valid until the next one begins; addresses are those of the kernel's file. Out:
-//! the row of an address. Runs in: QEMU's process, and in the tool.
+//! In: a file of rows of five words: first address, rule, offset of the canonical frame address (CFA), place of the
+//! caller's frame pointer and of the return address from there on. The names are those of x86_64: RSP and RBP stand for
+//! SP and x29 of aarch64, sp and s0 of riscv64. A row is valid until the next one begins; addresses are those of the
+//! kernel's file. Out: the row of an address. Runs in: QEMU's process, and in the tool.
 
 /// What a row says of the CFA, which is the caller's RSP after the return. The numbers are those of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,13 @@ pub enum Rule {
     Uncalled = 9,
 }
 
-/// Stands for "RBP is the caller's", and for "nobody knows".
+/// Stands for "the register is the caller's", and for "nobody knows".
 pub const SAME: i64 = i64::MAX;
 pub const LOST: i64 = i64::MIN;
+/// Where a call of x86_64 has left the return address.
+pub const PUSHED: i64 = -8;
+/// The words of a row in the file.
+const WORDS: usize = 5;
 
 /// A row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,15 @@ pub struct Row {
     pub offset: i64,
     /// Where the caller's RBP is, from the CFA on; or [`SAME`], or [`LOST`].
     pub rbp: i64,
+    /// Where the return address is, from the CFA on: [`PUSHED`] on x86_64; [`SAME`] if it is in the link register.
+    pub link: i64,
+}
+
+impl Row {
+    /// A row of x86_64.
+    pub const fn new(start: u64, rule: Rule, offset: i64, rbp: i64) -> Self {
+        Self { start, rule, offset, rbp, link: PUSHED }
+    }
 }
 
 /// All rows, sorted.
@@ -74,9 +88,9 @@ impl Tables {
                 9 => Rule::Uncalled,
                 _ => Rule::Unknown,
             };
-            Row { start: words[0], rule, offset: words[2] as i64, rbp: words[3] as i64 }
+            Row { start: words[0], rule, offset: words[2] as i64, rbp: words[3] as i64, link: words[4] as i64 }
         };
-        Self::new(bytes.chunks_exact(32).map(row).collect())
+        Self::new(bytes.chunks_exact(8 * WORDS).map(row).collect())
     }
 
     /// The row of an address of the running kernel; `None` where no function is described.

@@ -145,7 +145,7 @@ impl Walk<'_> {
                 // The boot has pushed where to return to, and has not called.
                 let is_outermost =
                     tables.row(caller).is_some_and(|row| matches!(row.rule, Rule::Outermost | Rule::Uncalled));
-                Err(if is_outermost { End::Outermost } else { End::NotText })
+                Err(if is_outermost || self.is_root(at.code, caller) { End::Outermost } else { End::NotText })
             }
             Some(caller) => {
                 self.words.push(caller);

@@ -1,8 +1,8 @@
 //! A guest of aarch64 or riscv64: code and a stack that the test has made.
 
 use super::records::exit::Exits;
-use super::records::{self, Processor, Registers};
-use super::walk::{End, Stack};
+use super::records::{self, Known, Processor, Registers};
+use super::walk::{End, Stack, Tables};
 use std::collections::BTreeMap;
 
 pub const TEXT: u64 = 0xffff_ff80_4008_0000;
@@ -27,12 +27,13 @@ pub const BOTH: Saved = Saved::Both;
 pub struct Guest {
     pub of: &'static Processor,
     memory: BTreeMap<u64, u8>,
+    pub tables: Option<Tables>,
 }
 
 impl Guest {
     /// With `code` at [`TEXT`], a call and an endless loop around [`CALL`], and the outermost record.
     pub fn new(of: &'static Processor, code: &[u32], call: [u32; 2]) -> Self {
-        let mut guest = Self { of, memory: BTreeMap::new() };
+        let mut guest = Self { of, memory: BTreeMap::new(), tables: None };
         for (at, word) in (TEXT..).step_by(4).zip(code) {
             guest.bytes(at, &word.to_le_bytes());
         }
@@ -57,7 +58,13 @@ impl Guest {
         let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.memory.get(&at).map(|known| *byte = *known).is_some())
         };
-        records::walk(self.of, &Registers { pc, sp, fp, link }, &read, &read, &mut Exits::default())
+        records::walk(
+            self.of,
+            &Registers { pc, sp, fp, link },
+            &read,
+            &read,
+            Known { exits: &mut Exits::default(), tables: self.tables.as_ref() },
+        )
     }
 
     /// At each of these instructions: stack pointer below `SP`, frame pointer, link register; what of them is saved.

@@ -16,6 +16,7 @@ use code::{ARM, ARM_CALL, RISCV, RISCV_CALL, SHORT};
 use guest::{BOTH, CALL, Guest, JUNK, LINK, NONE, OUTER, SP, Saved, TEXT};
 use records::{aarch64, riscv64};
 use walk::End;
+use walk::tables::{Row, Rule, SAME, Tables};
 
 fn arm() -> Guest {
     Guest::new(&aarch64::PROCESSOR, &ARM, ARM_CALL)
@@ -40,6 +41,29 @@ fn every_instruction_of_an_aarch64_function_has_its_caller() {
     guest.word(frame + 8, CALL);
     let stack = guest.walk(TEXT + 0x34, SP - 64, frame, JUNK);
     assert_eq!((&stack.callers[..], stack.end), (&[CALL][..], End::Outermost));
+}
+
+#[test]
+fn tables_tell_the_caller_of_a_function_that_never_returns_and_has_no_frame_record() {
+    // Its registers are saved above other words, and x29 is used for something else.
+    let saved = Row { start: TEXT + 0x24, rule: Rule::Rsp, offset: 64, rbp: -16, link: -8 };
+    let walk = |row: Row, link: u64| {
+        let mut guest = arm();
+        guest.word(SP - 16, OUTER);
+        guest.word(SP - 8, link);
+        let after = Row { start: TEXT + 0x38, rule: Rule::Nothing, offset: 0, rbp: SAME, link: SAME };
+        guest.tables = Some(Tables { rows: vec![row, after], slide: Some(0) });
+        let stack = guest.walk(TEXT + 0x34, SP - 64, JUNK, JUNK);
+        (stack.callers, stack.end)
+    };
+    assert_eq!(walk(saved, CALL), (vec![CALL], End::Outermost));
+    assert_eq!(walk(saved, 0), (vec![], End::Outermost), "nothing has called it");
+    assert_eq!(walk(saved, JUNK), (vec![], End::NotText), "no call precedes it");
+    assert_eq!(walk(Row { rule: Rule::Unknown, ..saved }, CALL), (vec![], End::Entry));
+    assert_eq!(walk(Row { rule: Rule::Outermost, ..saved }, CALL), (vec![], End::Outermost));
+    assert_eq!(walk(Row { offset: 1 << 20, ..saved }, CALL), (vec![], End::Range));
+    // Without a row of its own the register is read, which points to no record.
+    assert_ne!(walk(Row { start: TEXT, rule: Rule::Nothing, ..saved }, CALL).1, End::Outermost);
 }
 
 #[test]
@@ -112,7 +136,8 @@ fn what_follows_no_call_is_no_caller_and_records_out_of_place_end_the_walk() {
         let (pc, record) = (loops(&guest), OUTER.wrapping_add_signed(guest.of.record));
         let of = |guest: &Guest, fp| guest.walk(pc, SP, fp, JUNK).end;
         assert_eq!(of(&guest, OUTER), End::Outermost);
-        assert_eq!(of(&guest, 0x8000), End::Outermost);
+        assert_eq!(of(&guest, 0), End::Outermost);
+        assert_eq!(of(&guest, 0x8000), End::Range, "a number in this register");
         assert_eq!(of(&guest, OUTER + 8), End::Alignment);
         assert_eq!(of(&guest, SP - 16), End::Loop);
         assert_eq!(of(&guest, OUTER + (1 << 20)), End::Range);

@@ -25,6 +25,7 @@ pub fn block(function: u32, offset: u64, ending: Ending, target: u64) -> &'stati
         target,
         place,
         function,
+        is_halt: false,
         is_entry: offset == 0,
         pieces: [].into(),
         cached: Cell::new((0, 0)),

@@ -113,9 +113,37 @@ fn an_interrupt_after_a_return_and_before_the_caller_goes_on() {
     let mut guest = Guest::new();
     let caller = block(5, 0, Ending::Call, start(6));
     guest.run(caller).push(caller.end).run(plain(6, 0, Ending::Return)).pop(1).interrupt(caller.end, None);
-    guest.run(plain(9, 0, Ending::InterruptReturn)).iret().run(plain(5, 16, Ending::Falls));
+    // Another one comes right after its end.
+    guest.run(plain(9, 0, Ending::InterruptReturn)).iret().interrupt(caller.end, None);
+    guest.run(plain(8, 0, Ending::InterruptReturn)).iret().run(plain(5, 16, Ending::Falls));
     let (contexts, counts) = guest.end();
-    assert_eq!(contexts, expected(&[("5", 8, 1), ("5 6", 4, 1), ("5 6 9", 4, 1)]));
+    assert_eq!(contexts, expected(&[("5", 8, 1), ("5 6", 4, 1), ("5 8", 4, 1), ("5 9", 4, 1)]));
+    assert_eq!((counts.interrupts, counts.unexplained), (2, 0));
+}
+
+#[test]
+fn interrupts_one_after_the_other_are_below_the_same_code() {
+    let mut guest = Guest::new();
+    let idle = plain(5, 0, Ending::Falls);
+    guest.run(idle).interrupt(idle.end, None);
+    for function in [7, 8, 9] {
+        guest.run(plain(function, 0, Ending::InterruptReturn)).iret();
+        if function != 9 {
+            guest.interrupt(idle.end, None);
+        }
+    }
+    let (contexts, counts) = guest.run(plain(5, 16, Ending::Falls)).end();
+    assert_eq!(contexts, expected(&[("5", 8, 1), ("5 7", 4, 1), ("5 8", 4, 1), ("5 9", 4, 1)]));
+    assert_eq!((counts.interrupts, counts.unexplained), (3, 0));
+}
+
+#[test]
+fn a_block_that_begins_again_after_a_stop_of_the_machine_is_no_second_interrupt() {
+    let mut guest = Guest::new();
+    let (code, handler) = (plain(5, 0, Ending::Falls), plain(9, 0, Ending::InterruptReturn));
+    guest.run(code).interrupt(code.end, None).part(handler, 0).run(handler).iret().run(plain(5, 16, Ending::Falls));
+    let (contexts, counts) = guest.end();
+    assert_eq!(contexts, expected(&[("5", 8, 1), ("5 9", 4, 1)]));
     assert_eq!((counts.interrupts, counts.unexplained), (1, 0));
 }
 
@@ -180,6 +208,19 @@ fn each_stack_has_its_own_callers_and_a_switch_back_finds_them() {
     let (contexts, counts) = guest.end();
     assert_eq!(contexts, expected(&[("5", 8, 1), ("5 6", 8, 2), ("7", 8, 1), ("7 6", 4, 1)]));
     assert_eq!((counts.switches, counts.unexplained), (3, 0));
+}
+
+#[test]
+fn a_function_that_saves_registers_returns_below_its_call() {
+    let mut guest = Guest::new();
+    let call = block(5, 0, Ending::Call, start(6));
+    guest.run(call).push(call.end).run(plain(6, 0, Ending::Falls));
+    // It moves its return address below the registers that it has pushed.
+    guest.memory.rsp = STACK - 8 * 16;
+    guest.run(plain(6, 16, Ending::Return)).pop(1);
+    let (contexts, counts) = guest.run(plain(5, 16, Ending::Falls)).end();
+    assert_eq!(contexts, expected(&[("5", 8, 1), ("5 6", 8, 1)]));
+    assert_eq!((counts.switches, counts.unexplained), (0, 0));
 }
 
 #[test]

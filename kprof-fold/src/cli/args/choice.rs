@@ -12,6 +12,13 @@ pub struct Choice {
     /// Only these CPUs, such as 1,3
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpu: Vec<u32>,
+    /// The recorded hits of this point instead of the samples, by their weight (with folded, flamegraph, report,
+    /// script)
+    #[arg(long, value_name = "NAME")]
+    pub event: Option<String>,
+    /// With --event: the number of hits instead of their weight
+    #[arg(long, requires = "event")]
+    pub count: bool,
     /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
     #[arg(long, value_name = "NAME")]
     pub task: Vec<Pattern>,
@@ -60,7 +67,7 @@ pub struct Choice {
     #[arg(
         long,
         value_enum,
-        value_name = "task|cpu|entry|line",
+        value_name = "task|cpu|entry|line|reason",
         hide_possible_values = true,
         default_value = "none",
         hide_default_value = true
@@ -82,6 +89,11 @@ impl Choice {
             (_, true) => Inlines::None,
             (false, false) => self.usual_inlines,
         }
+    }
+
+    /// Whether lost samples are shown: if nothing was chosen, or these were.
+    pub fn shows_lost(&self) -> bool {
+        self.show.is_empty() || self.show.contains(&Beside::Lost)
     }
 }
 

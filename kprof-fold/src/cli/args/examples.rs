@@ -52,6 +52,23 @@ Examples:
 
 A quantile is given as the range that it lies in: the kernel counts weights by powers of two.";
 
+/// `waits`.
+pub const WAITS: &str = "\
+Examples:
+  kprof-fold waits profiling.txt
+  kprof-fold waits profiling.txt --task dd -o dd.json
+
+The parts of a task's time add up to all of it, to the tick of the clock.";
+
+/// `lockups`.
+pub const LOCKUPS: &str = "\
+Examples:
+  kprof-fold lockups serial.log kernel.elf
+  kprof-fold lockups profiling.txt kernel.elf -o lockups.json
+  kprof-fold lockups serial.log kernel.elf --format folded
+
+The kernel reports lockups after the ctl command `lockup MS`.";
+
 /// `export`.
 pub const EXPORT: &str = "\
 Examples:

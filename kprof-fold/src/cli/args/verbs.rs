@@ -190,6 +190,63 @@ pub struct Latency {
     pub limits: Limits,
 }
 
+/// Arguments of `waits`.
+#[derive(Args, Clone, Debug)]
+pub struct Waits {
+    /// Profile; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: String,
+    /// Only tasks of this name (`*` for anything, /REGEX/); may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub task: Vec<Pattern>,
+    /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
+    #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
+    pub format: Option<TableFormat>,
+    /// Output file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<String>,
+    /// What gives an exit code other than 0.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// Arguments of `lockups`.
+#[derive(Args, Clone, Debug)]
+pub struct Lockups {
+    /// The form of the output; without it the extension of -o FILE decides (.folded, .json, .txt), otherwise text
+    #[arg(long, value_enum, value_name = "text|json|folded", hide_possible_values = true)]
+    pub format: Option<LockupFormat>,
+    /// What to read.
+    #[command(flatten)]
+    pub input: Input,
+    /// Which samples count, and how they are shown.
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+/// Forms of lockups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LockupFormat {
+    /// For reading
+    #[default]
+    Text,
+    /// For programs, with everything in it
+    Json,
+    /// Where the CPUs were while they were locked up, as folded stacks
+    Folded,
+}
+
+impl LockupFormat {
+    /// The form that was asked for, or that the extension of the output asks for.
+    ///
+    /// # Errors
+    /// If the extension is that of no form.
+    pub fn of(given: Option<Self>, output: Option<&str>) -> Result<Self, Error> {
+        let known = [("txt", Self::Text), ("json", Self::Json), ("folded", Self::Folded)];
+        given.map_or_else(|| form_of_file(output, &known), Ok)
+    }
+}
+
 /// Arguments of `export`.
 #[derive(Args, Clone, Debug)]
 pub struct Export {

@@ -4,6 +4,7 @@
 
 use crate::account::Account;
 use crate::aliasing::Verdict;
+use crate::lockups::Lockup;
 use crate::output::report::json::account as account_json;
 use crate::overview::Overview;
 use crate::profile::{Boot, Mark, Profile};
@@ -35,6 +36,10 @@ pub fn document(
 
 fn boot_json(boot: &Boot, tsc_hz: Option<f64>) -> Value {
     let mark = |mark: &Mark| json!({ "name": String::from_utf8_lossy(&mark.name), "tsc": mark.tsc });
+    let lockup = |lockup: &Lockup| {
+        let Lockup { cpu, kind, reason, from, tsc, .. } = lockup;
+        json!({ "cpu": cpu, "kind": kind, "reason": reason, "from_tsc": from, "tsc": tsc })
+    };
     let marks = |marks: &[Mark]| marks.iter().map(mark).collect::<Vec<_>>();
     let header: serde_json::Map<String, Value> =
         boot.header.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect();
@@ -59,6 +64,7 @@ fn boot_json(boot: &Boot, tsc_hz: Option<f64>) -> Value {
         "anchors": boot.anchors.iter().map(anchor).collect::<Vec<_>>(),
         "marks": marks(&boot.marks),
         "settings": marks(&boot.settings),
+        "lockups": boot.lockups.iter().map(lockup).collect::<Vec<_>>(),
         "events": events.collect::<serde_json::Map<_, _>>(),
         "cpus": cpus.collect::<Vec<_>>(),
     })

@@ -5,6 +5,8 @@
 
 use super::stacks::Tree;
 use super::{Input, gaps};
+use crate::lockups::Lockup;
+use crate::output::lockups;
 use crate::output::{report, time};
 use crate::profile::{Boot, Mark};
 use crate::symbols::Inlines;
@@ -81,13 +83,17 @@ pub fn text(input: &Input<'_>, tree: &Tree) -> Value {
         let name = String::from_utf8_lossy(&mark.name).into_owned();
         json!([clock.micros(boot, mark.tsc), visible(&name)])
     };
+    let lockups = boots().flat_map(|(boot, number)| boot.lockups.iter().map(move |lockup| (number, lockup)));
+    let lockup = |(boot, lockup): (u32, &Lockup)| {
+        json!([clock.micros(boot, lockup.tsc), lockups::sentence(lockup, Some(input.tsc_hz))])
+    };
     let mut facts = json!({
         "title": input.title,
         "cpus": cpus(input),
         "tasks": input.timeline.tasks,
         "tscHz": input.tsc_hz as u64,
         "boots": input.profile.boots.len(),
-        "marks": begins.into_iter().chain(marks.map(mark)).collect::<Vec<_>>(),
+        "marks": begins.into_iter().chain(marks.map(mark)).chain(lockups.map(lockup)).collect::<Vec<_>>(),
         "gaps": gaps::losses(input, &clock),
         "filtered": gaps::filtered(input, &clock),
         "user": input.user,

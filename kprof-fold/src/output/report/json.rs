@@ -3,7 +3,7 @@
 //! In: as for the text. Out: one object. Nothing is cut unless `--top` or `--limit` asks for it; `left_out` then says
 //! how many rows are missing.
 
-use super::{Group, Input, Row, Style, chosen, chosen_groups, notes};
+use super::{Group, Input, Row, Style, chosen, chosen_groups, notes, sentences};
 use crate::account::{Account, CpuAccount};
 use crate::output::time;
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         "rows": rows,
         "left_out": left_out,
         "time": time.collect::<Vec<_>>(),
+        "lockups": sentences(input.profile),
         "account": account(input.account),
     })
 }

@@ -26,6 +26,7 @@ pub use name::Name;
 pub use value::{BadLine, Checksum, Cpu, Hex, Range, Stream, Value};
 
 use crate::fact::Fact;
+use crate::lockup::{self, Reason};
 use core::fmt::{self, Display, Formatter};
 use define::lines;
 
@@ -43,9 +44,9 @@ lines! {
         from: u64 = "from",
         /// Position after the last record.
         to: u64 = "to",
-        /// Tick number of the first sample; none in the meta stream.
+        /// Tick number of the first sample; none in the meta stream and in event streams.
         first_tick: Option<u64> = FIRST_TICK,
-        /// Tick number of the last sample; none in the meta stream.
+        /// Tick number of the last sample; none in the meta stream and in event streams.
         last_tick: Option<u64> = LAST_TICK,
         /// Counters since boot.
         counters: Counters<'a> = "",
@@ -60,7 +61,7 @@ lines! {
         cpu: Stream = "cpu",
         /// Position after the last record.
         to: u64 = "to",
-        /// How many samples it has; none in the meta stream.
+        /// How many samples or events it has; none in the meta stream.
         samples: Option<u64> = "samples",
         /// The checksum of the batch ([`Crc32::of_batch`](crate::checksum::Crc32::of_batch)), over its bytes from the
         /// beginning of its first line to the beginning of this one. None where chunks or lines have their own.
@@ -124,13 +125,81 @@ lines! {
         cpu: Option<u64> = "cpu",
         /// The sum of the weights of all hits, lost ones too.
         weight: u64 = "weight",
-        /// The counters [`PointCounter`](crate::point::PointCounter), and how many hits are in each bucket of the
+        /// The counters [`PointCounter`](crate::point::PointCounter), their parts
+        /// [`PointPart`](crate::point::PointPart), and how many hits are in each bucket of the
         /// histogram ([`bucket_of_name`](crate::point::bucket_of_name)). Those that are 0 are left out.
         counters: Counters<'a> = "",
         /// What the weights are measured in: the name of a [`Unit`](crate::point::Unit).
         unit: Name<'a> = "unit",
         /// The name of the point.
         point: Name<'a> = "point",
+    }
+    /// A point: that it exists, and its state from now on.
+    Point<'a> = "point" {
+        /// When the line was made, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// Its id.
+        id: u64 = "id",
+        /// What the weights are measured in: the name of a [`Unit`](crate::point::Unit).
+        unit: Name<'a> = "unit",
+        /// Its state: the text of a [`PointState`](crate::point::PointState).
+        state: Name<'a> = "state",
+        /// Its name.
+        name: Name<'a> = "name",
+    }
+    /// What a task did with its time since the last such line of this task, or since this was first known.
+    TaskTimes<'a> = "task-times" {
+        /// When the time of the line ends, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// When it begins.
+        from: Hex = "from",
+        /// The id of the task.
+        id: Hex = "id",
+        /// The ticks of each part of the time, by the names of [`part_names`](crate::waiting::part_names). Those that
+        /// are 0 are left out. Their sum is the time of the line.
+        counters: Counters<'a> = "",
+        /// The name of the task.
+        task: Name<'a> = "task",
+    }
+    /// What the first argument of the events of a point means.
+    PointValues<'a> = "point-values" {
+        /// When the line was made, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// A word for each value from 0 on, with commas between them.
+        values: Name<'a> = "values",
+        /// The name of the point.
+        point: Name<'a> = "point",
+    }
+    /// A CPU was locked up. See [`crate::lockup`].
+    Lockup<'a> = "lockup" {
+        /// When this was found, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// The CPU.
+        cpu: u64 = "cpu",
+        /// Since when there was no sign of progress, in TSC ticks.
+        from: Hex = "from",
+        /// `soft` or `hard`: a [`Kind`](crate::lockup::Kind).
+        kind: Name<'a> = "kind",
+        /// What was seen: a [`Reason`](crate::lockup::Reason).
+        reason: Name<'a> = "reason",
+        /// The counters [`LockupCounter`](crate::lockup::LockupCounter), and how many ticks found the CPU at which
+        /// address ([`address_of_name`](crate::lockup::address_of_name)).
+        counters: Counters<'a> = "",
+        /// The task; none if it is not known.
+        task: Option<Name<'a>> = "task",
+    }
+    /// The newest stack of a CPU when a lockup was found.
+    LockupStack<'a> = "lockup-stack" {
+        /// The field `tsc` of the lockup.
+        of: Hex = "of",
+        /// The CPU of the stack.
+        cpu: u64 = "cpu",
+        /// When the stack was sampled, in TSC ticks.
+        tsc: Hex = "tsc",
+        /// Addresses and markers in hex with commas between, innermost first.
+        stack: Name<'a> = "stack",
+        /// The task.
+        task: Name<'a> = "task",
     }
     /// A code image.
     Image<'a> = "image" {
@@ -182,6 +251,61 @@ impl<'a> PointAccount<'a> {
             unit: Name::Raw(unit.as_bytes()),
             point: Name::Raw(point.as_bytes()),
         }
+    }
+}
+
+impl<'a> Point<'a> {
+    /// The line of a record of [`Kind::Point`](crate::record::Kind::Point) with this TSC, id and text.
+    pub fn of_record(tsc: u64, id: u64, text: &'a str) -> Self {
+        let (unit, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let (name, state) = rest.split_once(' ').unwrap_or((rest, ""));
+        let [unit, state, name] = [unit, state, name].map(|text| Name::Raw(text.as_bytes()));
+        Self { tsc: Hex(tsc), id, unit, state, name }
+    }
+}
+
+impl<'a> TaskTimes<'a> {
+    /// The line of a record of [`Kind::TaskTimes`](crate::record::Kind::TaskTimes) with these values and this text;
+    /// `task` is the name of the task.
+    pub fn of_record([id, from, tsc]: [u64; 3], text: &'a str, task: Name<'a>) -> Self {
+        let counters = Counters::Text { fields: Fields(text), known: Self::KEYS };
+        Self { tsc: Hex(tsc), from: Hex(from), id: Hex(id), counters, task }
+    }
+}
+
+impl<'a> PointValues<'a> {
+    /// The line of a record of [`Kind::PointValues`](crate::record::Kind::PointValues) with this TSC and text.
+    pub fn of_record(tsc: u64, text: &'a str) -> Self {
+        let (point, values) = text.split_once(' ').unwrap_or((text, ""));
+        Self { tsc: Hex(tsc), values: Name::Raw(values.as_bytes()), point: Name::Raw(point.as_bytes()) }
+    }
+}
+
+impl<'a> Lockup<'a> {
+    /// The line of a record of [`Kind::Lockup`](crate::record::Kind::Lockup) with this TSC, CPU, beginning and text,
+    /// and the name of its task. A reason that this version does not know is one of a soft lockup.
+    pub fn of_record(tsc: u64, cpu: u64, from: u64, text: &'a str, task: Option<Name<'a>>) -> Self {
+        let (reason, counters) = text.split_once(' ').unwrap_or((text, ""));
+        let kind = Reason::of(reason).map_or(lockup::Kind::Soft, Reason::kind);
+        Self {
+            tsc: Hex(tsc),
+            cpu,
+            from: Hex(from),
+            kind: Name::Raw(kind.name().as_bytes()),
+            reason: Name::Raw(reason.as_bytes()),
+            counters: Counters::Text { fields: Fields(counters), known: Self::KEYS },
+            task,
+        }
+    }
+}
+
+impl<'a> LockupStack<'a> {
+    /// The line of a record of [`Kind::LockupStack`](crate::record::Kind::LockupStack) with this CPU, TSC of the lockup
+    /// and text, and the name of its task. `None` if the text does not begin with a TSC.
+    pub fn of_record(cpu: u64, of: u64, text: &'a str, task: Name<'a>) -> Option<Self> {
+        let (tsc, stack) = text.split_once(' ')?;
+        let tsc = crate::text::parse_hex(tsc.as_bytes())?;
+        Some(Self { of: Hex(of), cpu, tsc: Hex(tsc), stack: Name::Raw(stack.as_bytes()), task })
     }
 }
 

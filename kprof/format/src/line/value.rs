@@ -3,6 +3,7 @@
 //! In: a value, or the text of a field. Out: the other of the two. Runs in: any, a panic handler too; no allocation.
 //! Never panics: a text that is not such a value is an error that names the field.
 
+use crate::command::EVENT_PREFIX;
 use crate::text::{Hex as HexDigits, parse_hex};
 use core::fmt::{self, Display, Formatter, Write as _};
 
@@ -99,22 +100,34 @@ impl Value<'_> for Cpu {
     }
 }
 
-/// The stream of a batch: that of a CPU, or `meta` (`None`).
+/// The stream of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream(pub Option<u32>);
+pub enum Stream {
+    /// `meta`
+    Meta,
+    /// The samples of a CPU: its number.
+    Cpu(u32),
+    /// The recorded hits of points on a CPU: `event-` and its number.
+    Event(u32),
+}
 
 impl Value<'_> for Stream {
     const EXPECTED: &'static str = "a CPU number";
 
     fn print(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("meta"),
-            Some(cpu) => write!(f, "{cpu}"),
+        match self {
+            Self::Meta => f.write_str("meta"),
+            Self::Cpu(cpu) => write!(f, "{cpu}"),
+            Self::Event(cpu) => write!(f, "{EVENT_PREFIX}{cpu}"),
         }
     }
 
     fn of(text: &str) -> Option<Self> {
-        if text == "meta" { Some(Self(None)) } else { Cpu::of(text).map(|cpu| Self(Some(cpu.0))) }
+        match text.strip_prefix(EVENT_PREFIX) {
+            Some(cpu) => Cpu::of(cpu).map(|cpu| Self::Event(cpu.0)),
+            None if text == "meta" => Some(Self::Meta),
+            None => Cpu::of(text).map(|cpu| Self::Cpu(cpu.0)),
+        }
     }
 }
 

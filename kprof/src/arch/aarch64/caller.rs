@@ -15,8 +15,6 @@ use crate::kernel::Registers;
 
 /// The most instructions from PC on that are looked at.
 const AHEAD: u64 = 16;
-/// How far PC may be after the target of a call for the code between them to be searched for a prologue.
-const SEARCH_BYTES: u64 = 256;
 
 /// The word that shows whether [`find`] has to look: the link register.
 #[inline(always)]
@@ -111,18 +109,12 @@ fn call_before(view: &impl View, address: u64) -> Option<Call> {
     if address & 3 != 0 {
         return None;
     }
-    let call = call::ending_at(address, instruction(view, address.wrapping_sub(4)))?;
-    let target = if let Call::Direct(target) = call { target } else { address };
-    (view.is_code(address) && view.is_code(target)).then_some(call)
+    call::ending_at(address, instruction(view, address.wrapping_sub(4)))?.in_kernel_code(view, address)
 }
 
 /// Whether the function that was called has built no frame up to `pc`, and has called no other one.
 fn is_without_frame(view: &mut impl View, call: Call, pc: u64) -> bool {
-    let Call::Direct(target) = call else { return false };
-    let distance = pc.wrapping_sub(target);
-    if distance > SEARCH_BYTES || !view.may_search(distance) {
-        return false;
-    }
+    let Some(target) = call.searched_from(view, pc) else { return false };
     (target..pc).step_by(4).all(|address| {
         let instruction = instruction(view, address);
         let builds = matches!(kind(instruction), Kind::StoresRecord | Kind::SetsFramePointer | Kind::Returns);

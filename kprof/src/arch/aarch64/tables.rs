@@ -4,6 +4,8 @@ use crate::arch::gate::Gate;
 
 /// No vector can be looked up.
 pub(crate) const NMI_VECTOR: Option<u8> = None;
+/// What to look at if an NMI does not arrive.
+pub(crate) const WHY_NO_NMI: &str = "does the core mask FIQs, or does the GIC give this kernel no group 0?";
 
 /// There are no gates.
 pub(crate) fn gate(_vector: u8) -> Option<Gate> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::arch::tests::{CODE, Code};
+use crate::arch::view;
 
 const NOP: u32 = 0xd503_201f;
 /// The function that was called, and the return address in its caller.
@@ -97,8 +98,8 @@ fn a_search_is_bounded() {
     let mut code = Code::new(NOP);
     code.set(0x300, &[BL]);
     let at = |distance| Registers { pc: CODE + F + distance, link: RETURN, ..Registers::default() };
-    assert_eq!(find(&mut code, &at(SEARCH_BYTES), RETURN), CALLER);
-    assert_eq!(find(&mut code, &at(SEARCH_BYTES + 4), RETURN), Innermost::Candidate(RETURN));
+    assert_eq!(find(&mut code, &at(view::SEARCH_BYTES), RETURN), CALLER);
+    assert_eq!(find(&mut code, &at(view::SEARCH_BYTES + 4), RETURN), Innermost::Candidate(RETURN));
     code.left = 0;
     assert_eq!(find(&mut code, &at(4), RETURN), Innermost::Candidate(RETURN));
 }

@@ -14,8 +14,6 @@ use crate::kernel::Registers;
 
 /// The most instructions from PC on that are looked at.
 const AHEAD: usize = 32;
-/// How far PC may be after the target of a call for the code between them to be searched for a prologue.
-const SEARCH_BYTES: u64 = 256;
 
 /// The word that shows whether [`find`] has to look: ra.
 #[inline(always)]
@@ -32,15 +30,18 @@ pub(crate) const fn is_saved_frame_pointer(_at: &Registers, _word: u64) -> bool 
 /// The caller or candidate in ra.
 pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost {
     let Some(call) = call_before(view, link) else { return Innermost::None };
-    let mut pc = at.pc;
+    let (mut pc, mut frees) = (at.pc, false);
     for _ in 0..AHEAD {
         let code = view.code(pc);
         match kind(code) {
+            Kind::Frees => frees = true,
+            // A tail call. The frame is gone, so s0 and ra were loaded before PC.
+            Kind::Jumps if frees => return Innermost::Caller(link),
             Kind::SetsFramePointer | Kind::Returns => return Innermost::Caller(link),
             // s0 is still the function's own, so the chain leads to the caller. (ra is loaded before s0.)
             Kind::LoadsFramePointer => return Innermost::None,
             Kind::SavesOrRestores => {}
-            Kind::Other => break,
+            Kind::Jumps | Kind::Other => break,
         }
         pc = pc.wrapping_add(length(code));
     }
@@ -49,7 +50,7 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, link: u64) -> Innermost
 
 /// Whether code begins with a prologue: by moving the stack pointer, or by storing to the stack.
 pub(crate) fn begins_with_prologue(code: &[u8; 8]) -> bool {
-    matches!(kind(*code), Kind::SavesOrRestores)
+    matches!(kind(*code), Kind::SavesOrRestores | Kind::Frees)
 }
 
 /// What an instruction does, as far as prologues and epilogues are concerned.
@@ -59,10 +60,14 @@ enum Kind {
     SetsFramePointer,
     /// `ld s0, N(sp)`.
     LoadsFramePointer,
-    /// Moves the stack pointer by a constant, stores or loads other registers there.
+    /// Lowers the stack pointer by a constant, stores or loads other registers there.
     SavesOrRestores,
+    /// Raises the stack pointer by a constant.
+    Frees,
     /// `ret`.
     Returns,
+    /// `j`, `jr`, or `auipc t1, N`, with which `tail` begins.
+    Jumps,
     Other,
 }
 
@@ -82,9 +87,13 @@ fn kind(code: [u8; 8]) -> Kind {
             Kind::SetsFramePointer
         } else if is(0x000f_ffff, 0x0001_3403) {
             Kind::LoadsFramePointer
+        } else if is(0x800f_ffff, 0x0001_0113) {
+            Kind::Frees
         } else if is(0x000f_ffff, 0x0001_0113) || is(0x000f_f07f, 0x0001_3023) || is(0x000f_f07f, 0x0001_3003) {
             // addi sp, sp, N; sd to the stack; ld from it
             Kind::SavesOrRestores
+        } else if is(0x0000_0fff, 0x6f) || is(0x0000_7fff, 0x67) || is(0x0000_0fff, 0x317) {
+            Kind::Jumps
         } else {
             Kind::Other
         };
@@ -97,9 +106,13 @@ fn kind(code: [u8; 8]) -> Kind {
         Kind::SetsFramePointer
     } else if is(0xef83, 0x6402) {
         Kind::LoadsFramePointer
+    } else if is(0xff83, 0x6101) || is(0xff83, 0x0101) {
+        Kind::Frees
     } else if is(0xef83, 0x6101) || is(0xef83, 0x0101) || is(0xe003, 0xe002) || is(0xe003, 0x6002) {
         // c.addi16sp; c.addi sp, N; c.sdsp; c.ldsp
         Kind::SavesOrRestores
+    } else if is(0xe003, 0xa001) || is(0xf07f, 0x8002) {
+        Kind::Jumps
     } else {
         Kind::Other
     }
@@ -107,9 +120,7 @@ fn kind(code: [u8; 8]) -> Kind {
 
 /// The call that ends at `address`, if `address` is kernel code and a call ends there.
 fn call_before(view: &impl View, address: u64) -> Option<Call> {
-    let call = call::ending_at(address, word_before(view, address))?;
-    let target = if let Call::Direct(target) = call { target } else { address };
-    (view.is_code(address) && view.is_code(target)).then_some(call)
+    call::ending_at(address, word_before(view, address))?.in_kernel_code(view, address)
 }
 
 /// The four bytes before an address.
@@ -124,11 +135,7 @@ const fn length(code: [u8; 8]) -> u64 {
 
 /// Whether the function that was called has built no frame up to `pc`, and has called no other one.
 fn is_without_frame(view: &mut impl View, call: Call, pc: u64) -> bool {
-    let Call::Direct(target) = call else { return false };
-    let distance = pc.wrapping_sub(target);
-    if distance > SEARCH_BYTES || !view.may_search(distance) {
-        return false;
-    }
+    let Some(target) = call.searched_from(view, pc) else { return false };
     let mut address = target;
     while address < pc {
         let code = view.code(address);

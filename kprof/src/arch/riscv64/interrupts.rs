@@ -21,3 +21,31 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(not(all(target_arch = "riscv64", target_os = "none")))]
     work()
 }
+
+/// Turns interrupts off. Returns the state before, for [`restore`].
+#[cfg(feature = "records")]
+#[inline(always)]
+pub(crate) fn off() -> u64 {
+    #[cfg(all(target_arch = "riscv64", target_os = "none"))]
+    {
+        let state: u64;
+        // SAFETY: a kernel may turn interrupts off, and `restore` undoes it.
+        unsafe { core::arch::asm!("csrrci {}, sstatus, 2", out(reg) state, options(nostack)) };
+        state
+    }
+    #[cfg(not(all(target_arch = "riscv64", target_os = "none")))]
+    0
+}
+
+/// Restores the state before [`off`].
+#[cfg(feature = "records")]
+#[inline(always)]
+pub(crate) fn restore(state: u64) {
+    #[cfg(all(target_arch = "riscv64", target_os = "none"))]
+    // SAFETY: the state that it had.
+    unsafe {
+        core::arch::asm!("csrs sstatus, {}", in(reg) state & 2, options(nostack))
+    };
+    #[cfg(not(all(target_arch = "riscv64", target_os = "none")))]
+    let _ = state;
+}

@@ -4,6 +4,8 @@ use crate::arch::gate::Gate;
 
 /// No vector can be looked up.
 pub(crate) const NMI_VECTOR: Option<u8> = None;
+/// What to look at if an NMI does not arrive.
+pub(crate) const WHY_NO_NMI: &str = "does code in machine mode hand this kernel software interrupts?";
 
 /// There are no gates.
 pub(crate) fn gate(_vector: u8) -> Option<Gate> {

@@ -61,6 +61,26 @@ fn the_caller_is_there_at_every_instruction_of_a_framed_function() {
 }
 
 #[test]
+fn a_tail_call_after_the_epilogue_is_a_return_to_the_caller() {
+    // ld ra; ld s0; ld s1; addi sp, 32; then auipc t1 and jr t1, or j, or jr a5.
+    let epilogue = [0x60e2, 0x6442, 0x64a2, 0x6105];
+    for tail in [[0xffff_a317, 0x2d43_0067], [0xa011, NOP], [0x8782, NOP], [0xe01f_f06f, NOP], [0x0007_8067, NOP]] {
+        let function = [NOP, epilogue[0], epilogue[1], epilogue[2], epilogue[3], tail[0], tail[1]];
+        let own = Innermost::None;
+        let expected = [Innermost::Candidate(RETURN), own, own, CALLER, CALLER];
+        assert_eq!([0, 1, 2, 3, 4].map(|index| found(&function, index, RETURN)), expected, "{tail:x?}");
+    }
+    // A large frame is freed in two steps: addi sp, 32; ld ra; ld s0; addi sp, 2032; ret.
+    let function = [0x6105, 0x7e81_3083, 0x7e01_3403, 0x7f01_0113, 0x8082];
+    let own = Innermost::None;
+    assert_eq!([0, 1, 2, 3, 4].map(|index| found(&function, index, RETURN)), [own, own, own, CALLER, CALLER]);
+    // The frame stays: ld s1; j. And something else comes before the end: addi sp, 32; fld fs0, 8(sp).
+    for function in [[0x64a2, 0xa011], [0x6105, 0x2422]] {
+        assert_eq!(found(&function, 0, RETURN), Innermost::Candidate(RETURN), "{function:x?}");
+    }
+}
+
+#[test]
 fn without_a_frame_ra_is_a_candidate_until_the_return() {
     // addi a0, a0, 1; jr a5; and: beqz a0; ret.
     assert_eq!(found(&[0x0015_0513, 0x8782], 0, RETURN), Innermost::Candidate(RETURN));

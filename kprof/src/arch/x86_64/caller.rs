@@ -19,8 +19,6 @@ use crate::kernel::Registers;
 
 /// `push rbp; mov rbp, rsp` in its two encodings.
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
-/// How far RIP may be after the target of a call for the code between them to be searched for a prologue.
-const SEARCH_BYTES: u64 = 256;
 
 /// The word that shows whether [`find`] has to look: the lowest word of the stack, read by `stack`.
 #[inline(always)]
@@ -57,20 +55,14 @@ pub(crate) fn find(view: &mut impl View, at: &Registers, top: u64) -> Innermost 
 
 /// The call that ends at `address`, if `address` is kernel code and a call ends there.
 fn call_before(view: &impl View, address: u64) -> Option<Call> {
-    let call = call::ending_at(address, view.code(address.wrapping_sub(8)))?;
-    let target = if let Call::Direct(target) = call { target } else { address };
-    (view.is_code(address) && view.is_code(target)).then_some(call)
+    call::ending_at(address, view.code(address.wrapping_sub(8)))?.in_kernel_code(view, address)
 }
 
 /// Decides whether a word that looks like a caller is one, where the instruction at `rip` does not tell. It is the
 /// caller if the call went to code that reaches `rip` without building a frame: if the running function had built one,
 /// its prologue would lie between the target of the call and `rip`.
 fn is_without_frame(view: &mut impl View, call: Call, rip: u64, pushed: bool) -> bool {
-    let Call::Direct(target) = call else { return false };
-    let distance = rip.wrapping_sub(target);
-    if distance > SEARCH_BYTES || !view.may_search(distance) {
-        return false;
-    }
+    let Some(target) = call.searched_from(view, rip) else { return false };
     let mut pushes = 0_i32;
     for address in target..rip {
         let code = view.code(address);

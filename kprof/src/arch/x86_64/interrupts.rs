@@ -32,6 +32,34 @@ pub(crate) fn without<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Turns interrupts off. Returns the flags before, for [`restore`]; 0 in a user program. For code that must be inlined:
+/// a closure of [`without`] is called from two places there, and is not.
+#[cfg(feature = "records")]
+#[inline(always)]
+pub(crate) fn off() -> u64 {
+    #[cfg(not(miri))]
+    if is_kernel() {
+        let flags: u64;
+        // SAFETY: code at privilege level 0, as was just checked, may clear IF; pushfq and pop are balanced.
+        unsafe { core::arch::asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+        return flags;
+    }
+    0
+}
+
+/// Turns interrupts on again, if they were on before [`off`].
+#[cfg(feature = "records")]
+#[inline(always)]
+pub(crate) fn restore(flags: u64) {
+    if flags & 1 << 9 != 0 {
+        // SAFETY: IF was set before, so the kernel expects interrupts here.
+        #[cfg(not(miri))]
+        unsafe {
+            core::arch::asm!("sti")
+        };
+    }
+}
+
 /// Whether this code runs at privilege level 0, by the two lowest bits of CS.
 pub(crate) fn is_kernel() -> bool {
     #[cfg(not(miri))]

@@ -9,6 +9,8 @@ pub(crate) mod call;
 pub(crate) mod caller;
 pub(crate) mod entry;
 pub(crate) mod interrupts;
+#[cfg(feature = "records")]
+pub(crate) mod own_frame;
 pub(crate) mod record;
 pub(crate) mod tables;
 pub(crate) mod timestamp;

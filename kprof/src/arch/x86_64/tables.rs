@@ -9,6 +9,8 @@ use crate::arch::gate::Gate;
 
 /// The NMI's vector, because this processor has a table of entries that can be checked.
 pub(crate) const NMI_VECTOR: Option<u8> = Some(2);
+/// What to look at if an NMI does not arrive.
+pub(crate) const WHY_NO_NMI: &str = "does the gate of vector 2 lead to on_nmi?";
 
 /// The gate in these 16 bytes, if they are a gate that is present.
 pub(crate) fn decode(bytes: u128) -> Option<Gate> {

@@ -2,8 +2,8 @@
 //!
 //! In: the control file that the command came through. Out: in each stream, the position of the reader of copies. Runs
 //! in: ordinary code, under the writer's lock. No stream's owner word is taken, so the handlers and the reader that has
-//! claimed the streams are not delayed. Each CPU's copies begin with its next sample, and those of the meta stream with
-//! the oldest record there.
+//! claimed the streams are not delayed. Each CPU's copies begin with its next sample and its next event, and those of
+//! the meta stream with the oldest record there.
 
 use crate::errors::{CommandError, StateError, StreamName};
 use crate::patience::Patience;
@@ -35,6 +35,7 @@ pub(super) fn reserve(shared: &Shared, begins: bool) -> Result<Copying<'_>, Comm
         }
         let begin = || match name {
             StreamName::Cpu(cpu) => shared.moment(cpu).map(|moment| moment.newest()),
+            StreamName::Event(cpu) => shared.slots().get(cpu).and_then(|slot| slot.records.newest()),
             StreamName::Meta => shared.oldest(name),
         };
         let begin = loop {

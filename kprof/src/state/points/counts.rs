@@ -1,16 +1,21 @@
-//! What one CPU has counted of one point: hits by the bucket of their weights, and the total weight.
+//! What one CPU has counted of one point: hits by the bucket of their weights, the total weight, and what became of the
+//! hits for which a record was asked.
 //!
 //! In: one call for each hit. Out: the counts since they were last taken. Runs in: ordinary code and interrupts, never
 //! an NMI. Each count is one atomic addition, so no hit is lost if the caller is interrupted, or moved to another CPU.
 
+use super::asked::{Asked, Outcomes};
 use crate::format::point::{BUCKETS, bucket};
+use crate::parts;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Memory for what one CPU counts of one point: 576 bytes, aligned so that no other CPU writes to the same cache lines.
+/// Memory for what one CPU counts of one point: 576 bytes, or 640 with the cargo feature `records`; aligned so that no
+/// other CPU writes to the same cache lines.
 #[repr(C, align(64))]
 pub struct PointCounts {
     buckets: [AtomicU64; BUCKETS],
     weight: AtomicU64,
+    pub(crate) asked: Asked,
     is_taken: AtomicBool,
 }
 
@@ -18,8 +23,8 @@ pub struct PointCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) weight: u64,
-    /// Hits without memory for them, which have no bucket.
-    pub(crate) lost: u64,
+    /// Hits without memory for them are `lost` here, and have no bucket.
+    pub(crate) outcomes: Outcomes,
     pub(crate) buckets: [u64; BUCKETS],
 }
 
@@ -30,6 +35,7 @@ impl PointCounts {
         Self {
             weight: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            asked: Asked::new(),
             is_taken: AtomicBool::new(false),
         }
     }
@@ -44,22 +50,40 @@ impl PointCounts {
     pub(crate) fn count(&self, weight: u64) {
         self.weight.fetch_add(weight, Ordering::Relaxed);
         if let Some(count) = self.buckets.get(bucket(weight)) {
-            count.fetch_add(1, Ordering::Relaxed);
+            // Release: for `count_asked`. On x86_64 it is the same instruction.
+            count.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Takes all counts, which are 0 then. A hit in progress may be divided between this call and the next one; the
-    /// sums over all calls are exact.
+    /// Counts one hit for which a record is asked.
+    #[cfg(feature = "records")]
+    #[inline(always)]
+    pub(crate) fn count_asked(&self, weight: u64) {
+        self.asked.ask(weight);
+        self.count(weight);
+    }
+
+    /// Takes all counts, which are 0 then. A hit in progress may be divided between this call and the next one: its
+    /// weight may be taken first; its bucket stays with what becomes of it. The sums over all calls are exact.
     pub(crate) fn take(&self) -> Taken {
-        let swap = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        Taken { weight: swap(&self.weight), lost: 0, buckets: self.buckets.each_ref().map(swap) }
+        let swap = |count: &AtomicU64| count.swap(0, Ordering::Acquire);
+        let outcomes = self.asked.take();
+        let mut buckets = self.buckets.each_ref().map(swap);
+        self.asked.settle(&outcomes, &mut buckets, |bucket, count| self.add_to_bucket(bucket, count));
+        Taken { weight: swap(&self.weight), outcomes, buckets }
     }
 
     /// Adds counts that were taken and could not be written.
     pub(crate) fn put_back(&self, taken: &Taken) {
         self.weight.fetch_add(taken.weight, Ordering::Relaxed);
-        for (count, taken) in self.buckets.iter().zip(&taken.buckets) {
-            count.fetch_add(*taken, Ordering::Relaxed);
+        self.asked.put_hits_back(&taken.outcomes);
+        taken.buckets.iter().enumerate().for_each(|(bucket, count)| self.add_to_bucket(bucket, *count));
+        self.asked.put_outcomes_back(&taken.outcomes);
+    }
+
+    fn add_to_bucket(&self, bucket: usize, count: u64) {
+        if let Some(place) = self.buckets.get(bucket) {
+            place.fetch_add(count, Ordering::Release);
         }
     }
 }
@@ -70,17 +94,17 @@ impl Default for PointCounts {
     }
 }
 
-const _: () = assert!(size_of::<PointCounts>() == 576, "the documentation says so");
+const _: () = assert!(size_of::<PointCounts>() == if parts::RECORDS { 640 } else { 576 }, "the documentation says so");
 
 impl Taken {
     /// Hits on CPUs that have no memory for the point.
     pub(crate) fn lost(lost: u64, weight: u64) -> Self {
-        Self { weight, lost, buckets: [0; BUCKETS] }
+        Self { weight, outcomes: Outcomes::lost(lost), buckets: [0; BUCKETS] }
     }
 
     /// Whether nothing was counted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.weight == 0 && self.lost == 0 && self.buckets.iter().all(|count| *count == 0)
+        self.weight == 0 && self.outcomes.is_empty() && self.buckets.iter().all(|count| *count == 0)
     }
 }
 

@@ -5,6 +5,7 @@
 //! whether it is hit before or after.
 
 use super::point::Point;
+use super::waits::WAITS;
 use crate::arch::interrupts;
 use crate::format::point::{MAX_POINT_NAME, PointState, Points};
 use core::ptr;
@@ -68,6 +69,7 @@ impl List {
             let (state, before) = (state_of(&wanted.now, point), state_of(&wanted.before, point));
             point.enlist(number, state, before);
             self.head.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
+            WAITS.follow();
         });
     }
 
@@ -89,6 +91,7 @@ impl List {
             }
             let named = self.iter().filter(|point| points.contains(point.name));
             named.for_each(|point| point.set(state));
+            WAITS.follow();
         });
     }
 
@@ -107,6 +110,7 @@ impl List {
             let mut wanted = self.wanted.lock();
             wanted.now = wanted.before.clone();
             self.iter().for_each(|point| point.restore());
+            WAITS.follow();
         });
     }
 }

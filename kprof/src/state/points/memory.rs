@@ -56,7 +56,11 @@ pub(crate) struct Offset(usize);
 const NOWHERE: usize = usize::MAX;
 
 impl Offset {
+    /// No place.
+    pub(crate) const NOWHERE: Self = Self(NOWHERE);
+
     /// The number of the point, from 0.
+    #[inline(always)]
     pub(crate) fn number(self) -> usize {
         self.0 / size_of::<PointCounts>()
     }
@@ -73,6 +77,11 @@ impl OffsetCell {
     /// Sets the number of the point, from 0.
     pub(crate) fn set_number(&self, number: usize) {
         self.0.store(number.checked_mul(size_of::<PointCounts>()).unwrap_or(NOWHERE), Ordering::Relaxed);
+    }
+
+    /// Sets an offset that another cell has.
+    pub(crate) fn store(&self, offset: Offset) {
+        self.0.store(offset.0, Ordering::Relaxed);
     }
 
     #[inline(always)]

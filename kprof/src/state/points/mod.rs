@@ -1,15 +1,31 @@
 //! Points and what is counted of them: the state that hits, ctl commands and the sampler share.
 //!
-//! In: hits; ctl commands; the kernel's memory. Out: places to count in, the list of all points, the counts. Runs in:
+//! In: hits; ctl commands; the kernel's memory. Out: places to count in, the list of all points, the counts, the rings
+//! for records. Runs in:
 //! any but NMI.
 
+mod asked;
+#[cfg(feature = "records")]
+mod chosen;
 mod counts;
 mod list;
 mod memory;
 mod point;
+mod records;
+#[cfg_attr(not(feature = "points"), allow(dead_code))]
+mod waits;
 
+#[cfg(feature = "records")]
+pub(crate) use asked::Became;
 pub use counts::PointCounts;
 pub(crate) use counts::Taken;
 pub(crate) use list::POINTS;
-pub(crate) use memory::PointMemory;
+pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
+pub(crate) use point::UNLISTED;
+pub(crate) use records::Records;
+#[cfg(feature = "records")]
+pub(crate) use records::Writing;
+pub(crate) use waits::WAITS;
+#[cfg(feature = "points")]
+pub(crate) use waits::{BLOCKED, LATENCY, OFF_CPU};

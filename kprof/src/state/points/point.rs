@@ -1,20 +1,19 @@
 //! A point: its name and unit, its state, its number, its place in the list of all points.
 //!
-//! In: hits; ctl commands. Out: whether a hit counts. Runs in: any but NMI. The state is one word: a hit loads it, and
-//! goes on only if it is not 0.
+//! In: hits; ctl commands. Out: whether a hit counts, and where. Runs in: any but NMI. The state is one word: a hit
+//! loads it, and goes on only if it is not 0. A hit that is only counted needs to know nothing else: a point in another
+//! state has no place there.
 
 use super::memory::{Offset, OffsetCell};
 use crate::format::point::{PointState, Unit, is_name};
 use crate::parts;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// The state of a point whose hits are not counted.
-const OFF: u32 = 0;
-/// The state of a point whose hits are counted.
-const COUNT: u32 = 1;
-/// The state of a point that has not been hit, so that it is in no list.
-const UNLISTED: u32 = u32::MAX;
+const OFF: u64 = PointState::Off.encode();
+/// The state of a point that has not been hit, so that it is in no list. No state of a listed point is encoded so.
+pub(crate) const UNLISTED: u64 = u64::MAX;
 
 /// A place in the kernel whose hits are counted: make it in a `static`, and call
 /// [`Profiler::hit`](crate::Profiler::hit) there.
@@ -29,9 +28,11 @@ const UNLISTED: u32 = u32::MAX;
 /// static READ_DONE: Point = Point::new("block.read", Unit::Nanoseconds);
 /// ```
 pub struct Point {
-    state: AtomicU32,
+    state: AtomicU64,
+    /// Where its counts are in each CPU's memory while its hits are only counted; else nowhere.
+    counted: OffsetCell,
     /// The state before the lease.
-    before: AtomicU32,
+    before: AtomicU64,
     /// Where its counts are in each CPU's memory.
     offset: OffsetCell,
     pub(crate) name: &'static str,
@@ -51,8 +52,9 @@ impl Point {
     pub const fn new(name: &'static str, unit: Unit) -> Self {
         assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
         Self {
-            state: AtomicU32::new(UNLISTED),
-            before: AtomicU32::new(OFF),
+            state: AtomicU64::new(UNLISTED),
+            counted: OffsetCell::new(),
+            before: AtomicU64::new(OFF),
             offset: OffsetCell::new(),
             name,
             unit,
@@ -70,10 +72,8 @@ impl Point {
     }
 
     /// Whether the point has not been hit.
-    #[inline(always)]
     pub(crate) fn is_unlisted(&self) -> bool {
-        // Acquire: whoever sees a listed point sees its offset.
-        self.state.load(Ordering::Acquire) == UNLISTED
+        self.state_word() == UNLISTED
     }
 
     /// Where its counts are in each CPU's memory.
@@ -82,30 +82,47 @@ impl Point {
         self.offset.get()
     }
 
+    /// Where its counts are while its hits are only counted. While the state changes, it may be that of the state
+    /// before.
+    #[inline(always)]
+    pub(crate) fn counted(&self) -> Offset {
+        self.counted.get()
+    }
+
     /// Puts the point into a list, with its number, its state, and the state that the end of a lease gives it. Only for
     /// a caller that excludes all others that list.
     pub(crate) fn enlist(&self, number: usize, state: PointState, before: PointState) {
-        self.before.store(word(before), Ordering::Relaxed);
+        self.before.store(before.encode(), Ordering::Relaxed);
         self.offset.set_number(number);
-        self.state.store(word(state), Ordering::Release);
+        self.set(state);
     }
 
     pub(crate) fn state(&self) -> PointState {
-        if self.state.load(Ordering::Relaxed) == COUNT { PointState::Count } else { PointState::Off }
+        PointState::decode(self.state.load(Ordering::Relaxed)).unwrap_or(PointState::Off)
     }
 
+    /// The state as a word ([`PointState::encode`]), or [`UNLISTED`].
+    #[inline(always)]
+    pub(crate) fn state_word(&self) -> u64 {
+        // Acquire: whoever sees a listed point sees its offset.
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Sets the state of a point that is in a list, or that its caller puts into one.
     pub(crate) fn set(&self, state: PointState) {
-        self.state.store(word(state), Ordering::Relaxed);
+        self.counted.store(if state == PointState::Count { self.offset() } else { Offset::NOWHERE });
+        // Release: whoever sees that the point is in a list sees its offset.
+        self.state.store(state.encode(), Ordering::Release);
     }
 
     /// Notes the present state, for the end of a lease that begins.
     pub(crate) fn keep(&self) {
-        self.before.store(self.state.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.before.store(self.state().encode(), Ordering::Relaxed);
     }
 
     /// Sets the state that `keep` has noted.
     pub(crate) fn restore(&self) {
-        self.state.store(self.before.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.set(PointState::decode(self.before.load(Ordering::Relaxed)).unwrap_or(PointState::Off));
     }
 
     /// Counts a hit for which there is no memory.
@@ -124,12 +141,5 @@ impl Point {
     pub(crate) fn put_back_lost(&self, (hits, weight): (u64, u64)) {
         self.lost.fetch_add(hits, Ordering::Relaxed);
         self.lost_weight.fetch_add(weight, Ordering::Relaxed);
-    }
-}
-
-const fn word(state: PointState) -> u32 {
-    match state {
-        PointState::Off => OFF,
-        PointState::Count => COUNT,
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{LIMIT, Outcome, Outside};
+use crate::gdb::free_address;
 use crate::run::{self, Finished, Guard};
 
 /// The last line of the kernel's log.
@@ -40,7 +41,7 @@ impl Machine {
     /// With a command that runs QEMU.
     pub fn start_by(mut command: Command, outside: &Outside, serial: &str, more: &[&str]) -> Result<Self> {
         // The port is free again when QEMU takes it; the host gives other ports to others meanwhile.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let address = free_address()?;
         command.args(outside.machine(serial, more)).args(["-gdb", &format!("tcp:{address}")]);
         Ok(Self { qemu: Guard(command.spawn().context("QEMU cannot be started")?), address })
     }

@@ -32,6 +32,7 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
         "the counts of a kernel that was moved are those by its own file",
         kernels().and_then(|(unmoved, moved)| is_counted(outside, unmoved, moved)),
     );
+    outcome.check("code in the lower half is told of", is_low(outside));
     outcome.check(
         "the file of another build, and a wrong slide, are refused",
         kernels().and_then(|(unmoved, moved)| is_refused(outside, unmoved, moved)),
@@ -77,12 +78,21 @@ pub fn link(
 pub fn tool(outside: &Outside, kernel: &Path, words: &[&str]) -> Result<(Option<i32>, String)> {
     let mut command = run::bound(&outside.tool);
     // `record` runs kprof-fold, which is in another folder here.
-    let folder = outside.fold.parent().context("kprof-fold is in a folder")?;
-    command.env("PATH", format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()));
+    run::with_programs_beside(&mut command, &outside.fold);
     let mut machine = outside.machine("moved.log", &COUNTED);
     *machine.last_mut().context("the machine has a kernel")? = kernel.display().to_string();
     let done = run::caught(command.args(words).arg("--").arg(&outside.qemu).args(machine), LIMIT)?;
     Ok((done.status.and_then(|status| status.code()), done.text))
+}
+
+/// A machine without a kernel: its firmware finds nothing to start, and resets it.
+fn is_low(outside: &Outside) -> Result<()> {
+    let mut command = run::bound(&outside.tool);
+    command.args(["record", "-o"]).arg(outside.file("low.txt")).arg("--").arg(&outside.qemu);
+    command.args(["-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-boot", "reboot-timeout=100"]);
+    let done = run::caught(&mut command, LIMIT)?;
+    ensure!(done.text.contains("in the lower half of the address space: firmware, or a kernel"), "{}", done.text);
+    Ok(())
 }
 
 fn is_found(outside: &Outside, unmoved: &Path, moved: &Path) -> Result<()> {

@@ -21,7 +21,7 @@ const MIN_SAME: usize = 70;
 /// The address of code that the profile does not tell: firmware.
 const UNKNOWN: u64 = 1 << 63;
 /// The machine may be stopped before the first sample, when the connection begins.
-const STOPS_BEFORE: std::ops::Range<usize> = 0..3;
+const STOPS_BEFORE: std::ops::Range<u64> = 0..3;
 
 pub fn check(outside: &Outside) -> Result<()> {
     for samples in ATTEMPTS {
@@ -48,10 +48,9 @@ fn compare(outside: &Outside, samples: &str) -> Result<bool> {
     ends_with(&done, 0, "as were asked for; the machine runs on")?;
     machine.comes_to_its_end(&file("serial.log"))?;
     let sampled = stacks::sampled(&outside.fold, &folder, 0)?;
-    let text = fs::read_to_string(file("stops.txt"))?;
-    let exact: Vec<(usize, Stack)> = text.lines().map(stop).collect::<Result<_>>()?;
-    let with = |before: usize| -> Vec<(Stack, Stack)> {
-        let sample = |number: usize| sampled.get(number.checked_sub(before + 1)?);
+    let exact = stacks::stops(&folder)?.remove(&0).unwrap_or_default();
+    let with = |before: u64| -> Vec<(Stack, Stack)> {
+        let sample = |number: u64| sampled.get(number.checked_sub(before + 1)? as usize);
         let pairs = exact.iter().filter_map(|(number, exact)| Some((sample(*number)?.clone(), exact.clone())));
         pairs.filter(|(sample, exact)| sample.address == exact.address).collect()
     };
@@ -61,12 +60,4 @@ fn compare(outside: &Outside, samples: &str) -> Result<bool> {
     ensure!(pairs.len() * 100 >= known * MIN_SAME, "too few: the stops are counted in another way");
     let (all, _) = beside::judge(pairs.into_iter())?;
     Ok(all >= 100)
-}
-
-/// A line of the stops: number, vCPU, address, code segment, stack.
-fn stop(line: &str) -> Result<(usize, Stack)> {
-    let (number, rest) = line.split_once(' ').with_context(|| line.to_owned())?;
-    let words: Vec<&str> = rest.splitn(4, ' ').collect();
-    let [_, address, _, stack] = words[..] else { anyhow::bail!("stops.txt: {line}") };
-    Ok((number.parse()?, Stack::exact(address, stack)?))
 }

@@ -16,7 +16,7 @@ use crate::run;
 use crate::toolchain::{self, KERNEL, Toolchain};
 
 /// Those of `.cargo/config.toml`, without frame pointers.
-const FLAGS: [&str; 3] = ["-Crelocation-model=static", "-Cforce-frame-pointers=no", "-Clink-arg=--build-id=sha1"];
+pub const FLAGS: [&str; 3] = ["-Crelocation-model=static", "-Cforce-frame-pointers=no", "-Clink-arg=--build-id=sha1"];
 /// The linker script of the bare kernel throws the tables away.
 const KEPT: [(&str, &str); 2] = [
     ("*(.eh_frame .eh_frame_hdr ", "*(.eh_frame_hdr "),
@@ -26,6 +26,7 @@ const KEPT: [(&str, &str); 2] = [
     .data ALIGN",
     ),
 ];
+const NO_TABLES: &str = "larger functions have a frame pointer, and it has no unwind tables: stacks will lack callers";
 const BY_TABLES: &str = "stacks are found by the unwind tables of ";
 
 /// Runs the checks.
@@ -65,6 +66,13 @@ fn of_moved(outside: &Outside, toolchain: Toolchain) -> Result<()> {
     let rooted = count(&|stack| stack.starts_with("kmain"));
     eprintln!("{rooted} of {all} stacks of a kernel without frame pointers reach their root");
     ensure!(all > 500 && rooted * 100 >= all * 90, "{rooted} of {all} stacks begin with kmain: {text}");
+    let without = outside.file("tables-removed");
+    let mut remove = std::process::Command::new("objcopy");
+    run::output(remove.args(["-R", ".eh_frame", "-R", ".debug_frame"]).arg(&runs).arg(&without))?;
+    let kernel = without.display().to_string();
+    let words = ["record", "--every", EVERY, "-o", &profile.display().to_string(), "--kernel", &kernel];
+    let (code, said) = moved::tool(outside, &runs, &words)?;
+    ensure!(code == Some(33) && said.contains(NO_TABLES), "without tables: it ended with {code:?}: {said}");
     let primes = count(&|stack| stack == "kmain;bare::work;bare::is_prime");
     ensure!(primes * 3 > all, "{primes} of {all} samples are in is_prime under work: {text}");
     Ok(())

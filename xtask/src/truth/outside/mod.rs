@@ -1,16 +1,17 @@
 //! `cargo xtask truth --outside`: one run of the test kernel, sampled inside by kprof and counted outside exactly.
 //!
-//! In: the default workload (busybox) under `-icount`, with random intervals and a seed; QEMU runs under `kprof-qemu
-//! count`, which counts every instruction by vCPU and calling context, and writes the exact stack at each NMI. Out: a
-//! table for each seed, and one of all: row, exact share, sampled share, bound, verdict; and how many samples have the
-//! same stack as the exact one, frame by frame.
+//! In: the default workload (busybox), and the same with waits, under `-icount`, with random intervals and a seed; QEMU
+//! runs under `kprof-qemu count`, which counts every instruction by vCPU and calling context, and writes the exact
+//! stack at each NMI. Out: a table for each seed, and one of all: row, exact share, sampled share, bound, verdict; and
+//! how many samples have the same stack as the exact one, frame by frame.
 //!
 //! The machine has two CPUs. CPU 0 is the sampler's: it runs no task and is not sampled. With more busy CPUs, a sample
 //! would not stand for the same number of instructions at all times, because the CPUs share one clock. The exact counts
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
-//! shares are the NMI's handler, which cannot be sampled, and the idle task, which no tick is sent to while it waits,
-//! and whose `hlt` has no instructions. How much that is, is printed. What the idle task executes has a row of its own,
-//! in percent of all others. Tasks are told apart by the number that the kernel's own switch is called with.
+//! shares are the NMI's handler, which cannot be sampled, and the idle task. How much that is, is printed. The idle
+//! task has a row of its own: what it executes, and how long the CPU was halted, a nanosecond of the guest's clock for
+//! an instruction (`shift=0`), without what the sampler's CPU executed meanwhile. Tasks are told apart by the number
+//! that the kernel's own switch is called with.
 //!
 //! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it
 //! stands for (see [`stacks::weights`]).
@@ -109,8 +110,8 @@ fn tool() -> Result<PathBuf> {
 
 fn one(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path, seed: u64) -> Result<()> {
     let (seed, hz, to) = (seed.to_string(), HZ.to_string(), folder.display().to_string());
-    let line = ["truth", "--repeatable", "--cpus", "2", "--hz", &hz, "--seed", &seed, "--include", "user"];
-    let more = ["--ring-words", "4194304", "--drain-after", "-o", &to];
+    let line = ["truth", "--repeatable", "--cpus", "2", "--hz", &hz, "--seed", &seed, "--workload", "outside"];
+    let more = ["--include", "user,idle", "--ring-words", "4194304", "--drain-after", "-o", &to];
     let mut profile = profile::Line::try_parse_from([&line[..], &more].concat())?.profile;
     let file = |name: &str| folder.join(name).display().to_string();
     let (table, exact, visits) = (file("counts.txt"), file("exact.folded"), file("visits.txt"));

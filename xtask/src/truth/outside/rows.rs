@@ -39,7 +39,7 @@ impl Shares {
         add("task", task);
     }
 
-    /// With what is in the idle task, which is not in the sum.
+    /// With what is in the idle task, which is in the sum for its own row only.
     pub fn with_idle(mut self, count: u64) -> Self {
         self.rows.insert((IDLE_KIND, "the idle task".to_owned()), count);
         self
@@ -67,7 +67,8 @@ impl Shares {
     }
 
     fn share(&self, row: &(&'static str, String)) -> f64 {
-        self.rows.get(row).copied().unwrap_or(0) as f64 / self.all as f64
+        let count = self.rows.get(row).copied().unwrap_or(0);
+        count as f64 / (self.all + if row.0 == IDLE_KIND { count } else { 0 }) as f64
     }
 }
 
@@ -117,9 +118,22 @@ pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
         *exact.left_out.entry(why).or_default() += count;
     }
     ensure!(exact.shares.all > 0, "{}: nothing was counted", file.display());
-    let idle = exact.left_out.get(IDLE_PART).copied().unwrap_or(0);
+    let idle = exact.left_out.entry(IDLE_PART).or_default();
+    *idle += halted(folder)?;
+    let idle = *idle;
     exact.shares = exact.shares.with_idle(idle);
     Ok(exact)
+}
+
+/// How long the CPU was halted while no CPU executed anything, in nanoseconds, from the table of counts.
+fn halted(folder: &Path) -> Result<u64> {
+    let file = folder.join("counts.txt");
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let (_, rows) = text.split_once("halted (ns)").with_context(|| format!("{}: nothing of halts", file.display()))?;
+    let is_of_cpu = |words: &Vec<&str>| matches!(words[..], [_, _, _, cpu] if cpu == CPU);
+    let row = rows.lines().map(|row| row.split_whitespace().collect()).find(is_of_cpu);
+    let row = row.with_context(|| format!("{}: nothing of halts of vCPU {CPU}", file.display()))?;
+    Ok(row[0].parse::<u64>()?.saturating_sub(row[2].parse()?))
 }
 
 /// Exact and sampled shares of the same run.
@@ -163,8 +177,14 @@ impl Table {
         self.judged().len()
     }
 
+    /// How many samples a row's share is of.
+    fn samples(&self, row: &(&'static str, String)) -> u64 {
+        let idle = if row.0 == IDLE_KIND { self.profile.rows.get(row).copied().unwrap_or(0) } else { 0 };
+        self.sampled.samples + idle
+    }
+
     fn bound(&self, row: &(&'static str, String), z: f64) -> f64 {
-        bound(self.exact.share(row), self.sampled.samples, z)
+        bound(self.exact.share(row), self.samples(row), z)
     }
 
     /// Prints the table, and returns the rows that do not hold.
@@ -185,7 +205,7 @@ impl Table {
     fn largest(&self) -> f64 {
         let deviation = |row| {
             let (truth, share) = (self.exact.share(row), self.sampled.share(row));
-            (share - truth).abs() / (truth * (1.0 - truth) / self.sampled.samples as f64).sqrt()
+            (share - truth).abs() / (truth * (1.0 - truth) / self.samples(row) as f64).sqrt()
         };
         self.judged().into_iter().map(deviation).filter(|deviation| deviation.is_finite()).fold(0.0, f64::max)
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::rows::{Exact, SAMPLER};
-use super::{CPU, IDLE, SAME, SWITCH};
+use super::{CPU, IDLE, NMI, SAME, SWITCH};
 use crate::parts::Parts;
 use crate::run;
 
@@ -22,6 +22,8 @@ pub const USER: &str = "[user]";
 const SWITCHES: &str =
     "in the switch of stacks, after the new one is in use: the exact stack is the old one until it returns";
 const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
+const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
+                           instruction of another handler: it has returned, because a sample is an NMI";
 const NO_REASON: &str = "no reason is known";
 
 /// A stack and the address it was taken at.
@@ -168,6 +170,8 @@ pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<C
 fn reason(sampled: &[String], exact: &[String]) -> &'static str {
     let is_same_leaf = sampled.last() == exact.last();
     match (sampled, exact) {
+        // The processor takes no NMI, and so no sample, until the one before has returned.
+        _ if sampled.iter().eq(exact.iter().filter(|frame| *frame != NMI)) => NMI_IS_OVER,
         ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
         ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
         _ => NO_REASON,
@@ -229,6 +233,8 @@ mod tests {
         let reasons =
             compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])], &[]);
         assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [SWITCHES, NO_REASON]);
+        let over = compare(&[stack(1, &["main", "trap"])], &[stack(1, &["main", NMI, "trap"])], &[]).unwrap();
+        assert_eq!(over.different.into_keys().collect::<Vec<_>>(), [NMI_IS_OVER]);
         assert!(compare(&[stack(3, &["main"])], &exact[1..], &[]).is_err());
         assert!(compare(&[], &exact, &[]).is_err());
     }

@@ -1,0 +1,173 @@
+//! `--event NAME`: the recorded hits of a point instead of samples. Stage: command line.
+//!
+//! In: a profile with events, the name of a point. Out: its stacks by weight or by hits, scaled to the exact totals;
+//! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
+//! refused.
+
+use super::args::{Choice, Input, Script};
+use super::compat::{Output, Rest};
+use super::load::{self, Loaded, Opened, Shows};
+use super::nearest::did_you_mean;
+use super::out::{with_output, write_failed};
+use super::single;
+use super::talk::Talk;
+use super::users;
+use crate::error::Error;
+use crate::events::EventTally;
+use crate::fold::Folder;
+use crate::output::script::Style;
+use crate::output::script_events::EventLog;
+use crate::points::Point;
+use crate::profile::Profile;
+use crate::symbols::name::visible;
+use crate::tally::By;
+use kprof_format::point::PointCounter;
+use std::collections::BTreeMap;
+
+/// What the numbers of folded events are.
+#[derive(Clone, Debug)]
+pub struct EventFacts {
+    /// The unit of the weights, or `hits`, for people.
+    pub unit: String,
+    /// The name of the point, for people.
+    pub name: String,
+    /// What was counted while no record was asked, in this unit.
+    pub only_counted: u64,
+    /// What the account of the point says, in one line.
+    pub account: String,
+}
+
+/// Reads, selects, symbolizes and folds the events of the point `name`.
+///
+/// # Errors
+/// If the input or the arguments are unusable, or the profile has no such events.
+pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error> {
+    refuse(choice)?;
+    let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
+    if choice.by == By::Line {
+        return Err(Error::Usage("--by line works with samples; --lines shows lines of events".to_owned()));
+    }
+    if users::are_given(input, &rest) {
+        return Err(Error::Usage("user symbols by task do not work with --event yet".to_owned()));
+    }
+    let opened =
+        load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, choice.by))?;
+    let Opened { consumer: tally, profile, stacks, symbols, select, account, problems, doubt, .. } = opened;
+    let point = point(&profile, &input.file, name)?;
+    let scaled = tally.scaled(&point, choice.count);
+    let reasons: Vec<String> = tally.groups().iter().map(|number| reason(&point, number)).collect();
+    let groups = if choice.by == By::Reason { &reasons } else { tally.groups() };
+    let folder = Folder { symbols: &symbols, stacks: &stacks, select: &select, by: choice.by, groups };
+    let folded = folder.fold(&scaled.counts);
+    let lost_is_attributable = select.tasks.is_empty();
+    let is_shown = choice.shows_lost();
+    let event = EventFacts {
+        unit: if choice.count { "hits".to_owned() } else { visible(&point.unit).into_owned() },
+        name: visible(name).into_owned(),
+        only_counted: if lost_is_attributable { scaled.only_counted } else { 0 },
+        account: account_of(name, &point),
+    };
+    if !input.shows_account {
+        Talk { quiet: input.quiet }.say(&event.account);
+    }
+    Ok(Loaded {
+        coalesced: 0,
+        shown: Shows { lost: is_shown, coalesced: is_shown },
+        doubt,
+        folded,
+        symbols,
+        profile,
+        account,
+        problems,
+        lost: scaled.lost,
+        lost_is_attributable,
+        event: Some(event),
+    })
+}
+
+/// `script --event NAME`. Each event by itself needs no account, so every choice of events is possible.
+pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
+    if args.choice.count {
+        return Err(Error::Usage("--count is for folded events; script prints each of them".to_owned()));
+    }
+    if args.choice.irq_off || args.choice.irq_on {
+        return Err(Error::Usage("an event does not say whether interrupts were on".to_owned()));
+    }
+    let input = &args.input;
+    single::refuse_users(input)?;
+    let mut opened = load::open_any(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
+    let point = point(&opened.profile, &input.file, name)?;
+    let asked = opened.style;
+    let style = Style {
+        tsc_hz: single::clock(&opened, input)?,
+        user: opened.select.user,
+        offsets: args.offsets || asked.offsets,
+        expand_offsets: args.expand_offsets || asked.expand_offsets,
+        stop_at_unknown: args.stop_at_unknown || asked.stop_at_unknown,
+    };
+    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    with_output(input, |out| {
+        let done = opened.consumer.write(&point.unit, (&opened.stacks, &opened.symbols), style, out);
+        done.map_err(|error| write_failed(input, error))
+    })?;
+    Ok(opened.exit_code(input.limits(), opened.consumer.len()))
+}
+
+/// Refuses conditions that events cannot fulfil.
+pub fn refuse(choice: &Choice) -> Result<(), Error> {
+    let given = [
+        ("--cpu", !choice.cpu.is_empty()),
+        ("--between", !choice.between.is_empty()),
+        ("--irq-off", choice.irq_off),
+        ("--irq-on", choice.irq_on),
+    ];
+    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let why = "the account of a point is that of all CPUs and of the whole file";
+    Err(Error::Usage(format!("{option} does not work with --event yet: {why}")))
+}
+
+/// The sums of a point over all boots.
+///
+/// # Errors
+/// If the profile has no event of it, with the reason.
+pub fn point(profile: &Profile, file: &str, name: &str) -> Result<Point, Error> {
+    let mut all = BTreeMap::<&str, Point>::new();
+    for (name, point) in profile.boots.iter().flat_map(|boot| &boot.points) {
+        all.entry(name).or_default().add(point);
+    }
+    let hint = did_you_mean(name, all.keys().copied());
+    let Some(point) = all.remove(name) else {
+        return Err(Error::unusable(file, format!("has no point {name}{hint}")));
+    };
+    let (recorded, lost) = (point.count(PointCounter::Recorded), point.count(PointCounter::Lost));
+    if point.in_file.0 + recorded + lost == 0 {
+        let counted = if point.hits() > 0 { "only counted (kprof-fold latency shows them)" } else { "not counted" };
+        let why = format!("the hits of {name} were {counted}: record them, with the ctl command `event {name} record`");
+        return Err(Error::unusable(file, why));
+    }
+    Ok(point)
+}
+
+/// What the first argument of an event means, as the name of a frame.
+fn reason(point: &Point, number: &str) -> String {
+    let word = number.parse().ok().and_then(|number: usize| point.values.get(number));
+    match (word, number) {
+        (Some(word), _) => format!("[{}]", visible(word)),
+        (None, "") => "[no reason]".to_owned(),
+        (None, number) => format!("[reason {number}]"),
+    }
+}
+
+/// What became of the hits of a point.
+fn account_of(name: &str, point: &Point) -> String {
+    let [recorded, filtered, lost] =
+        [PointCounter::Recorded, PointCounter::Filtered, PointCounter::Lost].map(|counter| point.count(counter));
+    let (hits, weight, unit) = (point.hits(), point.weight, visible(&point.unit));
+    let balance = if point.is_balanced() { "" } else { " (not balanced)" };
+    format!(
+        "{}: {hits} hits = {recorded} recorded + {filtered} filtered + {lost} lost{balance}, {weight} {unit} in all; \
+         {} events in the file",
+        visible(name),
+        point.in_file.0
+    )
+}

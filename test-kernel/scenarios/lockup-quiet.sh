@@ -1,0 +1,31 @@
+# No lockup is reported while there is none: with the mix of the storm, and with programs that only compute. One that is
+# planted at the end shows that they were looked for. `cargo xtask lockups` does the same for longer.
+# run: load=storm
+# run: load=user
+# accel: icount-8ns
+# append: instruction-ns=8
+# limit: 14400
+# lockups: serial.log 200
+. /etc/ctl.sh
+echo "mode overwrite" > $ctl || exit 1
+echo "hz 250" > $ctl || exit 2
+echo "lockup 200" > $ctl || exit 2
+echo start > $ctl
+: > /root/wrong.txt
+case $load in
+storm) timeout ${seconds:-5} sh /workloads/storm.sh ;;
+user)
+    for job in 1 2 3; do
+        timeout ${seconds:-5} sh -c 'while true; do :; done' &
+    done
+    wait
+    ;;
+*) exit 3 ;;
+esac
+for process in $(cat /kernel/processes); do
+    [ "$process" -le 1 ] || [ "$process" = $$ ] || kill -KILL "$process" 2> /dev/null
+done
+usleep 500000
+echo "planted interrupts-off 600" > /kernel/stuck || exit 4
+echo stop > $ctl
+[ ! -s /root/wrong.txt ] || exit 5
