@@ -180,7 +180,7 @@ lines! {
         from: Hex = "from",
         /// `soft` or `hard`: a [`Kind`](crate::lockup::Kind).
         kind: Name<'a> = "kind",
-        /// What was seen: a [`Reason`](crate::lockup::Reason).
+        /// What was seen: a [`Reason`].
         reason: Name<'a> = "reason",
         /// The counters [`LockupCounter`](crate::lockup::LockupCounter), and how many ticks found the CPU at which
         /// address ([`address_of_name`](crate::lockup::address_of_name)).
