@@ -170,8 +170,9 @@ impl<'a> Guest<'a> {
     /// there but the code before the first function.
     fn has_roots(&self, folded: &[(String, u64)]) -> Result<()> {
         let is_known = |stack: &str| {
-            // `kmain` never returns, so its code does not say where its return address is; its frame record would.
-            let outermost = stack.strip_prefix("[truncated];").filter(|stack| stack.starts_with("kmain"));
+            // These never return, so their code does not say where the return address is; a frame record would.
+            let never_returns = |stack: &&str| stack.starts_with("kmain") || *stack == "power_off";
+            let outermost = stack.strip_prefix("[truncated];").filter(never_returns);
             let stack = outermost.filter(|_| self.compiled.options.is_some()).unwrap_or(stack);
             let frames: Vec<&str> = stack.split(';').collect();
             match frames[..] {
