@@ -248,6 +248,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_that_was_idle_since_an_earlier_file_ended_is_balanced_without_a_sample() {
+        let of = |is_from_its_start| {
+            let mut profile = profile(Some(("position-out", 90)));
+            profile.boots[0].is_from_its_start = is_from_its_start;
+            profile.boots[0].cpus.get_mut(&1).unwrap().seen = Default::default();
+            Account::of(&profile).to_string()
+        };
+        let text = of(false);
+        assert!(text.ends_with("in the file 0: balanced; 4 were delivered before the file begins"), "{text}");
+        let text = of(true);
+        assert!(text.ends_with("NOT BALANCED: CPU 1: delivered 4 is not the samples in the file, 0"), "{text}");
+    }
+
+    #[test]
     fn a_recording_of_copies_may_have_holes_if_what_is_missing_there_counts_as_overtaken() {
         let of = |overtaken, delivered| {
             let mut profile = profile(Some(("lost-overtaken", overtaken)));

@@ -294,7 +294,9 @@ impl Boot {
         }
         // A file that only has a dump begins at the reader's position, so all samples before it were delivered.
         let is_dump = cpu.dumped() > 0 && cpu.dumped() == cpu.seen.samples();
-        (is_dump || !self.is_from_its_start) && cpu.begins_at.is_some_and(|position| position > 0)
+        // A CPU without any batch in this file has had no sample since the earlier file ended.
+        let reader_is_at = || cpu.account.as_ref().and_then(|account| counted(account, Counter::PositionOut));
+        (is_dump || !self.is_from_its_start) && cpu.begins_at.or_else(reader_is_at).is_some_and(|position| position > 0)
     }
 
     /// Whether records may have been overwritten, so that fewer samples were delivered than recorded.
