@@ -14,6 +14,8 @@ use super::halts::{Halts, Moment};
 use super::output::{Output, message};
 use super::probes::Probes;
 use super::qemu::{self, Id, Vcpu};
+use super::reset::BOOT;
+use super::sample::watch_first_block;
 use super::seen::Seen;
 use super::send;
 use super::shadow::Shadow;
@@ -164,6 +166,13 @@ impl Counting {
     fn look(&mut self, vcpu: &Vcpu) {
         let Some(finder) = self.seen.look(vcpu) else { return };
         let (range, slide) = (finder.range(), finder.outcome.slide);
+        if let Some(earlier) = finder.earlier {
+            // After a reboot. What was counted has the names of the earlier place, so another one is an error.
+            if earlier != slide {
+                self.out.send(message::PLACE, 0, &finder.outcome.words());
+            }
+            return;
+        }
         self.functions.slide(range, slide);
         self.watched.slide(slide);
         if let Some(shadow) = &mut self.shadow {
@@ -174,7 +183,21 @@ impl Counting {
     }
 }
 
+/// Before the machine's first block, and before [`before_block`].
+extern "C" fn at_first_block(cpu: c_uint, _: *mut c_void) {
+    // SAFETY: as in `before_block`.
+    let counting = unsafe { &mut *STATE.load(Relaxed) };
+    // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
+    let Some(vcpu) = (unsafe { Vcpu::present(cpu) }) else { return };
+    // A program may have code at the same address.
+    if vcpu.registers().cs & 3 == 0 && BOOT.executes_first(cpu as usize) {
+        counting.seen.restart();
+    }
+}
+
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
+    // SAFETY: QEMU gives a block that is being translated.
+    unsafe { watch_first_block(block, at_first_block) };
     // SAFETY: the state is used by this thread only.
     let counting = unsafe { &mut *STATE.load(Relaxed) };
     if counting.has_clock {
@@ -241,11 +264,12 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     let Totals { executed, clock, jumps, jumped, interrupts, faults, switches, unexplained, .. } = totals;
     let first = [executed, clock, jumps, jumped, interrupts, faults, switches, unexplained];
     let words = [&first[..], &[totals.too_deep, totals.wrong_stack_pointers]].concat();
-    if let Some(finder) = counting.seen.not_placed() {
+    // After a reboot, code at another address would have been translated, and looked at.
+    if let Some(finder) = counting.seen.not_placed().filter(|finder| finder.earlier.is_none()) {
         counting.out.send(message::PLACE, 0, &finder.outcome.words());
     }
     counting.out.send(message::TOTALS, 0, &words);
-    counting.out.flush();
+    counting.out.end();
 }
 
 /// Begins to count.

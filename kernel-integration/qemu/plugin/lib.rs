@@ -22,6 +22,7 @@ mod place;
 mod probes;
 mod processor;
 mod qemu;
+mod reset;
 mod records;
 mod sample;
 mod seen;

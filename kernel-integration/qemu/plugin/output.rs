@@ -47,6 +47,10 @@ pub mod message {
     pub const PLACE: u64 = 17;
     /// How long a vCPU was halted: see [`Halts::all`](super::super::halts::Halts::all).
     pub const HALTED: u64 = 18;
+    /// The last message: without it, QEMU has ended before everything was sent.
+    pub const END: u64 = 19;
+    /// The machine was reset: what follows may belong to another boot.
+    pub const RESET: u64 = 20;
 }
 
 /// The socket.
@@ -65,6 +69,12 @@ impl Output {
         if all.try_for_each(|word| out.write_all(&word.to_le_bytes())).is_err() {
             *guard = None;
         }
+    }
+
+    /// Says that this was all.
+    pub fn end(&self) {
+        self.send(message::END, 0, &[]);
+        self.flush();
     }
 
     pub fn flush(&self) {

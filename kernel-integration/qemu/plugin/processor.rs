@@ -55,6 +55,12 @@ impl Walks {
     pub fn not_placed(&self) -> Option<&Finder> {
         self.seen.not_placed()
     }
+
+    /// Forgets where everything was, because the guest has rebooted.
+    pub fn restart(&mut self) {
+        self.seen.restart();
+        self.records = records::exit::Exits::default();
+    }
 }
 
 impl Processor {
@@ -85,6 +91,15 @@ impl Processor {
         walks.seen.not_placed()?;
         let (at, _, level, _) = if self == Self::Arm { arm(vcpu) } else { riscv(vcpu, &mut walks.state) };
         walks.seen.look_at(vcpu, (level != USER).then_some(at.pc))
+    }
+
+    /// Whether this vCPU is in user mode.
+    pub fn is_user(self, vcpu: &Vcpu, walks: &mut Walks) -> bool {
+        match self {
+            Self::X86 => vcpu.registers().cs & USER == USER,
+            Self::Arm => arm(vcpu).2 == USER,
+            Self::Riscv => riscv(vcpu, &mut walks.state).2 == USER,
+        }
     }
 
     /// The words of a sample, as they are sent.

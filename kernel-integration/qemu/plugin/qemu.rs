@@ -51,6 +51,7 @@ unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_resume_cb(id: Id, call: OnVcpu);
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, call: extern "C" fn(Id, *mut Block));
     pub fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut Block, call: OnBlock, flags: c_int, data: *mut c_void);
+    pub fn qemu_plugin_tb_vaddr(block: *const Block) -> u64;
     pub fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
     pub fn qemu_plugin_register_vcpu_insn_exec_inline(
         instruction: *mut Instruction,

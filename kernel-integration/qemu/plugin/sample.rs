@@ -6,15 +6,14 @@
 
 use super::Arguments;
 use super::output::{Output, message};
-use super::qemu::{self, CpuState, Id, Vcpu};
+use super::qemu::{self, CpuState, Id, OnBlock, Vcpu};
+use super::reset::{BOOT, MAX_CPUS};
 use super::processor::{Processor, Walks};
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most vCPUs that are sampled.
-const MAX_CPUS: usize = 256;
 /// How often messages are passed on.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -128,16 +127,49 @@ extern "C" fn before_block(cpu: c_uint, instructions: *mut c_void) {
     }
 }
 
+/// Before the machine's first block. What was found out about the kernel's code is forgotten after a reboot.
+extern "C" fn at_first_block(cpu: c_uint, _: *mut c_void) {
+    let (number, Some(plugin)) = (cpu as usize, PLUGIN.get()) else { return };
+    // SAFETY: QEMU calls this on the thread of this vCPU, before a block.
+    let Some(vcpu) = (unsafe { Vcpu::present(cpu) }) else { return };
+    let mut walks = plugin.walks.lock().unwrap_or_else(PoisonError::into_inner);
+    // A program may have code at the same address.
+    if plugin.processor.is_user(&vcpu, &mut walks) || !BOOT.executes_first(number) {
+        return;
+    }
+    if let Some(finder) = walks.not_placed() {
+        plugin.out.send(message::PLACE, number, &finder.outcome.words());
+    }
+    walks.restart();
+    plugin.out.send(message::RESET, number, &[]);
+}
+
+/// Has QEMU call this function before each execution of the block, if it is the machine's first one.
+///
+/// # Safety
+/// QEMU has given the block to be translated.
+pub unsafe fn watch_first_block(block: *mut qemu::Block, call: OnBlock) {
+    // SAFETY: the caller's block is being translated, and the function lives as long as the process.
+    unsafe {
+        if BOOT.is_first(qemu::qemu_plugin_tb_vaddr(block)) {
+            qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, call, 0, std::ptr::null_mut());
+        }
+    }
+}
+
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     // SAFETY: QEMU gives a block that lives during this call, and takes any word as data.
     unsafe {
+        watch_first_block(block, at_first_block);
         let instructions = qemu::qemu_plugin_tb_n_insns(block);
         qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, before_block, 0, instructions as *mut c_void);
     }
 }
 
-extern "C" fn on_first_translation(_: Id, _: *mut qemu::Block) {
+extern "C" fn on_translation_by_time(_: Id, block: *mut qemu::Block) {
     HAS_BEGUN.store(true, Relaxed);
+    // SAFETY: QEMU gives a block that is being translated.
+    unsafe { watch_first_block(block, at_first_block) };
 }
 
 /// The plugin and its state of a vCPU; `None` beyond [`MAX_CPUS`].
@@ -174,7 +206,7 @@ extern "C" fn on_exit(_: Id, _: *mut c_void) {
     if let Some(finder) = walks.not_placed() {
         plugin.out.send(message::PLACE, 0, &finder.outcome.words());
     }
-    plugin.out.flush();
+    plugin.out.end();
 }
 
 /// Begins to sample.
@@ -198,7 +230,7 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
         qemu::qemu_plugin_register_vcpu_idle_cb(id, on_idle);
         qemu::qemu_plugin_register_vcpu_resume_cb(id, on_resume);
         qemu::qemu_plugin_register_atexit_cb(id, on_exit, std::ptr::null_mut());
-        let on_block = if plugin.by_time { on_first_translation } else { on_translation };
+        let on_block = if plugin.by_time { on_translation_by_time } else { on_translation };
         qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, on_block);
     }
     if plugin.by_time {

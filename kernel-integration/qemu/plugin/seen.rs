@@ -42,6 +42,13 @@ impl Seen {
         Some(finder)
     }
 
+    /// Forgets where everything was, because the guest has rebooted.
+    pub fn restart(&mut self) {
+        self.exits = Exits::default();
+        self.finder.iter_mut().for_each(Finder::restart);
+        self.tables.iter_mut().for_each(|tables| tables.slide = None);
+    }
+
     /// The kernel's unwind tables, if stacks are found by them.
     pub fn tables(&self) -> Option<&Tables> {
         self.tables.as_ref()

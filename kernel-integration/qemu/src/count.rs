@@ -103,6 +103,12 @@ pub fn placed(
     let options = format!("{options}{}", place.options(run)?);
     let status = run.run(&options, |message| match message {
         Message::Place(outcome) => {
+            // The plugin says it again only if the guest has rebooted, and the kernel has moved.
+            ensure!(
+                place.moved().is_none(),
+                "the guest has rebooted, and its kernel runs at another address now: instructions of one boot only can \
+                 be counted (-no-reboot ends QEMU; nokaslr keeps Linux in its place)"
+            );
             place.take(outcome);
             place.moved().map_or(Ok(()), |(range, by)| functions.slide(range, by))
         }

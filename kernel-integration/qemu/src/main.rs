@@ -14,6 +14,7 @@ mod framed;
 mod functions;
 mod gdb;
 mod guest;
+mod machine;
 mod message;
 mod orc;
 mod packet;

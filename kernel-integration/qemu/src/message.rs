@@ -65,6 +65,10 @@ pub enum Message {
     Hit(Hit),
     /// Where the kernel runs.
     Place(Outcome),
+    /// The last message.
+    End,
+    /// The machine was reset.
+    Reset,
 }
 
 /// Instructions in a row that were executed equally often.
@@ -222,6 +226,8 @@ pub fn read(from: &mut impl Read) -> Result<Option<Message>> {
             let (same, compared, slide) = (*same, *compared, *slide);
             Message::Place(Outcome { state, same, compared, slide, id: id.iter().map(|byte| *byte as u8).collect() })
         }
+        (19, []) => Message::End,
+        (20, []) => Message::Reset,
         (18, &[ns, others, of_ns]) => Message::Halted(Halted { cpu, ns, others, of_ns }),
         _ => bail!("the plugin sent a message of kind {kind} with {words} words, which this version does not know"),
     }))

@@ -62,7 +62,8 @@ pub struct Place {
     text: (u64, u64),
     id: Option<String>,
     anchors: Vec<(String, u64)>,
-    outcome: Outcome,
+    /// What was found in each boot, the present one last.
+    boots: Vec<Outcome>,
 }
 
 impl Place {
@@ -87,7 +88,7 @@ impl Place {
         }
         let text = File::read(&entries).range();
         let (base, id) = symbols.elf.map_or((None, None), |elf| (Some(elf.base), elf.build_id));
-        Ok(Self { file: file.to_owned(), entries, given, base, text, id, anchors, outcome: Outcome::default() })
+        Ok(Self { file: file.to_owned(), entries, given, base, text, id, anchors, boots: vec![Outcome::default()] })
     }
 
     /// Who looks for it, and compares so many pages of code at most.
@@ -106,20 +107,44 @@ impl Place {
 
     /// Takes what was found.
     pub fn take(&mut self, outcome: &Outcome) {
-        self.outcome = outcome.clone();
+        if let Some(last) = self.boots.last_mut() {
+            *last = outcome.clone();
+        }
+    }
+
+    /// The machine was reset: the kernel may run elsewhere now. It is another boot if the kernel had run.
+    pub fn reset(&mut self, is_reboot: bool) {
+        if is_reboot {
+            self.boots.push(Outcome::default());
+        } else {
+            self.take(&Outcome::default());
+        }
     }
 
     /// The range of the file's addresses that is moved, and by how much, if that is known.
     pub fn moved(&self) -> Option<((u64, u64), u64)> {
-        (self.outcome.state == State::Placed).then_some((self.text, self.outcome.slide))
+        self.boots.last().and_then(|boot| self.moved_in(boot))
     }
 
-    /// Says where the kernel runs and what was compared.
+    fn moved_in(&self, boot: &Outcome) -> Option<((u64, u64), u64)> {
+        (boot.state == State::Placed).then_some((self.text, boot.slide))
+    }
+
+    /// Says where the kernel runs and what was compared, for each boot.
     ///
     /// # Errors
     /// If the guest has executed another kernel than that of the file.
     pub fn say(&self) -> Result<()> {
-        let (file, Outcome { same, compared, slide, .. }) = (&self.file, &self.outcome);
+        let boots = self.boots.len();
+        let say = |(number, boot)| match self.say_of(boot) {
+            Err(error) if boots > 1 => Err(error.context(format!("boot {} of {boots}", number + 1))),
+            done => done,
+        };
+        self.boots.iter().enumerate().try_for_each(say)
+    }
+
+    fn say_of(&self, boot: &Outcome) -> Result<()> {
+        let (file, Outcome { same, compared, slide, .. }) = (&self.file, boot);
         let place = match (*slide as i64).cmp(&0) {
             std::cmp::Ordering::Equal => format!("where {file} says"),
             std::cmp::Ordering::Greater => format!("{slide:#x} higher than {file} says"),
@@ -133,9 +158,9 @@ impl Place {
             )
         };
         let given = self.given.map_or(String::new(), |_| ", or leave --slide out".to_owned());
-        match self.outcome.state {
+        match boot.state {
             State::Placed => {
-                let id = if self.outcome.id.is_empty() { "" } else { ", and its build id is there" };
+                let id = if boot.id.is_empty() { "" } else { ", and its build id is there" };
                 eprintln!("kprof-qemu: the kernel runs {place}: {what}{id}");
             }
             State::Nothing => {
@@ -152,7 +177,7 @@ impl Place {
                 "{file}: is not the kernel that ran: its build id is {}, and in the guest's memory it is {}. Give the \
                  file of that build",
                 self.id.as_deref().unwrap_or("-"),
-                self.outcome.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+                boot.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
             ),
             State::Ambiguous => bail!("{file}: may run at several places; give the right one with --slide"),
         }
@@ -164,8 +189,32 @@ impl Place {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, profile: &Path) -> Result<()> {
-        let Some(((from, to), slide)) = self.moved() else { return Ok(()) };
+        let text = fs::read_to_string(profile)?;
+        let text = self.with_places(&text).with_context(|| format!("{}: has no header", profile.display()))?;
+        let folder = profile.parent().filter(|it| *it != Path::new("")).unwrap_or(Path::new("."));
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        std::io::Write::write_all(&mut new, text.as_bytes())?;
+        new.persist(profile)?;
+        Ok(())
+    }
+
+    /// The profile with the lines for each boot at the end of its header; `None` if it has fewer headers.
+    fn with_places(&self, text: &str) -> Option<String> {
+        let last = format!("\n# {} ", Fact::Mode.name());
+        let (mut new, mut rest) = (String::new(), text);
+        for boot in &self.boots {
+            let begin = rest.find(&last)? + 1;
+            let (header, others) = rest.split_at(begin + rest[begin..].find('\n')? + 1);
+            new.push_str(header);
+            self.lines(boot).into_iter().for_each(|line| new.extend([&line, "\n"]));
+            rest = others;
+        }
+        Some(new + rest)
+    }
+
+    fn lines(&self, boot: &Outcome) -> Vec<String> {
         let mut lines = Vec::new();
+        let Some(((from, to), slide)) = self.moved_in(boot) else { return lines };
         if let Some(base) = self.base {
             let id = self.id.clone().map(|value| Header { fact: Fact::BuildId, value }.to_string());
             let load = Header { fact: Fact::Load, value: format!("{:x}", base.wrapping_add(slide)) };
@@ -176,16 +225,7 @@ impl Place {
             let value = Anchor { name, address: address.wrapping_add(slide) };
             lines.push(Header { fact: Fact::Anchor, value }.to_string());
         }
-        let text = fs::read_to_string(profile)?;
-        let mode = text.find(&format!("\n# {} ", Fact::Mode.name())).context("the profile has no header")?;
-        let end = mode + 1 + text[mode + 1..].find('\n').context("the profile has no header")? + 1;
-        let added: String = lines.into_iter().map(|line| line + "\n").collect();
-        let mut new = tempfile::NamedTempFile::new_in(
-            profile.parent().filter(|it| *it != Path::new("")).unwrap_or(Path::new(".")),
-        )?;
-        std::io::Write::write_all(&mut new, [&text[..end], &added, &text[end..]].concat().as_bytes())?;
-        new.persist(profile)?;
-        Ok(())
+        lines
     }
 }
 

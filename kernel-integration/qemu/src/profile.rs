@@ -61,6 +61,17 @@ pub struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, more: &Self) {
+        let Self { sent, user, idle, coalesced, pending, recorded, unknown } = more;
+        self.sent += sent;
+        self.user += user;
+        self.idle += idle;
+        self.coalesced += coalesced;
+        self.pending += pending;
+        self.recorded += recorded;
+        self.unknown += unknown;
+    }
+
     fn list(&self) -> Vec<(Counter, u64)> {
         let taken = self.user + self.idle + self.recorded;
         vec![
@@ -92,9 +103,10 @@ struct State {
 /// A profile that is being written.
 pub struct Profile<W> {
     out: W,
-    boot: String,
-    user: bool,
+    about: About,
     cpus: BTreeMap<u32, State>,
+    /// What became of the ticks before the guest rebooted.
+    earlier: BTreeMap<u32, Counts>,
 }
 
 impl<W: Write> Profile<W> {
@@ -102,12 +114,19 @@ impl<W: Write> Profile<W> {
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn new(mut out: W, about: &About) -> Result<Self> {
-        let boot = format!("{:016x}", about.boot);
-        writeln!(out, "{}", line::Profile { version: line::VERSION })?;
+    pub fn new(out: W, about: &About) -> Result<Self> {
+        let mut profile = Self { out, about: about.clone(), cpus: BTreeMap::new(), earlier: BTreeMap::new() };
+        writeln!(profile.out, "{}", line::Profile { version: line::VERSION })?;
+        profile.write_facts()?;
+        Ok(profile)
+    }
+
+    /// What is known of the present boot.
+    fn write_facts(&mut self) -> Result<()> {
+        let about = &self.about;
         let facts = [
             (Fact::TscHz, Some("1000000000".to_owned())),
-            (Fact::Boot, Some(boot.clone())),
+            (Fact::Boot, Some(self.boot())),
             (Fact::Arch, Some(about.arch.to_owned())),
             (Fact::Trigger, Some("outside".to_owned())),
             (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
@@ -120,10 +139,30 @@ impl<W: Write> Profile<W> {
         ];
         for (fact, value) in facts {
             if let Some(value) = value {
-                writeln!(out, "{}", Header { fact, value })?;
+                writeln!(self.out, "{}", Header { fact, value })?;
             }
         }
-        Ok(Self { out, boot, user: about.user, cpus: BTreeMap::new() })
+        Ok(())
+    }
+
+    fn boot(&self) -> String {
+        format!("{:016x}", self.about.boot)
+    }
+
+    /// The machine was reset: ends this boot with its account, and begins another one. False if there are only samples
+    /// of firmware in this boot: some firmware resets the machine itself, and that is no other boot of the kernel.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn reset(&mut self) -> Result<bool> {
+        if self.cpus.values().all(|State { counts, .. }| counts.recorded == counts.unknown) {
+            return Ok(false);
+        }
+        self.end_boot()?;
+        self.about.boot = self.about.boot.wrapping_add(1);
+        writeln!(self.out, "{}", line::Profile { version: line::VERSION })?;
+        self.write_facts()?;
+        Ok(true)
     }
 
     /// Takes a message.
@@ -143,7 +182,8 @@ impl<W: Write> Profile<W> {
 
     /// How many samples there are.
     pub fn recorded(&self) -> u64 {
-        self.cpus.values().map(|state| state.counts.recorded).sum()
+        let earlier: u64 = self.earlier.values().map(|counts| counts.recorded).sum();
+        self.cpus.values().map(|state| state.counts.recorded).sum::<u64>() + earlier
     }
 
     fn count(&mut self, cpu: u32, add: impl Fn(&mut Counts)) {
@@ -153,7 +193,7 @@ impl<W: Write> Profile<W> {
     }
 
     fn sample(&mut self, sample: &Sample) -> Result<()> {
-        let is_filtered = sample.is_user() && !self.user;
+        let is_filtered = sample.is_user() && !self.about.user;
         self.count(sample.cpu, |counts| if is_filtered { counts.user += 1 } else { counts.recorded += 1 });
         let state = self.cpus.entry(sample.cpu).or_default();
         if is_filtered {
@@ -195,7 +235,7 @@ impl<W: Write> Profile<W> {
             boot: None,
         };
         let text = format!("{first}\n{}", state.lines);
-        let crc = Crc32::of_batch(&self.boot).with(text.as_bytes()).end();
+        let crc = Crc32::of_batch(&format!("{:016x}", self.about.boot)).with(text.as_bytes()).end();
         let (to, samples, crc) = (state.position, Some(state.samples), Some(Checksum(crc)));
         self.out.write_all(text.as_bytes())?;
         writeln!(self.out, "{}", line::End { cpu: Stream::Cpu(cpu), to, samples, crc })?;
@@ -205,24 +245,42 @@ impl<W: Write> Profile<W> {
         Ok(())
     }
 
+    /// Ends a profile some of whose samples may be missing: without an account. Returns the number of its samples.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn cut_off(mut self) -> Result<u64> {
+        self.close_all()?;
+        self.out.flush()?;
+        Ok(self.recorded())
+    }
+
+    fn close_all(&mut self) -> Result<()> {
+        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        cpus.into_iter().try_for_each(|cpu| self.close(cpu))
+    }
+
     /// Ends the profile, and says what each vCPU's ticks have become.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn finish(mut self) -> Result<BTreeMap<u32, Counts>> {
-        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
-        for cpu in cpus {
-            self.close(cpu)?;
-        }
-        for (cpu, state) in &self.cpus {
-            let counters = state.counts.list();
+        self.end_boot()?;
+        self.out.flush()?;
+        Ok(self.earlier)
+    }
+
+    fn end_boot(&mut self) -> Result<()> {
+        self.close_all()?;
+        for (cpu, State { counts, .. }) in std::mem::take(&mut self.cpus) {
+            let counters = counts.list();
             let list = |each: &mut dyn FnMut(&str, u64) -> std::fmt::Result| {
                 counters.iter().try_for_each(|(counter, value)| each(counter.name(), *value))
             };
-            writeln!(self.out, "{}", line::Account { cpu: Cpu(*cpu), counters: line::Counters::List(&list) })?;
+            writeln!(self.out, "{}", line::Account { cpu: Cpu(cpu), counters: line::Counters::List(&list) })?;
+            self.earlier.entry(cpu).or_default().add(&counts);
         }
-        self.out.flush()?;
-        Ok(self.cpus.into_iter().map(|(cpu, state)| (cpu, state.counts)).collect())
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! `record`: runs QEMU with the plugin, and writes what it sends. Stage: capture.
 //!
 //! In: a QEMU command line. Out: the profile, and QEMU's exit code. Ctrl-C ends QEMU, and what was sampled until then
-//! is in the file. A QEMU that takes no such plugin is sampled by its gdb stub.
+//! is in the file. Of a QEMU that is killed, the file has no account, because some samples may be missing. A QEMU that
+//! takes no such plugin is sampled by its gdb stub.
 
 use crate::fallback;
 use crate::message::Message;
@@ -63,13 +64,29 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
             place.take(outcome);
             Ok(())
         }
+        (Message::Reset, place) => {
+            let is_reboot = profile.reset()?;
+            place.iter_mut().for_each(|place| place.reset(is_reboot));
+            if is_reboot {
+                eprintln!("kprof-qemu: the guest reboots; its next boot is another one in the profile, too");
+            }
+            Ok(())
+        }
         _ => profile.take(message),
     });
-    if status.as_ref().is_err_and(|error| error.is::<NoPlugin>()) {
-        // Nothing is in it: it must not take the place of the older one.
-        fs::remove_file(&common.output)?;
-    }
-    let status = status?;
+    let status = match status {
+        Ok(status) => status,
+        Err(error) if error.is::<NoPlugin>() => {
+            // Nothing is in it: it must not take the place of the older one.
+            fs::remove_file(&common.output)?;
+            return Err(error);
+        }
+        Err(error) => {
+            let samples = profile.cut_off()?;
+            let file = common.output.display();
+            return Err(error.context(format!("{file}: has {samples} samples, and no account: some may be missing")));
+        }
+    };
     summary(&common.output, &profile.finish()?);
     placed(place.as_ref(), &common.output)?;
     draw(common)?;

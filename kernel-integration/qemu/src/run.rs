@@ -1,27 +1,23 @@
 //! Runs QEMU with the plugin. Stage: capture.
 //!
 //! In: a QEMU command line, and what the plugin is to do. Out: what the plugin sends, and QEMU's exit code. The plugin
-//! is part of this program; it is written to a temporary folder, which is removed at the end. Ctrl-C ends QEMU, and
-//! what the plugin has sent until then, and at the end, is read.
+//! is part of this program; it is written to a temporary folder, which is removed at the end. Signals that tell this
+//! program to end, end QEMU, and what the plugin has sent until then, and at the end, is read.
 
+use crate::machine::{Machine, POLL};
 use crate::message::{self, Message};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::fs;
 use std::io::{BufReader, ErrorKind};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::process::{Command, ExitCode, ExitStatus};
 use tempfile::TempDir;
 
 /// The plugin; `build.rs` has compiled it.
 const PLUGIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plugin.so"));
 /// The first version of QEMU that refuses plugins of version 1.
 const TOO_NEW: u32 = 9;
-/// How often it is checked whether QEMU has ended before it has loaded the plugin.
-const POLL: Duration = Duration::from_millis(10);
 
 /// The processors whose guests are sampled, by QEMU's names; only those of the first one are counted.
 const PROCESSORS: [&str; 3] = ["x86_64", "aarch64", "riscv64"];
@@ -97,42 +93,41 @@ impl<'a> Run<'a> {
     /// Runs it, and calls `take` with each message.
     ///
     /// # Errors
-    /// If QEMU cannot be run, takes no plugin, or the plugin sends something unknown; what `take` says.
+    /// If QEMU cannot be run, takes no plugin, or ends before the plugin has sent everything; if the plugin sends
+    /// something unknown; what `take` says.
     pub fn run(&self, options: &str, mut take: impl FnMut(&Message) -> Result<()>) -> Result<ExitStatus> {
         let plugin = self.file("plugin.so", PLUGIN)?;
         let socket = self.folder.path().join("socket");
         let listener = UnixListener::bind(&socket).with_context(|| format!("{}: cannot listen", socket.display()))?;
         let given = format!("{plugin},arch={},{options},socket={}", self.arch, socket.display());
-        // Ctrl-C is for QEMU, which is in the same process group; this program ends after it.
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)))?;
-        let mut child = Command::new(self.program)
-            .args(["-plugin", &given])
-            .args(self.words)
-            .spawn()
-            .with_context(|| format!("{}: cannot run", self.program))?;
-        let Some(stream) = accept(&listener, &mut child)? else {
+        let machine = Machine::start(Command::new(self.program).args(["-plugin", &given]).args(self.words))?;
+        let Some(stream) = accept(&listener, &machine)? else {
+            ensure!(!machine.is_told_to_end(), "{} was ended before it loaded the plugin", self.program);
             return Err(NoPlugin(format!(
                 "{} ended ({}) before it loaded the plugin; if it said that -plugin is unknown, it was built without \
                  plugin support",
                 self.program,
-                child.wait()?
+                machine.wait()?
             ))
             .into());
         };
         let mut stream = BufReader::new(stream);
         let mut receive = || -> Result<()> {
             while let Some(message) = message::read(&mut stream)? {
-                take(&message)?;
+                match message {
+                    Message::End => return Ok(()),
+                    message => take(&message)?,
+                }
             }
-            Ok(())
+            bail!("QEMU was killed before the plugin had sent everything")
         };
         let read = receive();
-        if read.is_err() {
-            // Nobody reads any more: the plugin sends nothing more, and QEMU goes on to its end.
-            drop(stream);
+        // Nobody reads any more: the plugin sends nothing more, and QEMU goes on to its end.
+        drop(stream);
+        if read.is_err() && machine.try_wait()?.is_none() {
             eprintln!("kprof-qemu: what the plugin sends is no longer read; waiting for QEMU to end");
         }
-        let status = child.wait()?;
+        let status = machine.wait()?;
         read.map(|()| status)
     }
 }
@@ -166,7 +161,7 @@ fn check_version(program: &str) -> Result<()> {
 }
 
 /// Waits for the plugin; `None` if QEMU has ended before.
-fn accept(listener: &UnixListener, child: &mut Child) -> Result<Option<UnixStream>> {
+fn accept(listener: &UnixListener, machine: &Machine) -> Result<Option<UnixStream>> {
     listener.set_nonblocking(true)?;
     loop {
         match listener.accept() {
@@ -177,7 +172,7 @@ fn accept(listener: &UnixListener, child: &mut Child) -> Result<Option<UnixStrea
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
         }
-        if child.try_wait()?.is_some() {
+        if machine.try_wait()?.is_some() {
             return Ok(None);
         }
         std::thread::sleep(POLL);

@@ -3,7 +3,7 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. Every executed instruction is counted: see [`exact`]; those of each
+//! cannot be sampled is refused with its reason. It may be told to end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each
 //! system call too: see [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its
 //! gdb stub: see [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says:
 //! see [`moved`]. Kernels for other processors are sampled: see [`guests`]. The second group has what compares
@@ -12,6 +12,7 @@
 mod attached;
 mod beside;
 mod calls;
+mod ended;
 mod exact;
 mod gdb;
 mod guests;
@@ -61,7 +62,7 @@ struct Outside {
 }
 
 /// The parts of the group `outside`, and those of `outside compared`.
-const PARTS: [&str; 8] = ["record", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
+const PARTS: [&str; 9] = ["record", "ended", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
 const COMPARED: [&str; 6] = ["unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
 
 /// Runs the group `outside`.
@@ -96,6 +97,9 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     // The other two compare their serial logs with that of this part.
     if ["record", "exact", "probes"].into_iter().any(is_wanted) {
         outcome.check("by instructions, the samples repeat and the kernel does not notice", outside.by_instructions());
+    }
+    if is_wanted("ended") {
+        ended::check(&outside, &mut outcome);
     }
     if is_wanted("guests") {
         guests::check(&outside, context, &mut outcome);

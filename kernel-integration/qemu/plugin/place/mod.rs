@@ -79,12 +79,21 @@ pub struct Finder {
     most_pages: u64,
     tried: HashSet<u64>,
     pub outcome: Outcome,
+    /// Where the kernel ran before the guest rebooted.
+    pub earlier: Option<u64>,
 }
 
 impl Finder {
     pub fn new(file: File, given: Option<u64>, most_pages: u64) -> Self {
         let calls = Calls::new(&file.starts);
-        Self { file, calls, given, most_pages, tried: HashSet::new(), outcome: Outcome::default() }
+        Self { file, calls, given, most_pages, tried: HashSet::new(), outcome: Outcome::default(), earlier: None }
+    }
+
+    /// Begins anew, because the guest has rebooted.
+    pub fn restart(&mut self) {
+        self.earlier = self.is_placed().then_some(self.outcome.slide).or(self.earlier);
+        self.tried.clear();
+        self.outcome = Outcome::default();
     }
 
     pub fn is_placed(&self) -> bool {

@@ -54,6 +54,8 @@ fn calls_and_probes_are_read() {
         words(14, &[2, 11, 99, 1, 2, 3, 4, 5, 6]),
         words(15, &[2, 130, 7]),
         words(16, &[3, 0x1000, 8, 4]),
+        words(20, &[]),
+        words(19, &[]),
     ];
     let stream = bytes(&all.concat());
     let from = &mut &stream[..];
@@ -68,5 +70,7 @@ fn calls_and_probes_are_read() {
     assert_eq!(next(), Message::Times(2, 130, 7));
     let visit = Visit { cpu: 0, rip: 0x1000, cs: 8, context: 4, is_inside: true };
     assert_eq!(next(), Message::Stop(3, visit));
+    assert_eq!(next(), Message::Reset);
+    assert_eq!(next(), Message::End);
     assert!(read(&mut &bytes(&words(10, &[39, 166, 5]))[..]).is_err());
 }
