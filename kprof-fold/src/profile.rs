@@ -330,6 +330,12 @@ impl Boot {
         self.number(Fact::TscHz).filter(|hz| *hz > 0)
     }
 
+    /// What ticks are caused by, if it is not time: the name of a counted event, and after how many of them one comes.
+    pub fn event(&self) -> Option<(&str, u64)> {
+        let (name, period) = self.fact(Fact::Event)?.split_once(" every ")?;
+        Some((name, period.parse().ok()?))
+    }
+
     /// Whether the addresses of samples are only exact to a translated block. This is the case in QEMU with a thread
     /// per CPU, which takes interrupts only at the start of a block.
     pub fn has_rough_places(&self) -> bool {

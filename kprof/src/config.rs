@@ -45,6 +45,15 @@ pub enum Clock {
     Instructions = 1,
 }
 
+/// An event that the processor counts, and whose counter interrupts the CPU when it overflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedEvent {
+    /// The name in the data: 1 to 32 visible ASCII characters, such as `dtlb-load-misses`.
+    pub name: &'static str,
+    /// After how many events a tick comes: 1 to 2^40. With random intervals this is the mean.
+    pub period: u64,
+}
+
 /// The kernel's choices. Start from [`Config::new`] and change what differs.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -53,6 +62,9 @@ pub struct Config {
     pub sampler_cpu: Option<usize>,
     /// How ticks reach the other CPUs.
     pub trigger: Trigger,
+    /// What causes the ticks, if not time: the CPU calls `Profiler::on_overflow` ([`Trigger::Timer`] only). `hz` is then
+    /// not used.
+    pub event: Option<CountedEvent>,
     /// Ticks per second, 1 to 100 000.
     pub hz: u32,
     /// Seed of the random intervals.
@@ -104,6 +116,7 @@ impl Config {
         Self {
             sampler_cpu: Some(0),
             trigger: Trigger::Nmi,
+            event: None,
             hz: 1000,
             seed: 42,
             random_interval: true,

@@ -34,6 +34,9 @@ pub enum InitError {
     NoSampler,
     /// `Config::lockup_ms` needs a sampler CPU that sends the ticks: any trigger but [`crate::Trigger::Timer`].
     Lockup,
+    /// `Config::event` needs [`crate::Trigger::Timer`], a name of 1 to 32 visible ASCII characters, and a period of 1 to
+    /// 2^40.
+    Event,
     /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,
     /// The meta memory is not a power of two of at least 1024 words.
@@ -55,6 +58,7 @@ impl fmt::Display for InitError {
             Self::SamplerCpu(cpu) => write!(f, "the sampler CPU {cpu} has no slot"),
             Self::NoSampler => f.write_str("without a sampler CPU every CPU must sample itself: use Trigger::Timer"),
             Self::Lockup => f.write_str("lockup_ms needs a sampler CPU that sends the ticks: not Trigger::Timer"),
+            Self::Event => f.write_str("event needs Trigger::Timer, a name without spaces and a period of 1 to 2^40"),
             Self::OnlySampler => f.write_str("the only CPU is the sampler CPU, never sampled: use Trigger::Timer"),
             Self::MetaMemory(bad) => write!(f, "meta memory: {bad}"),
             Self::NotCompiledIn(feature) => not_compiled_in(f, feature),

@@ -381,6 +381,15 @@ pub struct TimerTick {
     pub next_ns: u64,
 }
 
+/// What [`crate::Profiler::on_overflow`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverflowTick {
+    /// What became of the interrupt; [`Outcome::Foreign`]: sampling is stopped, or no event is chosen.
+    pub outcome: Outcome,
+    /// After how many events the counter must overflow next; never 0.
+    pub next_events: u64,
+}
+
 /// The events that [`crate::Profiler::count`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

@@ -92,7 +92,7 @@ mod waiting_off;
 pub use check::CheckError;
 pub use kprof_format as format;
 
-pub use config::{Clock, Config, Mode, Setup, Trigger};
+pub use config::{Clock, Config, CountedEvent, Mode, Setup, Trigger};
 pub use cpu_set::CpuSet;
 pub use errors::{
     BadMemory, CommandError, ControlError, ExportError, InitError, ReadError, RegisterError, StateError, StreamName,
@@ -101,8 +101,8 @@ pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
 pub use kernel::{
-    CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, Published,
-    Registers, Task, TaskState, TimerTick,
+    CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
+    Published, Registers, Task, TaskState, TimerTick,
 };
 pub use lockup::Lockup;
 #[cfg(not(feature = "profiling"))]

@@ -10,7 +10,7 @@ use crate::check::CheckError;
 use crate::config::Setup;
 use crate::errors::{ExportError, InitError, ReadError, RegisterError, StateError};
 use crate::files::{ControlFile, StreamFile};
-use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, Registers, TimerTick};
+use crate::kernel::{Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick, Registers, TimerTick};
 use crate::publisher::Publisher;
 #[cfg(all(feature = "profiling", feature = "records"))]
 use crate::records;
@@ -129,6 +129,18 @@ impl<K: Kernel> Profiler<K> {
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn on_timer(&'static self, _token: &NmiToken, at: &Registers) -> TimerTick {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
+    }
+
+    /// Handles the interrupt of a counter that has overflowed: a tick that is caused by `Config::event`. The CPU samples
+    /// itself, as with [`Profiler::on_timer`], but every overflow is a tick.
+    ///
+    /// Runs in: the counter's interrupt handler, interrupts off.
+    #[cfg_attr(not(feature = "profiling"), inline(always))]
+    pub fn on_overflow(&'static self, _token: &NmiToken, at: &Registers) -> OverflowTick {
+        feature!(timer::on_overflow(&self.instance, at); else OverflowTick {
+            outcome: Outcome::Foreign,
+            next_events: u64::MAX,
+        })
     }
 
     /// The handler: takes the tick of an NMI and records the sample. The kernel's NMI entry calls it with the

@@ -4,7 +4,7 @@
 //! the boot CPU, `register` on the CPU concerned.
 
 use crate::config::Mode;
-use crate::config::{Config, Setup, Trigger};
+use crate::config::{Config, CountedEvent, Setup, Trigger};
 use crate::errors::{InitError, MAX_DEPTH, RegisterError};
 use crate::parts::{self, name};
 use crate::state::Shared;
@@ -47,6 +47,9 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
         Config { mode: Mode::Overwrite, .. } if !parts::RECORDER => InitError::NotCompiledIn(name::RECORDER),
         Config { lockup_ms: 1.., .. } if !parts::LOCKUP => InitError::NotCompiledIn(name::LOCKUP),
         Config { lockup_ms: 1.., trigger: Trigger::Timer, .. } => InitError::Lockup,
+        Config { event: Some(event), trigger, .. } if *trigger != Trigger::Timer || !is_sound(event) => {
+            InitError::Event
+        }
         Config { depth, .. } if !(1..=MAX_DEPTH).contains(depth) => InitError::Depth(*depth),
         Config { hz, .. } if !(1..=100_000).contains(hz) => InitError::Hz(*hz),
         Config { tsc_hz: 0, .. } => InitError::TscHz,
@@ -59,6 +62,12 @@ fn check(config: &Config, slots: usize) -> Result<(), InitError> {
         _ => return Ok(()),
     };
     Err(error)
+}
+
+/// Whether an event has a name for the header, and a period that can be counted.
+fn is_sound(event: &CountedEvent) -> bool {
+    let name = event.name.as_bytes();
+    (1..=32).contains(&name.len()) && name.iter().all(u8::is_ascii_graphic) && (1..=1 << 40).contains(&event.period)
 }
 
 /// Gives a CPU its ring. If the CPU has a ring already, lets it take ticks again after `offline`.

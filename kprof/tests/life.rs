@@ -8,8 +8,8 @@ use array_kernel::*;
 use core::ops::Range;
 use kprof::format::record::{Header, Kind};
 use kprof::{
-    BadMemory, CommandError, Config, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError, Setup,
-    StateError, Task, Trigger,
+    BadMemory, CommandError, Config, CountedEvent, CpuSet, CpuSlot, InitError, Kernel, Mode, Profiler, RegisterError,
+    Setup, StateError, Task, Trigger,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -264,11 +264,16 @@ fn a_setup_that_can_only_give_no_samples_is_refused() {
         (profiler.init(|| Setup { slots, meta: memory(meta), config }), profiler)
     };
     let slots = |count: usize| -> &'static [CpuSlot] { Vec::leak((0..count).map(|_| CpuSlot::new()).collect()) };
+    let event = CountedEvent { name: "dtlb-load-misses", period: 200 };
+    let alone = Config { sampler_cpu: None, trigger: Trigger::Timer, ..good };
     let cases = [
         (0, 1024, good, InitError::NoSlots),
         (2, 1024, Config { depth: 0, ..good }, InitError::Depth(0)),
         (2, 1024, Config { depth: 251, ..good }, InitError::Depth(251)),
         (2, 1024, Config { hz: 0, ..good }, InitError::Hz(0)),
+        (2, 1024, Config { event: Some(event), ..good }, InitError::Event),
+        (1, 1024, Config { event: Some(CountedEvent { name: "a b", ..event }), ..alone }, InitError::Event),
+        (1, 1024, Config { event: Some(CountedEvent { period: 0, ..event }), ..alone }, InitError::Event),
         (2, 1024, Config { tsc_hz: 0, ..good }, InitError::TscHz),
         (2, 1024, Config { text: (5, 5), ..good }, InitError::Text((5, 5))),
         (2, 1024, Config { sampler_cpu: Some(2), ..good }, InitError::SamplerCpu(2)),
@@ -283,7 +288,8 @@ fn a_setup_that_can_only_give_no_samples_is_refused() {
         assert_eq!(profiler.register(1, || memory(1024)), Err(RegisterError::NoSlot(1)));
         assert_eq!(profiler.on_nmi(&token(), &registers()), kprof::Outcome::Foreign);
     }
-    assert!(try_init(slots(1), 1024, Config { sampler_cpu: None, trigger: Trigger::Timer, ..good }).0.is_ok());
+    assert!(try_init(slots(1), 1024, alone).0.is_ok());
+    assert!(try_init(slots(1), 1024, Config { event: Some(event), ..alone }).0.is_ok());
 }
 
 #[test]

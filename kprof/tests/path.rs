@@ -5,7 +5,7 @@ mod array_kernel;
 
 use array_kernel::*;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
-use kprof::{Config, CpuSlot, Outcome, Profiler};
+use kprof::{Config, CountedEvent, CpuSlot, Outcome, Profiler, Trigger};
 
 #[test]
 fn a_tick_becomes_a_record_that_is_read_again_until_it_is_acknowledged() {
@@ -51,4 +51,41 @@ fn a_tick_becomes_a_record_that_is_read_again_until_it_is_acknowledged() {
     for (name, value) in expected {
         assert_eq!(counter(&PROFILER, name), value, "{name}");
     }
+}
+
+#[test]
+fn every_overflow_of_a_counter_is_a_tick_whatever_the_time_is() {
+    let event = CountedEvent { name: "dtlb-load-misses", period: 1000 };
+    let config = Config { trigger: Trigger::Timer, event: Some(event), ..Config::new() };
+    let next = |config| {
+        let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+        let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+        set_up(profiler, slots, config);
+        let (token, at) = (token(), registers());
+        let stopped = profiler.on_overflow(&token, &at);
+        assert_eq!((stopped.outcome, stopped.next_events), (Outcome::Foreign, 1000));
+        profiler.start().unwrap();
+        assert_eq!(profiler.on_timer(&token, &at).outcome, Outcome::Foreign, "time causes no tick");
+        let ticks: Vec<_> = (0..50).map(|_| profiler.on_overflow(&token, &at)).collect();
+        assert!(ticks.iter().all(|tick| tick.outcome == Outcome::Sampled));
+        assert_eq!((counter(profiler, "sent"), counter(profiler, "recorded")), (50, 50));
+        let status = control(profiler);
+        assert_eq!((status["event"].as_str(), status.get("hz")), ("dtlb-load-misses every 1000", None));
+        let refused = profiler.open_control(1).write(b"hz 99").unwrap_err();
+        assert!(refused.to_string().contains("there is no rate"), "{refused}");
+        ticks.iter().map(|tick| tick.next_events).collect::<Vec<_>>()
+    };
+    let random = next(config);
+    assert!(random.iter().all(|events| (750..=1250).contains(events)), "{random:?}");
+    assert_ne!(random.iter().min(), random.iter().max());
+    assert_eq!(next(config), random, "the same seed");
+    assert_ne!(next(Config { seed: 7, ..config }), random);
+    assert_eq!(next(Config { random_interval: false, ..config }), [1000; 50]);
+
+    let profiler: &'static Profiler<ArrayKernel> = Box::leak(Box::new(Profiler::new(ArrayKernel)));
+    let slots: &'static [CpuSlot; 2] = Box::leak(Box::new([const { CpuSlot::new() }; 2]));
+    set_up(profiler, slots, Config { trigger: Trigger::Timer, event: None, ..Config::new() });
+    profiler.start().unwrap();
+    let tick = profiler.on_overflow(&token(), &registers());
+    assert!(tick.outcome == Outcome::Foreign && tick.next_events > 1 << 30, "no event is chosen");
 }

@@ -9,10 +9,10 @@ use core::ops::Range;
 use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
     BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
-    ControlFile, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image, InitError,
-    Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, Point, PointCounts, Profiler, Published, Publisher,
-    ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task, TaskState, TaskTimes,
-    TimerTick, Trigger, Unit,
+    ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image,
+    InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point, PointCounts, Profiler,
+    Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task,
+    TaskState, TaskTimes, TimerTick, Trigger, Unit,
 };
 
 struct Port;
@@ -101,6 +101,10 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(outcome, Outcome::Foreign);
     let TimerTick { outcome, next_ns } = PROFILER.on_timer(&token, &at);
     assert!(outcome == Outcome::Foreign && next_ns > 0);
+    let event: Option<CountedEvent> = config.event;
+    assert_eq!(event, None);
+    let OverflowTick { outcome, next_events } = PROFILER.on_overflow(&token, &at);
+    assert!(outcome == Outcome::Foreign && next_events > 0);
     PROFILER.count(Event::PageFault);
     let done: Result<(), RegisterError> = PROFILER.register_points(0, || &COUNTS);
     assert_eq!(done, Ok(()));

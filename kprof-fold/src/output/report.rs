@@ -200,7 +200,8 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\nWhere all the time went (all CPUs, {} ticks)", input.account.sum(Counter::Sent));
+    let (heading, each) = time::heading(input.profile);
+    let _ = writeln!(text, "\n{heading} (all CPUs, {} ticks{each})", input.account.sum(Counter::Sent));
     for row in &rows {
         let percent = row.per_mille as f64 / 10.0;
         let ticks = if row.ticks > 0 { row.ticks.to_string() } else { "-".to_owned() };

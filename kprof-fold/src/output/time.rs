@@ -2,10 +2,12 @@
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
 //! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
-//! the time that the handler did not use itself, each tick an equal part.
+//! the time that the handler did not use itself, each tick an equal part. If ticks are caused by an event, they share the
+//! events, and the self cost, which is a time, is left out.
 
 use crate::account::Account;
-use crate::profile::Profile;
+use crate::profile::{Boot, Profile};
+use crate::symbols::name::visible;
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
 
@@ -46,14 +48,32 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
         ("pending", pending),
     ];
     let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
-    let own = own_share(profile, account);
+    let is_time = event(profile).is_none();
+    let own = if is_time { own_share(profile, account) } else { 0.0 };
     let share = |ticks: u64| ticks as f64 / whole.max(1) as f64 * (1.0 - own);
     let mut shares: Vec<(&str, u64, f64)> = ticks.iter().map(|(what, ticks)| (*what, *ticks, share(*ticks))).collect();
-    shares.push(("self cost of the profiler", 0, own));
+    if is_time {
+        shares.push(("self cost of the profiler", 0, own));
+    }
     let always = ["kernel, kind not told", "pending"];
     shares.retain(|(what, ticks, _)| *ticks > 0 || !always.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
+}
+
+/// The event that causes the ticks, if all boots have the same one.
+fn event(profile: &Profile) -> Option<(&str, u64)> {
+    let mut events = profile.boots.iter().map(Boot::event);
+    let first = events.next()??;
+    events.all(|event| event == Some(first)).then_some(first)
+}
+
+/// The heading of the rows: what was spent, and further words that say what a tick is.
+pub fn heading(profile: &Profile) -> (String, String) {
+    match event(profile) {
+        Some((name, period)) => (format!("Where all {} went", visible(name)), format!(", one after {period} of them")),
+        None => ("Where all the time went".to_owned(), String::new()),
+    }
 }
 
 /// The handler's share of the time of all CPUs, 0 to 1.

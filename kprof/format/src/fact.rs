@@ -29,7 +29,10 @@ table! {
         Sampler = "sampler",
         /// How a tick reaches a CPU.
         Trigger = "trigger",
-        /// The rate that was asked for.
+        /// What a tick is caused by, if it is not time: an event that the processor counts, and after how many of them a
+        /// tick comes: `dtlb-load-misses every 200`. The line is missing if ticks are caused by time.
+        Event = "event",
+        /// The rate that was asked for. The line is missing if ticks are caused by an event.
         Hz = "hz",
         /// The rate now, if `backoff` has lowered it.
         HzNow = "hz-now",
@@ -62,13 +65,14 @@ table! {
 
 impl Fact {
     /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
-    pub const HEADER: [Self; 18] = [
+    pub const HEADER: [Self; 19] = [
         Self::TscHz,
         Self::Boot,
         Self::Arch,
         Self::Cpus,
         Self::Sampler,
         Self::Trigger,
+        Self::Event,
         Self::Clock,
         Self::Accel,
         Self::Hz,

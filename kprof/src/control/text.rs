@@ -5,7 +5,7 @@
 //! changed.
 
 use crate::arch;
-use crate::config::Clock;
+use crate::config::{Clock, CountedEvent};
 use crate::format::counter::{Counter, EventCounter, MetaCounter};
 use crate::format::fact::Fact;
 use crate::format::line::{Anchor, Range};
@@ -113,7 +113,10 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
         None => each(Fact::Sampler, format_args!("-"))?,
     }
     each(Fact::Trigger, format_args!("{}", shared.trigger().name()))?;
-    each(Fact::Hz, format_args!("{}", choices.hz))?;
+    match config.event {
+        Some(CountedEvent { name, period }) => each(Fact::Event, format_args!("{name} every {period}"))?,
+        None => each(Fact::Hz, format_args!("{}", choices.hz))?,
+    }
     if shared.live.halvings.load(Ordering::Relaxed) > 0 {
         each(Fact::HzNow, format_args!("{}", shared.live.hz_now()))?;
     }

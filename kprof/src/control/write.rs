@@ -192,6 +192,9 @@ impl Plan {
                     "`lockup` needs a sampler CPU: with the trigger `timer` there is none",
                 ));
             }
+            Command::Hz(_) if shared.config().is_some_and(|config| config.event.is_some()) => {
+                return Err(CommandError::State("ticks are caused by an event, not by time: there is no rate"));
+            }
             Command::Lockup(ms) => self.choices.lockup_ms = ms,
             // Repeats a `freeze` that ended with ticks still pending, to complete it.
             Command::Freeze if self.state == State::Frozen && shared.recorder() => {}

@@ -23,6 +23,8 @@ const PACKAGE: &str = "bare-virt";
 const MAX_CPUS: u32 = 4;
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// What each round of a storm may add to this limit: a hundred times what it takes on an idle host.
+const ROUND_LIMIT: Duration = Duration::from_millis(500);
 
 /// A processor for which the bare kernel is built.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ pub struct Boot {
     pub hz: u32,
     /// Rounds of broken frame chains instead of ordinary work.
     pub storm: Option<u32>,
+    /// Ticks are caused by loads that miss the data TLB, one after so many, and not by time.
+    pub misses: Option<u64>,
 }
 
 /// What the kernel is built for.
@@ -144,7 +148,11 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     clear(folder)?;
     std::fs::copy(&elf, folder.join("kernel"))?;
     std::fs::write(folder.join("syms.txt"), build::symbols_of(&elf)?)?;
-    let machine = Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None };
+    let misses = arguments.dtlb_load_misses;
+    if misses.is_some() && !(name == ON_RISCV64.name && arguments.trigger == Trigger::Timer) {
+        bail!("--dtlb-load-misses: a counter interrupts the CPU that it counts on: --arch riscv64 --trigger timer");
+    }
+    let machine = Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None, misses };
     processor.boot(&qemu, &elf, machine, &folder.join("serial.log"))?;
     // The ELF file, because its unwind tables tell which candidates are callers.
     draw(&fold, arguments, ["serial.log", "kernel"], &format!("kprof's bare kernel for {name}"))
@@ -187,13 +195,18 @@ impl Processor {
 
     /// The command that boots it.
     pub fn command(self, qemu: &Path, elf: &Path, machine: Boot, serial: &Path) -> Command {
-        let Boot { cpus, is_counted, seed, hz, storm } = machine;
+        let Boot { cpus, is_counted, seed, hz, storm, misses } = machine;
         let storm = storm.map_or(String::new(), |rounds| format!(" storm=1 rounds={rounds}"));
+        let event = misses.map_or(String::new(), |misses| format!(" event={misses}"));
         let mut command = run::bound(qemu);
         command.args(self.machine).args(["-m", "256M", "-nodefaults", "-display", "none"]);
         command.args(["-no-reboot", "-smp", &cpus.to_string()]);
         command.args(if is_counted { Accel::Icount } else { Accel::Tcg }.arguments()).arg("-kernel").arg(elf);
-        command.args(["-append", &format!("seed={seed} hz={hz}{storm}")]);
+        command.args(["-append", &format!("seed={seed} hz={hz}{storm}{event}")]);
+        if misses.is_some() {
+            // The last one counts: with a counter that interrupts.
+            command.args(["-cpu", "rv64,sscofpmf=on"]);
+        }
         command.arg("-serial").arg(format!("file:{}", serial.display()));
         if is_counted {
             // The device tree has random bytes, which the kernel reads.
@@ -208,12 +221,13 @@ impl Processor {
     /// If it does not end, or ends without its last line.
     pub fn boot(self, qemu: &Path, elf: &Path, machine: Boot, serial: &Path) -> Result<()> {
         let mut command = self.command(qemu, elf, machine, serial);
-        let finished = run::caught(&mut command, BOOT_LIMIT)?;
+        let limit = BOOT_LIMIT + ROUND_LIMIT * machine.storm.unwrap_or(0);
+        let finished = run::caught(&mut command, limit)?;
         let tail = qemu::last_lines(serial, 20);
         match finished.status {
             Some(status) if status.success() && tail.ends_with("bare: the end") => Ok(()),
             Some(status) => bail!("QEMU ended with {status}: {}\n{tail}", finished.text),
-            None => bail!("QEMU was ended by the time limit of {} s: {}\n{tail}", BOOT_LIMIT.as_secs(), finished.text),
+            None => bail!("QEMU was ended by the time limit of {} s: {}\n{tail}", limit.as_secs(), finished.text),
         }
     }
 }

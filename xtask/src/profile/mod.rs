@@ -60,6 +60,9 @@ pub struct Arguments {
     /// How the sampler reaches the other CPUs, and with it what the profile can claim
     #[arg(long, value_enum, default_value_t = Trigger::Nmi)]
     trigger: Trigger,
+    /// With --arch riscv64 --trigger timer: a tick after so many loads that miss the data TLB, instead of ticks by time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    dtlb_load_misses: Option<u64>,
     /// Writes profiling.txt without markers, for Redox's own tools
     #[arg(long)]
     plain: bool,
@@ -177,6 +180,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(processor) = arguments.arch.bare() {
         return bare::run(arguments, processor);
+    }
+    if arguments.dtlb_load_misses.is_some() {
+        bail!("--dtlb-load-misses is for --arch riscv64 --trigger timer");
     }
     workloads::check(&arguments.workload)?;
     if arguments.boot && arguments.ring_words > MAX_EARLY_RING_WORDS {

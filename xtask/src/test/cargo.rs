@@ -236,14 +236,27 @@ pub fn ring_models(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The daemon's type check for Redox.
+/// Type checks: the daemon for Redox, and the port to its kernel for aarch64. (`emulated` runs that port's test, and the
+/// host tests those for x86_64.)
 pub fn redox(context: &mut Context) -> Result<Outcome> {
-    const REDOX: Target = toolchain::REDOX;
     let mut outcome = Outcome::default();
-    let toolchain = toolchain::find(REDOX, context.toolchain, context.install)?;
-    let mut command = toolchain::cargo(toolchain, "check", REDOX)?;
-    command.args(["--quiet", "--package", "kprof-daemon"]);
-    outcome.check("type check of kprof-daemon", must_succeed(&mut command).map(drop));
+    let checks: [(&str, Target, &[&str]); 3] = [
+        ("kprof-daemon", toolchain::REDOX, &["--package", "kprof-daemon"]),
+        ("the port on aarch64", toolchain::AARCH64_LINUX, &["--package", "redox-check", "--tests"]),
+        (
+            "the port on aarch64, profiler off",
+            toolchain::AARCH64_LINUX,
+            &["--package", "redox-check", "--no-default-features"],
+        ),
+    ];
+    for (name, target, words) in checks {
+        let checked = || {
+            let toolchain = toolchain::find(target, context.toolchain, context.install)?;
+            let mut command = toolchain::cargo(toolchain, "check", target)?;
+            must_succeed(command.args(["--quiet"]).args(words).env("RUSTFLAGS", "-D warnings")).map(drop)
+        };
+        outcome.check(&format!("type check of {name}"), checked());
+    }
     Ok(outcome)
 }
 

@@ -1,7 +1,7 @@
 //! The group `emulated`: tests of the host programs, compiled for Linux on aarch64 and riscv64, under QEMU's user
 //! emulation.
 //!
-//! In: the packages `kprof-format`, `kprof-daemon` and `kprof-fold`. Out: the counts of their tests. The programs are
+//! In: the packages `kprof-format`, `kprof-daemon` and `kprof-fold`; on aarch64 the port to Redox too. Out: the counts of their tests. The programs are
 //! static: with musl where rustup has that target, else with glibc and Debian's cross compiler. No binfmt is needed:
 //! cargo runs the tests by QEMU, and a script takes the place of each program that a test starts.
 //!
@@ -30,7 +30,12 @@ struct Processor {
     /// Debian's compiler, which links with glibc, and the packages that have both.
     compiler: &'static str,
     packages: [&'static str; 2],
+    /// What runs only there.
+    own: &'static [Test],
 }
+
+/// A name, and cargo's words.
+type Test = (&'static str, &'static [&'static str]);
 
 const STD: &str = "std,panic_unwind,test";
 const fn target(triple: &'static str) -> Target {
@@ -44,6 +49,7 @@ const PROCESSORS: [Processor; 2] = [
         glibc: target("aarch64-unknown-linux-gnu"),
         compiler: "aarch64-linux-gnu-gcc",
         packages: ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+        own: &[("the port to Redox", &["--package", "redox-check", "--test", "own_timer"])],
     },
     Processor {
         name: "riscv64",
@@ -51,11 +57,12 @@ const PROCESSORS: [Processor; 2] = [
         glibc: target("riscv64gc-unknown-linux-gnu"),
         compiler: "riscv64-linux-gnu-gcc",
         packages: ["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross"],
+        own: &[],
     },
 ];
 
-/// What runs: a name, and cargo's words.
-const TESTS: [(&str, &[&str]); 3] = [
+/// What runs on both.
+const TESTS: [Test; 3] = [
     ("kprof-format", &["--package", "kprof-format", "--lib", "--test", "lines", "--test", "page"]),
     ("kprof-daemon", &DAEMON),
     ("kprof-fold", &["--package", "kprof-fold", "--lib", "--bins", "--test", "golden"]),
@@ -95,9 +102,9 @@ impl Processor {
             let triple = target.triple.to_uppercase().replace('-', "_");
             format!("CARGO_TARGET_{triple}_{name}")
         };
-        for (name, words) in TESTS {
+        for (name, words) in TESTS.iter().chain(self.own) {
             let mut command = toolchain::cargo(toolchain, "test", target)?;
-            command.args(["--quiet", "--no-fail-fast"]).args(words);
+            command.args(["--quiet", "--no-fail-fast"]).args(*words);
             command.env(variable("LINKER"), linker).env(variable("RUNNER"), &runner);
             command.env(variable("RUSTFLAGS"), "-C target-feature=+crt-static");
             if target.triple == self.glibc.triple {

@@ -44,6 +44,8 @@ pub const AARCH64: Target = Target { triple: "aarch64-unknown-none", build_std: 
 pub const MUSL: Target = Target { triple: "x86_64-unknown-linux-musl", build_std: "" };
 /// Redox, for type checks.
 pub const REDOX: Target = Target { triple: "x86_64-unknown-redox", build_std: "std,panic_abort" };
+/// Linux on aarch64, for type checks of the Redox port there.
+pub const AARCH64_LINUX: Target = Target { triple: "aarch64-unknown-linux-musl", build_std: "std,panic_unwind,test" };
 /// The bare kernel for riscv64, and a guest that is sampled from outside.
 pub const RISCV64: Target = Target { triple: "riscv64gc-unknown-none-elf", build_std: "core" };
 

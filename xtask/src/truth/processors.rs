@@ -67,7 +67,7 @@ impl Bare {
     /// # Errors
     /// If it does not come to its end.
     pub fn boot(&self, trigger: &str, seed: u64, serial: &Path) -> Result<()> {
-        let machine = Boot { cpus: worker(trigger) + 1, is_counted: true, seed, hz: HZ, storm: None };
+        let machine = Boot { cpus: worker(trigger) + 1, is_counted: true, seed, hz: HZ, storm: None, misses: None };
         self.processor.boot(&self.qemu, self.kernel(trigger), machine, serial)
     }
 

@@ -1,18 +1,22 @@
 //! The bare kernel for aarch64 and riscv64, for QEMU's machine `virt` with two to four CPUs: it does some work, samples
 //! itself, and writes its profile to the serial port. `boot`: the way to the upper half, entry stubs. `machine`:
 //! interrupts, timer, serial port. (Both are in the folder of the processor.) `memory`: where things are. `profiling`:
-//! the port of kprof. `timer`: ticks of a CPU that is alone. `work` and `storm`: what is sampled. Here: the log and the
-//! steps.
+//! the port of kprof. `timer`: ticks of a CPU that is alone. `counter`: ticks by events instead of time (riscv64).
+//! `work`, `storm` and `misses`: what is sampled. Here: the log and the steps.
 #![no_std]
 #![no_main]
 
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/boot.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/boot.rs")]
 mod boot;
+#[cfg(target_arch = "riscv64")]
+mod counter;
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/machine.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/machine.rs")]
 mod machine;
 mod memory;
+#[cfg(target_arch = "riscv64")]
+mod misses;
 mod profiling;
 mod storm;
 mod timer;
@@ -43,6 +47,8 @@ extern "C" fn kmain(cpu: usize) -> ! {
     }
     machine::mask_interrupts(false);
     let work = if memory::number(b"storm=") == Some(1) { storm::round } else { work::round };
+    #[cfg(target_arch = "riscv64")]
+    let work = if timer::event().is_some() { misses::round } else { work };
     if cpu > 1 {
         loop {
             work();

@@ -77,7 +77,7 @@ fn init(cpus: usize) {
     let (tsc_hz, load, running) = (machine::hz(), text.0, true);
     let config = Config { trigger, sampler_cpu, tsc_hz, text, load, anchors, running, ..Config::new() };
     let [seed, hz] = [number(b"seed=").unwrap_or(config.seed), number(b"hz=").unwrap_or(config.hz.into())];
-    let config = Config { seed, hz: hz as u32, ..config };
+    let config = Config { seed, hz: hz as u32, event: timer::event(), ..config };
     // SAFETY: this function runs once, and no other code can access this static.
     let meta = unsafe { (&raw mut META).as_mut_unchecked() };
     tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
@@ -100,6 +100,6 @@ pub fn begin(cpu: usize, cpus: usize) {
     tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut_unchecked() }));
     tell(PROFILER.check());
     if cpu == 0 {
-        timer::start(1);
+        timer::begin();
     }
 }

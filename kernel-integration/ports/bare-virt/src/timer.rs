@@ -3,15 +3,31 @@
 //! in: the timer's interrupt, with interrupts masked.
 
 use crate::machine;
+use crate::memory::number;
 use crate::profiling::{PROFILER, Saved};
 use core::arch::asm;
-use kprof::{Interrupted, NmiToken};
+use kprof::{CountedEvent, Interrupted, NmiToken};
 
 /// The timer's interrupt.
 pub fn tick(saved: &Saved) {
     // SAFETY: called by entry stubs only, with what they interrupted, interrupts masked.
     let tick = PROFILER.on_timer(&unsafe { NmiToken::new() }, &saved.registers());
     start(tick.next_ns);
+}
+
+/// What ticks are caused by, if not by time.
+pub fn event() -> Option<CountedEvent> {
+    let period = number(b"event=").filter(|_| cfg!(target_arch = "riscv64"))?;
+    Some(CountedEvent { name: "dtlb-load-misses", period })
+}
+
+/// Begins the ticks of this CPU: by time, or by the events that were chosen.
+pub fn begin() {
+    #[cfg(target_arch = "riscv64")]
+    if let Some(event) = event() {
+        return crate::counter::start(event.period);
+    }
+    start(1);
 }
 
 /// Makes the timer interrupt this CPU once, and takes back an interrupt that has been due.

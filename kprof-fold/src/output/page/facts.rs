@@ -158,6 +158,7 @@ pub fn head(input: &Input<'_>) -> String {
     };
     HTML.replace("{{style}}", STYLE)
         .replace("{{facts}}", &facts)
+        .replace("{{heading}}", &markup(&time::heading(input.profile).0))
         .replace("{{spent}}", &spent)
         .replace("{{balance}}", balance)
         .replace("{{verdict}}", if input.account.is_balanced() { "good" } else { "bad" })
@@ -180,6 +181,7 @@ fn rows(input: &Input<'_>) -> Vec<(&'static str, String)> {
     row("Build id", fact(Fact::BuildId).filter(|id| *id != "-").map(str::to_owned));
     row("Samples", Some(format!("{samples}; {lost} lost ({part:.2} %)")));
     row("Rate", fact(Fact::Hz).map(|hz| format!("{hz} per second and CPU")));
+    row("Event", fact(Fact::Event).map(str::to_owned));
     row("Trigger", fact(Fact::Trigger).map(str::to_owned));
     let ghz = input.tsc_hz / 1e9;
     row("Clock", Some(format!("TSC, {ghz:.3} GHz{notes}")));

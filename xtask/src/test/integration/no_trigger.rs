@@ -85,7 +85,7 @@ impl Fault {
         };
         let (changed, serial) = (file("elf"), file("log"));
         std::fs::write(&changed, self.change(std::fs::read(elf)?)?)?;
-        let machine = Boot { cpus: 2, is_counted: true, seed: 1, hz: 1000, storm: Some(ROUNDS) };
+        let machine = Boot { cpus: 2, is_counted: true, seed: 1, hz: 1000, storm: Some(ROUNDS), misses: None };
         processor.boot(qemu, &changed, machine, &serial)?;
         let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
         for words in ["bare: kprof: the NMI sent to cpu 1 does not arrive", self.check, LEFT] {

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::no_trigger::FAULTS;
-use super::{at_most, lines};
+use super::{at_most, lines, misses};
 use crate::profile::bare::{ON_AARCH64, ON_RISCV64, Processor};
 use crate::run;
 use crate::test::{Context, Outcome};
@@ -51,6 +51,10 @@ fn boots(processor: Processor, context: &mut Context, outcome: &mut Outcome) -> 
     }
     outcome.check(&format!("{name}, a kernel for another processor"), refused(&fold, &serial("nmi"), name));
     let qemu = processor.find(context.install)?;
+    if name == ON_RISCV64.name {
+        let checked = misses::check(processor, &qemu, &fold, bare.kernel("timer"), &serial("misses"));
+        outcome.check(&format!("{name}, ticks by TLB misses"), checked);
+    }
     for fault in FAULTS.iter().filter(|fault| fault.is_of(processor)) {
         let checked = fault.check(processor, &qemu, &fold, bare.kernel("nmi"));
         outcome.check(&format!("{name}, {}", fault.name), checked);

@@ -22,14 +22,13 @@ global_asm!(
 .section .boot, "awx", @progbits
 .global start, stacks, nmi_stacks, user_stacks, stubs, stubs_end, enter_user, leave_user
 start:  li t0, -1;  csrw pmpaddr0, t0;  li t0, 0x1f;  csrw pmpcfg0, t0          // lower modes may access all memory
-    li t0, ~(1 << 9);  csrw medeleg, t0;  li t0, 0x222;  csrw mideleg, t0       // `ecall` of the supervisor comes here
+    li t0, ~(1 << 9);  csrw medeleg, t0;  li t0, 0x2222;  csrw mideleg, t0      // `ecall` of the supervisor comes here
     li t0, 7;  csrw mcounteren, t0;  li t0, 1 << 63;  csrw 0x30a, t0            // menvcfg: the timer stimecmp
     lla t0, vectors;  ori t0, t0, 1;  csrw mtvec, t0
     ld t0, frames;  addi t1, a0, 1;  slli t1, t1, {nmi_shift};  add t0, t0, t1;  csrw mscratch, t0
     lla t0, table;  srli t0, t0, 12;  li t1, 8 << 60;  or t0, t0, t1;  csrw satp, t0;  sfence.vma
     ld t0, upper;  csrw mepc, t0;  li t0, 1 << 11;  csrw mstatus, t0;  csrwi mie, 8;  mret
-.balign 8
-frames: .quad nmi_stacks - 0xffffffc000000000 - 112
+.balign 8;  frames: .quad nmi_stacks - 0xffffffc000000000 - 112
 upper:  .quad supervisor
 nmi:    .quad on_nmi
 .balign 4096
@@ -53,11 +52,11 @@ interrupt:
 .else
     csrsi mip, 2;  ld t0, 48(sp);  ld t1, 56(sp);  csrrw sp, mscratch, sp;  mret // the supervisor's, if it allows it
 .endif
-back:
-    csrrw sp, mscratch, sp;  ld t0, 16(sp);  csrw mepc, t0;  ld t0, 64(sp);  csrw mstatus, t0
-    ld t0, 72(sp);  csrw sepc, t0;  ld t0, 80(sp);  csrw scause, t0;  ld t0, 88(sp);  csrw stval, t0
-    csrsi mie, 8;  ld s0, 0(sp);  ld ra, 40(sp);  ld t0, 48(sp);  ld t1, 56(sp)
-    csrw mscratch, sp;  ld sp, 32(sp);  mret
+back: // ends an NMI; without one it is for `counter.rs`
+    csrrw sp, mscratch, sp;  sd t0, 96(sp);  csrr t0, mie;  andi t0, t0, 8;  bnez t0, set_counter
+    ld t0, 16(sp);  csrw mepc, t0;  ld t0, 64(sp);  csrw mstatus, t0;  ld t0, 72(sp);  csrw sepc, t0
+    ld t0, 80(sp);  csrw scause, t0;  ld t0, 88(sp);  csrw stval, t0;  csrsi mie, 8;  ld s0, 0(sp)
+    ld ra, 40(sp);  ld t0, 48(sp);  ld t1, 56(sp);  csrw mscratch, sp;  ld sp, 32(sp);  mret
 
 .section .text.entry, "ax", @progbits
 supervisor:

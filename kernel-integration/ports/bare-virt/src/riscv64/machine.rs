@@ -2,7 +2,7 @@
 //! Manual, volume II (4.1, and Sstc); SiFive CLINT: MSIP registers; 16550A.
 
 use crate::profiling::{self, IS_NMI, Saved};
-use crate::{memory, work};
+use crate::{counter, memory, work};
 use core::arch::asm;
 use kprof::Interrupted;
 
@@ -60,6 +60,7 @@ pub fn signal(cpu: usize) {
 #[unsafe(no_mangle)]
 extern "C" fn entered(saved: &mut Saved, cause: i64, first: u64) {
     match cause {
+        ..0 if cause & 63 == counter::INTERRUPT => counter::overflow(saved),
         ..0 => {
             // SAFETY: clears the software interrupt (1); that of the timer (5) only goes when it is started again.
             unsafe { asm!("csrc sip, {}", in(reg) 1_u64 << (cause & 63)) };

@@ -1,6 +1,7 @@
 //! Stand-ins for the crates of the kernel that the drop-in uses: x86, hashbrown, arrayvec.
 
 /// x86's `sidt` and its port functions.
+#[cfg(target_arch = "x86_64")]
 pub mod dtables {
     use std::sync::OnceLock;
 

@@ -83,7 +83,7 @@ pub fn nmi(cpu: usize) {
         // SAFETY: this plays the NMI entry. The interrupted code does not continue, because it waits for the lock.
         #[cfg(all(feature = "profiling", target_arch = "x86_64"))]
         on(cpu, || unsafe { crate::profiling::nmi_handler(state) });
-        #[cfg(not(feature = "profiling"))]
+        #[cfg(not(all(feature = "profiling", target_arch = "x86_64")))]
         let _ = state;
     }
 }
@@ -148,9 +148,11 @@ pub fn map_user(page: usize) -> usize {
 #[cfg(feature = "profiling")]
 pub fn counter(cpu: usize, name: &str) -> usize {
     let (mut text, key) = (String::new(), format!("cpu.{cpu}.{name} "));
-    crate::profiling::nmi::PROFILER
-        .write_status(&mut text)
-        .unwrap();
+    #[cfg(target_arch = "x86_64")]
+    use crate::profiling::nmi::PROFILER;
+    #[cfg(target_arch = "aarch64")]
+    use crate::profiling::own_timer::PROFILER;
+    PROFILER.write_status(&mut text).unwrap();
     text.lines()
         .find_map(|line| line.strip_prefix(&key))
         .map_or(0, |value| value.parse().unwrap())

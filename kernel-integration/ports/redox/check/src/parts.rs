@@ -179,9 +179,11 @@ pub mod memory {
 }
 
 pub mod percpu {
+    #[cfg(target_arch = "x86_64")]
     use std::cell::Cell;
     use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+    #[cfg(target_arch = "x86_64")]
     use crate::arch::device::local_apic::ApicId;
     use crate::cpu_set::LogicalCpuId;
 
@@ -189,6 +191,7 @@ pub mod percpu {
         pub current_dbg_id: AtomicU32,
     }
 
+    #[cfg(target_arch = "x86_64")]
     pub struct ArchPercpuMisc {
         pub apic_id_opt: Cell<Option<ApicId>>,
     }
@@ -197,6 +200,7 @@ pub mod percpu {
         pub cpu_id: LogicalCpuId,
         pub switch_internals: ContextSwitchPercpu,
         pub profiling: Option<&'static crate::profiling::RingBuffer>,
+        #[cfg(target_arch = "x86_64")]
         pub misc_arch_info: ArchPercpuMisc,
     }
 
@@ -206,14 +210,16 @@ pub mod percpu {
     impl PercpuBlock {
         /// A CPU whose APIC id is its number, in the form of its register in xAPIC mode.
         pub fn new(cpu_id: LogicalCpuId) -> Self {
-            let apic_id_opt = Cell::new(Some(ApicId(cpu_id.get() << 24)));
             Self {
                 cpu_id,
                 switch_internals: ContextSwitchPercpu {
                     current_dbg_id: AtomicU32::new(u32::MAX),
                 },
                 profiling: None,
-                misc_arch_info: ArchPercpuMisc { apic_id_opt },
+                #[cfg(target_arch = "x86_64")]
+                misc_arch_info: ArchPercpuMisc {
+                    apic_id_opt: Cell::new(Some(ApicId(cpu_id.get() << 24))),
+                },
             }
         }
 

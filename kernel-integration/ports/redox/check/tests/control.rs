@@ -1,4 +1,5 @@
 //! The control file and framed records, through the functions that the debug scheme calls.
+#![cfg(target_arch = "x86_64")]
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
 //! Which stub an address is in, and where that stub's hardware frame is.
+#![cfg(target_arch = "x86_64")]
 
 use std::cell::Cell;
 

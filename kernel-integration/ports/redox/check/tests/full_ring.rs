@@ -1,4 +1,5 @@
 //! A ring without a reader becomes full. Records in it stay whole, and records that do not fit are counted.
+#![cfg(target_arch = "x86_64")]
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
 //! The keyboard starts and stops nothing, unless the kernel's environment asks for it.
+#![cfg(target_arch = "x86_64")]
 
 use std::sync::atomic::Ordering;
 

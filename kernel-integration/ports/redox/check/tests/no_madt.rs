@@ -1,5 +1,6 @@
 //! No MADT (or no feature `multi_core`): `allocate` is never called. The kernel boots, and the log says why nothing is
 //! sampled.
+#![cfg(target_arch = "x86_64")]
 
 use redox_check::arch::interrupt::InterruptStack;
 use redox_check::cpu_set::LogicalCpuId;

@@ -1,4 +1,5 @@
 //! One CPU: nothing is sampled, nothing breaks, and the log says why.
+#![cfg(target_arch = "x86_64")]
 
 use redox_check::cpu_set::LogicalCpuId;
 use redox_check::{machine, profiling};

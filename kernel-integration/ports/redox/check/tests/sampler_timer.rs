@@ -1,4 +1,5 @@
 //! The sampler's sleeps: counts of its timer, and slices where instructions are counted.
+#![cfg(target_arch = "x86_64")]
 
 use redox_check::arch::profiling::sampler_timer::{count, is_even, slice_ns};
 

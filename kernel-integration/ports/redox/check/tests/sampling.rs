@@ -3,6 +3,7 @@
 //!
 //! In: stacks and user pages that the test prepares. Out: raw words, read by the daemon's own reader. This is a single
 //! test, because the drop-in's state exists once per process.
+#![cfg(target_arch = "x86_64")]
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

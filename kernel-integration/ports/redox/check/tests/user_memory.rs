@@ -1,4 +1,5 @@
 //! User words are read inside their page, the tables are asked once per page, and devices are not read.
+#![cfg(target_arch = "x86_64")]
 
 use std::cell::Cell;
 

@@ -9,7 +9,7 @@ use alloc::{collections::BTreeMap, string::String, sync::Arc, vec::Vec};
 
 use kprof::{ControlFile, ReadError, StreamFile};
 
-use super::{nmi::PROFILER, read::DBG_ID_MAP};
+use super::{read::DBG_ID_MAP, PROFILER};
 use crate::{
     context,
     cpu_set::LogicalCpuId,

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 
 use kprof::ReadError;
 
-use super::{cpu::rings, nmi::PROFILER};
+use super::{rings, PROFILER};
 use crate::{
     cpu_set::LogicalCpuId,
     sync::{CleanLockToken, RwLock, L1},

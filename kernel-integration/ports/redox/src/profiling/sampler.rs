@@ -119,7 +119,7 @@ fn set_up(sampler: LogicalCpuId, tsc_hz: u64, timer_hz: u64) {
     if sampler_timer::is_sliced() && sampler.get() == 1 {
         warn!("kprof: QEMU -icount: a busy CPU 0 lets CPU 1 not run: use -smp 3 or more");
     }
-    if let Err(error) = PROFILER.init(|| setup(sampler, tsc_hz, hz)) {
+    if let Err(error) = PROFILER.init(|| setup(Some(sampler), tsc_hz, hz)) {
         error!("kprof: nothing is sampled: {error}");
     }
     // The names of contexts that already exist.

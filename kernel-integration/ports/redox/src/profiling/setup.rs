@@ -1,14 +1,14 @@
 //! What kprof is told at its set-up: memory, addresses, settings.
 //!
-//! In: constants and the kernel's environment. Out: a `kprof::Setup`. Runs in: the sampler CPU, once.
+//! In: constants and the kernel's environment. Out: a `kprof::Setup`. Runs in: the
+//! sampler CPU, or the only CPU, once.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::arch::x86_64::_rdtsc;
 
 use kprof::{Config, CpuSlot, Setup};
 
 use crate::{
-    arch::interrupt::irq::__generic_interrupts_start,
+    arch::profiling::{anchor, timestamp},
     cpu_set::LogicalCpuId,
     kernel_executable_offsets::{__text_end, __text_start, KERNEL_OFFSET},
     sync::CleanLockToken,
@@ -19,21 +19,19 @@ use crate::{
 const DEPTH: u16 = 240;
 const META_WORDS: usize = 4096;
 
-pub(super) fn setup(sampler: LogicalCpuId, tsc_hz: u64, hz: u32) -> Setup {
-    let slots = (0..=sampler.get())
+pub(super) fn setup(sampler: Option<LogicalCpuId>, tsc_hz: u64, hz: u32) -> Setup {
+    let slots = (0..=sampler.map_or(0, LogicalCpuId::get))
         .map(|_| CpuSlot::new())
         .collect::<Vec<_>>();
-    let anchor = __generic_interrupts_start as *const () as u64;
     // SAFETY: this CPU holds no lock.
     let mut token = unsafe { CleanLockToken::new() };
     let time = crate::time::realtime(&mut token) as u64;
-    // SAFETY: reads a counter.
-    let tsc = unsafe { _rdtsc() };
+    let tsc = timestamp();
     Setup {
         slots: Box::leak(slots.into_boxed_slice()),
         meta: Box::leak(Box::<[u64]>::new_uninit_slice(META_WORDS)),
         config: Config {
-            sampler_cpu: Some(sampler.get() as usize),
+            sampler_cpu: sampler.map(|cpu| cpu.get() as usize),
             hz,
             seed: tsc,
             // Differs at each boot, so that a file with several boots distinguishes them.
@@ -44,7 +42,7 @@ pub(super) fn setup(sampler: LogicalCpuId, tsc_hz: u64, hz: u32) -> Setup {
             tsc_hz,
             load: KERNEL_OFFSET() as u64,
             text: (__text_start() as u64, __text_end() as u64),
-            anchors: Box::leak(Box::new([("__generic_interrupts_start", anchor)])),
+            anchors: Box::leak(Box::new([anchor()])),
             ..Config::new()
         },
     }
