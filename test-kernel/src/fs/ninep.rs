@@ -223,7 +223,7 @@ impl Node for NinePNode {
     fn write(&self, offset: u64, buffer: UserBuffer) -> Result<usize> {
         let bytes = buffer.bytes.min((MESSAGE_BYTES - OVERHEAD) as usize);
         let mut message = Message::new(kind::WRITE).u32(self.fid).u64(offset).u32(bytes as u32);
-        message.0.extend(user::read_vec(buffer.address, bytes)?);
+        user::append_to(&mut message.0, buffer.address, bytes)?;
         Ok(self.client.small(message)?.number(4)? as usize)
     }
 

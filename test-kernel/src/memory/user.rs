@@ -151,9 +151,30 @@ pub fn read_u64(from: u64) -> Result<u64, Errno> {
 /// # Errors
 /// EFAULT if they cannot be read.
 pub fn read_vec(from: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
-    let mut vec = alloc::vec![0; bytes];
-    read(from, &mut vec)?;
+    let mut vec = Vec::new();
+    append_to(&mut vec, from, bytes)?;
     Ok(vec)
+}
+
+/// Appends `bytes` bytes to `vec`. They are copied into its unused capacity, which is not cleared before.
+///
+/// # Errors
+/// EFAULT if they cannot be read; `vec` is then as it was before.
+pub fn append_to(vec: &mut Vec<u8>, from: u64, bytes: usize) -> Result<(), Errno> {
+    if !is_user(from, bytes as u64) {
+        return Err(Errno::EFAULT);
+    }
+    vec.reserve_exact(bytes);
+    let room = vec.spare_capacity_mut();
+    // SAFETY: the source is user memory, where a fault is handled. The target is the unused capacity of the vector,
+    // which has at least this many bytes after `reserve_exact`.
+    let left = unsafe { user_copy(room.as_mut_ptr() as u64, from, bytes as u64) };
+    if left != 0 {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: the copy has written all of these bytes, and they lie in the vector's capacity.
+    unsafe { vec.set_len(vec.len() + bytes) };
+    Ok(())
 }
 
 /// Reads a path.
