@@ -131,8 +131,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// Handles the interrupt of a counter that has overflowed: a tick that is caused by `Config::event`. The CPU samples
-    /// itself, as with [`Profiler::on_timer`], but every overflow is a tick.
+    /// Handles the interrupt of a counter that has overflowed: a tick that is caused by `Config::event`. The CPU
+    /// samples itself, as with [`Profiler::on_timer`], but every overflow is a tick.
     ///
     /// Runs in: the counter's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
@@ -371,7 +371,8 @@ impl<K: Kernel> Profiler<K> {
         }; else false)
     }
 
-    /// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter. Runs in: any.
+    /// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter. Runs in:
+    /// any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn reader_due(&self) -> bool {
         feature!(sampler::reader_due(&self.instance.shared); else false)
