@@ -86,24 +86,17 @@ impl OpenStream {
 /// Copies whole framed records from the reader's position on.
 fn framed(ring: &Ring, owned: &Owned<'_>, buffer: &mut [u8]) -> Result<usize, ReadError> {
     let from = owned.position();
-    let (mut to, mut records) = (from, 0);
-    while let Ok(Some(length)) = ring.record_at(to) {
-        let needed = (to + length - from) as usize * 8;
-        if needed > buffer.len() {
-            if to == from {
-                return Err(ReadError::TooSmall(needed));
-            }
-            break;
-        }
-        to += length;
-        records += 1;
+    // Only the owner moves the tail here, so the lengths are those of the records that are copied after it.
+    let (whole, next) = ring.whole_records(from, buffer.len() as u64 / 8);
+    if let (0, Ok(Some(length))) = (whole.records, next) {
+        return Err(ReadError::TooSmall(length as usize * 8));
     }
-    let bytes = (to - from) as usize * 8;
+    let bytes = whole.words as usize * 8;
     if ring.copy(from, &mut buffer[..bytes]).is_err() {
-        // This cannot happen, because only the owner moves the tail. If it did, no incomplete data would be returned.
+        // This cannot happen for the same reason. If it did, no incomplete data would be returned.
         return Ok(0);
     }
-    owned.has_read(to, records);
+    owned.has_read(from + whole.words, whole.records);
     Ok(bytes)
 }
 

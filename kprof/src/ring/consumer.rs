@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Torn;
 
-/// What [`Ring::copy_records`] has copied.
+/// What [`Ring::copy_records`] has copied, or could copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copy {
     pub(crate) words: u64,
@@ -32,22 +32,11 @@ impl Ring {
     /// Copies whole records, beginning at `at`, where a record began when it was published. Unlike [`Ring::copy`], this
     /// also copies records that the owner has freed, as long as the producer has not overwritten them.
     pub(crate) fn copy_records(&self, at: u64, to: &mut [u8]) -> Result<Copy, NoCopy> {
-        let head = self.head();
-        let places = (to.len() / 8) as u64;
-        let (mut end, mut records, mut next) = (at, 0_u64, None);
-        while end < head {
-            let Some(length) = position::record_words(self.word(end), head.wrapping_sub(end)) else {
-                // The ring holds whole records, so the word is newer. The check makes the new tail visible.
-                return self.is_intact(at).and(Err(NoCopy::Overwritten));
-            };
-            if end.wrapping_add(length).wrapping_sub(at) > places {
-                next = Some(length);
-                break;
-            }
-            end = end.wrapping_add(length);
-            records = records.wrapping_add(1);
-        }
-        let words = end.wrapping_sub(at);
+        let (Copy { words, records }, next) = self.whole_records(at, (to.len() / 8) as u64);
+        let Ok(next) = next else {
+            // The ring holds whole records, so the word is newer. The check makes the new tail visible.
+            return self.is_intact(at).and(Err(NoCopy::Overwritten));
+        };
         if let Some(place) = to.get_mut(..(words as usize).wrapping_mul(8)) {
             self.copy_unchecked(at, place);
         }
@@ -57,6 +46,26 @@ impl Ring {
             Some(length) if records == 0 => Err(NoCopy::TooSmall(length)),
             _ => Ok(Copy { words, records }),
         }
+    }
+
+    /// How many whole records, beginning at `at`, have at most `places` words together, and the length of the next
+    /// record if there is one, or [`Torn`] if there is something else.
+    pub(crate) fn whole_records(&self, at: u64, places: u64) -> (Copy, Result<Option<u64>, Torn>) {
+        let head = self.head();
+        let (mut end, mut records, mut next) = (at, 0_u64, Ok(None));
+        while end < head {
+            let Some(length) = position::record_words(self.word(end), head.wrapping_sub(end)) else {
+                next = Err(Torn);
+                break;
+            };
+            if end.wrapping_add(length).wrapping_sub(at) > places {
+                next = Ok(Some(length));
+                break;
+            }
+            end = end.wrapping_add(length);
+            records = records.wrapping_add(1);
+        }
+        (Copy { words: end.wrapping_sub(at), records }, next)
     }
 
     /// Checks that no word at or after `at` has been overwritten until now. This is so if the record at `at` has not
