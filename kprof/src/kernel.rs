@@ -174,7 +174,7 @@ pub unsafe trait Kernel: Sync + 'static {
         let _ = lockup;
     }
 
-    /// Called when a ring is a quarter full: wake the readers that wait in `wait MS`.
+    /// Called when a ring is half full, or the meta stream a quarter: wake the readers that wait in `wait MS`.
     ///
     /// Runs in: the sampler CPU, ordinary code; with [`crate::Trigger::Timer`] the timer's interrupt. The default does
     /// nothing: the daemon polls.

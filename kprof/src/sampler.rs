@@ -21,7 +21,7 @@ use crate::lockup;
 use crate::ring::Ring;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
-use crate::state::stream::Reader;
+use crate::state::stream::{Reader, Stream};
 use crate::state::{Instance, Shared};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -92,17 +92,23 @@ pub(crate) fn run<K: Kernel>(instance: &'static Instance<K>, cpu: usize) {
     }
 }
 
-/// Whether a waiting reader should read now, because a ring or the meta stream is a quarter full.
+/// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter.
 pub(crate) fn reader_due(shared: &Shared) -> bool {
-    streams(shared).any(|(ring, reader, _)| quarter_full(ring, reader))
+    streams(shared).any(|(stream, part, _)| holds_part(stream.ring, stream.reader, part))
 }
 
-/// Every ring with its reader, and the flag that says whether that reader has been woken for it.
-fn streams(shared: &Shared) -> impl Iterator<Item = (&Ring, &Reader, &AtomicBool)> {
-    let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, &slot.sampler.woken)));
-    let events = shared.slots().iter().filter_map(|slot| Some((slot.records.stream()?, slot.records.woken()?)));
-    let all = cpus.chain(events).chain(shared.meta.stream().map(|stream| (stream, &shared.meta.woken)));
-    all.map(|(stream, woken)| (stream.ring, stream.reader, woken))
+/// A reader is woken when this part of a ring is unread: a half, so that reads are few, and the other half has space
+/// for what comes until the reader runs.
+const WAKE_PART: u64 = 2;
+/// The same for the meta stream, into which many tasks may write at once.
+const WAKE_PART_META: u64 = 4;
+
+/// Every stream, the part of its ring of which its reader is told, and the flag that says whether it has been told.
+fn streams(shared: &Shared) -> impl Iterator<Item = (Stream<'_>, u64, &AtomicBool)> {
+    let cpus = shared.slots().iter().filter_map(|slot| Some((slot.stream()?, WAKE_PART, &slot.sampler.woken)));
+    let events =
+        shared.slots().iter().filter_map(|slot| Some((slot.records.stream()?, WAKE_PART, slot.records.woken()?)));
+    cpus.chain(events).chain(shared.meta.stream().map(|stream| (stream, WAKE_PART_META, &shared.meta.woken)))
 }
 
 /// Numbers a tick for every CPU that takes ticks, and signals them.
@@ -211,7 +217,7 @@ pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u6
     intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
-/// Calls [`Kernel::wake_reader`] once when a ring becomes a quarter full, if a reader waits. If no reader waits, the
+/// Calls [`Kernel::wake_reader`] once when a ring becomes half full (meta: a quarter), if a reader waits. If no reader waits, the
 /// rings are not checked, because a check reads a cache line of each CPU's ring, which that CPU's handler then has to
 /// fetch back.
 pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
@@ -219,8 +225,8 @@ pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
         return;
     }
     let mut wake = false;
-    for (ring, reader, woken) in streams(shared) {
-        let full = quarter_full(ring, reader);
+    for (stream, part, woken) in streams(shared) {
+        let full = holds_part(stream.ring, stream.reader, part);
         wake |= full && !woken.swap(full, Ordering::Relaxed);
         if !full {
             woken.store(false, Ordering::Relaxed);
@@ -254,10 +260,10 @@ pub(crate) fn after(last: u64, gap: u64, now: u64) -> u64 {
     if next > now + gap / 4 { next } else { now + gap }
 }
 
-/// Whether records that were neither read nor overwritten fill a quarter of the ring.
-fn quarter_full(ring: &Ring, reader: &Reader) -> bool {
+/// Whether records that were neither read nor overwritten fill this part of the ring.
+fn holds_part(ring: &Ring, reader: &Reader, part: u64) -> bool {
     let from = reader.position().max(ring.tail());
-    ring.head().saturating_sub(from) >= ring.capacity() / 4
+    ring.head().saturating_sub(from) >= ring.capacity() / part
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub(crate) struct SamplerPart {
     pub(crate) enabled_before: AtomicBool,
     /// The CPU went away (`offline`), and has not registered again.
     pub(crate) offline: AtomicBool,
-    /// A quarter of the ring is unread and the reader has been told.
+    /// Half of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
     /// If this CPU makes its own ticks: the TSC time of its next tick. `own_intervals` is the state of its random
     /// intervals.

@@ -36,7 +36,7 @@ mod on {
         is_registered: AtomicBool,
         /// The state of the random numbers for hits that are drawn by weight.
         random: AtomicU64,
-        /// A quarter of the ring is unread and the reader has been told.
+        /// Half of the ring is unread and the reader has been told.
         woken: AtomicBool,
     }
 
