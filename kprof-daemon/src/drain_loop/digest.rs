@@ -7,11 +7,13 @@
 use super::intake::Piece;
 use super::{Session, Totals};
 use crate::error::Error;
+use crate::names::Names;
 use crate::read::framed::Framed;
 use crate::read::redox_raw::RawRecords;
 use crate::read::{Item, Records, Skipped, Why};
 use crate::source::{Access, Layout, Source, Stream};
 use crate::system::System;
+use crate::write::compose::Composer;
 use kprof_format::record::{Kind, NO_TASK, OTHER_TASKS, OTHER_TASKS_NAME, VERSION};
 
 /// The most attempts to acknowledge records if the kernel refuses to free them.
@@ -44,7 +46,16 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         };
         let is_the_end = self.source.is_finite() && piece.range.len() == piece.carried;
         let (mut is_first, mut newer) = (true, None);
-        while let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) {
+        loop {
+            if let (Stream::Cpu(cpu), Records::Framed(records)) = (stream, &mut records)
+                && Framed::position(records).is_some_and(|here| here >= place.on_disk.max(place.older))
+            {
+                let make_name = &mut |task| self.source.task_name(self.system, task);
+                let mut samples = Plain { names: &mut self.names, cpu, make_name };
+                let added = samples.add(records, &mut self.composer, &mut is_first, &mut self.totals.tsc);
+                self.unwritten += added;
+            }
+            let Some(item) = records.next().or_else(|| give_up_rest(&mut records, is_the_end)) else { break };
             let here = records.item_from();
             if here < place.on_disk {
                 self.totals.again += 1;
@@ -173,6 +184,43 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
         for (stream, end) in ends {
             self.intake.place(stream).acknowledged = end;
         }
+    }
+}
+
+/// Where the names of plain samples come from.
+struct Plain<'a> {
+    names: &'a mut Names,
+    cpu: u32,
+    make_name: &'a mut dyn FnMut(u64) -> Option<Vec<u8>>,
+}
+
+impl Plain<'_> {
+    /// Adds samples to the composer, up to the first record that needs a closer look. Returns how many were added. This
+    /// loop has nearly all records, and nothing in it that is the same for all of them.
+    fn add(
+        &mut self,
+        records: &mut Framed<'_>,
+        composer: &mut Composer,
+        is_first: &mut bool,
+        tsc: &mut Option<(u64, u64)>,
+    ) -> u64 {
+        let (mut added, (mut first, mut last)) = (0, tsc.unwrap_or((u64::MAX, 0)));
+        let mut is_begun = !*is_first;
+        while let Some(sample) = records.next_plain() {
+            if !is_begun {
+                composer.begin(records.item_from());
+                is_begun = true;
+            }
+            let task = sample.task;
+            composer.sample(self.names, self.cpu, &sample, || (self.make_name)(task));
+            (first, last) = (first.min(sample.tsc), last.max(sample.tsc));
+            added += 1;
+        }
+        *is_first = !is_begun;
+        if added > 0 {
+            *tsc = Some((first, last));
+        }
+        added
     }
 }
 

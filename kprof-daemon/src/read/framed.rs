@@ -163,7 +163,7 @@ impl<'a> Framed<'a> {
 
     /// The next record if it is a whole sample that needs no closer look: nearly every one.
     #[inline]
-    fn next_plain(&mut self) -> Option<Item<'a>> {
+    pub fn next_plain(&mut self) -> Option<Sample<'a>> {
         let rest = self.words.whole().get(self.at..).filter(|_| self.is_clean)?;
         let (head, callers) = rest.split_first_chunk::<{ SAMPLE_HEADER_WORDS + 1 }>()?;
         let [first, position, tick, tsc, task, address] = head.map(u64::from_le_bytes);
@@ -175,7 +175,7 @@ impl<'a> Framed<'a> {
         let callers = Words::of(callers.get(..words.checked_sub(head.len())?)?);
         (self.at, self.item_from, self.position) = (self.at + words, position, Some(position + words as u64));
         let stack = Stack { first: address, callers };
-        Some(Item::Sample(Sample { tick, tsc, task, stack, is_snapshot: false }))
+        Some(Sample { tick, tsc, task, stack, is_snapshot: false })
     }
 
     fn item(kind: Kind, record: Words<'a>) -> Option<Item<'a>> {
@@ -236,7 +236,7 @@ impl<'a> Iterator for Framed<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
-        self.next_plain().or_else(|| self.next_checked())
+        self.next_plain().map(Item::Sample).or_else(|| self.next_checked())
     }
 }
 

@@ -50,6 +50,19 @@ impl Body {
         self.end += length;
     }
 
+    /// Room after the end. What is written there belongs to the batch after [`Body::advance`].
+    #[inline(always)]
+    pub fn room<const BYTES: usize>(&mut self) -> &mut [u8; BYTES] {
+        self.make_room(BYTES);
+        self.bytes[self.end..].first_chunk_mut().expect("room has just been made")
+    }
+
+    /// Adds the first `length` bytes of the room.
+    #[inline(always)]
+    pub fn advance(&mut self, length: usize) {
+        self.end += length;
+    }
+
     /// Adds bytes of any number.
     #[inline]
     pub fn extend(&mut self, bytes: &[u8]) {

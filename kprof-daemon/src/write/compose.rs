@@ -117,10 +117,9 @@ impl Composer {
                 let name = names.get_or_make(sample.task, sample.tsc, make_name);
                 self.prefix.set((sample.task, name.text, name.is_the_only_one), cpu, sample.tsc);
             }
-            self.prefix.put(&mut self.body);
             match self.form {
-                Form::Plain => sample_line::plain(&mut self.body, sample),
-                _ => self.sample_lines.put(&mut self.body, sample),
+                Form::Plain => sample_line::plain(&mut self.body, &self.prefix, *sample),
+                _ => self.sample_lines.put(&mut self.body, &self.prefix, sample),
             }
         }
     }

@@ -21,47 +21,9 @@ const WORD_BYTES: usize = 17;
 /// Writes the lines of samples.
 #[derive(Debug, Default)]
 pub struct SampleLines {
-    digits: Digits,
     callers: Callers,
     /// For text that is put into the cache.
     new: Body,
-}
-
-/// Cache of the last eight digits of addresses.
-#[derive(Debug)]
-struct Digits(Box<[(u32, [u8; 8]); 1 << DIGITS_BITS]>);
-
-const DIGITS_BITS: u32 = 9;
-
-impl Default for Digits {
-    fn default() -> Self {
-        Self(Box::new([(0, eight_digits(0)); 1 << DIGITS_BITS]))
-    }
-}
-
-impl Digits {
-    #[inline(always)]
-    fn of(&mut self, number: u32) -> &[u8; 8] {
-        let place = (number ^ number >> DIGITS_BITS) % (1 << DIGITS_BITS);
-        let known = &mut self.0[place as usize];
-        if known.0 != number {
-            *known = (number, eight_digits(number));
-        }
-        &known.1
-    }
-
-    /// Writes one word with a space before it. There must be room for [`WORD_BYTES`].
-    #[inline(always)]
-    fn put(&mut self, out: &mut Body, word: u64) {
-        if word >> 32 == 0xffff_ffff {
-            // Nearly every word is a kernel address, which begins with these eight digits.
-            let mut text = *b" ffffffff        ";
-            text[9..].copy_from_slice(self.of(word as u32));
-            out.put(&text, WORD_BYTES);
-        } else {
-            put_any(out, word);
-        }
-    }
 }
 
 /// Cache of the text of all callers of a stack.
@@ -75,11 +37,11 @@ const MAX_CALLERS: usize = 64;
 /// Callers, and their text up to the end of the line.
 #[derive(Clone, Debug, Default)]
 struct Text {
-    words: Vec<u64>,
-    /// The text in blocks, because these are copied faster than an unknown number of bytes.
+    words: Vec<[u8; 8]>,
+    /// The text in blocks, because these are copied faster than an unknown number of bytes. None: nothing is cached.
     blocks: Vec<[u8; BLOCK_BYTES]>,
-    /// How many bytes of the last block are not part of the text.
-    surplus: usize,
+    /// Length of the text in bytes; the bytes after it are not part of the line.
+    length: usize,
 }
 
 const BLOCK_BYTES: usize = 64;
@@ -92,58 +54,107 @@ impl Default for Callers {
 
 impl Callers {
     /// The cache entry for these callers. It is chosen by the innermost three callers, which differ most, and by the
-    /// outermost two, which may be a program's.
+    /// outermost one, which may be a program's.
     #[inline(always)]
     fn place(&mut self, callers: &[[u8; 8]]) -> &mut Text {
-        let mix = |sum: u64, word: &[u8; 8]| (sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let inner = callers.iter().take(3).fold(callers.len() as u64, mix);
-        let sum = callers.iter().rev().take(2).fold(inner, mix);
-        &mut self.0[(sum >> (u64::BITS - CALLERS_BITS)) as usize]
+        let word = |bytes: &[u8; 8], turn: u32| u64::from_le_bytes(*bytes).rotate_left(turn);
+        let sum = match callers {
+            [a, b, c, .., z] => word(a, 0) ^ word(b, 16) ^ word(c, 32) ^ word(z, 48),
+            few => few.iter().fold(few.len() as u64, |sum, bytes| sum.rotate_left(16) ^ u64::from_le_bytes(*bytes)),
+        };
+        &mut self.0[(sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - CALLERS_BITS)) as usize]
     }
 }
 
 impl Text {
     #[inline(always)]
     fn is_of(&self, callers: &[[u8; 8]]) -> bool {
-        let words = || callers.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        self.words.len() == callers.len() && !self.blocks.is_empty() && words().eq(self.words.iter().copied())
+        // Four words at once, which the processor compares with a few instructions.
+        let (new, new_rest) = callers.as_flattened().as_chunks::<32>();
+        let (old, old_rest) = self.words.as_flattened().as_chunks::<32>();
+        let (new_rest, old_rest) = (new_rest.as_chunks::<8>().0, old_rest.as_chunks::<8>().0);
+        self.words.len() == callers.len()
+            && !self.blocks.is_empty()
+            && new.iter().zip(old).all(|(new, old)| new == old)
+            && new_rest.iter().zip(old_rest).all(|(new, old)| new == old)
     }
 
     #[cold]
-    fn set(&mut self, callers: &[[u8; 8]], digits: &mut Digits, text: &mut Body) {
+    fn set(&mut self, callers: &[[u8; 8]], text: &mut Body) {
         self.words.clear();
-        self.words.extend(callers.iter().map(|bytes| u64::from_le_bytes(*bytes)));
+        self.words.extend_from_slice(callers);
         text.clear();
-        text.make_room(callers.len() * WORD_BYTES + 1 + BLOCK_BYTES);
-        self.words.iter().for_each(|word| digits.put(text, *word));
-        text.put(b"\n", 1);
-        self.surplus = text.bytes().len().next_multiple_of(BLOCK_BYTES) - text.bytes().len();
-        text.put(&[0; BLOCK_BYTES], self.surplus);
+        callers.iter().for_each(|bytes| put_word(text, u64::from_le_bytes(*bytes)));
+        text.extend(b"\n");
+        self.length = text.bytes().len();
+        text.extend(&[0; BLOCK_BYTES][..self.length.next_multiple_of(BLOCK_BYTES) - self.length]);
         self.blocks.clear();
         self.blocks.extend_from_slice(text.bytes().as_chunks().0);
     }
 }
 
 impl SampleLines {
-    /// Writes one sample whose beginning is already in the line.
+    /// Writes one sample.
     #[inline]
-    pub fn put(&mut self, out: &mut Body, sample: &Sample<'_>) {
+    pub fn put(&mut self, out: &mut Body, prefix: &Prefix, sample: &Sample<'_>) {
         let callers = sample.stack.callers.whole();
-        out.make_room((2 + callers.len()) * WORD_BYTES + BLOCK_BYTES);
-        put_low_half(out, sample.tsc);
-        self.digits.put(out, sample.stack.first);
-        if callers.len() > MAX_CALLERS {
-            callers.iter().for_each(|bytes| self.digits.put(out, u64::from_le_bytes(*bytes)));
-            return out.put(b"\n", 1);
+        if callers.len() > MAX_CALLERS || prefix.text.len() > PREFIX_BYTES {
+            return put_long(out, prefix, *sample);
         }
         let text = self.callers.place(callers);
         if !text.is_of(callers) {
-            text.set(callers, &mut self.digits, &mut self.new);
+            text.set(callers, &mut self.new);
         }
-        let (last, others) = text.blocks.split_last().unwrap_or((&[b'\n'; BLOCK_BYTES], &[]));
-        others.iter().for_each(|block| out.put(block, BLOCK_BYTES));
-        out.put(last, BLOCK_BYTES - text.surplus);
+        let mut line = Line { room: out.room(), length: 0 };
+        line.put(&prefix.block, prefix.text.len());
+        let (low, length) = low_half(sample.tsc);
+        line.put(&low, length);
+        if sample.stack.first >> 32 == 0xffff_ffff {
+            // Most samples are of kernel code, whose addresses begin with these eight digits.
+            let mut first = *b" ffffffff        ";
+            first[9..].copy_from_slice(&eight_digits(sample.stack.first as u32));
+            line.put(&first, WORD_BYTES);
+        } else {
+            let (first, length) = word_text(sample.stack.first);
+            line.put(&first, length);
+        }
+        let places = line.room[line.length..].as_chunks_mut().0;
+        places.iter_mut().zip(&text.blocks).for_each(|(place, block)| *place = *block);
+        let length = line.length + text.length;
+        out.advance(length);
     }
+}
+
+/// The longest line, with the rest of its last block.
+const LINE_BYTES: usize = PREFIX_BYTES + 2 * WORD_BYTES + (1 + MAX_CALLERS * WORD_BYTES).next_multiple_of(BLOCK_BYTES);
+
+/// A line that is being written. Its room is of a fixed size, so that a block needs one check.
+struct Line<'a> {
+    room: &'a mut [u8; LINE_BYTES],
+    length: usize,
+}
+
+impl Line<'_> {
+    /// Adds the first `length` bytes of a block.
+    #[inline(always)]
+    fn put<const BLOCK: usize>(&mut self, block: &[u8; BLOCK], length: usize) {
+        self.room[self.length..self.length + BLOCK].copy_from_slice(block);
+        self.length += length;
+    }
+}
+
+/// Writes one sample that is too long for a line of fixed size.
+#[cold]
+fn put_long(out: &mut Body, prefix: &Prefix, sample: Sample<'_>) {
+    put_beginning(out, prefix, sample.tsc);
+    sample.stack.iter().for_each(|word| put_word(out, word));
+    out.extend(b"\n");
+}
+
+fn put_beginning(out: &mut Body, prefix: &Prefix, tsc: u64) {
+    out.extend(&prefix.text);
+    let (low, length) = low_half(tsc);
+    out.extend(&low[..length]);
 }
 
 /// The beginning of a line: the name of the task, the CPU, and the upper half of the TSC. Most lines have it in common
@@ -151,15 +162,18 @@ impl SampleLines {
 #[derive(Debug)]
 pub struct Prefix {
     text: Vec<u8>,
-    /// A copy of `text`, if it fits into a block.
-    block: [u8; BLOCK_BYTES],
+    /// A copy of `text`, if it fits.
+    block: [u8; PREFIX_BYTES],
     /// The task and the upper half of the TSC for which the text is valid.
     of: Option<(u64, u64)>,
 }
 
+/// Most prefixes are shorter: a name of some letters and two numbers.
+const PREFIX_BYTES: usize = 32;
+
 impl Default for Prefix {
     fn default() -> Self {
-        Self { text: Vec::new(), block: [0; BLOCK_BYTES], of: None }
+        Self { text: Vec::new(), block: [0; PREFIX_BYTES], of: None }
     }
 }
 
@@ -190,41 +204,43 @@ impl Prefix {
         }
         self.of = is_its_only_name.then_some((task, tsc >> 32));
     }
-
-    /// Writes the prefix.
-    #[inline(always)]
-    pub fn put(&self, out: &mut Body) {
-        if self.text.len() <= BLOCK_BYTES {
-            out.make_room(BLOCK_BYTES);
-            out.put(&self.block, self.text.len());
-        } else {
-            out.extend(&self.text);
-        }
-    }
 }
 
-/// Writes the lower half of the TSC, after the upper half. There must be room for [`WORD_BYTES`].
-#[inline]
-fn put_low_half(out: &mut Body, tsc: u64) {
+/// The lower half of the TSC, after the upper half: a block, and the length of the text at its beginning.
+#[inline(always)]
+fn low_half(tsc: u64) -> ([u8; 9], usize) {
     let digits = u64::from_be_bytes(eight_digits(tsc as u32));
+    let mut text = *b"         ";
     if tsc >> 32 != 0 {
-        return out.put(&digits.to_be_bytes(), 8);
+        text[..8].copy_from_slice(&digits.to_be_bytes());
+        return (text, 8);
     }
     let zeros = (tsc as u32 | 1).leading_zeros() / 4;
-    let mut text = *b"         ";
     // The block begins with the first significant digit. The bytes after the last digit are not part of the line.
     text[1..].copy_from_slice(&(digits << (8 * zeros)).to_be_bytes());
-    out.put(&text, text.len() - zeros as usize);
+    (text, 9 - zeros as usize)
 }
 
-/// Writes the rest of a line as Redox's tools expect it.
-pub fn plain(out: &mut Body, sample: &Sample<'_>) {
-    out.make_room(WORD_BYTES);
-    put_low_half(out, sample.tsc);
-    for word in without_markers(sample.stack) {
-        out.make_room(WORD_BYTES + 1);
-        put_any(out, word);
-    }
+/// One word with a space before it: a block, and the length of the text at its beginning.
+fn word_text(word: u64) -> ([u8; WORD_BYTES], usize) {
+    let digits = Hex::new(word);
+    let zeros = digits.leading_zeros();
+    let mut text = *b"                 ";
+    let significant = u128::from_be_bytes(*digits.all()) << (8 * zeros);
+    text[1..].copy_from_slice(&significant.to_be_bytes());
+    (text, WORD_BYTES - zeros)
+}
+
+/// Writes one word with a space before it.
+fn put_word(out: &mut Body, word: u64) {
+    let (text, length) = word_text(word);
+    out.extend(&text[..length]);
+}
+
+/// Writes one sample as Redox's tools expect it.
+pub fn plain(out: &mut Body, prefix: &Prefix, sample: Sample<'_>) {
+    put_beginning(out, prefix, sample.tsc);
+    without_markers(sample.stack).for_each(|word| put_word(out, word));
     out.extend(b"\n");
 }
 
@@ -238,16 +254,6 @@ pub fn without_markers(stack: Stack<'_>) -> impl Iterator<Item = u64> {
         is_candidate = marker == Some(Marker::Candidate);
         is_kept
     })
-}
-
-/// Writes one word with a space before it. There must be room for [`WORD_BYTES`].
-fn put_any(out: &mut Body, number: u64) {
-    let digits = Hex::new(number);
-    let zeros = digits.leading_zeros();
-    let mut text = *b"                 ";
-    let significant = u128::from_be_bytes(*digits.all()) << (8 * zeros);
-    text[1..].copy_from_slice(&significant.to_be_bytes());
-    out.put(&text, WORD_BYTES - zeros);
 }
 
 #[cfg(test)]
@@ -282,9 +288,25 @@ mod tests {
                 let tsc = [0x5fd0_a2c1, 0x12_0000_a2c1, 0xffff_ffff][(before + after) % 3];
                 let sample = Sample { tick: 0, tsc, task: 0, stack, is_snapshot: false };
                 prefix.set((0, b"a name", true), 1, tsc);
-                prefix.put(&mut out);
-                lines.put(&mut out, &sample);
+                lines.put(&mut out, &prefix, &sample);
                 expected = expected + "a name" + &line(&sample);
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(out.bytes()), expected);
+    }
+
+    #[test]
+    fn a_line_of_any_length_fits_whatever_the_name_and_the_number_of_callers() {
+        let (mut lines, mut out, mut expected) = (SampleLines::default(), Body::default(), String::new());
+        for name in [1, 28, 29, 30, 31, 32, 33, 100].map(|length| "n".repeat(length)) {
+            for count in [0, 1, MAX_CALLERS - 1, MAX_CALLERS, MAX_CALLERS + 1, 300] {
+                let callers: Vec<[u8; 8]> = (1..=count as u64).map(|word| (u64::MAX - word).to_le_bytes()).collect();
+                let stack = Stack { first: u64::MAX >> 4, callers: Words::of(&callers) };
+                let sample = Sample { tick: 0, tsc: u32::MAX.into(), task: 0, stack, is_snapshot: false };
+                let mut prefix = Prefix::default();
+                prefix.set((0, name.as_bytes(), true), 1, sample.tsc);
+                lines.put(&mut out, &prefix, &sample);
+                expected = expected + &name + &line(&sample);
             }
         }
         assert_eq!(String::from_utf8_lossy(out.bytes()), expected);
