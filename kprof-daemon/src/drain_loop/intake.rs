@@ -77,6 +77,8 @@ pub(super) struct Intake {
     max_read_bytes: usize,
     /// Bytes read from CPUs after which a round ends.
     round_bytes: usize,
+    /// Whether a read of this round may have left something.
+    is_more: bool,
 }
 
 impl Intake {
@@ -88,7 +90,8 @@ impl Intake {
         let max_read_bytes = round_bytes.clamp(MAX_WORDS * 8, READ_BYTES);
         let buffer = vec![0; round_bytes + 2 * max_read_bytes];
         let places = BTreeMap::new();
-        Self { buffer, places, reads_events, first_cpu: 0, read_bytes: max_read_bytes, max_read_bytes, round_bytes }
+        let read_bytes = max_read_bytes;
+        Self { buffer, places, reads_events, first_cpu: 0, read_bytes, max_read_bytes, round_bytes, is_more: false }
     }
 
     /// How far this stream has been read.
@@ -107,6 +110,7 @@ impl Intake {
     pub fn take<S: System>(&mut self, system: &mut S, source: &mut impl Source<S>, ctl: &mut Ctl) -> Taken {
         let (mut pieces, mut failed) = (Vec::new(), None);
         let mut used = 0;
+        self.is_more = false;
         // Rings of a flight recorder are only read after it has been frozen or stopped, except for copies. The state is
         // read again here, because the recorder may have been started since.
         if ctl.overwrites()
@@ -144,7 +148,7 @@ impl Intake {
         let brought = pieces.iter().map(new).sum();
         // The next reads ask for twice as many bytes as the longest piece of this round has.
         let most = pieces.iter().map(new).max().unwrap_or(0);
-        let is_more = used > self.round_bytes || most + MAX_WORDS * 8 > self.read_bytes;
+        let is_more = used > self.round_bytes || self.is_more;
         self.read_bytes = (2 * most).next_power_of_two().max(MIN_READ_BYTES).min(self.max_read_bytes);
         let part = |piece: &Piece| match piece.stream {
             Stream::Meta => None,
@@ -167,22 +171,42 @@ impl Intake {
     ) -> Result<Piece, Error> {
         let carried = self.place(stream).carry.len();
         let held = start + carried;
-        let got = self.read_at(system, source, stream, held)?;
+        // A kernel may give less at once than there is, because it copies through a buffer of its own. More reads cost
+        // less than more rounds.
+        let (mut got, mut last) = (0, usize::MAX);
+        while self.may_have_left(last) && self.max_read_bytes - got >= MAX_WORDS * 8 {
+            let most = self.read_bytes.min(self.max_read_bytes - got);
+            match self.read_at(system, source, stream, held + got, most) {
+                Ok(bytes) => last = bytes,
+                Err(error) if got == 0 => return Err(error),
+                // What was read before is valid. The next round meets the error again.
+                Err(_) => last = 0,
+            }
+            got += last;
+        }
+        self.is_more |= self.may_have_left(last);
         let place = self.places.entry(stream).or_default();
         self.buffer[start..held].copy_from_slice(&place.carry);
         place.carry.clear();
         Ok(Piece { stream, range: start..held + got, carried })
     }
 
-    /// One read into the buffer at `start`.
+    /// Whether there may be more after a read that has brought this many bytes: there was hardly room for another record,
+    /// or the kernel may have a buffer that is as small as the smallest read.
+    fn may_have_left(&self, bytes: usize) -> bool {
+        bytes.saturating_add(MAX_WORDS * 8) > self.read_bytes.min(MIN_READ_BYTES)
+    }
+
+    /// One read of at most `most` bytes into the buffer at `start`.
     fn read_at<S: System>(
         &mut self,
         system: &mut S,
         source: &mut impl Source<S>,
         stream: Stream,
         start: usize,
+        most: usize,
     ) -> Result<usize, Error> {
-        let end = start + self.read_bytes;
+        let end = start + most;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }
@@ -207,7 +231,7 @@ impl Intake {
         }
         let mut piece = self.read(system, source, Stream::Meta, start)?;
         while !is_whole(piece.range.len()) && piece.range.len() < ROUND_BYTES {
-            let more = self.read_at(system, source, Stream::Meta, piece.range.end)?;
+            let more = self.read_at(system, source, Stream::Meta, piece.range.end, self.read_bytes)?;
             if more == 0 {
                 break;
             }

@@ -45,7 +45,7 @@ const SLEEP: Duration = Duration::from_millis(5);
 /// the check of the flags and the wait. So no wait may be long.
 const COMMAND_WAIT: Duration = Duration::from_millis(100);
 /// Rounds between two checks that the file still exists.
-const LOOK_ROUNDS: u64 = 16;
+const LOOK_ROUNDS: u64 = 8;
 
 /// What a session does with what it reads.
 #[derive(Clone, Debug)]
@@ -279,9 +279,10 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             return Ok(());
         }
         let before = self.system.now();
-        let longest = if self.options.is_recording { COMMAND_WAIT } else { Pace::LONGEST };
-        let longest = longest.min(self.time_left());
-        let waited = self.source.wait(self.system, longest)?;
+        let watched = if self.live.is_some() { Pace::LONGEST_LIVE } else { Pace::LONGEST };
+        let longest = if self.options.is_recording { COMMAND_WAIT } else { watched };
+        let limit = longest.min(self.time_left());
+        let waited = self.source.wait(self.system, limit)?;
         // A kernel whose wait returns immediately without data must not turn this into a busy loop.
         let in_vain = found_nothing && self.system.now().saturating_sub(before) < Pace::SHORTEST;
         if !self.ctl.is_running() {
@@ -290,7 +291,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         }
         if waited == Waited::CannotWait || in_vain {
             let pause = if self.ctl.is_running() { self.pace.next(self.ctl.fill()) } else { REST };
-            self.pause(pause);
+            self.pause(pause.min(longest));
         }
         Ok(())
     }

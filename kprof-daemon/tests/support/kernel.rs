@@ -17,6 +17,8 @@ use std::io;
 pub struct Nasty {
     /// Reads give at most this many records (0: as many as fit).
     pub max_records: usize,
+    /// Reads give at most this many bytes, because the kernel copies through a buffer of its own (0: no limit).
+    pub max_bytes: usize,
     /// Reads may end in the middle of a record, at any byte.
     pub splits: bool,
     /// A second claim is refused with the same error as every other refusal, so the error does not show the reason.
@@ -71,6 +73,8 @@ pub struct Kernel {
     pub tick: u64,
     error: String,
     pub commands: Vec<String>,
+    /// The limits of the `wait` commands, in milliseconds.
+    pub waits: Vec<u64>,
     /// If set, every record has this version, as from a newer kernel.
     pub version: Option<u8>,
     pub is_gone: bool,
@@ -102,6 +106,7 @@ impl Kernel {
             tick: 0,
             error: String::new(),
             commands: Vec::new(),
+            waits: Vec::new(),
             version: None,
             is_gone: false,
             gives_copies: true,
@@ -348,7 +353,10 @@ impl Kernel {
                     return refuse(self, io::ErrorKind::InvalidInput, "`freeze` is for a running recorder".into());
                 }
                 ["thaw"] if self.frozen => (self.frozen, self.running) = (false, true),
-                ["wait", ms] if !self.nasty.cannot_wait => wait = ms.parse().ok(),
+                ["wait", ms] if !self.nasty.cannot_wait => {
+                    wait = ms.parse().ok();
+                    self.waits.extend(wait);
+                }
                 ["ack", stream, position] => {
                     let stream = stream_of(stream);
                     let position = position.parse().expect("a position");
@@ -411,7 +419,8 @@ impl Kernel {
         }
         let splits = self.nasty.splits;
         let max_records = if self.nasty.max_records == 0 { usize::MAX } else { self.nasty.max_records };
-        let max_bytes = if splits { buffer.len().min(1 + self.random.below(300) as usize) } else { buffer.len() };
+        let limit = if self.nasty.max_bytes == 0 { buffer.len() } else { buffer.len().min(self.nasty.max_bytes) };
+        let max_bytes = if splits { limit.min(1 + self.random.below(300) as usize) } else { limit };
         let ring = self.ring(stream).expect("an open stream exists");
         let bytes = ring.read(max_bytes, max_records, splits).ok_or(io::ErrorKind::InvalidInput)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
