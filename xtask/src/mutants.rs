@@ -52,8 +52,6 @@ enum Package {
 }
 
 impl Package {
-    const ALL: [Self; 2] = [Self::Kprof, Self::KprofDaemon];
-
     fn name(self) -> &'static str {
         match self {
             Self::Kprof => "kprof",
@@ -192,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_argued_change_has_a_reason() {
-        for package in Package::ALL {
+        for package in <Package as clap::ValueEnum>::value_variants() {
             let argued = std::fs::read_to_string(package.argued()).unwrap();
             let lines: Vec<&str> = argued.lines().filter(|line| !line.starts_with('#')).collect();
             for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with(' ')) {
