@@ -174,3 +174,21 @@ impl std::error::Error for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn an_error_of_the_system_is_the_source_of_the_error_that_names_the_file() {
+        let (path, cause) = (PathBuf::from("/x"), || io::Error::from(io::ErrorKind::NotFound));
+        let with = [
+            Error::SourceMissing { path: path.clone(), cause: cause() },
+            Error::SourceGone { path: path.clone(), during: "reading it", cause: cause() },
+            Error::Write { path: path.clone(), safe_bytes: 0, during: "writing", cause: cause() },
+        ];
+        assert!(with.iter().all(|error| error.source().is_some_and(|source| source.is::<io::Error>())));
+        assert!(Error::Busy { path }.source().is_none());
+    }
+}

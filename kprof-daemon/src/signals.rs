@@ -86,3 +86,23 @@ impl Signals {
         self.reopen.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_to_reopen_counts_once_and_a_request_to_end_stays() {
+        let signals = Signals::default();
+        assert!(!signals.any() && !signals.take_reopen());
+        signals.reopen();
+        assert!(signals.any() && signals.reopen_wanted() && signals.take_reopen());
+        assert!(!signals.any() && !signals.reopen_wanted() && !signals.take_reopen());
+        signals.child_ended();
+        assert!(signals.any() && signals.end_wanted() && !signals.stop_wanted());
+        signals.forget_child();
+        assert!(!signals.any() && !signals.end_wanted());
+        signals.stop();
+        assert!(signals.any() && signals.end_wanted() && signals.stop_wanted());
+    }
+}

@@ -72,7 +72,9 @@ fn a_file_whose_beginning_is_zero_is_kept_and_a_new_one_begins() {
     let mut sectors = whole.clone();
     sectors[..512].fill(0);
     let hole = [vec![0; 9000], whole[whole.len() / 2..].to_vec()].concat();
-    for lost in [sectors, hole, vec![0; 4096]] {
+    // Only a line of a profile is left, and its beginning is at the end of what is read at once.
+    let line = [vec![0; 64 * 1024 - 3], b"# batch cpu=1 from=0 to=10\n".to_vec()].concat();
+    for lost in [sectors, hole, vec![0; 4096], line] {
         let signals = Signals::default();
         let system = ticking(kernel(), 20, &signals);
         put(&system, OUTPUT, &lost);

@@ -96,3 +96,20 @@ fn every_option_that_the_pages_and_the_scenarios_show_is_one() {
     }
     assert!(options >= 15, "only {options} options were found in the pages");
 }
+
+#[test]
+fn profiled_says_what_it_drains_and_how_much_and_nothing_if_it_is_to_be_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/redox");
+    for (more, says) in [(&[][..], true), (&["-v"], true), (&["-q"], false)] {
+        let output = folder.path().join(format!("{}.txt", more.concat()));
+        let words = [&["--source", source, "-o", output.to_str().unwrap()], more].concat();
+        let (done, said) = run(PROGRAMS[0].0, &words, Stdio::null());
+        assert!(done.status.success(), "{said}");
+        assert_eq!(said.contains(&format!("profiled: draining {source}")), says, "{said}");
+        assert_eq!(said.contains(" samples, ") && said.contains(" bytes\n"), says, "{said}");
+        assert_eq!(said.is_empty(), !says, "{said}");
+        assert_eq!(said.contains(" rounds\n"), more == ["-v"], "{said}");
+        assert!(!said.contains("profiled: 0 "), "only what there was is said: {said}");
+    }
+}

@@ -326,6 +326,7 @@ fn verbose_says_what_is_set_read_and_restored_and_otherwise_nothing_is_said() {
         "hz is 1000, as before",
     ];
     assert!(steps.map(at).is_sorted(), "{said:#?}");
+    assert!(!said.iter().any(|line| line.starts_with("kprof-record: 0 rounds")), "{said:#?}");
 }
 
 /// A flight recorder that has run for some time.

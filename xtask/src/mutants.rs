@@ -1,9 +1,11 @@
 //! `cargo xtask mutants`: changes the code on purpose, one place at a time, and says which changes no test notices.
 //!
-//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or only what
-//! differs from a commit. Out: the changes that no test has noticed. Each of them must be in the list
-//! `kprof/mutants.txt`, with the reason why no test needs to notice it. The verb runs cargo-mutants, and builds it from
-//! the registry if it is missing. A run over everything takes hours: `--shard 1/6` runs a sixth.
+//! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or with
+//! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
+//! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
+//! it. The verb runs cargo-mutants, and builds it from the registry if it is missing. A run over everything takes
+//! hours:
+//! `--shard 1/6` runs a sixth.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -14,12 +16,19 @@ use clap::Args;
 use crate::run;
 use crate::tools::{self, Install, missing};
 
-/// Changes the kernel side's code on purpose and says which changes no test notices.
+/// Changes the code of a package on purpose and says which changes no test notices.
 #[derive(Args)]
-#[command(after_help = "Examples: what the last commit has changed; and a sixth of everything:
+#[command(after_help = "Examples: what the last commit has changed; a sixth of everything; and of the daemon one file:
   cargo xtask mutants --since HEAD~1
-  cargo xtask mutants --shard 1/6")]
+  cargo xtask mutants --shard 1/6
+  cargo xtask mutants --package kprof-daemon --file kprof-daemon/src/pace.rs")]
 pub struct Arguments {
+    /// The package
+    #[arg(long, value_enum, default_value_t = Package::Kprof)]
+    package: Package,
+    /// Only this file of it
+    #[arg(long)]
+    file: Option<String>,
     /// Only code that differs from this commit
     #[arg(long, value_name = "COMMIT")]
     since: Option<String>,
@@ -34,8 +43,39 @@ pub struct Arguments {
     output: PathBuf,
 }
 
-/// What is changed.
-const FILES: [&str; 8] = [
+/// A package whose code can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Package {
+    /// What runs in the kernel
+    Kprof,
+    /// `profiled` and `kprof-record`
+    KprofDaemon,
+}
+
+impl Package {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kprof => "kprof",
+            Self::KprofDaemon => "kprof-daemon",
+        }
+    }
+
+    /// What is changed; nothing means everything.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Kprof => &KPROF_FILES,
+            Self::KprofDaemon => &[],
+        }
+    }
+
+    /// The list of changes that no test can notice, or that have no effect, each with the reason.
+    fn argued(self) -> PathBuf {
+        run::root().join(self.name()).join("mutants.txt")
+    }
+}
+
+/// What of kprof is changed.
+const KPROF_FILES: [&str; 8] = [
     "kprof/src/ring/*.rs",
     "kprof/src/drain.rs",
     "kprof/src/control/*.rs",
@@ -45,8 +85,8 @@ const FILES: [&str; 8] = [
     "kprof/src/state/owner.rs",
     "kprof/src/state/transition.rs",
 ];
-/// The tests that should notice a change. Tests that take minutes are left out.
-const TESTS: [&str; 13] = [
+/// The tests that should notice a change in kprof. Tests that take minutes are left out.
+const KPROF_TESTS: [&str; 13] = [
     "account",
     "every_instruction",
     "export",
@@ -63,8 +103,6 @@ const TESTS: [&str; 13] = [
 ];
 /// Cases of the model of the account, of 400 steps each.
 const CASES: &str = "80";
-/// The list of changes that no test can notice, or that have no effect, each with the reason.
-const ARGUED: &str = "kprof/mutants.txt";
 
 /// Runs the verb.
 ///
@@ -73,9 +111,13 @@ const ARGUED: &str = "kprof/mutants.txt";
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let program = program(Install(!arguments.no_install))?;
     let mut command = Command::new(program);
-    command.args(["mutants", "--package", "kprof", "--features", "profiling", "--timeout", "120", "--colors", "never"]);
+    let package = arguments.package;
+    command.args(["mutants", "--package", package.name(), "--timeout", "120", "--colors", "never"]);
     command.arg("--output").arg(run::root().join(&arguments.output)).current_dir(run::root());
-    command.args(FILES.iter().flat_map(|file| ["--file", file]));
+    match &arguments.file {
+        Some(file) => command.args(["--file", file]),
+        None => command.args(package.files().iter().flat_map(|file| ["--file", file])),
+    };
     if let Some(shard) = &arguments.shard {
         command.args(["--shard", shard]);
     }
@@ -85,8 +127,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         std::fs::write(&file, difference)?;
         command.arg("--in-diff").arg(file);
     }
-    command.args(["--", "--lib"]);
-    command.args(TESTS.iter().flat_map(|test| ["--test", test]));
+    if package == Package::Kprof {
+        command.args(["--features", "profiling", "--", "--lib"]);
+        command.args(KPROF_TESTS.iter().flat_map(|test| ["--test", test]));
+    }
     let status =
         command.env("KPROF_CASES", CASES).status().with_context(|| format!("{command:?} cannot be started"))?;
     // 0: all were noticed; 2 and 3: some were not, or ran into the time limit. Everything else is an error.
@@ -95,10 +139,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let results = run::root().join(&arguments.output).join("mutants.out/missed.txt");
     let missed = std::fs::read_to_string(&results).with_context(|| results.display().to_string())?;
-    let argued = std::fs::read_to_string(run::root().join(ARGUED)).context(ARGUED)?;
+    let list = package.argued();
+    let argued = std::fs::read_to_string(&list).with_context(|| list.display().to_string())?;
     let unargued = unargued(&missed, &argued);
     unargued.iter().for_each(|change| println!("no test notices: {change}"));
-    println!("{} changes that no test notices, {} of them not in {ARGUED}", missed.lines().count(), unargued.len());
+    let (missed, list) = (missed.lines().count(), list.display());
+    println!("{missed} changes that no test notices, {} of them not in {list}", unargued.len());
     Ok(if unargued.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -145,10 +191,12 @@ mod tests {
 
     #[test]
     fn every_argued_change_has_a_reason() {
-        let argued = std::fs::read_to_string(run::root().join(ARGUED)).unwrap();
-        let lines: Vec<&str> = argued.lines().filter(|line| !line.starts_with('#')).collect();
-        for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with(' ')) {
-            assert!(lines.get(index + 1).is_some_and(|reason| reason.starts_with("    ")), "{line} has no reason");
+        for package in <Package as clap::ValueEnum>::value_variants() {
+            let argued = std::fs::read_to_string(package.argued()).unwrap();
+            let lines: Vec<&str> = argued.lines().filter(|line| !line.starts_with('#')).collect();
+            for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with(' ')) {
+                assert!(lines.get(index + 1).is_some_and(|reason| reason.starts_with("    ")), "{line} has no reason");
+            }
         }
     }
 }

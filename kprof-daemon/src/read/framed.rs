@@ -285,3 +285,48 @@ impl<'a> Framed<'a> {
         Some(item)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprof_format::record::VERSION;
+
+    /// Samples at position 0 and after, each of this many words.
+    fn samples(lengths: &[u16]) -> Vec<[u8; 8]> {
+        let mut words = Vec::new();
+        for length in lengths {
+            let position = words.len() as u64;
+            words.extend([Header { kind: Kind::Sample, words: *length }.encode(), position, 1, 2, 3]);
+            words.extend((SAMPLE_HEADER_WORDS..usize::from(*length)).map(|word| 0x1000 + word as u64));
+        }
+        words.into_iter().map(u64::to_le_bytes).collect()
+    }
+
+    fn items(words: &[[u8; 8]]) -> Vec<String> {
+        let name = |item| match item {
+            Item::Sample(sample) => format!("sample of {}", 1 + sample.stack.callers.count()),
+            Item::Skipped(skipped) => format!("{} words: {:?}", skipped.words, skipped.why),
+            other => format!("{other:?}"),
+        };
+        Framed::new(words.as_flattened(), Some(0)).map(name).collect()
+    }
+
+    #[test]
+    fn a_length_that_reaches_over_another_record_costs_only_its_own() {
+        let mut words = samples(&[7, 8, 9]);
+        assert_eq!(items(&words), ["sample of 2", "sample of 3", "sample of 4"]);
+        words[0] = Header { kind: Kind::Sample, words: 15 }.encode().to_le_bytes();
+        assert_eq!(items(&words), ["7 words: Length", "sample of 3", "sample of 4"]);
+    }
+
+    #[test]
+    fn a_record_of_an_unknown_kind_is_skipped_by_its_length() {
+        for length in [4, 5, 6] {
+            let mut words = samples(&[7]);
+            let first = u64::from(MAGIC) << 32 | u64::from(VERSION) << 24 | 0xee << 16 | length;
+            words.extend([first, 7].map(u64::to_le_bytes));
+            words.extend((2..length).map(u64::to_le_bytes));
+            assert_eq!(items(&words), ["sample of 2".to_owned(), format!("{length} words: UnknownKind(238)")]);
+        }
+    }
+}

@@ -225,3 +225,16 @@ impl<'a> Iterator for Records<'a> {
         either!(self, records => records.next())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let all =
+            [Why::NoRecord, Why::Version(2), Why::UnknownKind(9), Why::Length, Why::Position, Why::Gap, Why::Body];
+        let words = ["no-record", "version", "unknown-kind", "length", "position", "gap", "body"];
+        assert_eq!(all.map(Why::name), words);
+    }
+}

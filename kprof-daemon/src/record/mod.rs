@@ -297,3 +297,34 @@ impl Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_shown_once_a_second_with_the_rate_since_the_last_time() {
+        let shown = |progress: &mut Progress, samples| {
+            let (mut talk, totals) = (Vec::new(), Totals { samples, ..Totals::default() });
+            progress.show(&mut talk, &totals, &Ctl::parse("cpu.1.lost-full 7\n"));
+            String::from_utf8(talk).unwrap()
+        };
+        let earlier = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
+        let mut progress = Progress { is_on: true, began: earlier, last: earlier, samples: 100 };
+        let text = shown(&mut progress, 300);
+        assert!(text.contains("  300 samples  ") && text.ends_with("/s  7 lost"), "{text:?}");
+        let rate: f64 = text.split("  ").nth(2).and_then(|rate| rate.strip_suffix("/s")).unwrap().parse().unwrap();
+        // 200 samples in at least two seconds.
+        assert!(0.0 < rate && rate <= 100.0, "{text:?}");
+        assert_eq!(progress.samples, 300);
+        progress.last = Instant::now();
+        assert_eq!(shown(&mut progress, 400), "");
+        progress = Progress { is_on: false, began: earlier, last: earlier, samples: 0 };
+        assert_eq!(shown(&mut progress, 400), "");
+        let mut talk = Vec::new();
+        progress.clear(&mut talk);
+        assert!(talk.is_empty());
+        Progress { is_on: true, ..progress }.clear(&mut talk);
+        assert!(!talk.is_empty());
+    }
+}

@@ -233,6 +233,26 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::write::lines;
+
+    #[test]
+    fn an_account_after_a_batch_is_finished_and_one_inside_an_open_batch_is_not() {
+        let header = "# kprof-profile 1\n# boot now\n";
+        let batch = "# batch cpu=1 from=0 to=10\nsh 1 2 ffffffff80000000\n";
+        let account = "# account cpu=1 sent=1 taken=1\n";
+        let sum = Crc32::of_batch("now").with(batch.as_bytes()).end();
+        let mut end = Vec::new();
+        lines::end(&mut end, Stream::Cpu(1), &lines::Batch { to: 10, samples: 1, ..Default::default() }, Some(sum));
+        let whole = [header.as_bytes(), batch.as_bytes(), &end, account.as_bytes()].concat();
+        let open = [&whole[..], batch.as_bytes(), account.as_bytes()].concat();
+        for file in [&whole, &open] {
+            let mut scan = Scan::new(false);
+            assert_eq!(scan.take(file, true), Ok(file.len()));
+            let resumed = scan.end();
+            assert_eq!(resumed.ends, [(Stream::Cpu(1), 10)].into());
+            assert_eq!(resumed.finished_bytes, whole.len() as u64);
+        }
+    }
 
     #[test]
     fn a_chunk_that_is_left_from_another_boot_is_not_on_disk() {

@@ -137,11 +137,6 @@ impl<S: System> SampleFile<S> {
         again(|| system.rename(path, &old)).map_err(fails("renaming the file that is there to NAME.old"))
     }
 
-    /// Length of the file, in bytes, all of it on the disk.
-    pub fn safe_bytes(&self) -> u64 {
-        self.safe_bytes
-    }
-
     /// Whether it is a file on a disk, and not a pipe or a terminal.
     pub fn is_regular(&self) -> bool {
         self.is_regular
