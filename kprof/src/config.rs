@@ -62,8 +62,8 @@ pub struct Config {
     pub sampler_cpu: Option<usize>,
     /// How ticks reach the other CPUs.
     pub trigger: Trigger,
-    /// What causes the ticks, if not time: the CPU calls `Profiler::on_overflow` ([`Trigger::Timer`] only). `hz` is then
-    /// not used.
+    /// What causes the ticks, if not time: the CPU calls `Profiler::on_overflow` ([`Trigger::Timer`] only). `hz` is
+    /// then not used.
     pub event: Option<CountedEvent>,
     /// Ticks per second, 1 to 100 000.
     pub hz: u32,

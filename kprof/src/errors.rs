@@ -34,8 +34,8 @@ pub enum InitError {
     NoSampler,
     /// `Config::lockup_ms` needs a sampler CPU that sends the ticks: any trigger but [`crate::Trigger::Timer`].
     Lockup,
-    /// `Config::event` needs [`crate::Trigger::Timer`], a name of 1 to 32 visible ASCII characters, and a period of 1 to
-    /// 2^40.
+    /// `Config::event` needs [`crate::Trigger::Timer`], a name of 1 to 32 visible ASCII characters, and a period of 1
+    /// to 2^40.
     Event,
     /// The only CPU is the sampler CPU, which is never sampled: use [`crate::Trigger::Timer`].
     OnlySampler,

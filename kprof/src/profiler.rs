@@ -131,8 +131,8 @@ impl<K: Kernel> Profiler<K> {
         feature!(timer::on_timer(&self.instance, at); else TimerTick { outcome: Outcome::Foreign, next_ns: u64::MAX })
     }
 
-    /// Handles the interrupt of a counter that has overflowed: a tick that is caused by `Config::event`. The CPU samples
-    /// itself, as with [`Profiler::on_timer`], but every overflow is a tick.
+    /// Handles the interrupt of a counter that has overflowed: a tick that is caused by `Config::event`. The CPU
+    /// samples itself, as with [`Profiler::on_timer`], but every overflow is a tick.
     ///
     /// Runs in: the counter's interrupt handler, interrupts off.
     #[cfg_attr(not(feature = "profiling"), inline(always))]

@@ -1,7 +1,8 @@
 //! The trigger `timer`: a CPU samples itself by its own timer, or by a counter of events that overflows.
 //!
-//! In: the CPU's interrupts. Out: ticks, and when the next interrupt is wanted. Runs in: the interrupt's handler. It cannot sample code that runs with interrupts off. Used by a kernel with one CPU, and by every CPU until
-//! the sampler runs. When the sampler takes over, a setting in the meta stream says so.
+//! In: the CPU's interrupts. Out: ticks, and when the next interrupt is wanted. Runs in: the interrupt's handler. It
+//! cannot sample code that runs with interrupts off. Used by a kernel with one CPU, and by every CPU until the sampler
+//! runs. When the sampler takes over, a setting in the meta stream says so.
 
 use crate::arch::timestamp;
 use crate::clock;

@@ -2,8 +2,8 @@
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
 //! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
-//! the time that the handler did not use itself, each tick an equal part. If ticks are caused by an event, they share the
-//! events, and the self cost, which is a time, is left out.
+//! the time that the handler did not use itself, each tick an equal part. If ticks are caused by an event, they share
+//! the events, and the self cost, which is a time, is left out.
 
 use crate::account::Account;
 use crate::profile::{Boot, Profile};

@@ -29,8 +29,8 @@ table! {
         Sampler = "sampler",
         /// How a tick reaches a CPU.
         Trigger = "trigger",
-        /// What a tick is caused by, if it is not time: an event that the processor counts, and after how many of them a
-        /// tick comes: `dtlb-load-misses every 200`. The line is missing if ticks are caused by time.
+        /// What a tick is caused by, if it is not time: an event that the processor counts, and after how many of them
+        /// a tick comes: `dtlb-load-misses every 200`. The line is missing if ticks are caused by time.
         Event = "event",
         /// The rate that was asked for. The line is missing if ticks are caused by an event.
         Hz = "hz",

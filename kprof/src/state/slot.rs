@@ -55,8 +55,8 @@ pub(crate) struct SamplerPart {
     pub(crate) offline: AtomicBool,
     /// A quarter of the ring is unread and the reader has been told.
     pub(crate) woken: AtomicBool,
-    /// If this CPU makes its own ticks: the TSC time of its next tick (1 if they are caused by an event). `own_intervals` is the state of its random
-    /// intervals.
+    /// If this CPU makes its own ticks: the TSC time of its next tick (1 if they are caused by an event).
+    /// `own_intervals` is the state of its random intervals.
     pub(crate) own_next: AtomicU64,
     pub(crate) own_intervals: AtomicU64,
     /// Memory for the counts of points, by their numbers. Given once.

@@ -236,8 +236,8 @@ pub fn ring_models(_: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Type checks: the daemon for Redox, and the port to its kernel for aarch64. (`emulated` runs that port's test, and the
-/// host tests those for x86_64.)
+/// Type checks: the daemon for Redox, and the port to its kernel for aarch64. (`emulated` runs that port's test, and
+/// the host tests those for x86_64.)
 pub fn redox(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let checks: [(&str, Target, &[&str]); 3] = [

@@ -1,9 +1,10 @@
 //! The group `emulated`: tests of the host programs, compiled for Linux on aarch64 and riscv64, under QEMU's user
 //! emulation.
 //!
-//! In: the packages `kprof-format`, `kprof-daemon` and `kprof-fold`; on aarch64 the port to Redox too. Out: the counts of their tests. The programs are
-//! static: with musl where rustup has that target, else with glibc and Debian's cross compiler. No binfmt is needed:
-//! cargo runs the tests by QEMU, and a script takes the place of each program that a test starts.
+//! In: the packages `kprof-format`, `kprof-daemon` and `kprof-fold`; on aarch64 the port to Redox too. Out: the counts
+//! of their tests. The programs are static: with musl where rustup has that target, else with glibc and Debian's cross
+//! compiler. No binfmt is needed: cargo runs the tests by QEMU, and a script takes the place of each program that a
+//! test starts.
 //!
 //! Not all tests run, because emulated ones take ten times as long. Left out are `kill`, which starts itself again;
 //! `copies`, which counts what happens in some tenths of a second; the daemon's tests on a simulated disk, whose length
