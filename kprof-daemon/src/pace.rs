@@ -21,8 +21,8 @@ impl Default for Pace {
 impl Pace {
     /// The shortest pause.
     pub const SHORTEST: Duration = Duration::from_millis(1);
-    /// The longest pause, and so the longest time until a new sample is read. A round has costs that do not depend on the
-    /// number of samples, so rounds are rare.
+    /// The longest pause, and so the longest time until a new sample is read. A round has costs that do not depend on
+    /// the number of samples, so rounds are rare.
     pub const LONGEST: Duration = Duration::from_secs(1);
     /// The longest pause if somebody watches the samples as they come.
     pub const LONGEST_LIVE: Duration = Duration::from_millis(500);

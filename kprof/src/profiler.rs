@@ -359,7 +359,8 @@ impl<K: Kernel> Profiler<K> {
         }; else false)
     }
 
-    /// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter. Runs in: any.
+    /// Whether a waiting reader should read now, because a ring is half full, or the meta stream a quarter. Runs in:
+    /// any.
     #[cfg_attr(not(feature = "profiling"), inline(always))]
     pub fn reader_due(&self) -> bool {
         feature!(sampler::reader_due(&self.instance.shared); else false)

@@ -217,9 +217,9 @@ pub(crate) fn gap(shared: &Shared, intervals: &mut Intervals, tsc_hz: u64) -> u6
     intervals.next(period(shared, tsc_hz), shared.live.random_interval())
 }
 
-/// Calls [`Kernel::wake_reader`] once when a ring becomes half full (meta: a quarter), if a reader waits. If no reader waits, the
-/// rings are not checked, because a check reads a cache line of each CPU's ring, which that CPU's handler then has to
-/// fetch back.
+/// Calls [`Kernel::wake_reader`] once when a ring becomes half full (meta: a quarter), if a reader waits. If no reader
+/// waits, the rings are not checked, because a check reads a cache line of each CPU's ring, which that CPU's handler
+/// then has to fetch back.
 pub(crate) fn wake_if_due<K: Kernel>(kernel: &K, shared: &Shared, now: u64) {
     if now >= shared.waited_until.load(Ordering::Relaxed) {
         return;

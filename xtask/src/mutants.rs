@@ -3,8 +3,8 @@
 //! In: the parts of kprof whose faults would be silent (rings, draining, control, handler, account), or with
 //! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
 //! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
-//! it. The verb runs cargo-mutants, and builds it from the registry if it is missing. A run over everything takes hours:
-//! `--shard 1/6` runs a sixth.
+//! it. The verb runs cargo-mutants, and builds it from the registry if it is missing. A run over everything takes
+//! hours: `--shard 1/6` runs a sixth.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -191,8 +191,8 @@ impl Intake {
         Ok(Piece { stream, range: start..held + got, carried })
     }
 
-    /// Whether there may be more after a read that has brought this many bytes: there was hardly room for another record,
-    /// or the kernel may have a buffer that is as small as the smallest read.
+    /// Whether there may be more after a read that has brought this many bytes: there was hardly room for another
+    /// record, or the kernel may have a buffer that is as small as the smallest read.
     fn may_have_left(&self, bytes: usize) -> bool {
         bytes.saturating_add(MAX_WORDS * 8) > self.read_bytes.min(MIN_READ_BYTES)
     }
