@@ -1,6 +1,6 @@
 # One of ten hits is recorded, then hits by weight: the host scales both to the exact totals. The only CPU that hits the
-# point is CPU 1. Then kprof-record switches the point on for a command, and off again. The second profile has events and
-# no sample: its account balances although the samples of the same boot are in the first one.
+# point is CPU 1. Then kprof-record switches the point on for a command, and off again. The second profile has events
+# and no sample: its account balances although the samples of the same boot are in the first one.
 # cpus: 2
 # append: event-ring-words=65536
 # balanced: every.txt

@@ -4,8 +4,7 @@
 //! `--package kprof-daemon` the whole daemon; or only what differs from a commit. Out: the changes that no test has
 //! noticed. Each of them must be in the list `mutants.txt` of the package, with the reason why no test needs to notice
 //! it. The verb runs cargo-mutants, and builds it from the registry if it is missing. A run over everything takes
-//! hours:
-//! `--shard 1/6` runs a sixth.
+//! hours: `--shard 1/6` runs a sixth.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
