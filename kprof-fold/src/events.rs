@@ -14,8 +14,18 @@ use crate::read::ingest::{Consumer, Recorded};
 use crate::select::Select;
 use crate::stacks::StackId;
 use crate::tally::{By, Count};
+use kprof_format::memory::FREE;
 use kprof_format::point::{PointCounter, PointPart, PointState};
 use std::collections::BTreeMap;
+
+/// For how many hits a recorded hit of this weight stands, if it was chosen like this.
+pub fn factor(weight: u64, state: PointState) -> f64 {
+    match state {
+        PointState::Every(hits) => hits as f64,
+        PointState::ByWeight(mean) if weight > 0 => 1.0 / -(-(weight as f64) / mean as f64).exp_m1(),
+        _ => 1.0,
+    }
+}
 
 /// What a group of hits stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,11 +39,7 @@ struct Sum {
 
 impl Sum {
     fn add(&mut self, weight: u64, state: PointState) {
-        let factor = match state {
-            PointState::Every(hits) => hits as f64,
-            PointState::ByWeight(mean) if weight > 0 => 1.0 / -(-(weight as f64) / mean as f64).exp_m1(),
-            _ => 1.0,
-        };
+        let factor = factor(weight, state);
         self.events += 1;
         self.weight = self.weight.saturating_add(u128::from(weight));
         self.hits += factor;
@@ -107,9 +113,18 @@ impl EventTally {
         let total = if of_hits { u128::from(point.hits()) } else { point.weight };
         // A file may end before the newest account: then its events are more than the account knows.
         let asked = asked.max(exact(&self.all));
+        let asked = match self.is_sampled && self.point == FREE {
+            true => number(&self.all).round() as u128,
+            false => asked,
+        };
         let only_counted = total.saturating_sub(asked.saturating_add(homeless));
         let (scale, lost) = if !self.is_sampled {
             (1.0, asked - exact(&self.all))
+        } else if self.point == FREE {
+            // Only frees of recorded allocations get a record, and of how many allocations that is asked is not known:
+            // others were made before. So nothing is scaled, and the rest is not recorded.
+            let lost = if of_hits { lost_hits } else { point.part(PointPart::LostWeight) };
+            (1.0, lost)
         } else {
             // Lost events stand for as much as the others do.
             let (all, events) = (number(&self.all), self.all.events.max(1) as f64);
@@ -154,7 +169,7 @@ impl Consumer for EventTally {
             return;
         }
         let group = match self.by {
-            By::None | By::Entry | By::Line => 0,
+            By::None | By::Entry | By::Line | By::Age => 0,
             By::Cpu => self.group(format!("CPU {}", event.cpu)),
             // The meaning of the number may come later in the file.
             By::Reason => match event.arguments.as_slice().first() {

@@ -98,8 +98,10 @@ impl Folder<'_> {
             match self.by {
                 By::None | By::Line => {}
                 // Samples have no reason, and so no group for it.
-                By::Reason if self.groups.is_empty() => {}
-                By::Task | By::Cpu | By::Reason => ids.push(folded.frames.named(&self.groups[count.group as usize])),
+                By::Reason | By::Age if self.groups.is_empty() => {}
+                By::Task | By::Cpu | By::Reason | By::Age => {
+                    ids.push(folded.frames.named(&self.groups[count.group as usize]))
+                }
                 By::Entry => ids.push(folded.frames.named(&walk::entry_name(&words))),
             }
             folded.push(ids.iter().rev().copied(), count.samples);

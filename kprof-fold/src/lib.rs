@@ -34,6 +34,7 @@ pub mod aliasing;
 pub mod fold;
 
 pub mod diff;
+pub mod heap;
 pub mod lockups;
 pub mod output;
 

@@ -135,8 +135,12 @@ impl Point {
     }
 
     /// Whether every hit is in exactly one place: hits on CPUs with memory are in one bucket each, and those without
-    /// memory in none. Not so if the file ends, or lacks a line, between the counts of one hit.
+    /// memory in none. Not so if the file ends, or lacks a line, between the counts of one hit. Some points have no
+    /// histogram, so no hit is in a bucket.
     pub fn is_balanced(&self) -> bool {
+        if self.weighed() == 0 {
+            return true;
+        }
         let placed = sum(self.cpus.iter().filter(|(cpu, _)| cpu.is_some()).map(|(_, hits)| hits));
         self.weighed() == placed
     }

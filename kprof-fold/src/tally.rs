@@ -25,6 +25,8 @@ pub enum By {
     Entry,
     /// Why the task was off its CPU (only with `--event sched.off-cpu` and its like): what the first argument means.
     Reason,
+    /// How old an allocation is (only with `--event heap.live`): at the last event of the profile.
+    Age,
     /// The source line of the innermost frame (only with `report`; needs an ELF file with DWARF).
     Line,
 }
@@ -170,7 +172,7 @@ impl Tally {
             return;
         }
         let group = match self.by {
-            By::None | By::Entry | By::Line | By::Reason => return self.count(sample.stack),
+            By::None | By::Entry | By::Line | By::Reason | By::Age => return self.count(sample.stack),
             By::Cpu => self.group(format!("CPU {}", sample.cpu).into_bytes(), Vec::clone),
             By::Task => self.group(sample.task.to_vec(), |name| unescape(name).into_owned()),
         };

@@ -6,6 +6,7 @@ mod sealed;
 
 use flate2::read::GzDecoder;
 use kprof_fold::output::export::perfetto::proto::{Packet, SamplePacket};
+use kprof_fold::output::export::pprof::proto::Profile as PprofProfile;
 use prost::Message;
 use sealed::{names, sealed};
 use serde_json::Value;
@@ -199,12 +200,55 @@ fn perfetto_has_a_packet_for_each_sample_and_says_everything_else_once() {
     assert_eq!(named("[lost]").debug_annotations[0].uint_value, Some(7));
 }
 
+/// Decodes a gzipped profile.
+fn pprof(bytes: &[u8]) -> PprofProfile {
+    let mut plain = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut plain).expect("is gzipped");
+    PprofProfile::decode(&plain[..]).expect("is a profile")
+}
+
+/// The types of the values, as `NAME/UNIT`, with the default one, and the values by the name of the innermost frame.
+fn values(profile: &PprofProfile) -> (Vec<String>, &str, BTreeMap<&str, Vec<i64>>) {
+    let text = |at: i64| &profile.string_table[at as usize][..];
+    let types = profile.sample_type.iter().map(|one| format!("{}/{}", text(one.r#type), text(one.unit))).collect();
+    let name = |id: u64| {
+        let location = profile.location.iter().find(|one| one.id == id).expect("is there");
+        text(profile.function.iter().find(|one| one.id == location.line[0].function_id).expect("is there").name)
+    };
+    let values = profile.sample.iter().map(|sample| (name(sample.location_id[0]), sample.value.clone())).collect();
+    (types, text(profile.default_sample_type), values)
+}
+
+#[test]
+fn pprof_of_the_heap_has_the_four_types_of_go_and_that_of_a_point_has_hits_and_weight() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+    let export = |input: &str, event: &str| {
+        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+        fold.args(["export", "-q", "--to", "pprof", "--event", event]).arg(golden.join(input));
+        let done = fold.arg(golden.join("five-functions.syms")).output().expect("kprof-fold runs");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        pprof(&done.stdout)
+    };
+    let heap = export("heap.profile", "heap.live");
+    let (types, default, rows) = values(&heap);
+    assert_eq!(types, ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"]);
+    assert_eq!((default, heap.period), ("inuse_space", 65_536));
+    // An allocation of 9000 bytes at one sample per 64 KiB stands for 7.79, and one of 70000 bytes for 1.52.
+    assert_eq!(
+        rows,
+        BTreeMap::from([("mm::map", vec![16, 140_278, 8, 70_139]), ("mm::unmap", vec![2, 106_651, 2, 106_651])])
+    );
+    assert_eq!(values(&export("heap.profile", "heap.alloc")).1, "alloc_space");
+    let write = export("events.profile", "null.write");
+    let (types, default, rows) = values(&write);
+    assert_eq!((types.join(" "), default), ("hits/count null.write/bytes".to_owned(), "null.write"));
+    let expected = [("mm::map", [2, 600]), ("mm::unmap", [1, 300]), ("[lost]", [1, 300]), ("[not recorded]", [1, 100])];
+    assert_eq!(rows, expected.map(|(name, values)| (name, values.to_vec())).into());
+}
+
 #[test]
 fn pprof_has_lost_samples_as_a_function() {
-    let bytes = export("pprof", &["--to", "pprof"]);
-    let mut plain = Vec::new();
-    GzDecoder::new(&bytes[..]).read_to_end(&mut plain).expect("is gzipped");
-    let profile = kprof_fold::output::export::pprof::proto::Profile::decode(&plain[..]).expect("is a profile");
+    let profile = pprof(&export("pprof", &["--to", "pprof"]));
     let name = |id: u64| {
         let location = profile.location.iter().find(|one| one.id == id).expect("is there");
         let function = profile.function.iter().find(|one| one.id == location.line[0].function_id).expect("is there");

@@ -77,6 +77,10 @@ pub enum RegisterError {
     Memory(BadMemory),
     /// The memory for the points of this CPU belongs to another CPU.
     PointsTaken(usize),
+    /// Another heap of this kernel is registered, or this one is for the second time.
+    HeapTwice,
+    /// The number of places for allocations is not a power of two, or is less than 64.
+    HeapPlaces(usize),
 }
 
 impl fmt::Display for RegisterError {
@@ -86,6 +90,10 @@ impl fmt::Display for RegisterError {
             Self::Twice(cpu) => write!(f, "cpu {cpu} is registered twice: do two CPUs have this number?"),
             Self::Memory(bad) => write!(f, "ring memory: {bad}"),
             Self::PointsTaken(cpu) => write!(f, "the memory for the points of cpu {cpu} belongs to another CPU"),
+            Self::HeapTwice => f.write_str("a heap is registered already, and there is only one"),
+            Self::HeapPlaces(count) => {
+                write!(f, "{count} places for allocations: it must be a power of two of at least 64")
+            }
         }
     }
 }

@@ -51,6 +51,8 @@ mod events;
 mod export;
 #[cfg(feature = "profiling")]
 mod handler;
+#[cfg(all(feature = "profiling", feature = "heap"))]
+mod heap;
 #[cfg(feature = "profiling")]
 mod intervals;
 #[cfg(feature = "profiling")]
@@ -82,6 +84,8 @@ mod unwind;
 #[cfg(all(feature = "profiling", feature = "points"))]
 mod waiting;
 
+#[cfg(not(all(feature = "profiling", feature = "heap")))]
+mod heap_off;
 #[cfg(not(feature = "profiling"))]
 mod points_off;
 #[cfg(not(feature = "profiling"))]
@@ -100,6 +104,10 @@ pub use errors::{
 pub use files::{ControlFile, StreamFile};
 pub use format::point::Unit;
 pub use format::serial::Bytes;
+#[cfg(all(feature = "profiling", feature = "heap"))]
+pub use heap::Alloc;
+#[cfg(not(all(feature = "profiling", feature = "heap")))]
+pub use heap_off::{Alloc, AllocSample};
 pub use kernel::{
     CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
     Published, Registers, Task, TaskState, TimerTick,
@@ -111,6 +119,8 @@ pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;
 #[cfg(not(feature = "profiling"))]
 pub use slot_off::CpuSlot;
+#[cfg(all(feature = "profiling", feature = "heap"))]
+pub use state::points::AllocSample;
 #[cfg(feature = "profiling")]
 pub use state::points::{Point, PointCounts};
 #[cfg(feature = "profiling")]

@@ -16,6 +16,8 @@ use crate::kernel::Kernel;
 use crate::parts;
 use crate::patience::Patience;
 use crate::state::meta::MAX_TEXT;
+#[cfg(feature = "heap")]
+use crate::state::points::{HEAP, Role};
 use crate::state::points::{Offset, POINTS, Point, PointCounts, Taken, UNLISTED, WAITS};
 use crate::state::stream::OWNER_WAIT_US;
 use crate::state::{Instance, Shared};
@@ -47,7 +49,7 @@ pub(crate) fn hit<K: Kernel, const N: usize>(
 
 /// Where this CPU counts the hits of the point with this offset.
 #[inline(always)]
-fn place<K: Kernel>(instance: &Instance<K>, offset: Offset) -> Option<&'static PointCounts> {
+pub(crate) fn place<K: Kernel>(instance: &Instance<K>, offset: Offset) -> Option<&'static PointCounts> {
     instance.shared.ready.slot(instance.kernel.cpu())?.sampler.points.get(offset)
 }
 
@@ -98,11 +100,23 @@ pub(crate) fn handle<K: Kernel, const N: usize>(
             None => point.lose(weight),
         },
         #[cfg(feature = "records")]
-        _ => instance.record(point, weight, arguments, state, frame, Direct),
+        _ => {
+            instance.record(point, weight, arguments, state, frame, Direct);
+        }
         // Not without the cargo feature `records`.
         #[cfg(not(feature = "records"))]
         _ => point.lose(weight),
     }
+}
+
+/// Takes what a CPU has counted of a point.
+#[cfg_attr(not(feature = "heap"), allow(unused_variables))]
+fn take(point: &Point, place: &PointCounts) -> Taken {
+    #[cfg(feature = "heap")]
+    if point.role == Role::Alloc {
+        return place.take_allocations();
+    }
+    place.take()
 }
 
 /// Gives a CPU the memory for its counts.
@@ -122,10 +136,20 @@ pub(crate) fn register(
         return Err(RegisterError::PointsTaken(cpu));
     }
     slot.sampler.points.set(memory);
+    #[cfg(feature = "heap")]
+    shared.give_heap_places();
     Ok(())
 }
 
 impl Shared {
+    /// Tells the heap where each CPU counts.
+    #[cfg(feature = "heap")]
+    pub(crate) fn give_heap_places(&self) {
+        for (cpu, slot) in self.slots().iter().enumerate() {
+            HEAP.give_places(cpu, |point| slot.sampler.points.get(point.offset()));
+        }
+    }
+
     /// Writes what the points have counted into the meta stream. What does not fit is kept. If another CPU is writing
     /// the counts, this function waits for it and then writes again.
     pub(crate) fn write_points(&self) {
@@ -135,11 +159,13 @@ impl Shared {
         let patience = Patience::us(OWNER_WAIT_US, self.tsc_hz());
         // If the lock stays taken, the counts stay too, and the sampler writes them within a second.
         let Some(_only_taker) = patience.lock(&self.points_taker) else { return };
+        #[cfg(feature = "heap")]
+        HEAP.lose_homeless();
         for point in POINTS.iter() {
             let offset = point.offset();
             for (cpu, slot) in self.slots().iter().enumerate() {
                 let Some(place) = slot.sampler.points.get(offset) else { continue };
-                let mut taken = place.take();
+                let mut taken = take(point, place);
                 while !taken.is_empty() && self.write_account(point, offset.number(), cpu as u64, &mut taken) {}
                 place.put_back(&taken);
             }
@@ -197,7 +223,10 @@ impl Shared {
                 break;
             }
             placed += *count;
-            let _ = write!(text, " {BUCKET_PREFIX}{bucket}={}", core::mem::take(count));
+            let count = core::mem::take(count);
+            if point.has_histogram() {
+                let _ = write!(text, " {BUCKET_PREFIX}{bucket}={count}");
+            }
         }
         // The hits of these buckets: first those with a record, then the lost ones. All others were filtered. Lost hits
         // without memory for them have no bucket.

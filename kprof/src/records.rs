@@ -13,6 +13,8 @@ use crate::format::point::PointState;
 use crate::format::record::{EVENT_HEADER_WORDS, Kind};
 use crate::kernel::Kernel;
 use crate::ring::Ring;
+#[cfg(feature = "heap")]
+use crate::state::points::Role;
 use crate::state::points::{Became, Point, PointCounts, Writing};
 use crate::state::{Instance, Shared};
 use crate::sync::{AtomicU64, Ordering};
@@ -36,9 +38,10 @@ const RECORD: u64 = PointState::Record.encode();
 const HEADER_PLACES: usize = EVENT_HEADER_WORDS + MAX_ARGUMENTS;
 
 impl<K: Kernel> Instance<K> {
-    /// Counts a hit, and records it if it is chosen. Not inlined, and with its arguments in registers: this is most of
-    /// what a record costs beside the walk. There is one for each number of arguments of a hit: a number that is only
-    /// known at run time takes a register in the walk, and costs a hit without arguments forty instructions.
+    /// Counts a hit, and records it if it is chosen. `true` if it has a record. Not inlined, and with its arguments in
+    /// registers: this is most of what a record costs beside the walk. There is one for each number of arguments of a
+    /// hit: a number that is only known at run time takes a register in the walk, and costs a hit without arguments
+    /// forty instructions.
     #[inline(never)]
     pub(crate) fn record<M: Memory, const N: usize>(
         &self,
@@ -48,17 +51,32 @@ impl<K: Kernel> Instance<K> {
         state: u64,
         frame: u64,
         memory: M,
-    ) {
+    ) -> bool {
         let interrupts = interrupts::off();
-        self.count_and_record(&Hit { point, weight, arguments, state, frame }, memory);
+        let is_recorded = self.count_and_record(&Hit { point, weight, arguments, state, frame }, memory);
         interrupts::restore(interrupts);
+        is_recorded
+    }
+
+    /// Counts a hit whose record is lost before it is written.
+    #[cfg(feature = "heap")]
+    pub(crate) fn lose_record(&self, point: &'static Point, weight: u64) {
+        let slot = self.shared.ready.slot(self.kernel.cpu());
+        let Some(place) = slot.and_then(|slot| slot.sampler.points.get(point.offset())) else {
+            return point.lose(weight);
+        };
+        place.count_asked(weight);
+        place.asked.became(Became::Lost, weight);
     }
 
     #[inline(always)]
-    fn count_and_record<M: Memory>(&self, hit: &Hit<'_>, memory: M) {
+    fn count_and_record<M: Memory>(&self, hit: &Hit<'_>, memory: M) -> bool {
         let slot = self.shared.ready.slot(self.kernel.cpu());
         let place = slot.and_then(|slot| Some((slot, slot.sampler.points.get(hit.point.offset())?)));
-        let Some((slot, place)) = place else { return hit.point.lose(hit.weight) };
+        let Some((slot, place)) = place else {
+            hit.point.lose(hit.weight);
+            return false;
+        };
         place.count_asked(hit.weight);
         let became = match slot.records.begin() {
             None => Became::Lost,
@@ -69,6 +87,7 @@ impl<K: Kernel> Instance<K> {
             },
         };
         place.asked.became(became, hit.weight);
+        became == Became::Recorded
     }
 
     /// Writes the record of a hit. `false` if there is no space.
@@ -168,6 +187,11 @@ impl Hit<'_> {
 #[cold]
 #[inline(never)]
 fn is_chosen(hit: &Hit<'_>, place: &PointCounts, writing: &Writing<'_>) -> bool {
+    #[cfg(feature = "heap")]
+    if hit.point.role == Role::Free {
+        // Chosen when it was allocated.
+        return true;
+    }
     let state = PointState::decode(hit.state).unwrap_or(PointState::Off);
     place.asked.is_chosen(state, hit.weight, || writing.random())
 }

@@ -3,15 +3,17 @@
 #![cfg(all(feature = "profiling", feature = "records"))]
 
 mod array_kernel;
+#[path = "array_kernel/reader.rs"]
+mod reader;
 
 use array_kernel::*;
 use kprof::format::event::Event;
 use kprof::format::point::PointState;
-use kprof::format::record::{Header, Kind, NO_CPU};
+use kprof::format::record::NO_CPU;
 use kprof::{
-    Config, ControlFile, CpuSet, CpuSlot, Kernel, Point, PointCounts, Profiler, ReadError, RegisterError, Setup,
-    StreamFile, Task, Unit,
+    Config, CpuSet, CpuSlot, Kernel, Point, PointCounts, Profiler, ReadError, RegisterError, Setup, Task, Unit,
 };
+use reader::{Account, Reader, account};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,62 +54,6 @@ unsafe impl Kernel for Nesting {
         Task { id: 9, idle: false }
     }
     fn sleep_ns(&self, _: u64) {}
-}
-
-/// A reader with the claim, of CPU 1.
-struct Reader {
-    ctl: ControlFile,
-    events: StreamFile,
-    meta: StreamFile,
-}
-
-/// What was counted of a point, by the names of the counters; `weight` is among them.
-type Account = BTreeMap<String, u64>;
-
-impl Reader {
-    fn claim<K: Kernel>(profiler: &'static Profiler<K>) -> Self {
-        let ctl = profiler.open_control(1);
-        ctl.write(b"protocol 1").unwrap();
-        Self { ctl, events: profiler.open_events(1, 1).unwrap(), meta: profiler.open_meta(1) }
-    }
-
-    /// The records that are there: what they say, and their stacks. Nothing is acknowledged.
-    fn read(&self) -> Vec<(Event, Vec<u64>)> {
-        let mut buffer = vec![0; 64 * 1024];
-        let bytes = self.events.read(&mut buffer).unwrap();
-        let (words, mut at, mut all) = (words(&buffer[..bytes]), 0, Vec::new());
-        while at < words.len() {
-            let header = Header::decode(words[at]).unwrap();
-            assert_eq!(header.kind, Kind::Event);
-            let record = &words[at..at + header.words as usize];
-            let (event, stack) = Event::of(|word| record.get(word).copied().unwrap_or(0), record.len()).unwrap();
-            all.push((event, record[stack..].to_vec()));
-            at += record.len();
-        }
-        all
-    }
-
-    fn acknowledge<K: Kernel>(&self, profiler: &Profiler<K>) {
-        let end = &control(profiler)["event.1.position-in"];
-        self.ctl.write(format!("ack event-1 {end}").as_bytes()).unwrap();
-    }
-
-    /// The accounts since the last call, by point and CPU.
-    fn accounts<K: Kernel>(&self, profiler: &Profiler<K>) -> BTreeMap<(String, u64), Account> {
-        let mut all = BTreeMap::<_, Account>::new();
-        point_accounts(profiler, &self.ctl, &self.meta, |line| {
-            let account = all.entry((line.point.to_string(), line.cpu.unwrap_or(NO_CPU))).or_default();
-            let counters = line.counters.in_text().filter(|(name, _)| !name.starts_with("log2-"));
-            for (name, count) in counters.chain([("weight", line.weight)]) {
-                *account.entry(name.to_owned()).or_default() += count;
-            }
-        });
-        all
-    }
-}
-
-fn account(counters: &[(&str, u64)]) -> Account {
-    counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
 fn places() -> &'static [PointCounts] {

@@ -4,16 +4,18 @@
 //! `cargo test -p kprof --test surface` and the same with `--features profiling`. An item that is missing here is found
 //! by `every_public_item_is_named`.
 
+use core::alloc::{GlobalAlloc, Layout};
 use core::fmt::Write;
 use core::ops::Range;
 use kprof::clock::{BadSleep, Calibration, Moment, Reference, ticks_to_ns};
 use kprof::{
-    BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone, ControlError,
-    ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event, ExportError, Image,
-    InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point, PointCounts, Profiler,
-    Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError, StreamFile, StreamName, Task,
-    TaskState, TaskTimes, TimerTick, Trigger, Unit,
+    Alloc, AllocSample, BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone,
+    ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event,
+    ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
+    PointCounts, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError, StreamFile,
+    StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
 };
+use std::alloc::System;
 
 struct Port;
 
@@ -69,6 +71,8 @@ unsafe impl Kernel for Port {
 static PROFILER: Profiler<Port> = Profiler::new(Port);
 static POINT: Point = Point::new("surface.point", Unit::Count);
 static COUNTS: [PointCounts; 1] = [const { PointCounts::new() }; 1];
+static HEAP: Alloc<System, Port> = Alloc::new(System, &PROFILER);
+static ALLOC_SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
 static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
 
 /// Makes every call that a kernel can make.
@@ -110,6 +114,11 @@ fn every_call_may_stay_with_the_feature_off() {
     assert_eq!(done, Ok(()));
     let done: Result<(), RegisterError> = PROFILER.register_events(0, || memory(1024));
     assert_eq!(done, Ok(()));
+    let done: Result<(), RegisterError> = HEAP.register(|| &ALLOC_SAMPLES);
+    assert_eq!(done, Ok(()));
+    let (layout, _): (Layout, &System) = (Layout::new::<u64>(), HEAP.inner());
+    // SAFETY: the layout is not empty, and the block is freed once, with the same layout.
+    unsafe { HEAP.dealloc(HEAP.alloc(layout), layout) };
     PROFILER.hit(&POINT, 1);
     PROFILER.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");

@@ -3,6 +3,7 @@
 //! `profiling`.
 
 use crate::cpu::entry::TrapFrame;
+use crate::memory::heap;
 use crate::wait::Doing;
 
 macro_rules! nothing {
@@ -17,10 +18,20 @@ nothing! {
     count_context_switch(); count_page_fault(); count_interrupt(); on_panic();
     task_created(times: &TaskTimes); task_switched(from: &TaskTimes, to: &TaskTimes, becomes: Doing);
     task_resumed(times: &TaskTimes); task_woken(times: &TaskTimes);
-    task_times(task: u64, times: &TaskTimes, doing: Doing);
+    register_heap(); task_times(task: u64, times: &TaskTimes, doing: Doing);
     null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>);
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
+}
+
+/// The global allocator, with nothing around it.
+#[global_allocator]
+static HEAP: heap::Heap = heap::new();
+
+/// The global allocator, which needs its memory.
+#[inline]
+pub fn inner_heap() -> &'static heap::Heap {
+    &HEAP
 }
 
 /// Nothing.

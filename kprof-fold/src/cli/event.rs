@@ -6,6 +6,7 @@
 
 use super::args::{Choice, Input, Script};
 use super::compat::{Output, Rest};
+use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
 use super::nearest::did_you_mean;
 use super::out::{with_output, write_failed};
@@ -21,6 +22,7 @@ use crate::points::Point;
 use crate::profile::Profile;
 use crate::symbols::name::visible;
 use crate::tally::By;
+use kprof_format::memory;
 use kprof_format::point::PointCounter;
 use std::collections::BTreeMap;
 
@@ -44,6 +46,12 @@ pub struct EventFacts {
 pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error> {
     refuse(choice)?;
     let rest = Rest::read(&input.rest).map_err(Error::Usage)?;
+    if name == memory::LIVE {
+        return heap::load(input, choice);
+    }
+    if choice.by == By::Age {
+        return Err(Error::Usage("--by age works with --event heap.live".to_owned()));
+    }
     if choice.by == By::Line {
         return Err(Error::Usage("--by line works with samples; --lines shows lines of events".to_owned()));
     }
@@ -87,6 +95,9 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
 
 /// `script --event NAME`. Each event by itself needs no account, so every choice of events is possible.
 pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
+    if name == memory::LIVE {
+        return Err(Error::Usage("script prints events: --event heap.alloc, --event heap.free".to_owned()));
+    }
     if args.choice.count {
         return Err(Error::Usage("--count is for folded events; script prints each of them".to_owned()));
     }
@@ -159,7 +170,7 @@ fn reason(point: &Point, number: &str) -> String {
 }
 
 /// What became of the hits of a point.
-fn account_of(name: &str, point: &Point) -> String {
+pub fn account_of(name: &str, point: &Point) -> String {
     let [recorded, filtered, lost] =
         [PointCounter::Recorded, PointCounter::Filtered, PointCounter::Lost].map(|counter| point.count(counter));
     let (hits, weight, unit) = (point.hits(), point.weight, visible(&point.unit));

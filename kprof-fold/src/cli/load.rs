@@ -201,7 +201,8 @@ pub fn open_any<C: Consumer>(
 
 /// Refuses events, for an output that only has a meaning for samples.
 fn refuse_event(choice: &Choice) -> Result<(), Error> {
-    let todo = "--event works with folded, flamegraph, report (text, CSV) and script; this output is for samples only";
+    let todo = "--event works with folded, flamegraph, report (text, CSV), script and export --to pprof; this output \
+                is for samples only";
     if choice.event.is_some() { Err(Error::Usage(todo.to_owned())) } else { Ok(()) }
 }
 
@@ -225,6 +226,9 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
     }
     if choice.by == By::Reason {
         return Err(Error::Usage("--by reason works with --event: samples are not taken for a reason".to_owned()));
+    }
+    if choice.by == By::Age {
+        return Err(Error::Usage("--by age works with --event heap.live: samples have no age".to_owned()));
     }
     let groups = match (users::are_given(input, &rest), choice.by) {
         (true, By::Cpu) => {

@@ -55,6 +55,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::Task => Some("task"),
         By::Cpu => Some("cpu"),
         By::Reason => Some("reason"),
+        By::Age => Some("age"),
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };

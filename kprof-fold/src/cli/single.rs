@@ -7,6 +7,7 @@
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
 use super::compat::{Output, Rest};
 use super::event;
+use super::heap;
 use super::load::{self, Opened};
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
@@ -86,6 +87,9 @@ pub fn export(args: &Export) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
     if args.to == Viewer::Pprof {
+        if let Some(name) = &args.choice.event {
+            return heap::pprof(args, name);
+        }
         return pprof(args);
     }
     let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;
@@ -149,9 +153,9 @@ fn pprof(args: &Export) -> Result<u8, Error> {
     Ok(opened.exit_code(args.input.limits(), opened.consumer.events.len()))
 }
 
-fn about_pprof<'a>(
+pub(super) fn about_pprof<'a, C>(
     args: &'a Export,
-    opened: &'a Opened<Timeline>,
+    opened: &'a Opened<C>,
     rate_hz: Option<u64>,
     seconds: f64,
 ) -> export::pprof::About<'a> {

@@ -29,6 +29,7 @@ pub mod fact;
 pub mod line;
 pub mod lockup;
 pub mod marker;
+pub mod memory;
 pub mod point;
 pub mod record;
 pub mod samples;

@@ -134,6 +134,10 @@ fn carry_out(
         }
         note_lease(file, &plan);
         set_cpus(shared, bytes);
+        if plan.events > 0 {
+            // What was counted of allocations says by the state of the point whether it was asked for.
+            shared.write_points();
+        }
         set_points(bytes);
         if plan.state_before == State::Stopped && plan.state == State::Running {
             shared.forget_events();

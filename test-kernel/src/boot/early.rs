@@ -63,6 +63,7 @@ pub fn start(info: &BootInfo) {
     cpu::set_count(info.number("cpus", cpu::MAX_CPUS as u64) as usize);
     cpu::set_sampler(true);
     profiling::init();
+    profiling::register_heap();
     profiling::register(0);
     profiling::name_boot(0);
     interrupts::enable();

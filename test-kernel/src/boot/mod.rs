@@ -35,7 +35,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
         }
     };
     phase("memory");
-    memory::init(info);
+    memory::init(info, profiling::inner_heap());
     random::init(info.option("random-seed").and_then(|text| text.parse().ok()));
     #[cfg(kprof_slower)]
     crate::syscall::SLOWER_CALL.store(info.number("slower-call", u64::MAX), core::sync::atomic::Ordering::Relaxed);
@@ -56,6 +56,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
     turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
     if !early {
         profiling::init();
+        profiling::register_heap();
     }
     scheduler::adopt(stacks::boot_stack(), "idle 0");
     if early {

@@ -50,14 +50,19 @@ unsafe impl RawMutex for RawIrqLock {
     }
 }
 
-#[global_allocator]
-static HEAP: TalcLock<RawIrqLock, Manual> = TalcLock::new(Manual);
+/// The allocator. The global one is this, or one around it (`profiling/heap.rs`).
+pub type Heap = TalcLock<RawIrqLock, Manual>;
+
+/// A heap without memory.
+pub const fn new() -> Heap {
+    TalcLock::new(Manual)
+}
 
 /// Gives the heap its memory. Once, before the first allocation.
 #[inline(never)]
-pub fn init() {
+pub fn init(heap: &Heap) {
     let start = frames::allocate_contiguous(HEAP_BYTES / super::PAGE).expect("not enough RAM for the heap");
     // SAFETY: from now on only the heap uses these frames. They are mapped in the direct map.
-    let claimed = unsafe { HEAP.lock().claim(phys_to_virt(start) as *mut u8, HEAP_BYTES as usize) };
+    let claimed = unsafe { heap.lock().claim(phys_to_virt(start) as *mut u8, HEAP_BYTES as usize) };
     assert!(claimed.is_some(), "the heap was refused");
 }

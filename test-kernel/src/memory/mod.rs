@@ -46,10 +46,10 @@ pub const fn page_ceil(address: u64) -> u64 {
 
 /// Sets up frames, page tables and heap, in this order. Called once, on the boot CPU.
 #[inline(never)]
-pub fn init(info: &BootInfo) {
+pub fn init(info: &BootInfo, heap: &heap::Heap) {
     frames::init(info);
     paging::init(info.ram.1);
-    heap::init();
+    heap::init(heap);
 }
 
 /// Allocates words in the direct map that are never freed. Their contents are undefined.

@@ -1,11 +1,12 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs` and `points.rs` are what this kernel
-//! does in addition: all four triggers, counters, samples after a panic, files for a daemon, points. `places.rs` is for
-//! `cargo xtask truth`.
+//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs` and `heap.rs` are what
+//! this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon, points, the
+//! heap. `places.rs` is for `cargo xtask truth`.
 
 mod calls;
 pub mod device;
+mod heap;
 #[cfg(feature = "profiling")]
 pub mod places;
 mod points;
@@ -13,6 +14,9 @@ mod port;
 mod waits;
 
 pub use calls::*;
+#[cfg(feature = "profiling")]
+pub use heap::HEAP;
+pub use heap::{inner_heap, register_heap};
 pub use kprof::Published;
 pub use points::{null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};

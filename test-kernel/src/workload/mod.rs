@@ -18,6 +18,10 @@ mod dice;
 #[cfg(feature = "profiling")]
 mod handler;
 mod heap;
+#[cfg(feature = "profiling")]
+mod heap_cost;
+#[cfg(feature = "profiling")]
+mod leak;
 mod pages;
 #[cfg(feature = "profiling")]
 mod points;
@@ -77,6 +81,10 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("handler", |text| rounds(text, handler::measure)),
         #[cfg(feature = "profiling")]
         ("points", |text| rounds(text, points::measure)),
+        #[cfg(feature = "profiling")]
+        ("heap-cost", |text| rounds(text, heap_cost::measure)),
+        #[cfg(feature = "profiling")]
+        ("leak", |text| rounds(text, leak::allocate)),
         #[cfg(feature = "profiling")]
         ("waits", |text| rounds(text, waits::run)),
         #[cfg(feature = "profiling")]

@@ -57,7 +57,7 @@ fn mean(what: &str, rounds: u64, measured: impl Fn(u64) -> u64) {
     log!("point: {what}, {}.{} instructions", tenths / 10, tenths % 10);
 }
 
-fn set(point: &str, state: &str) {
+pub fn set(point: &str, state: &str) {
     let ctl = profiling::PROFILER.open_control(0);
     // The states are valid commands.
     if let Err(error) = ctl.write(format!("event {point} {state}").as_bytes()) {
@@ -111,7 +111,7 @@ fn time_off_cpu(_: u64) -> u64 {
 
 /// The instructions of `work`. Those of the measurement are measured without it, and subtracted.
 #[inline(always)]
-fn spent(work: impl FnOnce()) -> u64 {
+pub fn spent(work: impl FnOnce()) -> u64 {
     // SAFETY: RDTSC has no effect. Each time is whole before the next is read, or part of this would be measured too.
     let look = || black_box(unsafe { core::arch::x86_64::_rdtsc() });
     let start = look();

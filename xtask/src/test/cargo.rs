@@ -65,7 +65,7 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
-    for part in ["", "events", "export", "lockup", "points", "published", "raw-words", "records", "recorder"] {
+    for part in ["", "events", "export", "heap", "lockup", "points", "published", "raw-words", "records", "recorder"] {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
         outcome.check(&format!("kprof with {features}"), run(&[&["clippy", "--quiet", "--tests"], &alone, &deny]));

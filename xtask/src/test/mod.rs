@@ -11,6 +11,7 @@ mod feature_off;
 mod fleet;
 mod fuzz;
 mod guards;
+mod heap;
 mod integration;
 mod lockups;
 mod new_kind;

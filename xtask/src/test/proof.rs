@@ -18,7 +18,7 @@ use crate::tools::{self, Install};
 
 /// Tests to run under the sanitizers: those with threads, rings and handlers. `single_step` is skipped: it handles
 /// traps of its own, and its trap handler must not call what the sanitizers insert.
-const UNDER_SANITIZERS: [&str; 10] = [
+const UNDER_SANITIZERS: [&str; 11] = [
     "--lib",
     "--test=path",
     "--test=published",
@@ -29,6 +29,7 @@ const UNDER_SANITIZERS: [&str; 10] = [
     "--test=ownership",
     "--test=life",
     "--test=account_threads",
+    "--test=heap",
 ];
 /// Tests that Miri completes in a minute or two each. Those with many threads or a long run are left to the sanitizers.
 const UNDER_MIRI: [&str; 7] = [

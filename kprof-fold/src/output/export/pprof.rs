@@ -5,6 +5,7 @@
 //! for what each CPU lost.
 
 pub mod proto;
+pub mod values;
 
 use crate::fold::frames::UNKNOWN;
 use crate::fold::walk::{RUNNING, Step, marker_name, walk};
@@ -58,11 +59,16 @@ pub fn write(
     about: &About<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if !about.gzip {
-        return messages(timeline, names, about, out);
+    compressed(about.gzip, out, |out| messages(timeline, names, about, out))
+}
+
+/// Writes through the compressor, or without it.
+fn compressed(gzip: bool, out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    if !gzip {
+        return write(out);
     }
     let mut gzip = BufWriter::with_capacity(BUFFER_BYTES, GzEncoder::new(out, Compression::default()));
-    messages(timeline, names, about, &mut gzip)?;
+    write(&mut gzip)?;
     gzip.into_inner()?.finish().map(drop)
 }
 
@@ -72,7 +78,7 @@ fn messages(
     about: &About<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut made = Made::new(symbols, about);
+    let mut made = Made::new(symbols, about, &[("samples", "count")]);
     let (cpu_key, task_key) = (made.text("cpu"), made.text("task"));
     let tasks: Vec<i64> = timeline.tasks.iter().map(|task| made.text(task)).collect();
     let (mut words, mut bytes, mut known) = (Vec::new(), Vec::new(), None);
@@ -115,7 +121,7 @@ struct Made<'a> {
 }
 
 impl<'a> Made<'a> {
-    fn new(symbols: &'a Symbols, about: &About<'_>) -> Self {
+    fn new(symbols: &'a Symbols, about: &About<'_>, types: &[(&str, &str)]) -> Self {
         let mut made = Self {
             symbols,
             profile: Profile::default(),
@@ -126,8 +132,10 @@ impl<'a> Made<'a> {
             images: HashMap::new(),
         };
         made.text("");
-        let samples = made.value_type("samples", "count");
-        made.profile.sample_type.push(samples);
+        for (kind, unit) in types {
+            let value_type = made.value_type(kind, unit);
+            made.profile.sample_type.push(value_type);
+        }
         // Readers take the first mapping for the main one.
         let build_id = symbols.elf.as_ref().and_then(|elf| elf.build_id.as_deref()).or(about.build_id);
         made.mapping("kernel", about.kernel, build_id.filter(|id| *id != "-"), symbols.kernel_text);

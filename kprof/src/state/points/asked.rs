@@ -38,6 +38,8 @@ mod on {
     use super::{BUCKETS, Outcomes};
     use crate::format::point::PointState;
     use crate::state::points::chosen::Distance;
+    #[cfg(feature = "heap")]
+    use core::sync::atomic::AtomicI64;
     use core::sync::atomic::{AtomicU64, Ordering};
 
     /// The counts.
@@ -50,6 +52,9 @@ mod on {
         lost: AtomicU64,
         lost_weight: AtomicU64,
         distance: Distance,
+        /// Of the point of allocations: how many bytes are left until one may get a record.
+        #[cfg(feature = "heap")]
+        pub(crate) countdown: AtomicI64,
     }
 
     /// What became of a hit for which a record was asked.
@@ -73,6 +78,8 @@ mod on {
                 lost: AtomicU64::new(0),
                 lost_weight: AtomicU64::new(0),
                 distance: Distance::new(),
+                #[cfg(feature = "heap")]
+                countdown: AtomicI64::new(0),
             }
         }
 
@@ -87,6 +94,12 @@ mod on {
         /// Whether this hit is chosen for a record. Only for the one caller that writes records on this CPU.
         pub(crate) fn is_chosen(&self, state: PointState, weight: u64, random: impl FnMut() -> u64) -> bool {
             self.distance.is_reached(state, weight, random)
+        }
+
+        /// How far the next chosen hit is.
+        #[cfg(feature = "heap")]
+        pub(crate) fn distance(&self) -> &Distance {
+            &self.distance
         }
 
         /// Says what has become of a hit, after it was counted in its bucket.

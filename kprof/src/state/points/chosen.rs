@@ -22,6 +22,30 @@ impl Distance {
         Self { left: AtomicU64::new(0), state: AtomicU64::new(0) }
     }
 
+    /// The state for which a hit was chosen last, as a word.
+    #[cfg(feature = "heap")]
+    pub(crate) fn state_word(&self) -> u64 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Says that hits are counted in a state in which none is chosen.
+    #[cfg(feature = "heap")]
+    pub(crate) fn choose_none(&self, state: u64) {
+        self.state.store(state, Ordering::Relaxed);
+    }
+
+    /// The weight up to the next chosen hit.
+    #[cfg(feature = "heap")]
+    pub(crate) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Sets the weight up to the next chosen hit, which somebody else has counted down.
+    #[cfg(feature = "heap")]
+    pub(crate) fn set_left(&self, left: u64) {
+        self.left.store(left, Ordering::Relaxed);
+    }
+
     /// Whether a hit of this weight is chosen in this state. One caller at a time.
     pub(crate) fn is_reached(&self, state: PointState, weight: u64, mut random: impl FnMut() -> u64) -> bool {
         let mut next = || match state {

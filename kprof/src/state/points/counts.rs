@@ -5,8 +5,12 @@
 //! an NMI. Each count is one atomic addition, so no hit is lost if the caller is interrupted, or moved to another CPU.
 
 use super::asked::{Asked, Outcomes};
+#[cfg(feature = "heap")]
+use crate::format::point::PointState;
 use crate::format::point::{BUCKETS, bucket};
 use crate::parts;
+#[cfg(feature = "heap")]
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Memory for what one CPU counts of one point: 576 bytes, or 640 with the cargo feature `records`; aligned so that no
@@ -55,6 +59,24 @@ impl PointCounts {
         }
     }
 
+    /// Counts one hit whose weight is not 0 and for which no record is asked.
+    #[cfg(feature = "heap")]
+    #[inline(always)]
+    pub(crate) fn count_bytes(&self, bytes: NonZeroU64) {
+        self.weight.fetch_add(bytes.get(), Ordering::Relaxed);
+        if let Some(count) = self.buckets.get(bytes.ilog2() as usize) {
+            count.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Counts one hit of a point without a histogram, for which no record is asked.
+    #[cfg(feature = "heap")]
+    #[inline(always)]
+    pub(crate) fn count_without_histogram(&self, weight: u64) {
+        self.weight.fetch_add(weight, Ordering::Relaxed);
+        self.buckets[0].fetch_add(1, Ordering::Release);
+    }
+
     /// Counts one hit for which a record is asked.
     #[cfg(feature = "records")]
     #[inline(always)]
@@ -71,6 +93,21 @@ impl PointCounts {
         let mut buckets = self.buckets.each_ref().map(swap);
         self.asked.settle(&outcomes, &mut buckets, |bucket, count| self.add_to_bucket(bucket, count));
         Taken { weight: swap(&self.weight), outcomes, buckets }
+    }
+
+    /// As `take`, of the point of allocations: while they are recorded by chance, those that were only counted were
+    /// asked for, too, and not chosen.
+    #[cfg(feature = "heap")]
+    pub(crate) fn take_allocations(&self) -> Taken {
+        let state = PointState::decode(self.asked.distance().state_word());
+        let mut taken = self.take();
+        if state.is_some_and(PointState::records) {
+            let hits: u64 = taken.buckets.iter().sum();
+            let outcomes = &mut taken.outcomes;
+            outcomes.left_out = hits.saturating_sub(outcomes.recorded + outcomes.lost);
+            outcomes.asked_weight = taken.weight;
+        }
+        taken
     }
 
     /// Adds counts that were taken and could not be written.

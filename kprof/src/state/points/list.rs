@@ -4,6 +4,8 @@
 //! with interrupts off, orders the first hits and the commands, so that a choice made by name is in force for a point
 //! whether it is hit before or after.
 
+#[cfg(feature = "heap")]
+use super::heap::HEAP;
 use super::point::Point;
 use super::waits::WAITS;
 use crate::arch::interrupts;
@@ -69,7 +71,7 @@ impl List {
             let (state, before) = (state_of(&wanted.now, point), state_of(&wanted.before, point));
             point.enlist(number, state, before);
             self.head.store(ptr::from_ref(point).cast_mut(), Ordering::Release);
-            WAITS.follow();
+            follow();
         });
     }
 
@@ -91,7 +93,7 @@ impl List {
             }
             let named = self.iter().filter(|point| points.contains(point.name));
             named.for_each(|point| point.set(state));
-            WAITS.follow();
+            follow();
         });
     }
 
@@ -110,9 +112,16 @@ impl List {
             let mut wanted = self.wanted.lock();
             wanted.now = wanted.before.clone();
             self.iter().for_each(|point| point.restore());
-            WAITS.follow();
+            follow();
         });
     }
+}
+
+/// Tells those who keep the states of points in a shorter form.
+fn follow() {
+    WAITS.follow();
+    #[cfg(feature = "heap")]
+    HEAP.follow();
 }
 
 /// The state of a point by these choices.

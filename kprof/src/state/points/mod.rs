@@ -8,10 +8,14 @@ mod asked;
 #[cfg(feature = "records")]
 mod chosen;
 mod counts;
+#[cfg(feature = "heap")]
+mod heap;
 mod list;
 mod memory;
 mod point;
 mod records;
+#[cfg(feature = "heap")]
+mod samples;
 #[cfg_attr(not(feature = "points"), allow(dead_code))]
 mod waits;
 
@@ -19,13 +23,21 @@ mod waits;
 pub(crate) use asked::Became;
 pub use counts::PointCounts;
 pub(crate) use counts::Taken;
+#[cfg(feature = "heap")]
+pub(crate) use heap::{HEAP, Heap};
 pub(crate) use list::POINTS;
 pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
+#[cfg(feature = "heap")]
+pub(crate) use point::Role;
 pub(crate) use point::UNLISTED;
 pub(crate) use records::Records;
 #[cfg(feature = "records")]
 pub(crate) use records::Writing;
+#[cfg(feature = "heap")]
+pub use samples::AllocSample;
+#[cfg(feature = "heap")]
+pub(crate) use samples::Sample;
 pub(crate) use waits::WAITS;
 #[cfg(feature = "points")]
 pub(crate) use waits::{BLOCKED, LATENCY, OFF_CPU};

@@ -42,6 +42,21 @@ pub struct Point {
     /// Hits on CPUs that have no memory for the point, and the sum of their weights.
     lost: AtomicU64,
     lost_weight: AtomicU64,
+    #[cfg(feature = "heap")]
+    pub(crate) role: Role,
+}
+
+/// What is special about a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing.
+    Ordinary,
+    /// An allocation: hits that are not recorded are counted without a look at the state.
+    #[cfg(feature = "heap")]
+    Alloc,
+    /// A free: which ones are recorded was decided when they were allocated. It has no histogram.
+    #[cfg(feature = "heap")]
+    Free,
 }
 
 impl Point {
@@ -50,6 +65,12 @@ impl Point {
     /// # Panics
     /// If the name is not 1 to 64 visible ASCII characters without `*`; for a `static`, the compiler says so.
     pub const fn new(name: &'static str, unit: Unit) -> Self {
+        Self::with_role(name, unit, Role::Ordinary)
+    }
+
+    /// As `new`, for a point with a role.
+    #[cfg_attr(not(feature = "heap"), allow(unused_variables))]
+    pub(crate) const fn with_role(name: &'static str, unit: Unit, role: Role) -> Self {
         assert!(is_name(name), "the name of a point is 1 to 64 visible ASCII characters without `*`");
         Self {
             state: AtomicU64::new(UNLISTED),
@@ -61,7 +82,17 @@ impl Point {
             next: AtomicPtr::new(ptr::null_mut()),
             lost: AtomicU64::new(0),
             lost_weight: AtomicU64::new(0),
+            #[cfg(feature = "heap")]
+            role,
         }
+    }
+
+    /// Whether its hits are counted by the logarithm of their weights.
+    pub(crate) fn has_histogram(&self) -> bool {
+        #[cfg(feature = "heap")]
+        return self.role != Role::Free;
+        #[cfg(not(feature = "heap"))]
+        true
     }
 
     /// Whether a hit is counted now, or is the first one, which is not known yet: for a kernel that needs more than a
@@ -128,8 +159,7 @@ impl Point {
     /// Counts a hit for which there is no memory.
     #[cold]
     pub(crate) fn lose(&self, weight: u64) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-        self.lost_weight.fetch_add(weight, Ordering::Relaxed);
+        self.put_back_lost((1, weight));
     }
 
     /// Takes the counts of `lose`: hits, and the sum of their weights.
@@ -137,7 +167,7 @@ impl Point {
         (self.lost.swap(0, Ordering::Relaxed), self.lost_weight.swap(0, Ordering::Relaxed))
     }
 
-    /// Adds counts that were taken and could not be written.
+    /// Adds counts of hits for which there is no memory.
     pub(crate) fn put_back_lost(&self, (hits, weight): (u64, u64)) {
         self.lost.fetch_add(hits, Ordering::Relaxed);
         self.lost_weight.fetch_add(weight, Ordering::Relaxed);

@@ -1,0 +1,63 @@
+//! Recorded hits as pprof's protocol buffer: several values for each stack. Stage: output.
+//!
+//! In: the values of each stack, what they are, symbols. Out: a sample for each stack, and one for each function that
+//! stands for what is not known by stack. A heap has the four sample types of Go's heap profiles, so that what is known
+//! of those is known of these.
+
+use super::{About, Made, compressed, proto};
+use crate::select::Select;
+use crate::stacks::{StackId, Stacks};
+use crate::symbols::Symbols;
+use prost::Message;
+use proto::Sample;
+use std::io::{self, Write};
+
+/// What is written.
+pub struct Values<'a> {
+    /// The name and the unit of each value.
+    pub types: &'a [(&'a str, &'a str)],
+    /// The index of the one that readers show first.
+    pub default: usize,
+    /// The values of each stack.
+    pub rows: Vec<(StackId, Vec<i64>)>,
+    /// The values of functions that stand for something besides.
+    pub beside: Vec<(&'a str, Vec<i64>)>,
+    /// What was sampled, its unit, and how much of it lies between two samples.
+    pub period: Option<(&'a str, &'a str, u64)>,
+}
+
+/// The sample types of Go's heap profiles.
+pub const HEAP: [(&str, &str); 4] =
+    [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+
+/// Writes the profile.
+///
+/// # Errors
+/// Errors of the writer.
+pub fn write(
+    values: &Values<'_>,
+    (stacks, symbols, select): (&Stacks, &Symbols, &Select),
+    about: &About<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut made = Made::new(symbols, about, values.types);
+    let mut words = Vec::new();
+    for (stack, value) in &values.rows {
+        stacks.words(*stack, &mut words);
+        let location_id = made.stack(&words, select.user);
+        made.profile.sample.push(Sample { location_id, value: value.clone(), label: Vec::new() });
+    }
+    for (name, value) in &values.beside {
+        let location_id = vec![made.named(name)];
+        made.profile.sample.push(Sample { location_id, value: value.clone(), label: Vec::new() });
+    }
+    if let Some((kind, unit, period)) = values.period {
+        made.profile.period_type = Some(made.value_type(kind, unit));
+        made.profile.period = i64::try_from(period).unwrap_or(i64::MAX);
+    }
+    if let Some((kind, _)) = values.types.get(values.default) {
+        made.profile.default_sample_type = made.text(kind);
+    }
+    let profile = made.finish(about);
+    compressed(about.gzip, out, |out| out.write_all(&profile.encode_to_vec()))
+}
