@@ -1,6 +1,6 @@
 //! Takes samples of each vCPU. Stage: capture.
 //!
-//! In: `seed=N`, and `hz=N` (by time) or `every=N` (by executed instructions). Out: messages. Runs in: QEMU's process.
+//! In: `seed=N`, and `hz=N` (by time) or `every=N` (by executed instructions); `cpus=N:N`. Out: messages. Runs in: QEMU's process.
 //! By time, a thread asks QEMU to call a function on the vCPU's own thread, so nothing runs between two samples; by
 //! instructions, a function is called before each translated block. If the tool has gone, no more samples are taken.
 
@@ -19,6 +19,8 @@ const FLUSH: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Cpu {
+    /// Whether it is sampled: `cpus=N:N` names those that are.
+    is_chosen: AtomicBool,
     is_up: AtomicBool,
     is_idle: AtomicBool,
     is_pending: AtomicBool,
@@ -74,7 +76,8 @@ impl Plugin {
             if !HAS_BEGUN.load(Relaxed) {
                 continue;
             }
-            for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_up.load(Relaxed)) {
+            let is_sampled = |cpu: &Cpu| cpu.is_up.load(Relaxed) && cpu.is_chosen.load(Relaxed);
+            for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| is_sampled(cpu)) {
                 if cpu.is_pending.load(Relaxed) {
                     self.out.send(message::COALESCED, number, &[]);
                 } else if cpu.is_idle.load(Relaxed) {
@@ -180,7 +183,8 @@ fn vcpu(cpu: c_uint) -> Option<(&'static Plugin, &'static Cpu)> {
 
 extern "C" fn on_init(_: Id, cpu: c_uint) {
     if let Some((plugin, state)) = vcpu(cpu) {
-        state.due.store(plugin.interval(cpu as usize), Relaxed);
+        let first = if state.is_chosen.load(Relaxed) { plugin.interval(cpu as usize) } else { u64::MAX };
+        state.due.store(first, Relaxed);
         state.is_up.store(true, Relaxed);
     }
 }
@@ -221,7 +225,10 @@ pub fn install(id: Id, processor: Processor, arguments: &Arguments, out: Output)
     let start = Instant::now();
     let plugin = PLUGIN.get_or_init(|| Plugin { start, period, by_time, out, processor, walks, cpus });
     let seed = arguments.word("seed").and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+    let chosen: Option<Vec<u64>> =
+        arguments.word("cpus").map(|list| list.split(':').filter_map(|number| number.parse().ok()).collect());
     for (cpu, number) in plugin.cpus.iter().zip(0_u64..) {
+        cpu.is_chosen.store(chosen.as_ref().is_none_or(|chosen| chosen.contains(&number)), Relaxed);
         cpu.random.store(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number << 56, Relaxed);
     }
     // SAFETY: the functions have the types that the interface asks for, and live as long as the process.

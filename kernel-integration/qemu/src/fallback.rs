@@ -38,7 +38,8 @@ pub fn run(arguments: &Record) -> Result<ExitCode> {
         std::thread::sleep(POLL);
     };
     let profiling = arguments.profiling.clone();
-    let common = Attach { gdb: address, profiling, hz: arguments.hz, cpu: Vec::new(), duration: None, samples: None };
+    let common =
+        Attach { gdb: address, profiling, hz: arguments.hz, cpu: arguments.cpu.clone(), duration: None, samples: None };
     let sampled = attach::with(gdb, &common, &AtomicBool::new(false));
     if sampled.is_err() {
         eprintln!("kprof-qemu: no more samples are taken; waiting for QEMU to end");

@@ -205,6 +205,9 @@ pub struct Record {
     /// repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     pub every: Option<u64>,
+    /// Only this vCPU; may be repeated
+    #[arg(long, value_name = "N")]
+    pub cpu: Vec<u32>,
     /// The QEMU command line
     #[arg(last = true, required = true, value_name = "QEMU")]
     pub qemu: Vec<String>,

@@ -58,6 +58,10 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
     if let Some(tables) = tables(common)? {
         found += &format!(",tables={}", run.file("tables", &tables::bytes(&tables))?);
     }
+    if !arguments.cpu.is_empty() {
+        let list: Vec<String> = arguments.cpu.iter().map(u32::to_string).collect();
+        found += &format!(",cpus={}", list.join(":"));
+    }
     let mut profile = create(&common.output, &about)?;
     let status = run.run(&format!("{rate},seed={}{found}", common.seed), |message| match (message, &mut place) {
         (Message::Place(outcome), Some(place)) => {
@@ -87,7 +91,11 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
             return Err(error.context(format!("{file}: has {samples} samples, and no account: some may be missing")));
         }
     };
-    summary(&common.output, &profile.finish()?);
+    let counts = profile.finish()?;
+    summary(&common.output, &counts);
+    if let Some(cpu) = arguments.cpu.iter().find(|cpu| !counts.contains_key(cpu)) {
+        eprintln!("kprof-qemu: vCPU {cpu} had no tick: either the run was too short, or the machine has no such vCPU");
+    }
     placed(place.as_ref(), &common.output)?;
     draw(common)?;
     Ok(run::exit_code(status))

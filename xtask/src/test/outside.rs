@@ -94,6 +94,7 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     let is_wanted = |part: &str| parts.contains(&part) && part.contains(&filter);
     if is_wanted("record") {
         outcome.check("by time, every tick is accounted for", outside.by_time());
+        outcome.check("of two vCPUs one is sampled if one is named", outside.by_cpu());
     }
     // The other two compare their serial logs with that of this part.
     if ["record", "exact", "probes"].into_iter().any(is_wanted) {
@@ -221,6 +222,18 @@ impl Outside {
         ensure!(text.contains("\n# trigger outside\n") && text.contains("\n# account cpu=1 "), "{text}");
         // How long the kernel writes its log, beside its work, depends on the host.
         self.has_the_work("time.txt", 50)
+    }
+
+    fn by_cpu(&self) -> Result<()> {
+        for (name, how) in [("cpu-time", &["--cpu", "1"][..]), ("cpu-every", &["--cpu", "1", "--every", EVERY])] {
+            let (profile, machine) = (format!("{name}.txt"), self.machine(&format!("{name}.log"), &COUNTED));
+            self.record(&profile, how, machine)?;
+            let text = fs::read_to_string(self.file(&profile))?;
+            let accounts = text.lines().filter(|line| line.starts_with("# account "));
+            let is_of_1 = |line: &str| line.starts_with("# account cpu=1 ");
+            ensure!(accounts.clone().count() == 1 && accounts.clone().all(is_of_1), "{name}: {text:.600}");
+        }
+        Ok(())
     }
 
     fn by_instructions(&self) -> Result<()> {
