@@ -1,8 +1,9 @@
 //! Takes samples of each vCPU. Stage: capture.
 //!
-//! In: `seed=N`, and `hz=N` (by time) or `every=N` (by executed instructions); `cpus=N:N`. Out: messages. Runs in: QEMU's process.
-//! By time, a thread asks QEMU to call a function on the vCPU's own thread, so nothing runs between two samples; by
-//! instructions, a function is called before each translated block. If the tool has gone, no more samples are taken.
+//! In: `seed=N`, and `hz=N` (by time) or `every=N` (by executed instructions); `cpus=N:N`. Out: messages. Runs in:
+//! QEMU's process. By time, a thread asks QEMU to call a function on the vCPU's own thread, so nothing runs between two
+//! samples; by instructions, a function is called before each translated block. If the tool has gone, no more samples
+//! are taken.
 
 use super::Arguments;
 use super::output::{Output, message};
