@@ -41,6 +41,13 @@ pub struct About {
     pub boot: u64,
 }
 
+impl About {
+    /// The boot's number, as the profile has it.
+    fn boot_id(&self) -> String {
+        format!("{:016x}", self.boot)
+    }
+}
+
 /// Counters of one vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -116,17 +123,17 @@ impl<W: Write> Profile<W> {
     /// Those of the writer.
     pub fn new(out: W, about: &About) -> Result<Self> {
         let mut profile = Self { out, about: about.clone(), cpus: BTreeMap::new(), earlier: BTreeMap::new() };
-        writeln!(profile.out, "{}", line::Profile { version: line::VERSION })?;
-        profile.write_facts()?;
+        profile.write_header()?;
         Ok(profile)
     }
 
-    /// What is known of the present boot.
-    fn write_facts(&mut self) -> Result<()> {
+    /// Begins a boot with what is known of it.
+    fn write_header(&mut self) -> Result<()> {
         let about = &self.about;
+        writeln!(self.out, "{}", line::Profile { version: line::VERSION })?;
         let facts = [
             (Fact::TscHz, Some("1000000000".to_owned())),
-            (Fact::Boot, Some(self.boot())),
+            (Fact::Boot, Some(about.boot_id())),
             (Fact::Arch, Some(about.arch.to_owned())),
             (Fact::Trigger, Some("outside".to_owned())),
             (Fact::Clock, Some(if about.hz.is_some() { "tsc" } else { "instructions" }.to_owned())),
@@ -145,10 +152,6 @@ impl<W: Write> Profile<W> {
         Ok(())
     }
 
-    fn boot(&self) -> String {
-        format!("{:016x}", self.about.boot)
-    }
-
     /// The machine was reset: ends this boot with its account, and begins another one. False if there are only samples
     /// of firmware in this boot: some firmware resets the machine itself, and that is no other boot of the kernel.
     ///
@@ -160,8 +163,7 @@ impl<W: Write> Profile<W> {
         }
         self.end_boot()?;
         self.about.boot = self.about.boot.wrapping_add(1);
-        writeln!(self.out, "{}", line::Profile { version: line::VERSION })?;
-        self.write_facts()?;
+        self.write_header()?;
         Ok(true)
     }
 
@@ -235,7 +237,7 @@ impl<W: Write> Profile<W> {
             boot: None,
         };
         let text = format!("{first}\n{}", state.lines);
-        let crc = Crc32::of_batch(&format!("{:016x}", self.about.boot)).with(text.as_bytes()).end();
+        let crc = Crc32::of_batch(&self.about.boot_id()).with(text.as_bytes()).end();
         let (to, samples, crc) = (state.position, Some(state.samples), Some(Checksum(crc)));
         self.out.write_all(text.as_bytes())?;
         writeln!(self.out, "{}", line::End { cpu: Stream::Cpu(cpu), to, samples, crc })?;
