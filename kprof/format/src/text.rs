@@ -140,12 +140,35 @@ pub fn parse_hex(digits: &[u8]) -> Option<u64> {
 pub fn escaped(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let empty: &[u8] = if name.is_empty() { b"%00" } else { b"" };
     let bytes = name.iter().enumerate().flat_map(|(at, &byte)| {
-        let plain = matches!(byte, 0x21..=0x7e) && byte != b'%' && !(at == 0 && byte == b'#');
-        let escape = [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-        let (bytes, count) = if plain { ([byte, 0, 0], 1) } else { (escape, 3) };
-        bytes.into_iter().take(count)
+        let is_plain = may_stand(byte) && byte != b'%' && !(at == 0 && byte == b'#');
+        written(byte, is_plain)
     });
     empty.iter().copied().chain(bytes)
+}
+
+/// A field that was read, as it is written again. Another program may have written bytes that [`escaped`] does not:
+/// they become `%xx`, so that every byte is ASCII, and [`unescaped`] gives the same name.
+///
+/// ```
+/// use kprof_format::text::{rewritten, unescaped};
+/// let field = "caf\u{e9}%20%".as_bytes();
+/// assert!(rewritten(field).eq(*b"caf%c3%a9%20%"));
+/// assert!(unescaped(b"caf%c3%a9%20%").eq(unescaped(field)));
+/// ```
+pub fn rewritten(field: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    field.iter().flat_map(|&byte| written(byte, may_stand(byte)))
+}
+
+/// Whether a field may have this byte.
+fn may_stand(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e)
+}
+
+/// The byte itself, or `%xx`.
+fn written(byte: u8, is_plain: bool) -> impl Iterator<Item = u8> {
+    let escape = [b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    let (bytes, count) = if is_plain { ([byte, 0, 0], 1) } else { (escape, 3) };
+    bytes.into_iter().take(count)
 }
 
 /// The bytes that [`escaped`] was made from. A `%` without two hex digits is kept as it is, so every text can be
@@ -176,6 +199,7 @@ pub fn unescaped(field: &[u8]) -> impl Iterator<Item = u8> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn every_single_byte_name_survives_escaping() {
@@ -191,6 +215,18 @@ mod tests {
                 assert!(field.iter().all(|byte| (0x21..=0x7e).contains(byte)), "{field:?}");
                 assert!(field[0] != b'#');
                 assert!(unescaped(field).eq(name.iter().copied()), "{name:?} became {field:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_of_any_bytes_is_written_again_with_the_same_name() {
+        for byte in 1..=255_u8 {
+            for field in [&[byte][..], b"%", b"%4", &[b'%', byte, b'1'], &[b'%', b'a', byte], &[byte, b'%', b'4', b'1']]
+            {
+                let again: Vec<u8> = rewritten(field).collect();
+                assert!(again.iter().all(|byte| (0x21..=0x7e).contains(byte)), "{again:?}");
+                assert!(unescaped(&again).eq(unescaped(field)), "{field:?} became {again:?}");
             }
         }
     }

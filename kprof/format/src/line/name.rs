@@ -4,7 +4,7 @@
 //! Every text is a name: a `%` without two hex digits stays as it is.
 
 use super::value::{Value, put};
-use crate::text::{escaped, unescaped};
+use crate::text::{escaped, rewritten, unescaped};
 use core::fmt::{self, Debug, Display, Formatter};
 
 /// A name: any bytes, or the form that these have in a line. Two names are equal if their bytes are.
@@ -47,7 +47,7 @@ impl Display for Name<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Raw(name) => put(escaped(name), f),
-            Self::Escaped(field) => put(field.iter().copied(), f),
+            Self::Escaped(field) => put(rewritten(field), f),
         }
     }
 }
