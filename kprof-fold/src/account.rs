@@ -158,10 +158,15 @@ impl fmt::Display for Account {
             0 => String::new(),
             ticks => format!(" + pending {ticks}"),
         };
+        // Only a profile of user code alone has filtered kernel ticks.
+        let kernel = match sum(Counter::Kernel) {
+            0 => String::new(),
+            ticks => format!(" + kernel {ticks}"),
+        };
         write!(
             f,
-            "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {} + lost {lost} + recorded {}; \
-             in the file {in_file}",
+            "account: sent {} = taken {} + coalesced {}{pending}; taken = user {} + idle {}{kernel} + lost {lost} + \
+             recorded {}; in the file {in_file}",
             sum(Counter::Sent),
             sum(Counter::Taken),
             sum(Counter::Coalesced),

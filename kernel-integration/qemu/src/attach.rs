@@ -68,7 +68,7 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
     let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
     let mut guest = Guest::new(gdb, &arguments.cpu, finder, record::tables(common)?)?;
     let (hz, boot) = (Some(arguments.hz), record::boot());
-    let about = About { arch: "x86_64", hz, seed: common.seed, accel, user: common.user, boot };
+    let about = About { arch: "x86_64", hz, seed: common.seed, accel, code: common.code(), boot };
     let mut profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();
     let sampled = sample(arguments, &mut guest, &mut profile, is_told_to_end, &mut cost);

@@ -8,7 +8,7 @@ use crate::counted::Counted;
 use crate::functions::Functions;
 use crate::message::{Message, Totals};
 use crate::place::{Given, Place};
-use crate::profile::About;
+use crate::profile::{About, Code};
 use crate::run::{self, Run};
 use crate::{drawn, record, slowdown, table, tables, window};
 use anyhow::{Context, Result, ensure};
@@ -119,7 +119,7 @@ pub fn placed(
 
 /// What the header says of samples beside the counts.
 fn about() -> About {
-    About { arch: "x86_64", hz: None, seed: 1, accel: "icount", user: true, boot: record::boot() }
+    About { arch: "x86_64", hz: None, seed: 1, accel: "icount", code: Code::All, boot: record::boot() }
 }
 
 /// Warns of readings that were wrong.

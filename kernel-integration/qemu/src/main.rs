@@ -50,6 +50,7 @@ mod histogram;
 mod walk;
 
 use clap::{Args, Parser, Subcommand};
+use profile::Code;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tables::Unwind;
@@ -178,6 +179,9 @@ pub struct Profiling {
     /// Also record samples of user code (their first address); otherwise they are only counted
     #[arg(long)]
     pub user: bool,
+    /// Record samples of user code alone; those of the kernel are only counted
+    #[arg(long, conflicts_with = "user")]
+    pub user_only: bool,
     /// The kernel's ELF file, or what nm prints of it: at the end, kprof-fold prints its report and draws FILE.html
     #[arg(long, value_name = "ELF")]
     pub kernel: Option<String>,
@@ -190,6 +194,17 @@ pub struct Profiling {
     /// The ELF file with the unwind tables, if it is not that of --kernel: Linux's vmlinux, also without symbols
     #[arg(long, value_name = "ELF", requires = "kernel")]
     pub tables: Option<String>,
+}
+
+impl Profiling {
+    /// What is recorded.
+    pub fn code(&self) -> Code {
+        match (self.user, self.user_only) {
+            (_, true) => Code::User,
+            (true, false) => Code::All,
+            (false, false) => Code::Kernel,
+        }
+    }
 }
 
 /// Arguments of `record`.

@@ -4,6 +4,14 @@
 //! exactly one counter. Addresses in kernel mode that are not in the kernel's half of the address space (firmware, boot
 //! loaders) are written as unknown.
 
+mod about;
+mod counts;
+#[cfg(test)]
+mod tests;
+
+pub use about::{About, Code};
+pub use counts::Counts;
+
 use crate::message::{Message, Sample};
 use anyhow::{Result, bail};
 use kprof_format::checksum::Crc32;
@@ -24,80 +32,11 @@ const INTERRUPT_FLAG: u64 = 1 << 9;
 /// The task of all samples: tasks are not known from outside.
 const TASK: &str = "guest";
 
-/// What the header says of the run.
-#[derive(Clone, Debug)]
-pub struct About {
-    /// The guest's processor.
-    pub arch: &'static str,
-    /// Samples per second; `None` if samples are counted by instructions.
-    pub hz: Option<u64>,
-    /// Seed of the intervals.
-    pub seed: u64,
-    /// What executes the guest: `tcg`, `icount`, `kvm`; `-` if that is not known.
-    pub accel: &'static str,
-    /// Whether samples of user code are recorded.
-    pub user: bool,
-    /// A number that no other recording has.
-    pub boot: u64,
-}
-
-impl About {
-    /// The boot's number, as the profile has it.
-    fn boot_id(&self) -> String {
-        format!("{:016x}", self.boot)
-    }
-}
-
-/// Counters of one vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Ticks sent.
-    pub sent: u64,
-    /// Ticks while an earlier one was not taken.
-    pub coalesced: u64,
-    /// Ticks not taken when QEMU ended.
-    pub pending: u64,
-    /// Ticks in user code that are only counted.
-    pub user: u64,
-    /// Ticks while the vCPU was halted.
-    pub idle: u64,
-    /// Samples in the file.
-    pub recorded: u64,
-    /// Those of them in kernel mode, but not in the kernel's half of the address space.
-    pub unknown: u64,
-}
-
-impl Counts {
-    fn add(&mut self, more: &Self) {
-        let Self { sent, user, idle, coalesced, pending, recorded, unknown } = more;
-        self.sent += sent;
-        self.user += user;
-        self.idle += idle;
-        self.coalesced += coalesced;
-        self.pending += pending;
-        self.recorded += recorded;
-        self.unknown += unknown;
-    }
-
-    fn list(&self) -> Vec<(Counter, u64)> {
-        let taken = self.user + self.idle + self.recorded;
-        vec![
-            (Counter::Sent, self.sent),
-            (Counter::Taken, taken),
-            (Counter::Coalesced, self.coalesced),
-            (Counter::User, self.user),
-            (Counter::Idle, self.idle),
-            (Counter::LostFull, 0),
-            (Counter::Recorded, self.recorded),
-            (Counter::Pending, self.pending),
-            (Counter::Delivered, self.recorded),
-        ]
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
     counts: Counts,
+    /// Whether a tick found user code, or the kernel's half of the address space: firmware has neither.
+    has_booted: bool,
     /// Words of all samples, and of those in written batches.
     position: u64,
     written: u64,
@@ -141,7 +80,8 @@ impl<W: Write> Profile<W> {
             (Fact::Hz, about.hz.map(|hz| hz.to_string())),
             (Fact::Interval, Some("random 50".to_owned())),
             (Fact::Seed, Some(about.seed.to_string())),
-            (Fact::Include, Some(if about.user { "user" } else { "-" }.to_owned())),
+            (Fact::Include, Some(if about.code.has_user() { "user" } else { "-" }.to_owned())),
+            (Fact::Exclude, (!about.code.has_kernel()).then(|| "kernel".to_owned())),
             (Fact::Mode, Some("drop".to_owned())),
         ];
         for (fact, value) in facts {
@@ -158,7 +98,7 @@ impl<W: Write> Profile<W> {
     /// # Errors
     /// Those of the writer.
     pub fn reset(&mut self) -> Result<bool> {
-        if self.cpus.values().all(|State { counts, .. }| counts.recorded == counts.unknown) {
+        if !self.cpus.values().any(|state| state.has_booted) {
             return Ok(false);
         }
         self.end_boot()?;
@@ -195,13 +135,15 @@ impl<W: Write> Profile<W> {
     }
 
     fn sample(&mut self, sample: &Sample) -> Result<()> {
-        let is_filtered = sample.is_user() && !self.about.user;
-        self.count(sample.cpu, |counts| if is_filtered { counts.user += 1 } else { counts.recorded += 1 });
-        let state = self.cpus.entry(sample.cpu).or_default();
-        if is_filtered {
-            return Ok(());
+        let (is_user, code) = (sample.is_user(), self.about.code);
+        self.cpus.entry(sample.cpu).or_default().has_booted |= is_user || is_upper(sample.rip);
+        match is_user {
+            true if !code.has_user() => return Ok(self.count(sample.cpu, |counts| counts.user += 1)),
+            false if !code.has_kernel() => return Ok(self.count(sample.cpu, |counts| counts.kernel += 1)),
+            _ => self.count(sample.cpu, |counts| counts.recorded += 1),
         }
-        state.counts.unknown += u64::from(!sample.is_user() && !is_upper(sample.rip));
+        let state = self.cpus.entry(sample.cpu).or_default();
+        state.counts.unknown += u64::from(!is_user && !is_upper(sample.rip));
         let words = words(sample);
         // Writing to a string cannot fail.
         let _ = write!(state.lines, "{TASK} {:x} {:x}", sample.cpu, sample.time);

@@ -50,7 +50,7 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
         hz: arguments.every.is_none().then_some(arguments.hz),
         seed: common.seed,
         accel: if run.has_icount() { "icount" } else { "tcg" },
-        user: common.user,
+        code: common.code(),
         boot: boot(),
     };
     let mut place = place(common)?;
@@ -149,8 +149,12 @@ pub fn create(output: &Path, about: &About) -> Result<Profile<BufWriter<File>>> 
 /// Says what the ticks have become.
 pub fn summary(output: &Path, counts: &BTreeMap<u32, Counts>) {
     let sum = |part: fn(&Counts) -> u64| counts.values().map(part).sum::<u64>();
+    let kernel = match sum(|counts| counts.kernel) {
+        0 => String::new(),
+        ticks => format!("{ticks} in the kernel, "),
+    };
     eprintln!(
-        "kprof-qemu: {}: {} samples of {} vCPUs; {} ticks in user code, {} idle, {} coalesced, 0 lost",
+        "kprof-qemu: {}: {} samples of {} vCPUs; {} ticks in user code, {kernel}{} idle, {} coalesced, 0 lost",
         output.display(),
         sum(|counts| counts.recorded),
         counts.len(),
@@ -192,7 +196,8 @@ pub fn draw(common: &Profiling) -> Result<()> {
     let mut is_drawn = false;
     // The report has the account; the page need not print it again.
     for words in [&["report", "--top", "12"][..], &["html", "--quiet", "-o", &page]] {
-        let done = Command::new(&fold).args(words).arg(&file).arg(kernel).status();
+        let user = common.code().has_user().then_some("--user");
+        let done = Command::new(&fold).args(words).args(user).arg(&file).arg(kernel).status();
         match done {
             // What went wrong has been said by kprof-fold.
             Ok(status) => is_drawn = status.success(),

@@ -242,17 +242,20 @@ fn cpus(input: Input<'_>, text: &mut String) {
         Counter::Coalesced,
         Counter::User,
         Counter::Idle,
+        Counter::Kernel,
         Counter::Recorded,
         Counter::Delivered,
     ];
+    // Only a profile of user code alone has filtered kernel ticks.
+    let is_shown = |column: &Counter| *column != Counter::Kernel || account.sum(*column) > 0;
     let _ = write!(text, "\nCPU ");
-    for column in columns {
+    for column in columns.into_iter().filter(is_shown) {
         let _ = write!(text, " {:>10}", column.name());
     }
     let _ = writeln!(text, " {:>10} {:>10}  account", "lost", "in file");
     for cpu in &account.cpus {
         let _ = write!(text, "{:<4}", cpu.cpu);
-        for column in columns {
+        for column in columns.into_iter().filter(is_shown) {
             let count = cpu.find(column).map_or_else(|| "-".to_owned(), |count| count.to_string());
             let _ = write!(text, " {count:>10}");
         }

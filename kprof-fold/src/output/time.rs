@@ -41,6 +41,7 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
         ("kernel, interrupts off", sum(Counter::IrqOff)),
         ("interrupt or exception", sum(Counter::Interrupt)),
         ("kernel, kind not told", other - recorded_user - recorded_idle),
+        ("kernel, not recorded", sum(Counter::Kernel)),
         ("user", sum(Counter::User) + recorded_user),
         ("idle", sum(Counter::Idle) + recorded_idle),
         ("lost", account.lost()),
@@ -55,8 +56,8 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     if is_time {
         shares.push(("self cost of the profiler", 0, own));
     }
-    let always = ["kernel, kind not told", "pending"];
-    shares.retain(|(what, ticks, _)| *ticks > 0 || !always.contains(what));
+    let rare = ["kernel, kind not told", "kernel, not recorded", "pending"];
+    shares.retain(|(what, ticks, _)| *ticks > 0 || !rare.contains(what));
     let per_mille = apportion(&shares.iter().map(|(.., share)| *share).collect::<Vec<_>>());
     shares.iter().zip(per_mille).map(|((what, ticks, _), per_mille)| Row { what, ticks: *ticks, per_mille }).collect()
 }

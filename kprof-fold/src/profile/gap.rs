@@ -10,6 +10,8 @@ pub struct Unsampled {
     pub user: u64,
     /// Filtered: the idle task.
     pub idle: u64,
+    /// Filtered: kernel code.
+    pub kernel: u64,
     /// Coalesced.
     pub coalesced: u64,
     /// Lost before they reached the file.
@@ -19,24 +21,24 @@ pub struct Unsampled {
 impl Unsampled {
     /// The sum of all reasons.
     pub fn sum(&self) -> u64 {
-        let Self { user, idle, coalesced, lost } = *self;
-        [user, idle, coalesced, lost].into_iter().fold(0, u64::saturating_add)
+        let Self { user, idle, kernel, coalesced, lost } = *self;
+        [user, idle, kernel, coalesced, lost].into_iter().fold(0, u64::saturating_add)
     }
 
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
-        let Self { user, idle, coalesced, lost } = self;
-        for (count, more) in [(user, other.user), (idle, other.idle), (coalesced, other.coalesced), (lost, other.lost)]
-        {
+        let Self { user, idle, kernel, coalesced, lost } = *other;
+        let counts = [&mut self.user, &mut self.idle, &mut self.kernel, &mut self.coalesced, &mut self.lost];
+        for (count, more) in counts.into_iter().zip([user, idle, kernel, coalesced, lost]) {
             *count = count.saturating_add(more);
         }
     }
 
     /// Takes out `ticks` of them, or all if there are fewer, of each reason in proportion.
     pub fn take(&mut self, ticks: u64) -> Self {
-        let Self { user, idle, coalesced, lost } = self;
+        let Self { user, idle, kernel, coalesced, lost } = self;
         // Damaged counters can be so large that their sum does not fit into 64 bits.
-        let mut left: u128 = [&*user, idle, coalesced, lost].into_iter().map(|count| u128::from(*count)).sum();
+        let mut left: u128 = [&*user, idle, kernel, coalesced, lost].into_iter().map(|count| u128::from(*count)).sum();
         let mut rest = left.min(ticks.into()) as u64;
         let mut part = |count: &mut u64| {
             let taken = (u128::from(rest) * u128::from(*count) / left.max(1)) as u64;
@@ -45,7 +47,7 @@ impl Unsampled {
             *count -= taken;
             taken
         };
-        Self { user: part(user), idle: part(idle), coalesced: part(coalesced), lost: part(lost) }
+        Self { user: part(user), idle: part(idle), kernel: part(kernel), coalesced: part(coalesced), lost: part(lost) }
     }
 }
 
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn parts_are_in_proportion_and_nothing_is_rounded_away() {
-        let whole = Unsampled { user: 30, idle: 60, coalesced: 0, lost: 9 };
+        let whole = Unsampled { user: 30, idle: 60, kernel: 0, coalesced: 0, lost: 9 };
         for ticks in 0..=100 {
             let mut rest = whole;
             let part = rest.take(ticks);
@@ -93,7 +95,7 @@ mod tests {
             rest.add(&part);
             assert_eq!(rest, whole);
         }
-        let mut huge = Unsampled { user: u64::MAX, idle: u64::MAX, coalesced: 1, lost: 0 };
+        let mut huge = Unsampled { user: u64::MAX, idle: u64::MAX, kernel: 0, coalesced: 1, lost: 0 };
         assert_eq!(huge.take(u64::MAX).sum(), u64::MAX);
     }
 }

@@ -20,8 +20,9 @@ pub fn grown(known: &Cpu, newer: &Counters) -> Unsampled {
         newer.get(name).map_or(0, |value| value.saturating_sub(before))
     };
     let losses = newer.keys().filter(|name| Counter::names_a_loss(name));
-    let [user, idle, coalesced] = [Counter::User, Counter::Idle, Counter::Coalesced].map(|counter| of(counter.name()));
-    Unsampled { user, idle, coalesced, lost: losses.fold(0, |sum: u64, name| sum.saturating_add(of(name))) }
+    let counters = [Counter::User, Counter::Idle, Counter::Kernel, Counter::Coalesced];
+    let [user, idle, kernel, coalesced] = counters.map(|counter| of(counter.name()));
+    Unsampled { user, idle, kernel, coalesced, lost: losses.fold(0, |sum: u64, name| sum.saturating_add(of(name))) }
 }
 
 /// The gaps before and within a batch, called before the batch is added to its CPU. `missing` of its samples cannot be
@@ -59,7 +60,7 @@ pub fn gaps(boot: &mut Boot, boot_index: usize, open: &Open, missing: u64) -> [O
         let later = [Counter::Taken, Counter::Coalesced].map(|counter| tick(counter.name()).unwrap_or(0));
         let later = later[0].saturating_add(later[1]).saturating_sub(last_tick);
         let after = counted.take(later);
-        in_first.add(&Unsampled { user: 0, idle: 0, ..counted });
+        in_first.add(&Unsampled { user: 0, idle: 0, kernel: 0, ..counted });
         counted = after;
     }
     cpu.unplaced = counted;
@@ -73,7 +74,7 @@ pub fn last_gap(boot: &Boot, boot_index: usize, number: u32, cpu: &Cpu, end: Opt
     let mut ticks = cpu.unplaced;
     ticks.add(&cpu.account.as_ref().map(|account| grown(cpu, account)).unwrap_or_default());
     if cpu.batch.is_empty() && !boot.is_from_its_start {
-        (ticks.user, ticks.idle) = (0, 0);
+        (ticks.user, ticks.idle, ticks.kernel) = (0, 0, 0);
     }
     // `end` may be too early, because the other CPUs may have had no sample for a long time. So the length of the gap
     // is also computed from the number of its ticks.

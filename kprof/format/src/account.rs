@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sent     = taken + coalesced + pending
-//! taken    = user + idle + lost-* + recorded
+//! taken    = user + idle + kernel + lost-* + recorded
 //! recorded = delivered + overwritten + in-ring
 //! ```
 //!
@@ -34,8 +34,12 @@ pub const SENT: Identity = Identity {
 };
 
 /// The identity of the ticks that were taken.
-pub const TAKEN: Identity =
-    Identity { whole: Taken, parts: &[User, Idle, Recorded], has_losses: true, words: "user + idle + lost + recorded" };
+pub const TAKEN: Identity = Identity {
+    whole: Taken,
+    parts: &[User, Idle, Counter::Kernel, Recorded],
+    has_losses: true,
+    words: "user + idle + kernel + lost + recorded",
+};
 
 /// The identity of the ticks that became samples. It holds only for counters read at one moment, because what is in a
 /// ring now was recorded earlier.

@@ -26,6 +26,8 @@ table! {
         User = "user",
         /// Filtered: the idle task, not in an interrupt.
         Idle = "idle",
+        /// Filtered: kernel code. Only a profile of user code alone, sampled from outside, has the counter.
+        Kernel = "kernel",
         /// Lost: the ring was full.
         LostFull = "lost-full",
         /// Lost: an NMI inside a handler took the tick.
@@ -118,11 +120,12 @@ impl Counter {
     pub const EVENTS: [Self; 3] = [Self::ContextSwitches, Self::PageFaults, Self::Interrupts];
 
     /// The counters in every batch line of a CPU, in the order of the line.
-    pub const BATCH: [Self; 10] = [
+    pub const BATCH: [Self; 11] = [
         Self::Taken,
         Self::Coalesced,
         Self::User,
         Self::Idle,
+        Self::Kernel,
         Self::LostFull,
         Self::LostNested,
         Self::LostTorn,

@@ -42,6 +42,8 @@ table! {
         Seed = "seed",
         /// What is recorded besides kernel samples: `idle`, `user`, both, or `-`.
         Include = "include",
+        /// `kernel` if kernel samples are not recorded: a profile of user code alone, sampled from outside.
+        Exclude = "exclude",
         /// Whether the rate is lowered when sampling costs too much or ticks coalesce.
         Backoff = "backoff",
         /// The most frames of a sample.
@@ -65,7 +67,7 @@ table! {
 
 impl Fact {
     /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
-    pub const HEADER: [Self; 19] = [
+    pub const HEADER: [Self; 20] = [
         Self::TscHz,
         Self::Boot,
         Self::Arch,
@@ -79,6 +81,7 @@ impl Fact {
         Self::Interval,
         Self::Seed,
         Self::Include,
+        Self::Exclude,
         Self::Backoff,
         Self::Depth,
         Self::Mode,

@@ -3,12 +3,12 @@
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
-//! cannot be sampled is refused with its reason. It may be told to end: see [`ended`]. Every executed instruction is
-//! counted: see [`exact`]; those of each system call too: see [`calls`]. Functions are watched: see [`probes`]. A
-//! machine that already runs is sampled by its gdb stub: see [`attached`]; gdb has the same stacks: see [`gdb`]. The
-//! kernel may run elsewhere than its file says: see [`moved`]. Kernels for other processors are sampled: see
-//! [`guests`]. The second group has what compares thousands of stacks or whole runs. With `--filter` only the parts run
-//! whose name contains it.
+//! cannot be sampled is refused with its reason. User code is sampled too, or alone: see [`user`]. It may be told to
+//! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see [`calls`].
+//! Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see [`attached`]; gdb
+//! has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see [`moved`]. Kernels for other
+//! processors are sampled: see [`guests`]. The second group has what compares thousands of stacks or whole runs. With
+//! `--filter` only the parts run whose name contains it.
 
 mod attached;
 mod beside;
@@ -21,6 +21,7 @@ mod moved;
 mod probes;
 mod stopped;
 mod unwound;
+mod user;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -63,7 +64,8 @@ struct Outside {
 }
 
 /// The parts of the group `outside`, and those of `outside compared`.
-const PARTS: [&str; 9] = ["record", "ended", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
+const PARTS: [&str; 10] =
+    ["record", "user", "ended", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
 const COMPARED: [&str; 6] = ["unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
 
 /// Runs the group `outside`.
@@ -95,6 +97,10 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     if is_wanted("record") {
         outcome.check("by time, every tick is accounted for", outside.by_time());
         outcome.check("of two vCPUs one is sampled if one is named", outside.by_cpu());
+    }
+    if is_wanted("user") {
+        let parted = context.parts().and_then(|parts| user::check(&outside, parts));
+        outcome.check("the kernel's samples and those of user code are together those of both", parted);
     }
     // The other two compare their serial logs with that of this part.
     if ["record", "exact", "probes"].into_iter().any(is_wanted) {

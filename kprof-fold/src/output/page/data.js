@@ -3,7 +3,7 @@
 
 /// What sampled code was; the numbers are those of `State` in `state.rs`.
 const KINDS = ["kernel", "interrupts off", "interrupt", "user", "idle"];
-const [USER, IDLE] = [3, 4];
+const [KERNEL, USER, IDLE] = [0, 3, 4];
 /// Traits of a frame; the bits are those of `bit` in `stacks.rs`.
 const TRAIT = { inlined: 1, library: 2, user: 4, syscall: 8, interrupt: 16, lost: 32 };
 

@@ -35,7 +35,7 @@ pub fn losses(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         .collect()
 }
 
-/// Filtered ticks: CPU, from, to, ticks in user code, idle ticks. Ticks before the first sample of their CPU are drawn
+/// Filtered ticks: CPU, from, to, ticks in user code, idle ticks, ticks in the kernel. Ticks before the first sample of their CPU are drawn
 /// from the first sample of the boot on.
 pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
     let select = input.timeline.select();
@@ -44,8 +44,8 @@ pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         let (from, to) = clipped(input, ends)?;
         let share = |count| select.share(count, ends.0, ends.1);
         let at = |tsc: Option<u64>| tsc.map(|tsc| clock.micros(gap.boot as u32, tsc));
-        let (user, idle) = (share(gap.ticks.user), share(gap.ticks.idle));
-        (user + idle > 0).then(|| json!([gap.cpu, at(from), at(to), user, idle]))
+        let [user, idle, kernel] = [gap.ticks.user, gap.ticks.idle, gap.ticks.kernel].map(share);
+        (user + idle + kernel > 0).then(|| json!([gap.cpu, at(from), at(to), user, idle, kernel]))
     });
     found.collect()
 }

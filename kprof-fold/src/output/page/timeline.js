@@ -61,7 +61,8 @@ class Timeline {
     };
     const lane = (number) => lanes[data.cpus.indexOf(number)];
     for (const [cpu, from, to, lost] of data.gaps) spread(lane(cpu), from, to, KINDS.length, lost);
-    for (const [cpu, from, to, user, idle] of data.filtered) {
+    for (const [cpu, from, to, user, idle, kernel] of data.filtered) {
+      spread(lane(cpu), from, to, KERNEL, kernel);
       spread(lane(cpu), from, to, USER, user);
       spread(lane(cpu), from, to, IDLE, idle);
     }
