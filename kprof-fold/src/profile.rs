@@ -367,6 +367,12 @@ impl Profile {
         self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.samples()).sum()
     }
 
+    /// Whether there are samples, and all are of user code.
+    pub fn is_user_only(&self) -> bool {
+        let kernel: u64 = self.boots.iter().flat_map(|boot| boot.cpus.values()).map(|cpu| cpu.seen.kernel()).sum();
+        kernel == 0 && self.samples() > 0
+    }
+
     /// Samples lost or missing, all CPUs and boots.
     pub fn lost(&self) -> u64 {
         self.gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.samples()))

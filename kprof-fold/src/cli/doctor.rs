@@ -194,7 +194,9 @@ fn unknown(opened: &Opened<Tally>, found: &mut Vec<String>) {
     let is_unknown = |frames: &[u32]| frames.last().is_some_and(|frame| folded.frames.name(*frame) == UNKNOWN);
     let unknown: u64 =
         folded.stacks.iter().filter(|stack| is_unknown(folded.frames_of(stack))).map(|stack| stack.samples).sum();
-    if all == 0 {
+    if all == 0 && opened.profile.is_user_only() {
+        found.push(format!("all {} samples are of user code: --user shows them", opened.profile.samples()));
+    } else if all == 0 {
         found.push("no kernel sample at all: did the recording run, and was there work in the kernel?".to_owned());
     } else if unknown * 5 > all {
         found.push(format!("{unknown} of {all} samples are in no known function: wrong image, or wrong load address?"));

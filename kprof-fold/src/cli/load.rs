@@ -260,7 +260,7 @@ pub fn load(input: &Input, choice: &Choice) -> Result<Loaded, Error> {
         lost_is_attributable,
         event: None,
     };
-    loaded.say_losses(Talk { quiet: input.quiet });
+    loaded.say_losses(select.user, Talk { quiet: input.quiet });
     Ok(loaded)
 }
 
@@ -370,7 +370,7 @@ impl Loaded {
         [(lost, width(self.shown.lost, self.lost)), (coalesced, width(self.shown.coalesced, self.coalesced))]
     }
 
-    fn say_losses(&self, talk: Talk) {
+    fn say_losses(&self, has_user: bool, talk: Talk) {
         let missing = self.profile.missing();
         if missing > 0 {
             talk.say(format_args!(
@@ -385,8 +385,11 @@ impl Loaded {
             };
             talk.say(format_args!("{} samples were lost ({hint})", self.lost));
         }
-        if self.folded.stacks.is_empty() {
-            talk.say(format_args!("no sample of {} is left by the choice", self.profile.samples()));
+        let samples = self.profile.samples();
+        if self.folded.stacks.is_empty() && self.profile.is_user_only() && !has_user {
+            talk.say(format_args!("all {samples} samples are of user code: --user shows them"));
+        } else if self.folded.stacks.is_empty() {
+            talk.say(format_args!("no sample of {samples} is left by the choice"));
         }
     }
 
