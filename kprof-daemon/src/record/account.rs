@@ -130,7 +130,7 @@ mod tests {
             Account(&ctl).contradictions(),
             [
                 "cpu 3: sent 10 is not taken + coalesced + pending = 9",
-                "cpu 3: taken 9 is not user + idle + lost + recorded = 8"
+                "cpu 3: taken 9 is not user + idle + kernel + lost + recorded = 8"
             ]
         );
     }
