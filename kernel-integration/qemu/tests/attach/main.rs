@@ -34,7 +34,8 @@ fn attach(script: Script, options: &[&str]) -> (Option<i32>, String, String, Lef
 /// The number of samples of a profile whose account balances.
 fn samples(profile: &str) -> usize {
     let samples = profile.lines().filter(|line| line.starts_with("guest ")).count();
-    let account = format!("# account cpu=0 sent={samples} taken={samples} coalesced=0 user=0 idle=0 kernel=0 lost-full=0 ");
+    let account =
+        format!("# account cpu=0 sent={samples} taken={samples} coalesced=0 user=0 idle=0 kernel=0 lost-full=0 ");
     assert!(profile.lines().any(|line| line.starts_with(&account)), "{profile}");
     let of_batches = profile.lines().filter_map(|line| line.split_once(" samples=")?.1.split(' ').next());
     assert_eq!(of_batches.map(|count| count.parse::<usize>().unwrap()).sum::<usize>(), samples);

@@ -41,6 +41,10 @@ const STOP: &str = "kprof::files::ControlFile::write";
 const TASK: [&str; 2] = [SWITCH, "test_kernel::task::thread::rename_current"];
 /// The function of the idle task.
 const IDLE: &str = "test_kernel::task::scheduler::idle_forever";
+/// The way back to user code. A task's first way there gives up the stack of what has started the task.
+const TO_USER: &str = "trap_return";
+/// The outermost function of a task's own stack.
+const START: &str = "test_kernel::task::thread::thread_start";
 /// The function that changes from one task's stack to another.
 const SWITCH: &str = "test_kernel::task::thread::switch_stacks";
 /// The CPU that is sampled.

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::rows::{Exact, SAMPLER};
-use super::{CPU, IDLE, NMI, SAME, SWITCH};
+use super::{CPU, IDLE, NMI, SAME, START, SWITCH, TO_USER};
 use crate::parts::Parts;
 use crate::run;
 
@@ -22,6 +22,8 @@ pub const USER: &str = "[user]";
 const SWITCHES: &str =
     "in the switch of stacks, after the new one is in use: the exact stack is the old one until it returns";
 const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
+const NEW_TASK: &str = "a task goes to user code for the first time, with an empty stack: the exact stack still has the \
+                        functions that have started it and never go on";
 const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
                            instruction of another handler: it has returned, because a sample is an NMI";
 const NO_REASON: &str = "no reason is known";
@@ -173,6 +175,7 @@ fn reason(sampled: &[String], exact: &[String]) -> &'static str {
         // The processor takes no NMI, and so no sample, until the one before has returned.
         _ if sampled.iter().eq(exact.iter().filter(|frame| *frame != NMI)) => NMI_IS_OVER,
         ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
+        ([leaf], [root, ..]) if is_same_leaf && leaf == TO_USER && root == START => NEW_TASK,
         ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
         _ => NO_REASON,
     }
@@ -233,6 +236,12 @@ mod tests {
         let reasons =
             compare(&[stack(1, &["g"]), stack(1, &["g", SWITCH])], &[exact[0].clone(), stack(1, &[SWITCH])], &[]);
         assert_eq!(reasons.unwrap().different.into_keys().collect::<Vec<_>>(), [SWITCHES, NO_REASON]);
+        let new = compare(&[stack(1, &[TO_USER])], &[stack(1, &[START, "run", TO_USER])], &[]).unwrap();
+        assert_eq!(new.different.into_keys().collect::<Vec<_>>(), [NEW_TASK]);
+        let cut = compare(&[stack(1, &["run", TO_USER])], &[stack(1, &[START, "run", TO_USER])], &[]).unwrap();
+        assert_eq!(cut.different.into_keys().collect::<Vec<_>>(), [NO_REASON]);
+        let lost = compare(&[stack(1, &[TO_USER])], &[stack(1, &["syscall_entry", "f", TO_USER])], &[]).unwrap();
+        assert_eq!(lost.different.into_keys().collect::<Vec<_>>(), [NO_REASON]);
         let over = compare(&[stack(1, &["main", "trap"])], &[stack(1, &["main", NMI, "trap"])], &[]).unwrap();
         assert_eq!(over.different.into_keys().collect::<Vec<_>>(), [NMI_IS_OVER]);
         assert!(compare(&[stack(3, &["main"])], &exact[1..], &[]).is_err());
