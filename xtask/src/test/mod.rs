@@ -175,7 +175,7 @@ const GROUPS: [Group; 27] = [
     ("ring models", Always, cargo::ring_models),
     ("path", Always, path::run),
     ("proof", Thorough, proof::run),
-    ("outside compared", Thorough, outside::compared),
+    ("outside long", Thorough, outside::long),
     ("sweep", Thorough, path::sweep),
     ("fuzz", Thorough, fuzz::run),
     ("repeatable", Thorough, path::repeatable),

@@ -1,4 +1,4 @@
-//! The groups `outside` and `outside compared`: `kprof-qemu` profiles a kernel without a changed line in it, and the
+//! The groups `outside` and `outside long`: `kprof-qemu` profiles a kernel without a changed line in it, and the
 //! kernel does not notice.
 //!
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
@@ -7,8 +7,8 @@
 //! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see [`calls`].
 //! Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see [`attached`]; gdb
 //! has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see [`moved`]. Kernels for other
-//! processors are sampled: see [`guests`]. The second group has what compares thousands of stacks or whole runs. With
-//! `--filter` only the parts run whose name contains it.
+//! processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter` only the parts
+//! run whose name contains it.
 
 mod attached;
 mod beside;
@@ -63,19 +63,20 @@ struct Outside {
     folder: PathBuf,
 }
 
-/// The parts of the group `outside`, and those of `outside compared`.
-const PARTS: [&str; 10] =
-    ["record", "user", "ended", "guests", "exact", "calls", "probes", "attached", "moved", "refused"];
-const COMPARED: [&str; 6] = ["unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
+/// The parts of the group `outside`.
+const PARTS: [&str; 6] = ["record", "user", "ended", "exact", "attached", "refused"];
+/// Those of the group `outside long`.
+const LONG: [&str; 10] =
+    ["guests", "calls", "probes", "moved", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
 
 /// Runs the group `outside`.
 pub fn run(context: &mut Context) -> Result<Outcome> {
     parts(context, &PARTS, "target/outside")
 }
 
-/// Runs the group `outside compared`.
-pub fn compared(context: &mut Context) -> Result<Outcome> {
-    parts(context, &COMPARED, "target/outside-compared")
+/// Runs the group `outside long`.
+pub fn long(context: &mut Context) -> Result<Outcome> {
+    parts(context, &LONG, "target/outside-long")
 }
 
 fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome> {
