@@ -79,7 +79,7 @@ fn init(cpus: usize) {
     let [seed, hz] = [number(b"seed=").unwrap_or(config.seed), number(b"hz=").unwrap_or(config.hz.into())];
     let config = Config { seed, hz: hz as u32, event: timer::event(), ..config };
     // SAFETY: this function runs once, and no other code can access this static.
-    let meta = unsafe { (&raw mut META).as_mut_unchecked() };
+    let meta = unsafe { (&raw mut META).as_mut() }.unwrap();
     tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
     PROFILER.task_name(1, "kmain");
     READY.call_once(|| ());
@@ -97,7 +97,7 @@ pub fn begin(cpu: usize, cpus: usize) {
     }
     READY.wait();
     // SAFETY: each CPU comes here once, and takes its own.
-    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut_unchecked() }));
+    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut() }.unwrap()));
     tell(PROFILER.check());
     if cpu == 0 {
         timer::begin();
