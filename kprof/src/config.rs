@@ -97,6 +97,10 @@ pub struct Config {
     pub tsc_hz: u64,
     /// What the TSC counts.
     pub clock: Clock,
+    /// Whether kernel code can read the processor's cycle counter on every sampled CPU, and the kernel has started it.
+    /// Where the clock is coarser than 10 ns (aarch64, riscv64) the self cost is measured by it, or not at all. Not
+    /// used on x86_64, where the TSC is the counter.
+    pub cycle_counter: bool,
     /// What runs the machine, if the kernel knows: `kvm`, `icount`, `tcg`; otherwise empty. The host tool uses it to
     /// say how exact addresses are.
     pub accel: &'static str,
@@ -132,6 +136,7 @@ impl Config {
             boot: 0,
             tsc_hz: 0,
             clock: Clock::Tsc,
+            cycle_counter: false,
             accel: "",
             load: 0,
             text: (0, 0),

@@ -77,12 +77,20 @@ pub(crate) fn register(
     ring: impl FnOnce() -> &'static mut [MaybeUninit<u64>],
 ) -> Result<(), RegisterError> {
     let slot = shared.slots().get(cpu).ok_or(RegisterError::NoSlot(cpu))?;
+    let decide = || {
+        if let Some(config) = shared.config() {
+            slot.handler.self_cost.decide(config);
+        }
+    };
     if slot.begin_registering() {
+        decide();
         return slot.install(ring()).map_err(RegisterError::Memory);
     }
     if slot.ring.get().is_none() {
         return Err(RegisterError::Twice(cpu));
     }
+    // The counter may have been stopped meanwhile.
+    decide();
     slot.sampler.offline.store(false, Ordering::Release);
     Ok(())
 }

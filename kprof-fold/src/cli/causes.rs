@@ -6,6 +6,7 @@
 
 use super::load::Opened;
 use super::places;
+use crate::output::self_cost::SelfCost;
 use crate::profile::{Boot, Counters, counted};
 use crate::tally::Tally;
 use kprof_format::counter::Counter;
@@ -171,12 +172,14 @@ pub fn slow(boot: &Boot) -> String {
     }
 }
 
-/// Names the cause of the coalesced ticks.
-pub fn coalesced(boot: Option<&Boot>, counters: &Counters) -> String {
+/// Names the cause of the coalesced ticks. `cost`: the self cost, which counts here if it was measured in cycles.
+pub fn coalesced(boot: Option<&Boot>, counters: &Counters, cost: &SelfCost) -> String {
     let get = |counter| counted(counters, counter).filter(|value| *value > 0);
     let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number(Fact::Hz)?.max(1)));
-    let percent = get(Counter::SelfTsc).zip(get(Counter::Taken)).zip(period);
-    match percent.map(|((own, taken), period)| own.saturating_mul(100) / taken / period.max(1)) {
+    let of_time = get(Counter::SelfTsc).zip(get(Counter::Taken)).zip(period);
+    let of_time = of_time.map(|((own, taken), period)| own.saturating_mul(100) / taken / period.max(1));
+    let of_cycles = cost.share().filter(|_| cost.share_of_time().is_none()).map(|share| (share * 100.0) as u64);
+    match of_cycles.or(of_time) {
         Some(percent) if percent >= HANDLER_PERCENT => {
             format!(
                 "the rate is too high for this machine: the handler takes {percent} % of the time between two ticks"

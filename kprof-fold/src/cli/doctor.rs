@@ -12,7 +12,7 @@ use super::prologue::sets_frame_pointer;
 use crate::error::Error;
 use crate::fold::Folder;
 use crate::fold::frames::UNKNOWN;
-use crate::output::lockups;
+use crate::output::{lockups, self_cost};
 use crate::problems::Problems;
 use crate::profile::{Boot, Counters, counted};
 use crate::symbols::Symbols;
@@ -224,7 +224,8 @@ fn losses(opened: &Opened<Tally>, found: &mut Vec<String>) {
         for counter in [Counter::SelfTsc, Counter::Taken] {
             counters.insert(counter.name().to_owned(), sum(counter));
         }
-        let why = causes::coalesced(opened.profile.boots.last(), &counters);
+        let cost = self_cost::of(&opened.profile, &opened.account);
+        let why = causes::coalesced(opened.profile.boots.last(), &counters, &cost);
         found.push(format!("{coalesced} of {sent} ticks coalesced: {why}"));
     }
 }

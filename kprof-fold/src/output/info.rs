@@ -9,7 +9,7 @@ pub mod json;
 use crate::account::Account;
 use crate::aliasing::Verdict;
 use crate::gaps::Gaps;
-use crate::output::lockups;
+use crate::output::{lockups, time};
 use crate::overview::{CHECKED, Overview};
 use crate::profile::{Counters, Profile};
 use crate::symbols::name::visible;
@@ -105,6 +105,9 @@ pub fn text(
     let _ = writeln!(text, "aliasing: {aliasing}{part}");
     let lost = profile.lost();
     let _ = writeln!(text, "lost: {lost}");
+    if let Some(below) = time::below(profile, account) {
+        let _ = writeln!(text, "{below}");
+    }
     let _ = writeln!(text, "{account}");
     text
 }

@@ -16,6 +16,7 @@ pub mod page;
 pub mod report;
 pub mod script;
 pub mod script_events;
+pub mod self_cost;
 pub mod table;
 pub mod time;
 pub mod tree;

@@ -209,6 +209,9 @@ fn where_time_went(input: Input<'_>, text: &mut String) {
     }
     let whole: u64 = rows.iter().map(|row| row.per_mille).sum();
     let _ = writeln!(text, "{:7.1} %", whole as f64 / 10.0);
+    if let Some(below) = time::below(input.profile, input.account) {
+        let _ = writeln!(text, "{below}");
+    }
 }
 
 fn lockups(input: Input<'_>, text: &mut String) {

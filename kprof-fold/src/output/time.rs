@@ -2,14 +2,14 @@
 //!
 //! In: the account and the samples of a profile. Out: rows that add up to 100 %: kernel with interrupts on, with
 //! interrupts off, in interrupts, user, idle, lost, coalesced, pending, and the profiler's self cost. The ticks share
-//! the time that the handler did not use itself, each tick an equal part. If ticks are caused by an event, they share
-//! the events, and the self cost, which is a time, is left out.
+//! the time that the handler did not use itself, each tick an equal part. The self cost is a row only if it was
+//! measured as a time (`self_cost`), and ticks are not caused by an event; if they are, they share the events.
 
 use crate::account::Account;
+use crate::output::self_cost;
 use crate::profile::{Boot, Profile};
 use crate::symbols::name::visible;
 use kprof_format::counter::Counter;
-use kprof_format::fact::Fact;
 
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,10 +50,11 @@ pub fn rows(profile: &Profile, account: &Account) -> Vec<Row> {
     ];
     let whole: u64 = ticks.iter().map(|(_, ticks)| ticks).sum();
     let is_time = event(profile).is_none();
-    let own = if is_time { own_share(profile, account) } else { 0.0 };
+    let row = self_cost::of(profile, account).share_of_time().filter(|_| is_time);
+    let own = row.unwrap_or(0.0);
     let share = |ticks: u64| ticks as f64 / whole.max(1) as f64 * (1.0 - own);
     let mut shares: Vec<(&str, u64, f64)> = ticks.iter().map(|(what, ticks)| (*what, *ticks, share(*ticks))).collect();
-    if is_time {
+    if row.is_some() {
         shares.push(("self cost of the profiler", 0, own));
     }
     let rare = ["kernel, kind not told", "kernel, not recorded", "pending"];
@@ -69,30 +70,20 @@ fn event(profile: &Profile) -> Option<(&str, u64)> {
     events.all(|event| event == Some(first)).then_some(first)
 }
 
+/// The sentence below the rows: the self cost, if it is no row of theirs.
+pub fn below(profile: &Profile, account: &Account) -> Option<String> {
+    if account.sum(Counter::Sent) == 0 || event(profile).is_some() {
+        return None;
+    }
+    self_cost::of(profile, account).sentence()
+}
+
 /// The heading of the rows: what was spent, and further words that say what a tick is.
 pub fn heading(profile: &Profile) -> (String, String) {
     match event(profile) {
         Some((name, period)) => (format!("Where all {} went", visible(name)), format!(", one after {period} of them")),
         None => ("Where all the time went".to_owned(), String::new()),
     }
-}
-
-/// The handler's share of the time of all CPUs, 0 to 1.
-pub fn own_share(profile: &Profile, account: &Account) -> f64 {
-    let (mut own, mut elapsed) = (0.0, 0.0);
-    for cpu in &account.cpus {
-        let boot = &profile.boots[cpu.boot];
-        let ticks = match (boot.tsc_hz(), boot.number(Fact::Hz)) {
-            (Some(tsc_hz), Some(hz)) if hz > 0 => cpu.get(Counter::Sent) as f64 * tsc_hz as f64 / hz as f64,
-            _ => 0.0,
-        };
-        let from = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_min()).min();
-        let to = boot.cpus.values().filter_map(|cpu| cpu.seen.tsc_max()).max();
-        let span = from.zip(to).map_or(0, |(from, to)| to - from) as f64;
-        own += cpu.get(Counter::SelfTsc) as f64;
-        elapsed += f64::max(ticks, span);
-    }
-    if elapsed > 0.0 { (own / elapsed).clamp(0.0, 1.0) } else { 0.0 }
 }
 
 /// Each share in thousandths, so that they add up to 1 000: the shares are rounded down, and the rest goes to those

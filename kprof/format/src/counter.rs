@@ -48,9 +48,14 @@ table! {
         RecordedUser = "recorded-user",
         /// Recorded samples of the idle task.
         RecordedIdle = "recorded-idle",
-        /// TSC ticks spent in the handler.
+        /// TSC ticks spent in the handler. Missing if the clock is too coarse to measure it.
         SelfTsc = "self-tsc",
-        /// How many handler runs were measured for `self-tsc`.
+        /// Cycles spent in the handler. Only where they are measured instead of TSC ticks.
+        SelfCycles = "self-cycles",
+        /// Cycles from the first handler run that was measured to the newest one, both at their beginning. Only with
+        /// `self-cycles`.
+        Cycles = "cycles",
+        /// How many handler runs were measured for `self-tsc` or `self-cycles`. Missing if none can be measured.
         SelfSamples = "self-samples",
         /// The sum of the times that the sampler asked to sleep between ticks, in TSC ticks; the same for every CPU.
         SleepAsked = "sleep-asked",

@@ -23,6 +23,9 @@ table! {
         Clock = "clock",
         /// What runs the kernel: `kvm`, `icount`, `tcg`; `-` if it is not known.
         Accel = "accel",
+        /// By what the self cost is measured, if not by the clock: `cycles` (by the cycle counter of each CPU), or `-`
+        /// (not at all: the clock is too coarse). The line is missing if it is measured by the clock.
+        SelfCost = "self-cost",
         /// Number of CPUs.
         Cpus = "cpus",
         /// The sampler CPU; `-` if there is none.
@@ -67,7 +70,7 @@ table! {
 
 impl Fact {
     /// The facts that appear once in the header of a file, in the order of the header. Anchors come after them.
-    pub const HEADER: [Self; 20] = [
+    pub const HEADER: [Self; 21] = [
         Self::TscHz,
         Self::Boot,
         Self::Arch,
@@ -77,6 +80,7 @@ impl Fact {
         Self::Event,
         Self::Clock,
         Self::Accel,
+        Self::SelfCost,
         Self::Hz,
         Self::Interval,
         Self::Seed,

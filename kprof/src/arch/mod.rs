@@ -9,6 +9,7 @@
 //! | `caller` | prologues and epilogues: where the caller is while the frame pointer is not the function's own |
 //! | `call` | the call instruction before a return address |
 //! | `timestamp` | the clock that every CPU can read |
+//! | `cycles` | the cycle counter, where the clock is too coarse for what a handler takes |
 //! | `interrupts` | the interrupt mask |
 //! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
@@ -39,4 +40,12 @@ processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
 #[cfg(feature = "records")]
 pub(crate) use here::own_frame;
-pub(crate) use here::{NAME, caller, entry, interrupts, tables, timestamp};
+pub(crate) use here::{NAME, caller, cycles, entry, interrupts, tables, timestamp};
+
+/// Whether a counter moves. One that is emulated may need more than a few instructions for a step.
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "for processors whose cycle counter can be stopped"))]
+fn moves(read: impl Fn() -> u64) -> bool {
+    const READS: usize = 1000;
+    let first = read();
+    (0..READS).any(|_| read() != first)
+}

@@ -18,6 +18,7 @@ use crate::state::copier::{Copier, Copies};
 use crate::state::moment::Moment;
 use crate::state::owner::{Activity, ClaimId};
 use crate::state::points::POINTS;
+use crate::state::self_cost::Source;
 use crate::state::settings::State;
 use crate::state::slot::CpuSlot;
 use crate::state::stream::{OWNER_WAIT_US, Stream, take_within};
@@ -107,6 +108,11 @@ pub(crate) fn each_setting(shared: &Shared, each: &mut dyn FnMut(Fact, Arguments
     each(Fact::Arch, format_args!("{}", arch::NAME))?;
     each(Fact::Clock, format_args!("{clock}"))?;
     each(Fact::Accel, format_args!("{}", if config.accel.is_empty() { "-" } else { config.accel }))?;
+    match Source::of(config) {
+        Source::Clock => {}
+        Source::Cycles => each(Fact::SelfCost, format_args!("cycles"))?,
+        Source::Nothing => each(Fact::SelfCost, format_args!("-"))?,
+    }
     each(Fact::Cpus, format_args!("{}", shared.slots().len()))?;
     match config.sampler_cpu {
         Some(cpu) => each(Fact::Sampler, format_args!("{cpu}"))?,
@@ -168,7 +174,9 @@ pub(crate) fn for_each_counter(
     // The counters by kind count every recorded sample. The kinds of the overtaken samples are not known, so these
     // counters are left out as soon as there are any.
     let is_known = |counter: &Counter| overtaken.unwrap_or(0) == 0 || !Counter::RECORDED_KINDS.contains(counter);
-    moment.counters.into_iter().filter(|(counter, _)| is_known(counter)).try_for_each(|(counter, value)| {
+    let source = shared.config().map_or(Source::Nothing, Source::of);
+    let is_shown = |counter: &Counter| is_known(counter) && slot.handler.self_cost.shows(source, *counter);
+    moment.counters.into_iter().filter(|(counter, _)| is_shown(counter)).try_for_each(|(counter, value)| {
         let value = match counter {
             Counter::Taken | Counter::Idle => value + halted,
             Counter::Recorded => value.wrapping_sub(overtaken.unwrap_or(0)),

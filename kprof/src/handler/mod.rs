@@ -25,8 +25,8 @@
 mod in_user_code;
 mod progress;
 mod sample;
+mod self_cost;
 
-use crate::arch::timestamp;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::state::Instance;
 use crate::state::settings::State;
@@ -35,9 +35,7 @@ use crate::unwind::Direct;
 use crate::unwind::Memory;
 use core::sync::atomic::{Ordering, fence};
 use sample::Tick;
-
-/// The cost of one tick in this many is measured.
-const MEASURED: u64 = 64;
+use self_cost::Start;
 
 /// The NMI handler. With [`crate::Trigger::Published`] every NMI is foreign.
 #[inline(always)]
@@ -75,24 +73,19 @@ impl<K: Kernel> Instance<K> {
             number
         };
         let tick = Tick { profiler: self, slot, memory };
-        let is_measured = number.is_multiple_of(MEASURED);
+        let is_measured = number.is_multiple_of(self_cost::MEASURED);
         // Ticks that found the CPU halted are sent and taken too, and no handler has counted them.
         let number = number.wrapping_add(slot.sampler.halted.get());
         if is_measured { measured(tick, number, at) } else { tick.sample(number, at, leave) }
     }
 }
 
-/// Handles a tick and measures how long this takes. The time is multiplied by `MEASURED` and added to the self cost,
-/// because only one tick in `MEASURED` is measured.
+/// Handles a tick and measures what this costs.
 #[inline(never)]
 fn measured<K: Kernel, M: Memory>(tick: Tick<'_, K, M>, number: u64, at: &impl Interrupted) -> Outcome {
-    let start = timestamp::read();
+    let start = Start::now(tick.slot);
     tick.sample(number, at, move |slot, outcome| {
-        let counters = &slot.handler.counters;
-        // If the clock has jumped backwards (resume from sleep), nothing is added. The product cannot wrap: 2^58 TSC
-        // ticks are more than a year at 8 GHz.
-        counters.self_tsc.add(timestamp::read().saturating_sub(start).wrapping_mul(MEASURED));
-        counters.self_samples.add(1);
+        start.end(slot);
         leave(slot, outcome)
     })
 }

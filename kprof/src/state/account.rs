@@ -142,8 +142,13 @@ handler_counters! {
     recorded_user RecordedUser,
     /// Recorded samples of the idle task.
     recorded_idle RecordedIdle,
-    /// TSC ticks spent in the handler: measured on one tick of 64, multiplied by 64.
+    /// TSC ticks spent in the handler: measured on one tick of 64, multiplied by 64. The backoff uses it with a coarse
+    /// clock too, because it needs a mean over many CPUs and ticks only.
     self_tsc SelfTsc,
+    /// The same in cycles, where the cycle counter is used (`self_cost`).
+    self_cycles SelfCycles,
+    /// Cycles from the beginning of the first handler that was measured to that of the newest one.
+    cycles Cycles,
     /// How many ticks were measured.
     self_samples SelfSamples,
 }

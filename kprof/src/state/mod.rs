@@ -16,6 +16,7 @@ pub(crate) mod owner;
 pub(crate) mod points;
 pub(crate) mod progress;
 pub(crate) mod ready;
+pub(crate) mod self_cost;
 pub(crate) mod settings;
 pub(crate) mod slot;
 pub(crate) mod stream;

@@ -9,6 +9,7 @@ use super::event_counts::Events;
 use super::lockup::Watch;
 use super::points::{PointMemory, Records};
 use super::progress::Progress;
+use super::self_cost::SelfCost;
 use super::stream::{Reader, Stream};
 use crate::errors::BadMemory;
 use crate::publisher::Publisher;
@@ -75,6 +76,8 @@ pub(crate) struct HandlerPart {
     pub(crate) before: FrameCache,
     /// Where the walk of an idle task writes its words, which are never read.
     pub(crate) scratch: [AtomicU64; SCRATCH_WORDS],
+    /// By what the handler measures its own cost.
+    pub(crate) self_cost: SelfCost,
 }
 
 /// The number of scratch words. A few are enough, because the walk overwrites them again and again.
@@ -104,6 +107,7 @@ impl CpuSlot {
                 counters: HandlerCounters::new(),
                 before: FrameCache::new(),
                 scratch: [const { AtomicU64::new(0) }; SCRATCH_WORDS],
+                self_cost: SelfCost::new(),
             },
             reader: Reader::new(),
             ring: Ring::none(),

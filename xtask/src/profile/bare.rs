@@ -92,6 +92,8 @@ pub struct Boot {
     pub storm: Option<u32>,
     /// Ticks are caused by loads that miss the data TLB, one after so many, and not by time.
     pub misses: Option<u64>,
+    /// The kernel tells kprof that the cycle counter can be read.
+    pub offers_cycles: bool,
 }
 
 /// What the kernel is built for.
@@ -152,7 +154,8 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     if misses.is_some() && !(name == ON_RISCV64.name && arguments.trigger == Trigger::Timer) {
         bail!("--dtlb-load-misses: a counter interrupts the CPU that it counts on: --arch riscv64 --trigger timer");
     }
-    let machine = Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None, misses };
+    let machine =
+        Boot { cpus, is_counted, seed: arguments.seed, hz: arguments.hz, storm: None, misses, offers_cycles: true };
     processor.boot(&qemu, &elf, machine, &folder.join("serial.log"))?;
     // The ELF file, because its unwind tables tell which candidates are callers.
     draw(&fold, arguments, ["serial.log", "kernel"], &format!("kprof's bare kernel for {name}"))
@@ -195,14 +198,15 @@ impl Processor {
 
     /// The command that boots it.
     pub fn command(self, qemu: &Path, elf: &Path, machine: Boot, serial: &Path) -> Command {
-        let Boot { cpus, is_counted, seed, hz, storm, misses } = machine;
+        let Boot { cpus, is_counted, seed, hz, storm, misses, offers_cycles } = machine;
         let storm = storm.map_or(String::new(), |rounds| format!(" storm=1 rounds={rounds}"));
         let event = misses.map_or(String::new(), |misses| format!(" event={misses}"));
         let mut command = run::bound(qemu);
         command.args(self.machine).args(["-m", "256M", "-nodefaults", "-display", "none"]);
         command.args(["-no-reboot", "-smp", &cpus.to_string()]);
         command.args(if is_counted { Accel::Icount } else { Accel::Tcg }.arguments()).arg("-kernel").arg(elf);
-        command.args(["-append", &format!("seed={seed} hz={hz}{storm}{event}")]);
+        let cycles = if offers_cycles { "" } else { " cycles=0" };
+        command.args(["-append", &format!("seed={seed} hz={hz}{storm}{event}{cycles}")]);
         if misses.is_some() {
             // The last one counts: with a counter that interrupts.
             command.args(["-cpu", "rv64,sscofpmf=on"]);

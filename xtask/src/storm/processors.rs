@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     let serial = arguments.output.join(format!("{}.log", processor.name));
     let counted = |seconds| {
         let storm = Some(seconds * ROUNDS_A_SECOND);
-        Boot { cpus: 2, is_counted: true, seed: 1, hz: arguments.hz, storm, misses: None }
+        Boot { cpus: 2, is_counted: true, seed: 1, hz: arguments.hz, storm, misses: None, offers_cycles: true }
     };
     processor.boot(&qemu, &elf, counted(arguments.seconds), &serial)?;
     let seen = look(&fold, &serial, &elf)?;
@@ -61,7 +61,15 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     // Threads of the host take turns as they like, so only the stacks and the account are judged. One CPU writes the
     // samples of three to the serial port, which takes some 70 KB a second, so the rate is low.
     let hz = HZ_WITH_THREADS;
-    let threads = Boot { cpus: 4, is_counted: false, seed: 1, hz, storm: Some(ROUNDS_WITH_THREADS), misses: None };
+    let threads = Boot {
+        cpus: 4,
+        is_counted: false,
+        seed: 1,
+        hz,
+        storm: Some(ROUNDS_WITH_THREADS),
+        misses: None,
+        offers_cycles: true,
+    };
     processor.boot(&qemu, &elf, threads, &serial)?;
     let threads = look(&fold, &serial, &elf)?;
     println!("{:32} {:10}", "with four CPUs", threads.samples);

@@ -11,6 +11,7 @@
 mod misses;
 mod no_trigger;
 mod processors;
+mod self_cost;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

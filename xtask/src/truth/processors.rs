@@ -31,7 +31,7 @@ const USER: &str = "user";
 /// The least samples of the loops in a run.
 const MIN_SAMPLES: u64 = 2000;
 /// Ticks per second.
-const HZ: u32 = 10_000;
+pub const HZ: u32 = 10_000;
 
 /// The bare kernel for one processor, built for all triggers, and the programs that it needs.
 pub struct Bare {
@@ -67,7 +67,15 @@ impl Bare {
     /// # Errors
     /// If it does not come to its end.
     pub fn boot(&self, trigger: &str, seed: u64, serial: &Path) -> Result<()> {
-        let machine = Boot { cpus: worker(trigger) + 1, is_counted: true, seed, hz: HZ, storm: None, misses: None };
+        let machine = Boot {
+            cpus: worker(trigger) + 1,
+            is_counted: true,
+            seed,
+            hz: HZ,
+            storm: None,
+            misses: None,
+            offers_cycles: true,
+        };
         self.processor.boot(&self.qemu, self.kernel(trigger), machine, serial)
     }
 

@@ -74,12 +74,12 @@ fn init(cpus: usize) {
     let (trigger, sampler_cpu) = if cpus > 1 { (sent, Some(0)) } else { (Trigger::Timer, None) };
     let text = (&raw const memory::text_start as u64, &raw const memory::text_end as u64);
     let anchors = ANCHOR.call_once(|| [("kmain", kmain as *const () as u64)]);
-    let (tsc_hz, load, running) = (machine::hz(), text.0, true);
-    let config = Config { trigger, sampler_cpu, tsc_hz, text, load, anchors, running, ..Config::new() };
+    let (tsc_hz, load, running, cycle_counter) = (machine::hz(), text.0, true, number(b"cycles=") != Some(0));
+    let config = Config { trigger, sampler_cpu, tsc_hz, text, load, anchors, running, cycle_counter, ..Config::new() };
     let [seed, hz] = [number(b"seed=").unwrap_or(config.seed), number(b"hz=").unwrap_or(config.hz.into())];
     let config = Config { seed, hz: hz as u32, event: timer::event(), ..config };
     // SAFETY: this function runs once, and no other code can access this static.
-    let meta = unsafe { (&raw mut META).as_mut_unchecked() };
+    let meta = unsafe { (&raw mut META).as_mut() }.unwrap();
     tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
     PROFILER.task_name(1, "kmain");
     READY.call_once(|| ());
@@ -97,7 +97,7 @@ pub fn begin(cpu: usize, cpus: usize) {
     }
     READY.wait();
     // SAFETY: each CPU comes here once, and takes its own.
-    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut_unchecked() }));
+    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut() }.unwrap()));
     tell(PROFILER.check());
     if cpu == 0 {
         timer::begin();

@@ -81,7 +81,7 @@ fn init(cpus: usize) {
     let (clock, load, running) = (counted::clock(), text.0, true);
     let config = Config { trigger, sampler_cpu, tsc_hz, clock, text, load, anchors, running, ..Config::new() };
     // SAFETY: this function runs once, and no other code can access this static.
-    let meta = unsafe { (&raw mut META).as_mut_unchecked() };
+    let meta = unsafe { (&raw mut META).as_mut() }.unwrap();
     tell(PROFILER.init(|| Setup { slots: &SLOTS[..cpus], meta, config }));
     TIMER.call_once(|| Timer::take(APIC, TIMER_VECTOR, timer_hz, clock.into()));
     PROFILER.task_name(1, "kmain");
@@ -106,7 +106,7 @@ pub fn begin(cpu: usize, cpus: usize) {
         PROFILER.run_sampler(cpu);
     }
     // SAFETY: each CPU comes here once, and takes its own.
-    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut_unchecked() }));
+    tell(PROFILER.register(cpu, || unsafe { (&raw mut RINGS[cpu]).as_mut() }.unwrap()));
     tell(PROFILER.check());
     if cpus == 1 {
         TIMER.wait().start_ns(1);

@@ -6,6 +6,7 @@ use crate::account::Account;
 use crate::aliasing::Verdict;
 use crate::lockups::Lockup;
 use crate::output::report::json::account as account_json;
+use crate::output::time;
 use crate::overview::Overview;
 use crate::profile::{Boot, Mark, Profile};
 use kprof_format::fact::Fact;
@@ -30,6 +31,7 @@ pub fn document(
         "boots": profile.boots.iter().map(|boot| boot_json(boot, tsc_hz)).collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),
         "aliasing": aliasing.to_string(),
+        "self_cost": time::below(profile, account),
         "account": account_json(account),
     })
 }

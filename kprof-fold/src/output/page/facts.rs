@@ -151,6 +151,9 @@ pub fn head(input: &Input<'_>) -> String {
     if spent.is_empty() {
         spent.push_str("<tr><td>not known: the profile has no account</td></tr>\n");
     }
+    if let Some(below) = time::below(input.profile, input.account) {
+        let _ = writeln!(spent, "<tr><td></td><td></td><td>{}</td></tr>", markup(&below));
+    }
     let balance = match (input.account.cpus.is_empty(), input.account.is_balanced()) {
         (true, _) => "no account: losses were not counted at the source",
         (_, true) => "balanced: every tick is accounted for",

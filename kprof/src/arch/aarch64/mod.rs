@@ -16,6 +16,7 @@
 
 pub(crate) mod call;
 pub(crate) mod caller;
+pub(crate) mod cycles;
 pub(crate) mod entry;
 pub(crate) mod interrupts;
 #[cfg(feature = "records")]

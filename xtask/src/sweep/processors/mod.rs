@@ -98,7 +98,7 @@ pub fn run(processor: Processor, choice: Choice, install: Install, output: &File
     let serial = output.join(format!("{}.log", processor.name));
     let names = Names::of(&build::symbols_of(&elf)?)?;
     let stub = gdb::free_address()?;
-    let boot = Boot { cpus: 2, is_counted: false, seed: 1, hz: HZ, storm: None, misses: None };
+    let boot = Boot { cpus: 2, is_counted: false, seed: 1, hz: HZ, storm: None, misses: None, offers_cycles: true };
     let mut command = processor.command(&qemu, &elf, boot, &serial);
     command.args(["-S", "-gdb", &format!("tcp:{stub}")]).stdin(Stdio::null());
     let mut running = Guard(command.spawn().context("QEMU cannot be started")?);

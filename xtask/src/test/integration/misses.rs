@@ -28,7 +28,8 @@ const BOUND: f64 = 0.015;
 /// If something is not as it must be.
 pub(super) fn check(processor: Processor, qemu: &Path, fold: &Path, elf: &Path, serial: &Path) -> Result<()> {
     // Instructions are not counted, because the ticks do not come from a clock.
-    let boot = Boot { cpus: 1, is_counted: false, seed: 1, hz: 1000, storm: None, misses: Some(PERIOD) };
+    let boot =
+        Boot { cpus: 1, is_counted: false, seed: 1, hz: 1000, storm: None, misses: Some(PERIOD), offers_cycles: true };
     processor.boot(qemu, elf, boot, serial)?;
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     for fact in ["# trigger timer", "# event dtlb-load-misses every 100"] {

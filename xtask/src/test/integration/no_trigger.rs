@@ -14,7 +14,7 @@ use crate::profile::bare::{Boot, Processor};
 use crate::run;
 
 /// Instructions, the bits of the first one that count, and what stands in their place.
-type Change = (&'static [u32], u32, &'static [u32]);
+pub(super) type Change = (&'static [u32], u32, &'static [u32]);
 
 /// What is wrong with a machine.
 pub(super) struct Fault {
@@ -29,8 +29,8 @@ pub(super) struct Fault {
 }
 
 /// The bits of an instruction of aarch64 without its first register.
-const NO_REGISTER: u32 = !0x1f;
-const NOP: u32 = 0xd503_201f;
+pub(super) const NO_REGISTER: u32 = !0x1f;
+pub(super) const NOP: u32 = 0xd503_201f;
 
 pub(super) const FAULTS: [Fault; 3] = [
     Fault {
@@ -84,8 +84,16 @@ impl Fault {
             run::root().join(format!("target/bare/{}-{}.{name}", self.processor, self.name.replace(' ', "-")))
         };
         let (changed, serial) = (file("elf"), file("log"));
-        std::fs::write(&changed, self.change(std::fs::read(elf)?)?)?;
-        let machine = Boot { cpus: 2, is_counted: true, seed: 1, hz: 1000, storm: Some(ROUNDS), misses: None };
+        std::fs::write(&changed, change(self.changes, std::fs::read(elf)?)?)?;
+        let machine = Boot {
+            cpus: 2,
+            is_counted: true,
+            seed: 1,
+            hz: 1000,
+            storm: Some(ROUNDS),
+            misses: None,
+            offers_cycles: true,
+        };
         processor.boot(qemu, &changed, machine, &serial)?;
         let log = String::from_utf8_lossy(&std::fs::read(&serial)?).into_owned();
         for words in ["bare: kprof: the NMI sent to cpu 1 does not arrive", self.check, LEFT] {
@@ -98,31 +106,31 @@ impl Fault {
         }
         Ok(())
     }
+}
 
-    /// The kernel with other instructions in all places that have these.
-    fn change(&self, mut elf: Vec<u8>) -> Result<Vec<u8>> {
-        let word = |elf: &[u8], at: usize| {
-            elf.get(at..at + 4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+/// The kernel with other instructions in all places that have these.
+pub(super) fn change(changes: &[Change], mut elf: Vec<u8>) -> Result<Vec<u8>> {
+    let word = |elf: &[u8], at: usize| {
+        elf.get(at..at + 4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    for (old, bits, new) in changes {
+        let is_old = |elf: &[u8], at: usize| {
+            let mut old = old.iter().enumerate();
+            old.all(|(index, old)| {
+                let bits = if index == 0 { *bits } else { !0 };
+                word(elf, at + 4 * index).is_some_and(|word| word & bits == *old)
+            })
         };
-        for (old, bits, new) in self.changes {
-            let is_old = |elf: &[u8], at: usize| {
-                let mut old = old.iter().enumerate();
-                old.all(|(index, old)| {
-                    let bits = if index == 0 { *bits } else { !0 };
-                    word(elf, at + 4 * index).is_some_and(|word| word & bits == *old)
-                })
-            };
-            // Instructions of riscv64 are multiples of two bytes.
-            let places: Vec<usize> = (0..elf.len()).step_by(2).filter(|at| is_old(&elf, *at)).collect();
-            if places.is_empty() {
-                bail!("the kernel has no instruction {:08x}", old[0]);
-            }
-            for at in places {
-                new.iter().enumerate().for_each(|(index, word)| {
-                    elf[at + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
-                });
-            }
+        // Instructions of riscv64 are multiples of two bytes.
+        let places: Vec<usize> = (0..elf.len()).step_by(2).filter(|at| is_old(&elf, *at)).collect();
+        if places.is_empty() {
+            bail!("the kernel has no instruction {:08x}", old[0]);
         }
-        Ok(elf)
+        for at in places {
+            new.iter().enumerate().for_each(|(index, word)| {
+                elf[at + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
+            });
+        }
     }
+    Ok(elf)
 }

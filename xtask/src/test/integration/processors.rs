@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::no_trigger::FAULTS;
-use super::{at_most, lines, misses};
+use super::{at_most, lines, misses, self_cost};
 use crate::profile::bare::{ON_AARCH64, ON_RISCV64, Processor};
 use crate::run;
 use crate::test::{Context, Outcome};
@@ -51,6 +51,8 @@ fn boots(processor: Processor, context: &mut Context, outcome: &mut Outcome) -> 
     }
     outcome.check(&format!("{name}, a kernel for another processor"), refused(&fold, &serial("nmi"), name));
     let qemu = processor.find(context.install)?;
+    let checked = self_cost::check(processor, (&qemu, &fold), bare.kernel("nmi"), &serial("nmi"));
+    outcome.check(&format!("{name}, self cost"), checked);
     if name == ON_RISCV64.name {
         let checked = misses::check(processor, &qemu, &fold, bare.kernel("timer"), &serial("misses"));
         outcome.check(&format!("{name}, ticks by TLB misses"), checked);

@@ -16,6 +16,7 @@ start:  mrs x19, mpidr_el1;  and x19, x19, #0xff           // the CPU's number
     ldr x0, =0x1b5193519;  msr tcr_el1, x0                 // 39 bits for each half, pages of 4 KiB
     adr x0, table;  msr ttbr0_el1, x0;  msr ttbr1_el1, x0
     mov x0, #0x300000;  msr cpacr_el1, x0                  // vector registers may be used
+    msr pmccfiltr_el0, xzr;  mov x0, #0x80000000;  msr pmcntenset_el0, x0;  mov x0, #0x41;  msr pmcr_el0, x0  // cycles
     isb;  tlbi vmalle1;  dsb sy;  isb
     mrs x0, sctlr_el1;  mov x1, #0x1005;  orr x0, x0, x1;  msr sctlr_el1, x0;  isb   // MMU and caches
     ldr x0, =stacks;  add x1, x19, #1;  mov x2, #{stack_bytes};  madd x0, x1, x2, x0;  mov sp, x0

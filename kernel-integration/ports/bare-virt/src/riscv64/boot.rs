@@ -23,7 +23,8 @@ global_asm!(
 .global start, stacks, nmi_stacks, user_stacks, stubs, stubs_end, enter_user, leave_user
 start:  li t0, -1;  csrw pmpaddr0, t0;  li t0, 0x1f;  csrw pmpcfg0, t0          // lower modes may access all memory
     li t0, ~(1 << 9);  csrw medeleg, t0;  li t0, 0x2222;  csrw mideleg, t0      // `ecall` of the supervisor comes here
-    li t0, 7;  csrw mcounteren, t0;  li t0, 1 << 63;  csrw 0x30a, t0            // menvcfg: the timer stimecmp
+    li t0, 7;  csrw mcounteren, t0;  csrwi mcountinhibit, 0                     // the cycle counter, and time
+    li t0, 1 << 63;  csrw 0x30a, t0                                             // menvcfg: the timer stimecmp
     lla t0, vectors;  ori t0, t0, 1;  csrw mtvec, t0
     ld t0, frames;  addi t1, a0, 1;  slli t1, t1, {nmi_shift};  add t0, t0, t1;  csrw mscratch, t0
     lla t0, table;  srli t0, t0, 12;  li t1, 8 << 60;  or t0, t0, t1;  csrw satp, t0;  sfence.vma
