@@ -22,6 +22,8 @@ pub(crate) mod stream;
 #[cfg(feature = "points")]
 pub(crate) mod task_times;
 pub(crate) mod transition;
+#[cfg(feature = "locks")]
+pub(crate) mod waited;
 
 use crate::arch::interrupts;
 use crate::config::{Config, Trigger};

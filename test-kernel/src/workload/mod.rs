@@ -22,6 +22,8 @@ mod heap;
 mod heap_cost;
 #[cfg(feature = "profiling")]
 mod leak;
+#[cfg(feature = "profiling")]
+mod locks;
 mod pages;
 #[cfg(feature = "profiling")]
 mod points;
@@ -85,6 +87,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("heap-cost", |text| rounds(text, heap_cost::measure)),
         #[cfg(feature = "profiling")]
         ("leak", |text| rounds(text, leak::allocate)),
+        #[cfg(feature = "profiling")]
+        ("locks", |text| rounds(text, locks::run)),
         #[cfg(feature = "profiling")]
         ("waits", |text| rounds(text, waits::run)),
         #[cfg(feature = "profiling")]

@@ -1,0 +1,135 @@
+//! The time that a lock was waited for and that was not charged to a holder yet: one word.
+//!
+//! In: waits that begin and end; releases of the lock. Out: at a release, the time to charge to the holder. Runs in: any
+//! but NMI. No lock, no allocation; only a charge repeats a step, if a wait begins or ends between its load and its
+//! store.
+//!
+//! With n waiters that began at the times b, the time waited until `now` is n * now - the sum of all b. So the word is
+//! n, and that sum modulo 2^48 nanoseconds:
+//!
+//! ```text
+//!   63                               16 15        0
+//!  | sum of begins, minus sum of ends  | n waiters |
+//! ```
+//!
+//! A charge of t adds t to the sum, as if all waiters had begun now. The word is 0 exactly if nobody waits and
+//! everything was charged: this is what each release looks at. Whatever the order of these steps is, the sum of all
+//! charges is the sum of all waits, once the word is 0. That needs no ordering between different words, so all accesses
+//! are relaxed: a wait whose begin a release does not see yet is charged to the next one.
+
+use crate::sync::{AtomicU64, Ordering};
+
+const COUNT_BITS: u32 = 16;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// The bits of the sum, and the one that is set if a difference is below 0.
+const SUM: u64 = u64::MAX >> COUNT_BITS;
+const NEGATIVE: u64 = (SUM >> 1) + 1;
+
+/// The word.
+pub(crate) struct Waited(AtomicU64);
+
+/// What a release charges to the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    pub(crate) ns: u64,
+    /// How many still wait.
+    pub(crate) waiters: u64,
+}
+
+impl Waited {
+    #[cfg(not(kprof_loom))]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[cfg(kprof_loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Whether nobody waits and everything was charged.
+    #[inline(always)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// A wait begins. Returns how many others wait. At most 65535 may wait at a time.
+    pub(crate) fn begin(&self, now_ns: u64) -> u64 {
+        self.0.fetch_add(one_from(now_ns), Ordering::Relaxed) & COUNT
+    }
+
+    /// A wait ends.
+    pub(crate) fn end(&self, now_ns: u64) {
+        self.0.fetch_sub(one_from(now_ns), Ordering::Relaxed);
+    }
+
+    /// Takes the time that was waited until now and not charged yet. `None` if there is none.
+    pub(crate) fn charge(&self, now_ns: u64) -> Option<Charge> {
+        loop {
+            let word = self.0.load(Ordering::Relaxed);
+            let waiters = word & COUNT;
+            let ns = waiters.wrapping_mul(now_ns).wrapping_sub(word >> COUNT_BITS) & SUM;
+            let is_before = ns & NEGATIVE != 0;
+            // Clocks of different CPUs may disagree by a little. While somebody waits, the next release charges the
+            // rest; otherwise the rest is forgotten, so that later releases do not have to look at it.
+            let new = match is_before {
+                true if waiters > 0 => return None,
+                true => 0,
+                false => word.wrapping_add(ns << COUNT_BITS),
+            };
+            if self.0.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return (!is_before && ns > 0).then_some(Charge { ns, waiters });
+            }
+        }
+    }
+}
+
+/// One waiter, from this time on.
+fn one_from(now_ns: u64) -> u64 {
+    (now_ns << COUNT_BITS) | 1
+}
+
+#[cfg(all(test, not(kprof_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_holder_is_charged_with_the_time_from_the_release_before_to_its_own() {
+        let waited = Waited::new();
+        // A holds. B waits from 100, C from 130. A releases at 150.
+        assert_eq!((waited.begin(100), waited.begin(130)), (0, 1));
+        assert_eq!(waited.charge(150), Some(Charge { ns: 50 + 20, waiters: 2 }));
+        // B has it at 152 and releases at 160: C's 10, and its own 2.
+        waited.end(152);
+        assert_eq!(waited.charge(160), Some(Charge { ns: 10 + 2, waiters: 1 }));
+        // C has it at 165, and releases at 200.
+        waited.end(165);
+        assert!(!waited.is_settled());
+        assert_eq!(waited.charge(200), Some(Charge { ns: 5, waiters: 0 }));
+        assert!(waited.is_settled());
+        assert_eq!(waited.charge(300), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_charges_nothing_and_leaves_nothing() {
+        let waited = Waited::new();
+        waited.begin(100);
+        assert_eq!(waited.charge(90), None, "the holder's clock is behind the waiter's");
+        assert_eq!(waited.charge(110), Some(Charge { ns: 10, waiters: 1 }), "nothing is lost by it");
+        waited.end(105);
+        assert_eq!(waited.charge(120), None, "the waiter's clock is behind the holder's");
+        assert!(waited.is_settled());
+    }
+
+    #[test]
+    fn times_beyond_the_bits_of_the_sum_are_differences_all_the_same() {
+        let waited = Waited::new();
+        let from = u64::MAX - 10;
+        (0..1000).for_each(|_| {
+            waited.begin(from);
+        });
+        assert_eq!(waited.charge(from.wrapping_add(50)), Some(Charge { ns: 50 * 1000, waiters: 1000 }));
+        (0..1000).for_each(|_| waited.end(from.wrapping_add(50)));
+        assert!(waited.is_settled());
+    }
+}
