@@ -9,9 +9,10 @@
 //! between a release and the moment when a waiter has the lock counts for the next holder, and every nanosecond of
 //! `lock.wait` is one of `lock.hold`. The waiter hits its point while it holds the lock, because its stack is that of
 //! its wait only there. The holder hits its point after the release, with the same stack: so the lock is not held
-//! longer, except for the charge itself, which is one look at the clock and one exchange.
+//! longer, except for the charge itself, which is one look at the clock and one exchange. After each of these calls the
+//! caller keeps its frame: a call at the end of a function would be a jump, and the function not on the stack.
 
-use crate::arch::timestamp;
+use crate::arch::{keep_frame, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::points::{handle, own_frame};
 use crate::profiled::Profiled;
@@ -89,6 +90,7 @@ unsafe impl<R: RawMutex, K: Profiled> RawMutex for RawLock<R, K> {
     fn lock(&self) {
         if !self.inner.try_lock() {
             self.wait(R::lock);
+            keep_frame();
         }
     }
 
@@ -101,7 +103,12 @@ unsafe impl<R: RawMutex, K: Profiled> RawMutex for RawLock<R, K> {
     unsafe fn unlock(&self) {
         // SAFETY: passed on to the caller.
         let unlock = |inner: &R| unsafe { inner.unlock() };
-        if self.waited.is_settled() { unlock(&self.inner) } else { self.release(unlock) }
+        if self.waited.is_settled() {
+            unlock(&self.inner);
+        } else {
+            self.release(unlock);
+            keep_frame();
+        }
     }
 
     #[inline(always)]
@@ -120,6 +127,7 @@ unsafe impl<R: RawRwLock, K: Profiled> RawRwLock for RawLock<R, K> {
     fn lock_shared(&self) {
         if !self.inner.try_lock_shared() {
             self.wait(R::lock_shared);
+            keep_frame();
         }
     }
 
@@ -132,13 +140,19 @@ unsafe impl<R: RawRwLock, K: Profiled> RawRwLock for RawLock<R, K> {
     unsafe fn unlock_shared(&self) {
         // SAFETY: passed on to the caller.
         let unlock = |inner: &R| unsafe { inner.unlock_shared() };
-        if self.waited.is_settled() { unlock(&self.inner) } else { self.release(unlock) }
+        if self.waited.is_settled() {
+            unlock(&self.inner);
+        } else {
+            self.release(unlock);
+            keep_frame();
+        }
     }
 
     #[inline(always)]
     fn lock_exclusive(&self) {
         if !self.inner.try_lock_exclusive() {
             self.wait(R::lock_exclusive);
+            keep_frame();
         }
     }
 
@@ -151,7 +165,12 @@ unsafe impl<R: RawRwLock, K: Profiled> RawRwLock for RawLock<R, K> {
     unsafe fn unlock_exclusive(&self) {
         // SAFETY: passed on to the caller.
         let unlock = |inner: &R| unsafe { inner.unlock_exclusive() };
-        if self.waited.is_settled() { unlock(&self.inner) } else { self.release(unlock) }
+        if self.waited.is_settled() {
+            unlock(&self.inner);
+        } else {
+            self.release(unlock);
+            keep_frame();
+        }
     }
 
     #[inline(always)]

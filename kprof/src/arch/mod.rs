@@ -10,6 +10,7 @@
 //! | `call` | the call instruction before a return address |
 //! | `timestamp` | the clock that every CPU can read |
 //! | `interrupts` | the interrupt mask |
+//! | `zero` | whether a word is 0, with as few instructions as there are |
 //! | `own_frame` | the frame pointer of the code that asks |
 //! | `tables` | where the processor looks up its entry stubs |
 //!
@@ -39,4 +40,18 @@ processors!(x86_64 "x86_64", aarch64 "aarch64", riscv64 "riscv64");
 
 #[cfg(feature = "records")]
 pub(crate) use here::own_frame;
+#[cfg(feature = "locks")]
+pub(crate) use here::zero;
 pub(crate) use here::{NAME, caller, entry, interrupts, tables, timestamp};
+
+/// Keeps the compiler from making the call before this a jump, which would take the caller's frame from the stack. No
+/// instruction.
+#[cfg(feature = "locks")]
+#[inline(always)]
+pub(crate) fn keep_frame() {
+    #[cfg(not(miri))]
+    // SAFETY: there is no instruction.
+    unsafe {
+        core::arch::asm!("", options(nomem, nostack, preserves_flags));
+    }
+}

@@ -17,6 +17,8 @@
 //! charges is the sum of all waits, once the word is 0. That needs no ordering between different words, so all accesses
 //! are relaxed: a wait whose begin a release does not see yet is charged to the next one.
 
+#[cfg(not(kprof_loom))]
+use crate::arch::zero;
 use crate::sync::{AtomicU64, Ordering};
 
 const COUNT_BITS: u32 = 16;
@@ -48,7 +50,13 @@ impl Waited {
     }
 
     /// Whether nobody waits and everything was charged.
+    #[cfg(not(kprof_loom))]
     #[inline(always)]
+    pub(crate) fn is_settled(&self) -> bool {
+        zero::is(&self.0)
+    }
+
+    #[cfg(kprof_loom)]
     pub(crate) fn is_settled(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }

@@ -23,6 +23,8 @@ mod heap_cost;
 #[cfg(feature = "profiling")]
 mod leak;
 #[cfg(feature = "profiling")]
+mod lock_cost;
+#[cfg(feature = "profiling")]
 mod locks;
 mod pages;
 #[cfg(feature = "profiling")]
@@ -87,6 +89,8 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("heap-cost", |text| rounds(text, heap_cost::measure)),
         #[cfg(feature = "profiling")]
         ("leak", |text| rounds(text, leak::allocate)),
+        #[cfg(feature = "profiling")]
+        ("lock-cost", |text| rounds(text, lock_cost::measure)),
         #[cfg(feature = "profiling")]
         ("locks", |text| rounds(text, locks::run)),
         #[cfg(feature = "profiling")]
