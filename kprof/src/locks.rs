@@ -19,20 +19,23 @@ use crate::profiled::Profiled;
 use crate::state::Instance;
 use crate::state::points::{HOLD, WAIT, are_locks_on};
 use crate::state::waited::Waited;
+use crate::state::waits_for::{Entered, Holder};
 use core::marker::PhantomData;
 use lock_api::{RawMutex, RawRwLock};
 
 /// A raw lock whose waits are counted and recorded, around another one. With the cargo feature `locks` or `profiling`
-/// off it is the inner lock itself.
-pub struct RawLock<R, K> {
+/// off it is the inner lock itself. With `NAMES_HOLDER` the lock also notes on which CPU it was taken, so that a lockup
+/// report can name the holder; this costs a call of [`Kernel::cpu`](crate::Kernel::cpu) each time that it is taken.
+pub struct RawLock<R, K, const NAMES_HOLDER: bool = false> {
     inner: R,
+    holder: Holder,
     waited: Waited,
     kernel: PhantomData<fn() -> K>,
 }
 
-impl<R, K: Profiled> RawLock<R, K> {
+impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     const fn new(inner: R) -> Self {
-        Self { inner, waited: Waited::new(), kernel: PhantomData }
+        Self { inner, holder: Holder::new(), waited: Waited::new(), kernel: PhantomData }
     }
 
     fn instance() -> &'static Instance<K> {
@@ -44,6 +47,8 @@ impl<R, K: Profiled> RawLock<R, K> {
     #[inline(never)]
     fn wait(&self, lock: impl FnOnce(&R)) {
         let instance = Self::instance();
+        let here = 0_u8;
+        let _entered = self.enter((&raw const here).addr());
         if !are_locks_on(&instance.shared) {
             return lock(&self.inner);
         }
@@ -51,8 +56,7 @@ impl<R, K: Profiled> RawLock<R, K> {
         let others = self.waited.begin(begun);
         lock(&self.inner);
         // Not before the begin, should this CPU be another one than before.
-        let ended = now_ns(instance).max(begun);
-        self.waited.end(ended);
+        let ended = self.waited.end(now_ns(instance).max(begun));
         handle(instance, &WAIT, ended - begun, &[self.address(), others], WAIT.state_word(), own_frame());
     }
 
@@ -69,6 +73,25 @@ impl<R, K: Profiled> RawLock<R, K> {
         }
     }
 
+    /// Tells the witness what this CPU waits for, until the result is dropped.
+    fn enter(&self, wait: usize) -> Option<Entered<'_>> {
+        if !NAMES_HOLDER {
+            return None;
+        }
+        let Instance { kernel, shared } = Self::instance();
+        // Before `init` there is no slot.
+        let slot = shared.slots().get(kernel.cpu())?;
+        Some(slot.waits_for.begin(wait, kernel.task().id, &self.holder))
+    }
+
+    /// Notes who has taken the lock.
+    #[inline(always)]
+    fn took(&self) {
+        if NAMES_HOLDER {
+            self.holder.note(Self::instance().kernel.cpu());
+        }
+    }
+
     fn address(&self) -> u64 {
         (&raw const *self).addr() as u64
     }
@@ -81,7 +104,7 @@ fn now_ns<K: Profiled>(instance: &'static Instance<K>) -> u64 {
 
 // SAFETY: the inner lock fulfils the contract, and each function takes or releases it exactly as its own function of
 // this name.
-unsafe impl<R: RawMutex, K: Profiled> RawMutex for RawLock<R, K> {
+unsafe impl<R: RawMutex, K: Profiled, const NAMES_HOLDER: bool> RawMutex for RawLock<R, K, NAMES_HOLDER> {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self::new(R::INIT);
     type GuardMarker = R::GuardMarker;
@@ -92,11 +115,16 @@ unsafe impl<R: RawMutex, K: Profiled> RawMutex for RawLock<R, K> {
             self.wait(R::lock);
             keep_frame();
         }
+        self.took();
     }
 
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        self.inner.try_lock()
+        let is_taken = self.inner.try_lock();
+        if is_taken {
+            self.took();
+        }
+        is_taken
     }
 
     #[inline(always)]
@@ -118,7 +146,7 @@ unsafe impl<R: RawMutex, K: Profiled> RawMutex for RawLock<R, K> {
 }
 
 // SAFETY: as above.
-unsafe impl<R: RawRwLock, K: Profiled> RawRwLock for RawLock<R, K> {
+unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for RawLock<R, K, NAMES_HOLDER> {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self::new(R::INIT);
     type GuardMarker = R::GuardMarker;
@@ -154,11 +182,16 @@ unsafe impl<R: RawRwLock, K: Profiled> RawRwLock for RawLock<R, K> {
             self.wait(R::lock_exclusive);
             keep_frame();
         }
+        self.took();
     }
 
     #[inline(always)]
     fn try_lock_exclusive(&self) -> bool {
-        self.inner.try_lock_exclusive()
+        let is_taken = self.inner.try_lock_exclusive();
+        if is_taken {
+            self.took();
+        }
+        is_taken
     }
 
     #[inline(always)]

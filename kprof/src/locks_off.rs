@@ -6,7 +6,7 @@
 use crate::profiled::Profiled;
 
 /// A raw lock whose waits are counted and recorded; here the inner one itself.
-pub type RawLock<R, K> = <K as Unwrapped<R>>::Raw;
+pub type RawLock<R, K, const NAMES_HOLDER: bool = false> = <K as Unwrapped<R>>::Raw;
 
 /// Says for any kernel that the lock is the inner one: a type alias must use all its parameters.
 pub trait Unwrapped<R> {

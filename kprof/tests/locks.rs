@@ -185,3 +185,16 @@ fn what_waits_while_the_points_go_off_leaves_nothing_behind() {
     unsafe { lock.unlock() };
     assert!(reader.accounts(&PROFILER).is_empty(), "the time before is not charged to the next holder");
 }
+
+#[test]
+fn a_lock_that_notes_its_holder_is_no_larger_and_works_as_any_other() {
+    type Named = RawLock<spin::Mutex<()>, ArrayKernel, true>;
+    assert_eq!(size_of::<Named>(), size_of::<Raw>());
+    let lock = lock_api::Mutex::<Named, u64>::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..1000).for_each(|_| *lock.lock() += 1));
+        }
+    });
+    assert_eq!(lock.try_lock().map(|held| *held), Some(3000));
+}

@@ -357,8 +357,7 @@ fn every_nanosecond_that_was_waited_is_charged_once() {
                 begun.map(|begun| lock.1.begin(begun));
                 let held = lock.0.lock().unwrap();
                 if let Some(begun) = begun {
-                    let ended = now(&clock);
-                    lock.1.end(ended);
+                    let ended = lock.1.end(now(&clock));
                     sums[0].fetch_add(ended - begun, Ordering::SeqCst);
                 }
                 if !lock.1.is_settled()

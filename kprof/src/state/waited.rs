@@ -1,8 +1,8 @@
 //! The time that a lock was waited for and that was not charged to a holder yet: one word.
 //!
 //! In: waits that begin and end; releases of the lock. Out: at a release, the time to charge to the holder. Runs in: any
-//! but NMI. No lock, no allocation; only a charge repeats a step, if a wait begins or ends between its load and its
-//! store.
+//! but NMI. No lock, no allocation; an end and a charge repeat a step, if a wait begins or ends between their load and
+//! their store.
 //!
 //! With n waiters that began at the times b, the time waited until `now` is n * now - the sum of all b. So the word is
 //! n, and that sum modulo 2^48 nanoseconds:
@@ -66,9 +66,21 @@ impl Waited {
         self.0.fetch_add(one_from(now_ns), Ordering::Relaxed) & COUNT
     }
 
-    /// A wait ends.
-    pub(crate) fn end(&self, now_ns: u64) {
-        self.0.fetch_sub(one_from(now_ns), Ordering::Relaxed);
+    /// A wait ends. Returns when: later than now, if nobody else waits and more was charged until now than was waited.
+    /// This is so if the clock of a holder is ahead of this one, or if it was read a little later than it seems.
+    pub(crate) fn end(&self, now_ns: u64) -> u64 {
+        loop {
+            let word = self.0.load(Ordering::Relaxed);
+            let new = word.wrapping_sub(one_from(now_ns));
+            let ahead = new >> COUNT_BITS;
+            let (new, ended) = match new & COUNT == 0 && ahead & NEGATIVE == 0 {
+                true => (0, now_ns.wrapping_add(ahead)),
+                false => (new, now_ns),
+            };
+            if self.0.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return ended;
+            }
+        }
     }
 
     /// Takes the time that was waited until now and not charged yet. `None` if there is none.
@@ -77,16 +89,13 @@ impl Waited {
             let word = self.0.load(Ordering::Relaxed);
             let waiters = word & COUNT;
             let ns = waiters.wrapping_mul(now_ns).wrapping_sub(word >> COUNT_BITS) & SUM;
-            let is_before = ns & NEGATIVE != 0;
-            // Clocks of different CPUs may disagree by a little. While somebody waits, the next release charges the
-            // rest; otherwise the rest is forgotten, so that later releases do not have to look at it.
-            let new = match is_before {
-                true if waiters > 0 => return None,
-                true => 0,
-                false => word.wrapping_add(ns << COUNT_BITS),
-            };
+            // Below 0 if more was charged than was waited by this clock: a later release charges less.
+            if ns == 0 || ns & NEGATIVE != 0 {
+                return None;
+            }
+            let new = word.wrapping_add(ns << COUNT_BITS);
             if self.0.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return (!is_before && ns > 0).then_some(Charge { ns, waiters });
+                return Some(Charge { ns, waiters });
             }
         }
     }
@@ -108,10 +117,10 @@ mod tests {
         assert_eq!((waited.begin(100), waited.begin(130)), (0, 1));
         assert_eq!(waited.charge(150), Some(Charge { ns: 50 + 20, waiters: 2 }));
         // B has it at 152 and releases at 160: C's 10, and its own 2.
-        waited.end(152);
+        assert_eq!(waited.end(152), 152);
         assert_eq!(waited.charge(160), Some(Charge { ns: 10 + 2, waiters: 1 }));
         // C has it at 165, and releases at 200.
-        waited.end(165);
+        assert_eq!(waited.end(165), 165);
         assert!(!waited.is_settled());
         assert_eq!(waited.charge(200), Some(Charge { ns: 5, waiters: 0 }));
         assert!(waited.is_settled());
@@ -119,14 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_behind_charges_nothing_and_leaves_nothing() {
+    fn clocks_that_disagree_change_times_and_not_their_sum() {
         let waited = Waited::new();
         waited.begin(100);
         assert_eq!(waited.charge(90), None, "the holder's clock is behind the waiter's");
         assert_eq!(waited.charge(110), Some(Charge { ns: 10, waiters: 1 }), "nothing is lost by it");
-        waited.end(105);
-        assert_eq!(waited.charge(120), None, "the waiter's clock is behind the holder's");
+        assert_eq!(waited.end(105), 110, "the waiter's clock is behind the holder's");
         assert!(waited.is_settled());
+        // Two wait, and the one that ends first is behind: the next charge is the smaller for it.
+        (waited.begin(200), waited.begin(200));
+        assert_eq!(waited.charge(250), Some(Charge { ns: 100, waiters: 2 }));
+        assert_eq!(waited.end(240), 240);
+        assert_eq!(waited.charge(255), None, "10 ns too many were charged, and the other has waited 5 more");
+        assert_eq!(waited.charge(270), Some(Charge { ns: 10, waiters: 1 }));
+        assert_eq!((waited.end(270), waited.is_settled()), (270, true));
     }
 
     #[test]
@@ -137,7 +152,7 @@ mod tests {
             waited.begin(from);
         });
         assert_eq!(waited.charge(from.wrapping_add(50)), Some(Charge { ns: 50 * 1000, waiters: 1000 }));
-        (0..1000).for_each(|_| waited.end(from.wrapping_add(50)));
+        (0..1000).for_each(|_| assert_eq!(waited.end(from.wrapping_add(50)), from.wrapping_add(50)));
         assert!(waited.is_settled());
     }
 }

@@ -16,3 +16,7 @@ impl Profiled for Port {
 
 /// A spin lock that the profiler watches, for `Lock` and `IrqLock`.
 pub type RawKernelLock = RawLock<spin::Mutex<()>, Port>;
+
+/// The same, which also notes on which CPU it was taken: for reports of lockups.
+#[cfg(feature = "profiling")]
+pub type RawNamedLock = RawLock<spin::Mutex<()>, Port, true>;
