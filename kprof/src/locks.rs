@@ -92,6 +92,14 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         }
     }
 
+    /// Notes that there may be several holders.
+    #[inline(always)]
+    fn shared(&self) {
+        if NAMES_HOLDER {
+            self.holder.forget();
+        }
+    }
+
     fn address(&self) -> u64 {
         (&raw const *self).addr() as u64
     }
@@ -157,11 +165,16 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
             self.wait(R::lock_shared);
             keep_frame();
         }
+        self.shared();
     }
 
     #[inline(always)]
     fn try_lock_shared(&self) -> bool {
-        self.inner.try_lock_shared()
+        let is_taken = self.inner.try_lock_shared();
+        if is_taken {
+            self.shared();
+        }
+        is_taken
     }
 
     #[inline(always)]

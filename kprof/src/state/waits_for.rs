@@ -24,7 +24,7 @@ struct Entry {
 // SAFETY: the pointer is used only under the cell's lock, while the entry is there; see `begin`.
 unsafe impl Send for Entry {}
 
-/// The CPU that has taken a lock, plus 1; 0 if it is not noted. It is not cleared at a release.
+/// The CPU that has taken a lock, plus 1; 0 if it is not noted. It is not cleared at a release, but by readers.
 pub(crate) struct Holder(AtomicU32);
 
 /// What the witness knows of a CPU's wait.
@@ -52,6 +52,12 @@ impl Holder {
     #[inline(always)]
     pub(crate) fn note(&self, cpu: usize) {
         self.0.store(cpu as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Several may have taken the lock.
+    #[inline(always)]
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -106,6 +112,8 @@ mod tests {
         assert_eq!(cell.look().map(|waiting| (waiting.task, waiting.holder)), Some((8, 0)));
         drop(outer);
         assert_eq!(cell.look().map(|waiting| waiting.task), Some(8), "the end of another wait changes nothing");
+        other.forget();
+        assert_eq!(cell.look(), None, "readers are not noted");
         drop(inner);
         assert_eq!(cell.look(), None);
     }
