@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(waited.end(105), 110, "the waiter's clock is behind the holder's");
         assert!(waited.is_settled());
         // Two wait, and the one that ends first is behind: the next charge is the smaller for it.
-        (waited.begin(200), waited.begin(200));
+        assert_eq!((waited.begin(200), waited.begin(200)), (0, 1));
         assert_eq!(waited.charge(250), Some(Charge { ns: 100, waiters: 2 }));
         assert_eq!(waited.end(240), 240);
         assert_eq!(waited.charge(255), None, "10 ns too many were charged, and the other has waited 5 more");
