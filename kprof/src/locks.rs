@@ -16,10 +16,10 @@ use crate::arch::{keep_frame, timestamp};
 use crate::clock::ticks_to_ns;
 use crate::points::{handle, own_frame};
 use crate::profiled::Profiled;
-use crate::state::Instance;
-use crate::state::points::{HOLD, WAIT, are_locks_on};
+use crate::state::points::{HOLD, POINTS, WAIT};
 use crate::state::waited::Waited;
 use crate::state::waits_for::{Entered, Holder};
+use crate::state::{Instance, Shared};
 use core::marker::PhantomData;
 use lock_api::{RawMutex, RawRwLock};
 
@@ -49,7 +49,7 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         let instance = Self::instance();
         let here = 0_u8;
         let _entered = self.enter((&raw const here).addr());
-        if !are_locks_on(&instance.shared) {
+        if !are_on(&instance.shared) {
             return lock(&self.inner);
         }
         let begun = now_ns(instance);
@@ -103,6 +103,20 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
     fn address(&self) -> u64 {
         (&raw const *self).addr() as u64
     }
+}
+
+/// Whether one of the points is on. The first call after `init` puts both into the list.
+fn are_on(shared: &Shared) -> bool {
+    if WAIT.is_unlisted() || HOLD.is_unlisted() {
+        if shared.config().is_none() {
+            return false;
+        }
+        for point in [&WAIT, &HOLD] {
+            POINTS.list(point);
+            shared.note_point(point);
+        }
+    }
+    WAIT.is_on() || HOLD.is_on()
 }
 
 /// Nanoseconds: sums of their differences are exact, while rounded differences would not add up.

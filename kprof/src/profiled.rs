@@ -1,7 +1,7 @@
 //! A kernel whose profiler is found by its type.
 //!
-//! In: the kernel's `static`. Out: a reference to it. Runs in: any but NMI. For what is made in a constant and so cannot
-//! be given a reference, as a raw lock of `lock_api`.
+//! In: the kernel's `static`. Out: a reference to it. Runs in: any but NMI. For what is made in a constant and so
+//! cannot be given a reference, as a raw lock of `lock_api`.
 
 use crate::kernel::Kernel;
 use crate::profiler::Profiler;

@@ -1,6 +1,6 @@
 # Planted lockups of each kind: a loop with interrupts off, a deadlock of two CPUs, a livelock of two CPUs, a CPU that
-# waits for a lock which another one holds, a CPU that stays inside an NMI. Each CPU is reported once, within 1.1 times the threshold, with the function, in the serial log
-# and in the profile; and nothing else is.
+# waits for a lock which another one holds, a CPU that stays inside an NMI. Each CPU is reported once, within 1.1 times
+# the threshold, with the function, in the serial log and in the profile; and nothing else is.
 # accel: icount
 # balanced: profiling.txt
 # lockups: serial.log 100

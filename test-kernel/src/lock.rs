@@ -1,8 +1,8 @@
 //! The locks of this kernel: one keeps interrupts off, the other keeps only preemption off.
 //!
 //! [`IrqLock`] protects data that interrupt handlers use (scheduler, heap, frames). [`Lock`] protects everything else,
-//! so that system calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`. Both are around
-//! a raw lock: by default a spin lock, elsewhere one that the profiler watches (`profiling::RawKernelLock`).
+//! so that system calls run with interrupts on. Neither is ever taken in an NMI. Both spin with `pause`. Both are
+//! around a raw lock: by default a spin lock, elsewhere one that the profiler watches (`profiling::RawKernelLock`).
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};

@@ -71,8 +71,8 @@ pub fn address_of_name(name: &str) -> Option<u64> {
     parse_hex(name.strip_prefix(AT_PREFIX)?.as_bytes())
 }
 
-/// The name of the counter that says who holds the lock that the CPU waits for is this, and the address of a word of the
-/// lock in hex; its value is the number of the CPU on which the lock was taken.
+/// The name of the counter that says who holds the lock that the CPU waits for is this, and the address of a word of
+/// the lock in hex; its value is the number of the CPU on which the lock was taken.
 pub const HOLDER_PREFIX: &str = "holder-";
 
 /// The lock whose holder the counter of this name is. `None` if it is another counter.

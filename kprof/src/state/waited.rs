@@ -1,8 +1,8 @@
 //! The time that a lock was waited for and that was not charged to a holder yet: one word.
 //!
-//! In: waits that begin and end; releases of the lock. Out: at a release, the time to charge to the holder. Runs in: any
-//! but NMI. No lock, no allocation; an end and a charge repeat a step, if a wait begins or ends between their load and
-//! their store.
+//! In: waits that begin and end; releases of the lock. Out: at a release, the time to charge to the holder. Runs in:
+//! any but NMI. No lock, no allocation; an end and a charge repeat a step, if a wait begins or ends between their load
+//! and their store.
 //!
 //! With n waiters that began at the times b, the time waited until `now` is n * now - the sum of all b. So the word is
 //! n, and that sum modulo 2^48 nanoseconds:

@@ -3,10 +3,10 @@
 //! In: waits that begin and end, on this CPU. Out: what the witness reads from another CPU. Runs in: any but NMI. Both
 //! hold the cell's own lock for a few instructions, with interrupts off.
 //!
-//! The cell refers to the memory of a lock, which exists as long as somebody waits for it. So a wait ends only after its
-//! entry is gone. A wait in an interrupt handler replaces the entry of the wait that it has interrupted, which is then
-//! not known any more; the entry of a thread that has moved to another CPU may be replaced too. So every entry is that
-//! of a wait that goes on.
+//! The cell refers to the memory of a lock, which exists as long as somebody waits for it. So a wait ends only after
+//! its entry is gone. A wait in an interrupt handler replaces the entry of the wait that it has interrupted, which is
+//! then not known any more; the entry of a thread that has moved to another CPU may be replaced too. So every entry is
+//! that of a wait that goes on.
 
 use crate::arch::interrupts;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs`, `heap.rs` and `locks.rs` are what
-//! this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon, points, the
-//! heap, locks. `places.rs` is for `cargo xtask truth`.
+//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs`, `heap.rs` and `locks.rs`
+//! are what this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon,
+//! points, the heap, locks. `places.rs` is for `cargo xtask truth`.
 
 mod calls;
 pub mod device;

@@ -2,8 +2,9 @@
 //! number of instructions.
 //!
 //! The log gets lines `lock: off, 2 instructions more`: for taking and releasing a lock that the profiler watches,
-//! beside the same lock without it, in turns; with the points of locks off, and recorded. Then `lock: leaf, off, ...`: a
-//! function that calls nothing, not even in the lock, has no frame; with two calls that are hardly ever made it has one.
+//! beside the same lock without it, in turns; with the points of locks off, and recorded. Then `lock: leaf, off, ...`:
+//! a function that calls nothing, not even in the lock, has no frame; with two calls that are hardly ever made it has
+//! one.
 
 use alloc::format;
 use core::hint::black_box;

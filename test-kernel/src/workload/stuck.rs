@@ -3,9 +3,10 @@
 //!
 //! In: `KIND MILLISECONDS`, written to `/kernel/stuck`, with `planted ` before it if the log is to tell.
 //! `interrupts-off`: a loop with interrupts off. `deadlock`: two CPUs take two locks in opposite order. `livelock`: two
-//! CPUs give way to each other again and again. `lock`: one CPU holds a lock, and another waits for it. `in-nmi`: a CPU stays inside the handler of an NMI, so that it takes no
-//! further NMI. Out: in the log, for each CPU that was stuck, from which TSC to which. Runs in: a system call, and for
-//! the second CPU a kernel thread; both with preemption off. The functions have the names that a report should show.
+//! CPUs give way to each other again and again. `lock`: one CPU holds a lock, and another waits for it. `in-nmi`: a CPU
+//! stays inside the handler of an NMI, so that it takes no further NMI. Out: in the log, for each CPU that was stuck,
+//! from which TSC to which. Runs in: a system call, and for the second CPU a kernel thread; both with preemption off.
+//! The functions have the names that a report should show.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

@@ -3,8 +3,8 @@
 //! In: a profile whose waits were all recorded, and the serial log with a line `known: locks WAITED LONG SHORT` of the
 //! workload `locks`, as the kernel itself has counted, in nanoseconds. Out: nothing, or the first thing that is wrong.
 //! The sum of all waits for the planted lock is the sum of what its holders were charged with, to the nanosecond. It is
-//! what the kernel has counted, and so are the parts of the two functions, up to a thousandth: the kernel reads its clock
-//! a little before a wait begins, and a little before a release.
+//! what the kernel has counted, and so are the parts of the two functions, up to a thousandth: the kernel reads its
+//! clock a little before a wait begins, and a little before a release.
 
 use std::path::Path;
 use std::process::Command;

@@ -10,8 +10,9 @@
 //! report --event POINT` prints TEXT of that profile, and every stack of its events is whole), `# unfolded: FILE TEXT`
 //! (no stack of that profile has this in it), `# heap: FILE` (see `heap.rs`), `# locks: FILE` (see `locks.rs`), `#
 //! waits: FILE` (what that profile says of tasks is exact, and what the serial log says is known of some of them: see
-//! `waits.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with
-//! these words on the command line, which the script has as variables; `cpus=N` among them counts before `# cpus`).
+//! `waits.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run:
+//! WORDS` (one run for each such line, with these words on the command line, which the script has as variables;
+//! `cpus=N` among them counts before `# cpus`).
 
 use std::path::Path;
 use std::process::Command;
