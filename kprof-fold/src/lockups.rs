@@ -5,7 +5,7 @@
 //! the report itself and its records) counts once.
 
 use kprof_format::line::{self, Hex, Name};
-use kprof_format::lockup::{LockupCounter, Reason, address_of_name, stack_of_text};
+use kprof_format::lockup::{LockupCounter, Reason, address_of_name, lock_of_name, stack_of_text};
 use std::collections::BTreeMap;
 
 /// A CPU that was locked up.
@@ -29,6 +29,8 @@ pub struct Lockup {
     pub unknown: u64,
     /// How many ticks found the CPU at which address.
     pub places: BTreeMap<u64, u64>,
+    /// The address of the lock that the CPU waited for, and the CPU on which it was taken, if that is known.
+    pub holder: Option<(u64, u64)>,
     /// The newest stacks.
     pub stacks: Vec<Stack>,
 }
@@ -83,7 +85,7 @@ pub fn add(lockups: &mut Vec<Lockup>, line: &line::Lockup<'_>) {
             (Some(LockupCounter::Ticks), _) => lockup.ticks = count,
             (Some(LockupCounter::Unknown), _) => lockup.unknown = count,
             (None, Some(address)) => drop(lockup.places.insert(address, count)),
-            (None, None) => {}
+            (None, None) => lockup.holder = lock_of_name(name).map(|lock| (lock, count)).or(lockup.holder),
         }
     }
     lockups.push(lockup);
@@ -143,6 +145,16 @@ mod tests {
         let mut twice = once.clone();
         extend(&mut twice, once.clone());
         assert_eq!(twice, once);
+    }
+
+    #[test]
+    fn the_holder_of_the_lock_that_a_cpu_waits_for_is_read() {
+        let line = " lockup tsc=f cpu=2 from=5 kind=soft reason=one-task ticks=7 holder-ffffffff80400004=3 \
+                    at-ffffffff80000000=7 other=5 task=sh";
+        let lockups = read(&[line, LOCKUP.replace("tsc=f", "tsc=10").as_str()]);
+        let holders = lockups.iter().map(|lockup| lockup.holder).collect::<Vec<_>>();
+        assert_eq!(holders, [Some((0xffff_ffff_8040_0004, 3)), None]);
+        assert_eq!(lockups[0].places.len(), 1);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod errors;
 mod files;
 pub mod kernel;
 mod lockup;
+mod profiled;
 mod profiler;
 mod publisher;
 
@@ -55,6 +56,8 @@ mod handler;
 mod heap;
 #[cfg(feature = "profiling")]
 mod intervals;
+#[cfg(all(feature = "profiling", feature = "locks"))]
+mod locks;
 #[cfg(feature = "profiling")]
 mod names;
 #[cfg(feature = "profiling")]
@@ -86,6 +89,8 @@ mod waiting;
 
 #[cfg(not(all(feature = "profiling", feature = "heap")))]
 mod heap_off;
+#[cfg(not(all(feature = "profiling", feature = "locks")))]
+mod locks_off;
 #[cfg(not(feature = "profiling"))]
 mod points_off;
 #[cfg(not(feature = "profiling"))]
@@ -112,9 +117,14 @@ pub use kernel::{
     CallerEntryFrame, ControlDone, EntryFrame, Event, Image, Interrupted, Kernel, NmiToken, Outcome, OverflowTick,
     Published, Registers, Task, TaskState, TimerTick,
 };
+#[cfg(all(feature = "profiling", feature = "locks"))]
+pub use locks::RawLock;
+#[cfg(not(all(feature = "profiling", feature = "locks")))]
+pub use locks_off::RawLock;
 pub use lockup::Lockup;
 #[cfg(not(feature = "profiling"))]
 pub use points_off::{Point, PointCounts};
+pub use profiled::Profiled;
 pub use profiler::{DEFAULT_RING_WORDS, ENABLED, Profiler};
 pub use publisher::Publisher;
 #[cfg(not(feature = "profiling"))]

@@ -1,6 +1,6 @@
 //! The ring under loom: producer and reader are two threads, and loom tries every interleaving and every reordering
 //! that the memory model allows (with up to three preemptions). Tested are both modes, the acknowledgement, a reader of
-//! copies beside the owner, and the cell in which a core publishes its state.
+//! copies beside the owner, the cell in which a core publishes its state, and the word of the time waited for a lock.
 //!
 //! `RUSTFLAGS="--cfg kprof_loom" cargo test -p kprof --release --test loom`. The feature is off, because the files of
 //! ring and cell are compiled into this test with loom's atomics.
@@ -23,6 +23,8 @@ mod cell;
 mod ring;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/state/waited.rs"]
+mod waited;
 
 use cell::PublishedCell;
 use format::record::Kind;
@@ -336,4 +338,45 @@ fn a_frame_that_is_left_under_the_look_is_not_taken_for_the_one_that_was_publish
     });
     met(&MET);
     met(&LEFT);
+}
+
+/// Two that take a lock, both as if they had to wait, beside a third that only releases: whatever the order, the sum of
+/// charges is the sum of waits, and nothing is left.
+#[test]
+fn every_nanosecond_that_was_waited_is_charged_once() {
+    use std::sync::atomic::AtomicU64 as Plain;
+    static CHARGED_TO_OTHER: AtomicUsize = AtomicUsize::new(0);
+    model(|| {
+        let lock = Arc::new((loom::sync::Mutex::new(()), waited::Waited::new()));
+        let (clock, sums) = (Arc::new(Plain::new(1)), Arc::new([Plain::new(0), Plain::new(0)]));
+        let now = |clock: &Plain| clock.fetch_add(10, Ordering::SeqCst);
+        let side = |waits: bool| {
+            let (lock, clock, sums) = (lock.clone(), clock.clone(), sums.clone());
+            move || {
+                let begun = waits.then(|| now(&clock));
+                begun.map(|begun| lock.1.begin(begun));
+                let held = lock.0.lock().unwrap();
+                if let Some(begun) = begun {
+                    let ended = lock.1.end(now(&clock));
+                    sums[0].fetch_add(ended - begun, Ordering::SeqCst);
+                }
+                if !lock.1.is_settled()
+                    && let Some(charge) = lock.1.charge(now(&clock))
+                {
+                    sums[1].fetch_add(charge.ns, Ordering::SeqCst);
+                    if !waits {
+                        CHARGED_TO_OTHER.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                drop(held);
+            }
+        };
+        let threads = [thread::spawn(side(true)), thread::spawn(side(true))];
+        side(false)();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(lock.1.is_settled());
+        let [waited, charged] = [&sums[0], &sums[1]].map(|sum| sum.load(Ordering::SeqCst));
+        assert!(waited > 0 && waited == charged, "{waited} waited, {charged} charged");
+    });
+    met(&CHARGED_TO_OTHER);
 }

@@ -12,8 +12,8 @@ use kprof::{
     Alloc, AllocSample, BadMemory, Bytes, CallerEntryFrame, CheckError, Clock, CommandError, Config, ControlDone,
     ControlError, ControlFile, CountedEvent, CpuSet, CpuSlot, DEFAULT_RING_WORDS, ENABLED, EntryFrame, Event,
     ExportError, Image, InitError, Interrupted, Kernel, Lockup, Mode, NmiToken, Outcome, OverflowTick, Point,
-    PointCounts, Profiler, Published, Publisher, ReadError, RegisterError, Registers, Setup, StateError, StreamFile,
-    StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
+    PointCounts, Profiled, Profiler, Published, Publisher, RawLock, ReadError, RegisterError, Registers, Setup,
+    StateError, StreamFile, StreamName, Task, TaskState, TaskTimes, TimerTick, Trigger, Unit,
 };
 use std::alloc::System;
 
@@ -68,11 +68,18 @@ unsafe impl Kernel for Port {
     fn wake_reader(&self) {}
 }
 
+impl Profiled for Port {
+    fn profiler() -> &'static Profiler<Self> {
+        &PROFILER
+    }
+}
+
 static PROFILER: Profiler<Port> = Profiler::new(Port);
 static POINT: Point = Point::new("surface.point", Unit::Count);
 static COUNTS: [PointCounts; 1] = [const { PointCounts::new() }; 1];
 static HEAP: Alloc<System, Port> = Alloc::new(System, &PROFILER);
 static ALLOC_SAMPLES: [AllocSample; 64] = [const { AllocSample::new() }; 64];
+static LOCK: lock_api::Mutex<RawLock<spin::Mutex<()>, Port>, u64> = lock_api::Mutex::new(0);
 static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }];
 
 /// Makes every call that a kernel can make.
@@ -119,6 +126,9 @@ fn every_call_may_stay_with_the_feature_off() {
     let (layout, _): (Layout, &System) = (Layout::new::<u64>(), HEAP.inner());
     // SAFETY: the layout is not empty, and the block is freed once, with the same layout.
     unsafe { HEAP.dealloc(HEAP.alloc(layout), layout) };
+    *LOCK.lock() += 1;
+    let is_inner = size_of::<RawLock<spin::Mutex<()>, Port>>() == size_of::<spin::Mutex<()>>();
+    assert_eq!(is_inner, !cfg!(all(feature = "profiling", feature = "locks")));
     PROFILER.hit(&POINT, 1);
     PROFILER.hit_with(&POINT, 1, [2, 3]);
     assert!(!POINT.is_on(), "no point is on before a command");
@@ -188,6 +198,7 @@ fn every_public_item_is_named() {
         "lockup/mod.rs",
         "points_off.rs",
         "waiting_off.rs",
+        "profiled.rs",
         "check/mod.rs",
     ] {
         let text = source(file);

@@ -24,6 +24,9 @@ nothing! {
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
 
+/// A spin lock.
+pub type RawKernelLock = spin::Mutex<()>;
+
 /// The global allocator, with nothing around it.
 #[global_allocator]
 static HEAP: heap::Heap = heap::new();

@@ -60,6 +60,9 @@ pub fn text(lockups: &[&Lockup], symbols: &Symbols, tsc_hz: Option<f64>) -> Stri
             let _ =
                 writeln!(text, "  where: not known for {} of {} ticks, the ring is full", lockup.unknown, lockup.ticks);
         }
+        if let Some((lock, cpu)) = lockup.holder {
+            let _ = writeln!(text, "  waits for the lock at {lock:x}, which was taken on CPU {cpu}");
+        }
         if !lockup.places.is_empty() {
             let _ = writeln!(text, "      ticks       %  function");
             for (name, count) in functions(lockup, symbols) {
@@ -114,6 +117,8 @@ pub fn document(lockups: &[&Lockup], symbols: &Symbols, tsc_hz: Option<f64>) -> 
             "task": lockup.task.as_ref().map(|task| String::from_utf8_lossy(task)),
             "ticks": lockup.ticks,
             "unknown": lockup.unknown,
+            "lock": lockup.holder.map(|(lock, _)| format!("{lock:x}")),
+            "holder_cpu": lockup.holder.map(|(_, cpu)| cpu),
             "functions": functions(lockup, symbols).into_iter().map(function).collect::<Vec<_>>(),
             "stacks": lockup.stacks.iter().map(stack).collect::<Vec<_>>(),
         })

@@ -27,6 +27,7 @@ pub mod counter;
 pub mod event;
 pub mod fact;
 pub mod line;
+pub mod locks;
 pub mod lockup;
 pub mod marker;
 pub mod memory;

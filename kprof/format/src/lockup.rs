@@ -71,6 +71,21 @@ pub fn address_of_name(name: &str) -> Option<u64> {
     parse_hex(name.strip_prefix(AT_PREFIX)?.as_bytes())
 }
 
+/// The name of the counter that says who holds the lock that the CPU waits for is this, and the address of a word of
+/// the lock in hex; its value is the number of the CPU on which the lock was taken.
+pub const HOLDER_PREFIX: &str = "holder-";
+
+/// The lock whose holder the counter of this name is. `None` if it is another counter.
+///
+/// ```
+/// use kprof_format::lockup::lock_of_name;
+/// assert_eq!(lock_of_name("holder-ffffffff80401230"), Some(0xffff_ffff_8040_1230));
+/// assert_eq!(lock_of_name("at-ffffffff80401230"), None);
+/// ```
+pub fn lock_of_name(name: &str) -> Option<u64> {
+    parse_hex(name.strip_prefix(HOLDER_PREFIX)?.as_bytes())
+}
+
 /// The words of a stack from its text: hex numbers with commas between. Ends at the first that is none.
 ///
 /// ```

@@ -39,7 +39,8 @@ pub(crate) fn look<K: Kernel>(instance: &'static Instance<K>, me: usize, was_on:
     }
     let (now, threshold) = (timestamp::read(), ms.saturating_mul(shared.tsc_hz() / 1000).max(4));
     for (cpu, slot) in shared.slots().iter().enumerate().filter(|(cpu, _)| *cpu != me) {
-        let Some(found) = look_at(shared, slot, (now, threshold), was_on) else { continue };
+        let Some(mut found) = look_at(shared, slot, (now, threshold), was_on) else { continue };
+        found.holder = holder(slot, found.task);
         let report = Report { shared, cpu, found };
         // First the report that needs no lock.
         kernel.locked_up(&Lockup { report: &report });
@@ -63,6 +64,17 @@ fn look_at(shared: &Shared, slot: &CpuSlot, (now, threshold): (u64, u64), was_on
     let shown = shown(shared, (&before, &counters), pending, torn);
     let reason = watch.end(now, &shown, threshold)?;
     Some(watch.found(reason, pending))
+}
+
+/// The lock that the task waits for on this CPU, and the CPU on which it was taken, if that is known.
+fn holder(slot: &CpuSlot, task: u64) -> Option<(u64, u64)> {
+    #[cfg(feature = "locks")]
+    return slot.waits_for.look().filter(|waiting| waiting.task == task).map(|waiting| (waiting.lock, waiting.holder));
+    #[cfg(not(feature = "locks"))]
+    {
+        let _ = (slot, task);
+        None
+    }
 }
 
 /// Takes the records that are new in the CPU's ring. `false` if one was overwritten before it was read.

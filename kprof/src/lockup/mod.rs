@@ -64,7 +64,11 @@ impl fmt::Display for Lockup<'_> {
             Reason::OneTask => "has run nothing but kernel code of one task",
             Reason::NoAnswer => "has not answered",
         };
-        write!(f, "{} lockup: CPU {} {what} for {} ms", self.kind(), self.cpu(), self.ms())
+        write!(f, "{} lockup: CPU {} {what} for {} ms", self.kind(), self.cpu(), self.ms())?;
+        match self.report.found.holder {
+            Some((_, cpu)) => write!(f, ", waiting for a lock that was taken on CPU {cpu}"),
+            None => Ok(()),
+        }
     }
 
     #[cfg(not(feature = "profiling"))]

@@ -23,6 +23,10 @@ pub(crate) mod stream;
 #[cfg(feature = "points")]
 pub(crate) mod task_times;
 pub(crate) mod transition;
+#[cfg(feature = "locks")]
+pub(crate) mod waited;
+#[cfg(feature = "locks")]
+pub(crate) mod waits_for;
 
 use crate::arch::interrupts;
 use crate::config::{Config, Trigger};

@@ -11,6 +11,8 @@ use super::points::{PointMemory, Records};
 use super::progress::Progress;
 use super::self_cost::SelfCost;
 use super::stream::{Reader, Stream};
+#[cfg(feature = "locks")]
+use super::waits_for::WaitsFor;
 use crate::errors::BadMemory;
 use crate::publisher::Publisher;
 use crate::ring::Ring;
@@ -29,6 +31,8 @@ pub struct CpuSlot {
     pub(crate) events: Events,
     pub(crate) published: Publisher,
     pub(crate) copier: Copier,
+    #[cfg(feature = "locks")]
+    pub(crate) waits_for: WaitsFor,
     /// The ring for records of hits, and its readers.
     pub(crate) records: Records,
     /// A profiler has taken this slot, so no other one can.
@@ -114,6 +118,8 @@ impl CpuSlot {
             events: Events::new(),
             published: Publisher::new(),
             copier: Copier::new(),
+            #[cfg(feature = "locks")]
+            waits_for: WaitsFor::new(),
             records: Records::new(),
             is_taken: AtomicBool::new(false),
             is_registered: AtomicBool::new(false),

@@ -1,12 +1,13 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs` and `heap.rs` are what
-//! this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon, points, the
-//! heap. `places.rs` is for `cargo xtask truth`.
+//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs`, `heap.rs` and `locks.rs`
+//! are what this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon,
+//! points, the heap, locks. `places.rs` is for `cargo xtask truth`.
 
 mod calls;
 pub mod device;
 mod heap;
+mod locks;
 #[cfg(feature = "profiling")]
 pub mod places;
 mod points;
@@ -18,6 +19,9 @@ pub use calls::*;
 pub use heap::HEAP;
 pub use heap::{inner_heap, register_heap};
 pub use kprof::Published;
+pub use locks::RawKernelLock;
+#[cfg(feature = "profiling")]
+pub use locks::RawNamedLock;
 pub use points::{null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};
 pub use waits::{TaskTimes, task_created, task_resumed, task_switched, task_times, task_woken};

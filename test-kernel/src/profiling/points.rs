@@ -15,9 +15,9 @@ static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
 /// A page fault that was handled, by the time from its entry on.
 static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 
-/// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, and the two
-/// of the heap.
-const POINTS: usize = 8;
+/// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, the two
+/// of the heap, and the two of locks.
+const POINTS: usize = 10;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.

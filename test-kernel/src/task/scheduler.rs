@@ -15,6 +15,7 @@ use super::thread::{self, Thread};
 use super::waiting;
 use crate::cpu::{self, CPUS, MAX_CPUS, apic, clock};
 use crate::lock::{IrqGuard, IrqLock};
+use crate::profiling::RawKernelLock;
 use crate::wait::Doing;
 use crate::{preempt, profiling, wait};
 
@@ -34,7 +35,7 @@ pub struct Scheduler {
 }
 
 /// The scheduler.
-pub static SCHEDULER: IrqLock<Scheduler> = IrqLock::new(Scheduler {
+pub static SCHEDULER: IrqLock<Scheduler, RawKernelLock> = IrqLock::new(Scheduler {
     ready: VecDeque::new(),
     waiting: BTreeMap::new(),
     sleepers: BTreeMap::new(),
@@ -138,14 +139,14 @@ pub fn yield_now() {
 }
 
 /// Switches away from the running thread, which other code will make ready. The lock's guard is handed over.
-pub(super) fn block(scheduler: IrqGuard<'_, Scheduler>) {
+pub(super) fn block(scheduler: IrqGuard<'_, Scheduler, RawKernelLock>) {
     let me = thread::current().expect("a thread runs here");
     // A sleeper whose time has come is woken in the switch itself.
     switch(scheduler, Doing::Blocked(me.waits_for.load(Ordering::Relaxed)));
 }
 
 #[inline(never)]
-fn switch(mut scheduler: IrqGuard<'_, Scheduler>, becomes: Doing) {
+fn switch(mut scheduler: IrqGuard<'_, Scheduler, RawKernelLock>, becomes: Doing) {
     let cpu = cpu::id();
     CPUS[cpu].need_resched.store(false, Ordering::Relaxed);
     scheduler.wake_sleepers();

@@ -22,6 +22,10 @@ mod heap;
 mod heap_cost;
 #[cfg(feature = "profiling")]
 mod leak;
+#[cfg(feature = "profiling")]
+mod lock_cost;
+#[cfg(feature = "profiling")]
+mod locks;
 mod pages;
 #[cfg(feature = "profiling")]
 mod points;
@@ -85,6 +89,10 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("heap-cost", |text| rounds(text, heap_cost::measure)),
         #[cfg(feature = "profiling")]
         ("leak", |text| rounds(text, leak::allocate)),
+        #[cfg(feature = "profiling")]
+        ("lock-cost", |text| rounds(text, lock_cost::measure)),
+        #[cfg(feature = "profiling")]
+        ("locks", |text| rounds(text, locks::run)),
         #[cfg(feature = "profiling")]
         ("waits", |text| rounds(text, waits::run)),
         #[cfg(feature = "profiling")]

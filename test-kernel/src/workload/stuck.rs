@@ -3,9 +3,10 @@
 //!
 //! In: `KIND MILLISECONDS`, written to `/kernel/stuck`, with `planted ` before it if the log is to tell.
 //! `interrupts-off`: a loop with interrupts off. `deadlock`: two CPUs take two locks in opposite order. `livelock`: two
-//! CPUs give way to each other again and again. `in-nmi`: a CPU stays inside the handler of an NMI, so that it takes no
-//! further NMI. Out: in the log, for each CPU that was stuck, from which TSC to which. Runs in: a system call, and for
-//! the second CPU a kernel thread; both with preemption off. The functions have the names that a report should show.
+//! CPUs give way to each other again and again. `lock`: one CPU holds a lock, and another waits for it. `in-nmi`: a CPU
+//! stays inside the handler of an NMI, so that it takes no further NMI. Out: in the log, for each CPU that was stuck,
+//! from which TSC to which. Runs in: a system call, and for the second CPU a kernel thread; both with preemption off.
+//! The functions have the names that a report should show.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,9 +15,12 @@ use x86_64::instructions::interrupts;
 use crate::cpu::trap::LINGER;
 use crate::cpu::{self, clock};
 use crate::errno::{Errno, Result};
+use crate::profiling::RawNamedLock;
 use crate::task::thread;
 use crate::{log, preempt};
 
+/// A lock that notes on which CPU it was taken.
+static HELD: lock_api::Mutex<RawNamedLock, ()> = lock_api::Mutex::new(());
 static LOCK_A: spin::Mutex<()> = spin::Mutex::new(());
 static LOCK_B: spin::Mutex<()> = spin::Mutex::new(());
 /// How many CPUs have begun the present lockup.
@@ -57,6 +61,11 @@ pub fn run(text: &[u8]) -> Result<()> {
             one_side("give_way_to_second", ticks, give_way_to_second);
             Ok(())
         }
+        "lock" => {
+            thread::spawn_kernel("stuck", move || one_side("wait_for_lock", ticks, wait_for_lock));
+            one_side("hold_lock", ticks, hold_lock);
+            Ok(())
+        }
         "in-nmi" => {
             one_side("wait_for_nmi", ticks, wait_for_nmi);
             Ok(())
@@ -95,6 +104,20 @@ fn take_b_then_a(end: u64) {
     let _first = LOCK_B.lock();
     meet(end);
     spin_until(end, || LOCK_A.try_lock().is_some());
+}
+
+#[inline(never)]
+fn hold_lock(end: u64) {
+    let _held = HELD.lock();
+    meet(end);
+    spin_until(end, || false);
+}
+
+#[inline(never)]
+fn wait_for_lock(end: u64) {
+    spin_until(end, || HELD.is_locked());
+    meet(end);
+    drop(HELD.lock());
 }
 
 #[inline(never)]

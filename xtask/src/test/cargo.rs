@@ -61,11 +61,13 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let deny = ["--", "-D", "warnings"];
     let run = |arguments: &[&[&str]]| must_succeed(&mut cargo(&arguments.concat())).map(drop);
     outcome.check("host crates", run(&[&["clippy", "--quiet", "--all-targets"], &HOST, &deny]));
-    let on = ["--package", "kprof", "--features", "profiling"];
+    let on = ["--package", "kprof", "--features", "profiling,locks"];
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
-    for part in ["", "events", "export", "heap", "lockup", "points", "published", "raw-words", "records", "recorder"] {
+    for part in
+        ["", "events", "export", "heap", "lockup", "locks", "points", "published", "raw-words", "records", "recorder"]
+    {
         let features = format!("profiling,{part}");
         let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
         outcome.check(&format!("kprof with {features}"), run(&[&["clippy", "--quiet", "--tests"], &alone, &deny]));
@@ -131,7 +133,7 @@ fn oldest_rust(outcome: &mut Outcome, install: Install) {
         outcome.skipped.push(format!("kprof by Rust {OLDEST_RUST}: {first}"));
         return;
     }
-    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling"];
+    let check = ["check", "--quiet", "--target-dir", "target/oldest", "--features", "kprof/profiling,kprof/locks"];
     let packages = ["--package", "kprof-format", "--package", "kprof", "--package", "kprof-port"];
     outcome.check("what goes into kernels, by the oldest Rust", with_it(&[&check[..], &packages].concat()));
 }
@@ -141,7 +143,7 @@ pub fn documentation(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps", "--document-private-items"][..], &HOST].concat());
     outcome.check("cargo doc", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
-    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling"];
+    let on = ["--document-private-items", "--package", "kprof", "--features", "profiling,locks"];
     let mut command = cargo(&[&["doc", "--quiet", "--no-deps"][..], &on].concat());
     outcome.check("cargo doc, kprof", must_succeed(command.env("RUSTDOCFLAGS", "-D warnings")).map(drop));
     Ok(outcome)
@@ -212,7 +214,8 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let others = ["--exclude", "kprof"];
     let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &others].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
-    let mut kprof = cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling"]);
+    let mut kprof =
+        cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling,locks"]);
     count_tests(&mut outcome, "kprof with the profiler", &mut kprof)?;
     let without = ["--package", "kprof", "--no-default-features", "--features", "profiling"];
     let mut parts = cargo(&[&["test", "--quiet"][..], &without, &["--test", "parts"]].concat());

@@ -2,7 +2,8 @@
 //!
 //! In: `# lockups: FILE MS`: `serial.log` or a file of /root, and the threshold. In the serial log the kernel says of
 //! each CPU that was stuck: `stuck: FUNCTION on cpu N from TSC to TSC`. Out: an error unless each of them, and nothing
-//! else, is reported once in the file, at most 1.1 times the threshold after its beginning, with the function.
+//! else, is reported once in the file, at most 1.1 times the threshold after its beginning, with the function; and the
+//! one that waits for a lock with the CPU that holds it, the others with none.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +13,10 @@ use serde_json::Value;
 
 use crate::parts::Parts;
 use crate::run;
+
+/// The function that waits for a lock, and the one that holds it.
+const WAITER: &str = "wait_for_lock";
+const HOLDER: &str = "hold_lock";
 
 /// A CPU that was stuck.
 struct Planted {
@@ -44,6 +49,10 @@ pub fn judge(words: &str, parts: &Parts, folder: &Path, symbols: &Path, log: &st
         let lockup =
             lockup.with_context(|| format!("{} on cpu {} is not reported:\n{printed}", one.function, one.cpu))?;
         check(one, lockup, ms).with_context(|| printed.clone())?;
+        let holder = planted.iter().find(|other| one.function == WAITER && other.function == HOLDER);
+        if lockup["holder_cpu"].as_u64() != holder.map(|holder| holder.cpu) {
+            bail!("{} on cpu {} has another holder:\n{printed}", one.function, one.cpu);
+        }
     }
     Ok(())
 }
@@ -71,7 +80,9 @@ fn check(planted: &Planted, lockup: &Value, ms: f64) -> Result<()> {
     for row in functions.iter().filter(|row| row["name"] != "[not known]") {
         let ticks = row["ticks"].as_u64().unwrap_or(0);
         all += ticks;
-        inside += if is_it(&row["name"]) { ticks } else { 0 };
+        // The loop of a wait is in the lock's own function.
+        let is_wait = planted.function == WAITER && row["name"].as_str().is_some_and(|name| name.contains("RawLock"));
+        inside += if is_wait || is_it(&row["name"]) { ticks } else { 0 };
     }
     // The rest is in interrupts, which come while interrupts are on.
     if lockup["kind"] == "soft" && inside * 10 < all * 9 {

@@ -13,6 +13,7 @@ mod fuzz;
 mod guards;
 mod heap;
 mod integration;
+mod locks;
 mod lockups;
 mod new_kind;
 mod outside;

@@ -18,7 +18,7 @@ use crate::tools::{self, Install};
 
 /// Tests to run under the sanitizers: those with threads, rings and handlers. `single_step` is skipped: it handles
 /// traps of its own, and its trap handler must not call what the sanitizers insert.
-const UNDER_SANITIZERS: [&str; 11] = [
+const UNDER_SANITIZERS: [&str; 12] = [
     "--lib",
     "--test=path",
     "--test=published",
@@ -30,6 +30,7 @@ const UNDER_SANITIZERS: [&str; 11] = [
     "--test=life",
     "--test=account_threads",
     "--test=heap",
+    "--test=locks",
 ];
 /// Tests that Miri completes in a minute or two each. Those with many threads or a long run are left to the sanitizers.
 const UNDER_MIRI: [&str; 7] = [
@@ -56,7 +57,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         Ok(()) => {
             let mut miri = nightly("miri");
             miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "-p", "kprof-format"]);
-            miri.args(["--features", "kprof/profiling"]);
+            miri.args(["--features", "kprof/profiling,kprof/locks"]);
             // The handler finds its slots and words by integer addresses, as in a kernel. Memory is given to the
             // profiler for ever, and a sampler never returns, so leaks are ignored.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");
@@ -90,7 +91,7 @@ pub fn sanitizers(context: &mut Context) -> Result<Outcome> {
             }
         };
         test.args(["--quiet", "-Zbuild-std", "--target", "x86_64-unknown-linux-gnu"]);
-        test.args(["-p", "kprof", "--features", "profiling"]);
+        test.args(["-p", "kprof", "--features", "profiling,locks"]);
         // Leaks are not reported, because ring memory is given to the profiler for ever.
         test.args(UNDER_SANITIZERS).args(NOT_UNDER_SANITIZERS).env("ASAN_OPTIONS", "detect_leaks=0");
         count_tests_of(&mut outcome, name, &mut test)?;

@@ -24,6 +24,8 @@ pub(crate) mod own_frame;
 pub(crate) mod record;
 pub(crate) mod tables;
 pub(crate) mod timestamp;
+#[cfg(feature = "locks")]
+pub(crate) mod zero;
 
 /// The name of this processor in the header of a profile.
 pub(crate) const NAME: &str = "aarch64";

@@ -202,7 +202,7 @@ impl Watch {
             Reason::NoAnswer => (self.last, NO_TASK, pending, pending, Places::new()),
             _ => (self.last, self.task, self.ticks, self.unknown, self.places),
         };
-        Found { reason, tsc, from, task, ticks, unknown, places }
+        Found { reason, tsc, from, task, ticks, unknown, places, holder: None }
     }
 
     /// Ticks without a sample, since `last` at the latest.
@@ -241,4 +241,6 @@ pub(crate) struct Found {
     /// Those of the ticks that have no address.
     pub(crate) unknown: u64,
     pub(crate) places: Places,
+    /// The lock that the CPU waits for, and the CPU on which it was taken, if that is known.
+    pub(crate) holder: Option<(u64, u64)>,
 }

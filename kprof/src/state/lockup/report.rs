@@ -8,7 +8,7 @@
 //! [`Kind::LockupStack`]: crate::format::record::Kind::LockupStack
 
 use super::Found;
-use crate::format::lockup::{AT_PREFIX, LockupCounter};
+use crate::format::lockup::{AT_PREFIX, HOLDER_PREFIX, LockupCounter};
 use crate::format::record::SAMPLE_HEADER_WORDS;
 use crate::state::Shared;
 use crate::state::meta::MAX_TEXT;
@@ -44,10 +44,13 @@ impl Report<'_> {
     /// The text of the lockup's own record.
     pub(crate) fn text(&self) -> Text {
         let (mut text, found) = (Text::new(), &self.found);
-        // Nothing here can overflow: 16 addresses need 41 bytes each.
+        // Nothing here can overflow: 16 addresses need 41 bytes each, and a holder 45.
         let _ = write!(text, "{} {}={}", found.reason, LockupCounter::Ticks, found.ticks);
         if found.unknown > 0 {
             let _ = write!(text, " {}={}", LockupCounter::Unknown, found.unknown);
+        }
+        if let Some((lock, cpu)) = found.holder {
+            let _ = write!(text, " {HOLDER_PREFIX}{lock:x}={cpu}");
         }
         for (address, count) in found.places.iter() {
             let _ = write!(text, " {AT_PREFIX}{address:x}={count}");

@@ -11,6 +11,8 @@ mod counts;
 #[cfg(feature = "heap")]
 mod heap;
 mod list;
+#[cfg(feature = "locks")]
+mod locks;
 mod memory;
 mod point;
 mod records;
@@ -26,6 +28,8 @@ pub(crate) use counts::Taken;
 #[cfg(feature = "heap")]
 pub(crate) use heap::{HEAP, Heap};
 pub(crate) use list::POINTS;
+#[cfg(feature = "locks")]
+pub(crate) use locks::{HOLD, WAIT};
 pub(crate) use memory::{Offset, PointMemory};
 pub use point::Point;
 #[cfg(feature = "heap")]

@@ -1,0 +1,25 @@
+//! Whether a word is 0. In: the word. Out: the answer, as a branch. Runs in: any.
+//!
+//! The compiler loads an atomic word into a register and tests it there, which is three instructions with the branch.
+//! A volatile read it compares in memory, which is two. Rust's documentation calls a volatile read beside an atomic
+//! write a data race; LLVM, which compiles both, says that its result is what the processor makes of it. Linux's
+//! `READ_ONCE` rests on the same. So only kernels read it so: in programs (tests, Miri, sanitizers) the read is atomic.
+
+use core::sync::atomic::AtomicU64;
+#[cfg(any(miri, not(target_os = "none")))]
+use core::sync::atomic::Ordering;
+
+/// Whether the word is 0: a comparison and a branch.
+#[inline(always)]
+pub(crate) fn is(word: &AtomicU64) -> bool {
+    #[cfg(all(target_os = "none", not(miri)))]
+    {
+        // SAFETY: the word is aligned and readable. The processor reads eight aligned bytes at once (SDM volume 3,
+        // 10.1.1), so this is some value that was stored, as of a relaxed load.
+        unsafe { word.as_ptr().read_volatile() == 0 }
+    }
+    #[cfg(any(miri, not(target_os = "none")))]
+    {
+        word.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,12 @@
+//! The two points of locks.
+//!
+//! In: hits. Out: the points, which `locks` lists at the first wait. Runs in: any but NMI.
+
+use super::point::Point;
+use crate::format::locks;
+use crate::format::point::Unit;
+
+/// The time that a lock was waited for: hit by the waiter, once it has the lock.
+pub(crate) static WAIT: Point = Point::new(locks::WAIT, Unit::Nanoseconds);
+/// The same time: hit by the holder, at its release.
+pub(crate) static HOLD: Point = Point::new(locks::HOLD, Unit::Nanoseconds);

@@ -1,0 +1,22 @@
+//! The kernel's locks: those of modules above this one can be watched.
+//!
+//! In: the calls of a raw lock. Out: the same calls of a spin lock; without the feature `profiling` nothing else. Runs
+//! in: wherever the kernel locks, never in an NMI.
+
+use kprof::{Profiled, Profiler, RawLock};
+
+use super::port::{PROFILER, Port};
+
+impl Profiled for Port {
+    #[inline]
+    fn profiler() -> &'static Profiler<Self> {
+        &PROFILER
+    }
+}
+
+/// A spin lock that the profiler watches, for `Lock` and `IrqLock`.
+pub type RawKernelLock = RawLock<spin::Mutex<()>, Port>;
+
+/// The same, which also notes on which CPU it was taken: for reports of lockups.
+#[cfg(feature = "profiling")]
+pub type RawNamedLock = RawLock<spin::Mutex<()>, Port, true>;

@@ -1,0 +1,88 @@
+//! Measures what the profiler adds to a lock that nobody waits for. Under `-icount` the difference of the TSC is the
+//! number of instructions.
+//!
+//! The log gets lines `lock: off, 2 instructions more`: for taking and releasing a lock that the profiler watches,
+//! beside the same lock without it, in turns; with the points of locks off, and recorded. Then `lock: leaf, off, ...`:
+//! a function that calls nothing, not even in the lock, has no frame; with two calls that are hardly ever made it has
+//! one.
+
+use alloc::format;
+use core::hint::black_box;
+
+use lock_api::{Mutex, RawMutex};
+
+use super::points::{set, spent};
+use crate::log;
+use crate::profiling::RawKernelLock;
+
+static PLAIN: Mutex<spin::Mutex<()>, u64> = Mutex::new(0);
+static WATCHED: Mutex<RawKernelLock, u64> = Mutex::new(0);
+
+/// Measures `rounds` locks in each state.
+pub fn measure(rounds: u64) {
+    for state in ["off", "record"] {
+        set("lock.*", state);
+        mean(state, rounds, [plain, watched]);
+        mean(&format!("leaf, {state}"), rounds, [plain_leaf, watched_leaf]);
+    }
+    set("lock.*", "off");
+}
+
+/// Writes the mean, rounded: a reading of the clock can be one off, depending on how many instructions were executed
+/// before. So this number differs from round to round.
+fn mean(what: &str, rounds: u64, [plain, watched]: [fn(); 2]) {
+    let mut more = 0;
+    for round in 0..rounds {
+        x86_64::instructions::interrupts::without_interrupts(|| {
+            let wait = |steps: u64| {
+                (0..steps % 16).for_each(|step| {
+                    black_box(step);
+                })
+            };
+            wait(round);
+            more -= instructions(black_box(plain)) as i64;
+            wait(round / 3);
+            more += instructions(black_box(watched)) as i64;
+        });
+    }
+    let rounds = rounds.max(1) as i64;
+    log!("lock: {what}, {} instructions more", (more + rounds / 2).div_euclid(rounds));
+}
+
+/// The same code measures both, because the compiler moves instructions between readings of the clock.
+#[inline(never)]
+fn instructions(work: fn()) -> u64 {
+    spent(work)
+}
+
+#[inline(never)]
+fn plain() {
+    count(&PLAIN, next);
+}
+
+#[inline(never)]
+fn watched() {
+    count(&WATCHED, next);
+}
+
+#[inline(never)]
+fn plain_leaf() {
+    count(&PLAIN, |number| number + 1);
+}
+
+#[inline(never)]
+fn watched_leaf() {
+    count(&WATCHED, |number| number + 1);
+}
+
+#[inline(never)]
+fn next(number: u64) -> u64 {
+    black_box(number) + 1
+}
+
+/// Takes the lock and releases it.
+#[inline(always)]
+fn count<R: RawMutex>(lock: &Mutex<R, u64>, next: impl FnOnce(u64) -> u64) {
+    let mut held = lock.lock();
+    *held = next(*held);
+}
