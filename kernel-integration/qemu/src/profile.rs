@@ -137,10 +137,14 @@ impl<W: Write> Profile<W> {
     fn sample(&mut self, sample: &Sample) -> Result<()> {
         let (is_user, code) = (sample.is_user(), self.about.code);
         self.cpus.entry(sample.cpu).or_default().has_booted |= is_user || is_upper(sample.rip);
-        match is_user {
-            true if !code.has_user() => return Ok(self.count(sample.cpu, |counts| counts.user += 1)),
-            false if !code.has_kernel() => return Ok(self.count(sample.cpu, |counts| counts.kernel += 1)),
-            _ => self.count(sample.cpu, |counts| counts.recorded += 1),
+        let is_filtered = if is_user { !code.has_user() } else { !code.has_kernel() };
+        self.count(sample.cpu, |counts| match (is_filtered, is_user) {
+            (false, _) => counts.recorded += 1,
+            (true, true) => counts.user += 1,
+            (true, false) => counts.kernel += 1,
+        });
+        if is_filtered {
+            return Ok(());
         }
         let state = self.cpus.entry(sample.cpu).or_default();
         state.counts.unknown += u64::from(!is_user && !is_upper(sample.rip));

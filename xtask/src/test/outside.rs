@@ -4,11 +4,11 @@
 //! The bare kernel runs in QEMU, sampled from outside: by time, with every tick accounted for; and by executed
 //! instructions, twice with the same samples, and with the same serial log as without the plugin, to the byte. What
 //! cannot be sampled is refused with its reason. User code is sampled too, or alone: see [`user`]. It may be told to
-//! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see [`calls`].
-//! Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see [`attached`]; gdb
-//! has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see [`moved`]. Kernels for other
-//! processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter` only the parts
-//! run whose name contains it.
+//! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see
+//! [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see
+//! [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see [`moved`].
+//! Kernels for other processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter`
+//! only the parts run whose name contains it.
 
 mod attached;
 mod beside;

@@ -35,8 +35,8 @@ pub fn losses(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
         .collect()
 }
 
-/// Filtered ticks: CPU, from, to, ticks in user code, idle ticks, ticks in the kernel. Ticks before the first sample of their CPU are drawn
-/// from the first sample of the boot on.
+/// Filtered ticks: CPU, from, to, ticks in user code, idle ticks, ticks in the kernel. Ticks before the first sample of
+/// their CPU are drawn from the first sample of the boot on.
 pub fn filtered(input: &Input<'_>, clock: &Clock) -> Vec<Value> {
     let select = input.timeline.select();
     let found = input.profile.gaps.iter().filter(|gap| select.admits_cpu(gap.cpu)).filter_map(|gap| {
