@@ -188,6 +188,7 @@ fn what_waits_while_the_points_go_off_leaves_nothing_behind() {
 
 #[test]
 fn a_lock_that_notes_its_holder_is_no_larger_and_works_as_any_other() {
+    let _alone = alone();
     type Named = RawLock<spin::Mutex<()>, ArrayKernel, true>;
     assert_eq!(size_of::<Named>(), size_of::<Raw>());
     let lock = lock_api::Mutex::<Named, u64>::new(0);
