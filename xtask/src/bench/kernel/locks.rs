@@ -15,7 +15,7 @@ pub fn cost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
         ("off", "off", 2.0),
         ("record", "recorded if somebody waits", 2.0),
         // With a frame of its own: three more.
-        ("leaf, off", "in a function that calls nothing", 5.0),
+        ("leaf, off", "in a function that calls nothing", 6.0),
     ];
     for (state, shown, limit) in states {
         let line = log.lines().find_map(|line| line.split_once("lock: ")?.1.strip_prefix(state)?.strip_prefix(", "));
