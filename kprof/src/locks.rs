@@ -42,6 +42,26 @@ impl<R, K: Profiled, const NAMES_HOLDER: bool> RawLock<R, K, NAMES_HOLDER> {
         &K::profiler().instance
     }
 
+    /// Takes the lock, at once or after a wait.
+    #[inline(always)]
+    fn take(&self, try_lock: impl FnOnce(&R) -> bool, lock: impl FnOnce(&R)) {
+        if !try_lock(&self.inner) {
+            self.wait(lock);
+            keep_frame();
+        }
+    }
+
+    /// Releases the lock, and charges its holder if somebody waits.
+    #[inline(always)]
+    fn give_back(&self, unlock: impl FnOnce(&R)) {
+        if self.waited.is_settled() {
+            unlock(&self.inner);
+        } else {
+            self.release(unlock);
+            keep_frame();
+        }
+    }
+
     /// Waits for the lock. It is a function of its own, so that the walk can begin at its frame.
     #[cold]
     #[inline(never)]
@@ -133,10 +153,7 @@ unsafe impl<R: RawMutex, K: Profiled, const NAMES_HOLDER: bool> RawMutex for Raw
 
     #[inline(always)]
     fn lock(&self) {
-        if !self.inner.try_lock() {
-            self.wait(R::lock);
-            keep_frame();
-        }
+        self.take(R::try_lock, R::lock);
         self.took();
     }
 
@@ -152,13 +169,7 @@ unsafe impl<R: RawMutex, K: Profiled, const NAMES_HOLDER: bool> RawMutex for Raw
     #[inline(always)]
     unsafe fn unlock(&self) {
         // SAFETY: passed on to the caller.
-        let unlock = |inner: &R| unsafe { inner.unlock() };
-        if self.waited.is_settled() {
-            unlock(&self.inner);
-        } else {
-            self.release(unlock);
-            keep_frame();
-        }
+        self.give_back(|inner| unsafe { inner.unlock() });
     }
 
     #[inline(always)]
@@ -175,10 +186,7 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
 
     #[inline(always)]
     fn lock_shared(&self) {
-        if !self.inner.try_lock_shared() {
-            self.wait(R::lock_shared);
-            keep_frame();
-        }
+        self.take(R::try_lock_shared, R::lock_shared);
         self.shared();
     }
 
@@ -194,21 +202,12 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
     #[inline(always)]
     unsafe fn unlock_shared(&self) {
         // SAFETY: passed on to the caller.
-        let unlock = |inner: &R| unsafe { inner.unlock_shared() };
-        if self.waited.is_settled() {
-            unlock(&self.inner);
-        } else {
-            self.release(unlock);
-            keep_frame();
-        }
+        self.give_back(|inner| unsafe { inner.unlock_shared() });
     }
 
     #[inline(always)]
     fn lock_exclusive(&self) {
-        if !self.inner.try_lock_exclusive() {
-            self.wait(R::lock_exclusive);
-            keep_frame();
-        }
+        self.take(R::try_lock_exclusive, R::lock_exclusive);
         self.took();
     }
 
@@ -224,13 +223,7 @@ unsafe impl<R: RawRwLock, K: Profiled, const NAMES_HOLDER: bool> RawRwLock for R
     #[inline(always)]
     unsafe fn unlock_exclusive(&self) {
         // SAFETY: passed on to the caller.
-        let unlock = |inner: &R| unsafe { inner.unlock_exclusive() };
-        if self.waited.is_settled() {
-            unlock(&self.inner);
-        } else {
-            self.release(unlock);
-            keep_frame();
-        }
+        self.give_back(|inner| unsafe { inner.unlock_exclusive() });
     }
 
     #[inline(always)]
