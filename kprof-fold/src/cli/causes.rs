@@ -178,7 +178,7 @@ pub fn coalesced(boot: Option<&Boot>, counters: &Counters, cost: &SelfCost) -> S
     let period = boot.and_then(|boot| Some(boot.tsc_hz()? / boot.number(Fact::Hz)?.max(1)));
     let of_time = get(Counter::SelfTsc).zip(get(Counter::Taken)).zip(period);
     let of_time = of_time.map(|((own, taken), period)| own.saturating_mul(100) / taken / period.max(1));
-    let of_cycles = cost.share().filter(|_| cost.share_of_time().is_none()).map(|share| (share * 100.0) as u64);
+    let of_cycles = cost.share_of_cycles().map(|share| (share * 100.0) as u64);
     match of_cycles.or(of_time) {
         Some(percent) if percent >= HANDLER_PERCENT => {
             format!(

@@ -13,12 +13,9 @@
 
 use crate::account::{Account, CpuAccount};
 use crate::profile::{Boot, Profile};
-use kprof_format::counter::Counter;
+use kprof_format::counter::{Counter, TICKS_A_MEASUREMENT};
 use kprof_format::fact::Fact;
 use std::fmt;
-
-/// The kernel measures one tick of so many.
-const MEASURED: f64 = 64.0;
 
 /// The self cost of all CPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +86,7 @@ fn by_cycles(cpus: &[&CpuAccount]) -> SelfCost {
         return SelfCost::NotMeasured(match (with.is_empty(), without.is_empty()) {
             (true, true) => "the profile has no account".to_owned(),
             (true, false) => standing(&without),
-            (false, _) => "fewer than 64 ticks on each CPU, of which one is measured".to_owned(),
+            (false, _) => format!("fewer than {TICKS_A_MEASUREMENT} ticks on each CPU, of which one is measured"),
         });
     }
     let own: f64 = with.iter().map(|(_, own)| *own as f64).sum();
@@ -103,7 +100,7 @@ fn by_cycles(cpus: &[&CpuAccount]) -> SelfCost {
         }
     }
     let share = (all > 0.0).then(|| (of / all).clamp(0.0, 1.0));
-    SelfCost::Cycles { a_tick: own / MEASURED / measured as f64, measured, share, without }
+    SelfCost::Cycles { a_tick: own / TICKS_A_MEASUREMENT as f64 / measured as f64, measured, share, without }
 }
 
 fn standing(cpus: &[u32]) -> String {
@@ -117,13 +114,9 @@ impl SelfCost {
         if let Self::Time(share) = self { Some(*share) } else { None }
     }
 
-    /// The share of the time, or of the cycles that the CPUs have counted, if it is known.
-    pub fn share(&self) -> Option<f64> {
-        match self {
-            Self::Time(share) => Some(*share),
-            Self::Cycles { share, .. } => *share,
-            Self::NotMeasured(_) => None,
-        }
+    /// The share of the cycles that the CPUs have counted, if that is what was measured.
+    pub fn share_of_cycles(&self) -> Option<f64> {
+        if let Self::Cycles { share, .. } = self { *share } else { None }
     }
 
     /// The sentence for a profile whose self cost is no row of the table of times.

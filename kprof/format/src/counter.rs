@@ -5,6 +5,9 @@
 
 use crate::table::table;
 
+/// The handler's own cost is measured on one tick of so many: `self-tsc` and `self-cycles` are multiplied by it already.
+pub const TICKS_A_MEASUREMENT: u64 = 64;
+
 table! {
     /// The counters of one CPU since boot: `cpu.N.NAME` in ctl.
     pub enum Counter {

@@ -27,6 +27,7 @@ mod progress;
 mod sample;
 mod self_cost;
 
+use crate::format::counter::TICKS_A_MEASUREMENT;
 use crate::kernel::{Interrupted, Kernel, Outcome, Registers};
 use crate::state::Instance;
 use crate::state::settings::State;
@@ -73,7 +74,7 @@ impl<K: Kernel> Instance<K> {
             number
         };
         let tick = Tick { profiler: self, slot, memory };
-        let is_measured = number.is_multiple_of(self_cost::MEASURED);
+        let is_measured = number.is_multiple_of(TICKS_A_MEASUREMENT);
         // Ticks that found the CPU halted are sent and taken too, and no handler has counted them.
         let number = number.wrapping_add(slot.sampler.halted.get());
         if is_measured { measured(tick, number, at) } else { tick.sample(number, at, leave) }

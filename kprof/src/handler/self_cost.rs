@@ -1,13 +1,11 @@
-//! Measures what the handler itself costs, on one tick in 64.
+//! Measures what the handler itself costs, on one tick of `TICKS_A_MEASUREMENT`.
 //!
 //! In: clock and cycle counter. Out: the sums in the account, each of them 64 times what was measured, because only one
 //! tick in 64 is. Runs in: NMI. Which of the sums are shown is decided in `state/self_cost.rs`.
 
 use crate::arch::{cycles, timestamp};
+use crate::format::counter::TICKS_A_MEASUREMENT;
 use crate::state::slot::CpuSlot;
-
-/// The cost of one tick in this many is measured.
-pub(super) const MEASURED: u64 = 64;
 
 /// The beginning of a handler that is measured.
 pub(super) struct Start {
@@ -28,11 +26,11 @@ impl Start {
     pub(super) fn end(self, slot: &CpuSlot) {
         let (cost, counters) = (&slot.handler.self_cost, &slot.handler.counters);
         if cost.by_cycles() {
-            cost.add(counters, self.cycles, cycles::read(), MEASURED);
+            cost.add(counters, self.cycles, cycles::read(), TICKS_A_MEASUREMENT);
         }
         // If the clock has jumped backwards (resume from sleep), nothing is added. The product cannot wrap: 2^58 TSC
         // ticks are more than a year at 8 GHz.
-        counters.self_tsc.add(timestamp::read().saturating_sub(self.clock).wrapping_mul(MEASURED));
+        counters.self_tsc.add(timestamp::read().saturating_sub(self.clock).wrapping_mul(TICKS_A_MEASUREMENT));
         counters.self_samples.add(1);
     }
 }
