@@ -51,14 +51,7 @@ fn reader(state: &str) -> Reader {
         PROFILER.register_events(1, || memory(1 << 16)).unwrap();
     });
     CPU.store(1, Ordering::Relaxed);
-    let reader = Reader::claim(&PROFILER);
-    reader.ctl.write(b"event * off").unwrap();
-    reader.accounts(&PROFILER);
-    while !reader.read().is_empty() {
-        reader.acknowledge(&PROFILER);
-    }
-    reader.ctl.write(state.as_bytes()).unwrap();
-    reader
+    Reader::begin(&PROFILER, state)
 }
 
 fn layout(bytes: usize) -> Layout {

@@ -35,14 +35,7 @@ fn reader(state: &str) -> Reader {
         PROFILER.register_events(1, || memory(1 << 16)).unwrap();
     });
     CPU.store(1, Ordering::Relaxed);
-    let reader = Reader::claim(&PROFILER);
-    reader.ctl.write(b"event * off").unwrap();
-    reader.accounts(&PROFILER);
-    while !reader.read().is_empty() {
-        reader.acknowledge(&PROFILER);
-    }
-    reader.ctl.write(state.as_bytes()).unwrap();
-    reader
+    Reader::begin(&PROFILER, state)
 }
 
 /// Waits until another thread waits for the lock, which the caller holds: the wait has begun when this returns.
@@ -51,6 +44,14 @@ fn until_somebody_waits(begun: &AtomicU64) {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_millis(20));
+}
+
+/// A thread that takes the lock, once, and releases it.
+fn waiter(lock: &Raw, begun: &AtomicU64) {
+    begun.store(1, Ordering::SeqCst);
+    lock.lock();
+    // SAFETY: taken one line above.
+    unsafe { lock.unlock() };
 }
 
 #[test]
@@ -105,12 +106,7 @@ fn a_holder_is_charged_with_the_wait_and_both_records_name_the_lock() {
     lock.lock();
     let held = Instant::now();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            begun.store(1, Ordering::SeqCst);
-            lock.lock();
-            // SAFETY: taken one line above.
-            unsafe { lock.unlock() };
-        });
+        scope.spawn(|| waiter(&lock, &begun));
         until_somebody_waits(&begun);
         // SAFETY: this thread holds it.
         unsafe { lock.unlock() };
@@ -167,12 +163,7 @@ fn what_waits_while_the_points_go_off_leaves_nothing_behind() {
     let (lock, begun) = (Raw::INIT, AtomicU64::new(0));
     lock.lock();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            begun.store(1, Ordering::SeqCst);
-            lock.lock();
-            // SAFETY: taken one line above.
-            unsafe { lock.unlock() };
-        });
+        scope.spawn(|| waiter(&lock, &begun));
         until_somebody_waits(&begun);
         reader.ctl.write(b"event * off").unwrap();
         // SAFETY: this thread holds it.

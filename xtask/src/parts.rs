@@ -1,6 +1,8 @@
 //! Finds or builds what every run of the test kernel needs: QEMU, busybox, the static programs, the host tool.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -76,6 +78,20 @@ impl Parts {
         initrd.first_text("boot/syms.txt", &kernel.symbols);
         initrd.file("boot/module", &self.module)?;
         initrd.write(path)
+    }
+
+    /// The stacks of an event in a profile, folded, each with its weight.
+    ///
+    /// # Errors
+    /// If `kprof-fold` refuses the profile.
+    pub fn event_stacks<T: FromStr>(&self, event: &str, profile: &Path, symbols: &Path) -> Result<Vec<(String, T)>> {
+        let mut fold = Command::new(&self.fold);
+        let text = run::output(fold.args(["folded", "--quiet", "--event", event]).arg(profile).arg(symbols))?;
+        let line = |line: &str| {
+            let (stack, weight) = line.rsplit_once(' ')?;
+            Some((stack.to_owned(), weight.parse().ok()?))
+        };
+        Ok(text.lines().filter_map(line).collect())
     }
 
     /// A machine that starts `kernel` with a complete initrd, which is written to the folder of the serial log.

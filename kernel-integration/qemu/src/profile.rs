@@ -136,17 +136,18 @@ impl<W: Write> Profile<W> {
 
     fn sample(&mut self, sample: &Sample) -> Result<()> {
         let (is_user, code) = (sample.is_user(), self.about.code);
-        self.cpus.entry(sample.cpu).or_default().has_booted |= is_user || is_upper(sample.rip);
+        let state = self.cpus.entry(sample.cpu).or_default();
+        state.has_booted |= is_user || is_upper(sample.rip);
         let is_filtered = if is_user { !code.has_user() } else { !code.has_kernel() };
-        self.count(sample.cpu, |counts| match (is_filtered, is_user) {
-            (false, _) => counts.recorded += 1,
-            (true, true) => counts.user += 1,
-            (true, false) => counts.kernel += 1,
-        });
+        state.counts.sent += 1;
+        match (is_filtered, is_user) {
+            (false, _) => state.counts.recorded += 1,
+            (true, true) => state.counts.user += 1,
+            (true, false) => state.counts.kernel += 1,
+        }
         if is_filtered {
             return Ok(());
         }
-        let state = self.cpus.entry(sample.cpu).or_default();
         state.counts.unknown += u64::from(!is_user && !is_upper(sample.rip));
         let words = words(sample);
         // Writing to a string cannot fail.

@@ -24,6 +24,18 @@ impl Reader {
         Self { ctl, events: profiler.open_events(1, 1).unwrap(), meta: profiler.open_meta(1) }
     }
 
+    /// A reader with the claim, for which nothing is there from before, and with the points in this state.
+    pub fn begin<K: Kernel>(profiler: &'static Profiler<K>, state: &str) -> Self {
+        let reader = Self::claim(profiler);
+        reader.ctl.write(b"event * off").unwrap();
+        reader.accounts(profiler);
+        while !reader.read().is_empty() {
+            reader.acknowledge(profiler);
+        }
+        reader.ctl.write(state.as_bytes()).unwrap();
+        reader
+    }
+
     /// The records that are there: what they say, and their stacks. Nothing is acknowledged.
     pub fn read(&self) -> Vec<(Event, Vec<u64>)> {
         let mut buffer = vec![0; 64 * 1024];

@@ -6,12 +6,10 @@
 //! seeds one would be outside, and the seed of a scenario is fixed.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::parts::Parts;
-use crate::run;
 
 /// The mean distance of the scenario, in bytes.
 const MEAN: f64 = 65_536.0;
@@ -22,12 +20,7 @@ pub fn judge(file: &Path, log: &str, parts: &Parts, symbols: &Path) -> Result<()
     let known = log.lines().find_map(|line| line.split_once("known: leak ")).context("the log has no `known: leak`")?;
     let numbers: Vec<f64> = known.1.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     let [_, bytes, forgotten] = numbers[..] else { bail!("known: leak {}", known.1) };
-    let stacks = |event: &str| -> Result<Vec<(String, f64)>> {
-        let mut fold = Command::new(&parts.fold);
-        let text = run::output(fold.args(["folded", "--quiet", "--event", event]).arg(file).arg(symbols))?;
-        let line = |line: &str| Some((line.rsplit_once(' ')?.0.to_owned(), line.rsplit_once(' ')?.1.parse().ok()?));
-        Ok(text.lines().filter_map(line).collect())
-    };
+    let stacks = |event: &str| parts.event_stacks::<f64>(event, file, symbols);
     let sum = |stacks: &[(String, f64)], name: &str| -> f64 {
         stacks.iter().filter(|(stack, _)| stack.contains(name)).map(|(_, bytes)| bytes).sum()
     };

@@ -7,12 +7,10 @@
 //! clock a little before a wait begins, and a little before a release.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::parts::Parts;
-use crate::run;
 
 /// How much the profile and the kernel may differ, of the whole time waited.
 const BOUND: f64 = 0.001;
@@ -30,12 +28,7 @@ pub fn judge(file: &Path, log: &str, parts: &Parts, symbols: &Path) -> Result<()
         log.lines().find_map(|line| line.split_once("known: locks ")).context("the log has no `known: locks`")?;
     let numbers: Vec<u64> = known.1.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     let [waited, long, short] = numbers[..] else { bail!("known: locks {}", known.1) };
-    let stacks = |event: &str| -> Result<Vec<(String, u64)>> {
-        let mut fold = Command::new(&parts.fold);
-        let text = run::output(fold.args(["folded", "--quiet", "--event", event]).arg(file).arg(symbols))?;
-        let line = |line: &str| Some((line.rsplit_once(' ')?.0.to_owned(), line.rsplit_once(' ')?.1.parse().ok()?));
-        Ok(text.lines().filter_map(line).collect())
-    };
+    let stacks = |event: &str| parts.event_stacks::<u64>(event, file, symbols);
     let sum_if = |stacks: &[(String, u64)], is_wanted: &dyn Fn(&str) -> bool| -> u64 {
         stacks.iter().filter(|(stack, _)| is_wanted(stack)).map(|(_, ns)| ns).sum()
     };

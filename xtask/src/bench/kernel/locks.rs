@@ -14,7 +14,7 @@ pub fn cost(goals: &mut Goals, parts: &Parts, on: &Kernel) -> Result<()> {
     let states = [
         ("off", "off", 2.0),
         ("record", "recorded if somebody waits", 2.0),
-        // With a frame of its own: three more.
+        // It gets a frame of its own.
         ("leaf, off", "in a function that calls nothing", 6.0),
     ];
     for (state, shown, limit) in states {

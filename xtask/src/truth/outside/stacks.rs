@@ -22,8 +22,8 @@ pub const USER: &str = "[user]";
 const SWITCHES: &str =
     "in the switch of stacks, after the new one is in use: the exact stack is the old one until it returns";
 const NO_FRAME: &str = "a caller is missing: the function was compiled without a frame of its own";
-const NEW_TASK: &str = "a task goes to user code for the first time, with an empty stack: the exact stack still has the \
-                        functions that have started it and never go on";
+const NEW_TASK: &str = "a task goes to user code for the first time, with an empty stack: the exact stack still has \
+                        the functions that have started it and never go on";
 const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
                            instruction of another handler: it has returned, because a sample is an NMI";
 const NO_REASON: &str = "no reason is known";
