@@ -9,6 +9,7 @@
 use super::block::{Machine, Past, Place};
 use super::context::Tree;
 use super::decode::Ending;
+use super::entries::{self, Entry};
 use super::functions::Functions;
 use super::shadow::{Frame, Shadow};
 
@@ -119,15 +120,25 @@ impl Window {
 #[cold]
 pub fn visit(shadow: &mut Shadow, cpu: usize, functions: &Functions, machine: &impl Machine) -> [u64; 4] {
     let rsp = machine.rsp();
-    let word = |number: u64| machine.word(rsp + 8 * number).unwrap_or(0);
-    let (rip, cs, interrupted_rsp) = (word(0), word(1), word(3));
+    let [rip, cs] = [0, 8].map(|offset| machine.word(rsp + offset).unwrap_or(0));
     let handler = shadow.cpus[cpu].node;
     let Shadow { tree, cpus, suspended, .. } = shadow;
-    let node = match cpus[cpu].frames.split_last() {
-        Some((Frame { interrupted: Some(past), node, .. }, below)) if cs & 3 == 0 => {
-            let at = At { rip, rsp: interrupted_rsp, function: functions.at(rip, false).0 };
-            let stacks = Stacks { below, suspended: suspended.get(&at.rsp).map_or(&[][..], Vec::as_slice) };
-            context(tree, (*node, *past), stacks, &at, machine)
+    let node = match (cpus[cpu].frames.split_last(), entries::entry(rsp, machine)) {
+        (Some((Frame { interrupted: Some(past), node, .. }, below)), Some(entry)) if cs & 3 == 0 => {
+            let of = |entry: Entry| At { entry, function: functions.at(entry.rip, false).0 };
+            let suspended = |at: &Entry| suspended.get(&at.rsp).map_or(&[][..], Vec::as_slice);
+            let stacks = Stacks { below, suspended: suspended(&entry) };
+            // The NMI came before the first instruction of another handler, whose frame is then below its own.
+            let first = entries::entry(entry.rsp, machine).filter(|first| !first.is_from_user);
+            let first = first.map(|first| (of(first), Stacks { below, suspended: suspended(&first) }));
+            let first = first.filter(|(first, its)| !stacks.fit(&entry, past) && its.fit(&first.entry, past));
+            match first {
+                Some((first, its)) => {
+                    let interrupted = context(tree, (*node, *past), its, &first, machine);
+                    tree.child(interrupted, of(entry).function)
+                }
+                None => context(tree, (*node, *past), stacks, &of(entry), machine),
+            }
         }
         _ => tree.parent(handler),
     };
@@ -136,8 +147,7 @@ pub fn visit(shadow: &mut Shadow, cpu: usize, functions: &Functions, machine: &i
 
 /// Where code was interrupted.
 struct At {
-    rip: u64,
-    rsp: u64,
+    entry: Entry,
     function: u32,
 }
 
@@ -145,6 +155,22 @@ struct At {
 struct Stacks<'a> {
     below: &'a [Frame],
     suspended: &'a [Frame],
+}
+
+impl Stacks<'_> {
+    /// The frame that a return to this place leaves.
+    fn place(&self, at: &Entry) -> Option<(&[Frame], usize)> {
+        [self.below, self.suspended].into_iter().find_map(|frames| {
+            let at = frames.iter().rposition(|frame| frame.returns(at.rip, at.rsp))?;
+            Some((frames, at))
+        })
+    }
+
+    /// Whether the interrupted place can have come after this block.
+    fn fit(&self, at: &Entry, past: &Past) -> bool {
+        let is_return = !past.is_partial() && matches!(past.block.ending, Ending::Return | Ending::InterruptReturn);
+        at.can_follow(past) && (!is_return || self.place(at).is_some())
+    }
 }
 
 /// The context of `at`, which comes after the block `past` in the context `node`, as `Shadow::step` will find it.
@@ -157,12 +183,10 @@ fn context(tree: &mut Tree, (mut node, past): (u32, Past), stacks: Stacks<'_>, a
         return tree.child(node, at.function);
     }
     match block.ending {
-        Ending::Call if at.rip == block.target => return tree.child(node, at.function),
-        Ending::CallIndirect if machine.word(at.rsp) == Some(block.end) => return tree.child(node, at.function),
+        Ending::Call if at.entry.rip == block.target => return tree.child(node, at.function),
+        Ending::CallIndirect if machine.word(at.entry.rsp) == Some(block.end) => return tree.child(node, at.function),
         Ending::Return | Ending::InterruptReturn => {
-            let place = |frames: &[Frame]| frames.iter().rposition(|frame| frame.returns(at.rip, at.rsp));
-            let found = place(stacks.below).map(|number| (stacks.below, number));
-            if let Some((frames, number)) = found.or_else(|| Some((stacks.suspended, place(stacks.suspended)?))) {
+            if let Some((frames, number)) = stacks.place(&at.entry) {
                 node = frames[number].node;
                 if let Some(past) = frames[number].interrupted {
                     let stacks = Stacks { below: &frames[..number], suspended: &[] };

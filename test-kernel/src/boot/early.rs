@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 
-use crate::cpu::{self, CPUS, clock, idt};
+use crate::cpu::{self, CPUS, clock, idt, turns};
 use crate::info::BootInfo;
 use crate::memory::stacks;
 use crate::{profiling, random};
@@ -52,7 +52,8 @@ pub fn start(info: &BootInfo) {
     let sleep = |interrupts: u64| {
         let end = INTERRUPTS.load(Ordering::Relaxed) + interrupts;
         while INTERRUPTS.load(Ordering::Relaxed) < end {
-            interrupts::enable_and_hlt();
+            interrupts::disable();
+            turns::wait_for_interrupt();
         }
         clock::tsc()
     };

@@ -25,6 +25,7 @@ extern "C" fn kmain(start_info: u64) -> ! {
     log::init();
     let info = info::keep(|| pvh::read(start_info));
     log!("kprof test kernel: {}", info.command_line);
+    turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
     let early = early::wanted(info);
     if early {
         early::start(info);
@@ -53,7 +54,6 @@ extern "C" fn kmain(start_info: u64) -> ! {
         None => log!("clock: no PM timer, 1 GHz is assumed for TSC and APIC timer"),
     }
     cpu::set_sampler(profiling::wants_sampler());
-    turns::init((info.option("accel") == Some("icount")).then(|| info.number("instruction-ns", 1).max(1)));
     if !early {
         profiling::init();
         profiling::register_heap();

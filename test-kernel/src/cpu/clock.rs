@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::PortReadOnly;
 
-use super::apic;
+use super::{apic, turns};
 use crate::log;
 
 const PM_TIMER_HZ: u64 = 3_579_545;
@@ -68,7 +68,7 @@ fn sleep_ticks(count: u32) -> u64 {
     let before = tsc();
     apic::start_timer(count);
     while apic::timer_left() != 0 {
-        interrupts::enable_and_hlt();
+        turns::wait_for_interrupt();
         interrupts::disable();
     }
     tsc() - before
@@ -99,7 +99,7 @@ pub fn sleep_once_ns(ns: u64) {
     interrupts::enable_and_hlt();
 }
 
-/// Sleeps in `hlt` until `ns` nanoseconds have passed. No other code may use this CPU's timer, so this is only called
+/// Sleeps until `ns` nanoseconds have passed. No other code may use this CPU's timer, so this is only called
 /// while CPUs start, and on the sampler CPU. Works with interrupts on or off, and does not change the flag.
 #[inline(never)]
 pub fn wait_ns(ns: u64) {
@@ -112,7 +112,7 @@ pub fn wait_ns(ns: u64) {
             break;
         }
         start_timer_ns(((end - now) as u128 * 1_000_000_000 / tsc_hz() as u128) as u64);
-        interrupts::enable_and_hlt();
+        turns::wait_for_interrupt();
         interrupts::disable();
     }
     if were_on {

@@ -13,6 +13,11 @@
 //! turn that was long enough for this, because another timer ended it early or the stack took long to walk. Then the
 //! tick is late, but no tick is coalesced.
 //!
+//! The sampler never halts under `-icount`, but waits in a loop. While all CPUs are halted, QEMU's main thread moves the
+//! clock to the next deadline. If that thread is awake for another reason in the moment in which the last CPU executes
+//! `hlt`, it does not know yet how many instructions that CPU has executed, and moves the clock too far by these. Then
+//! this run is not the same as another one.
+//!
 //! The lengths below are numbers of instructions. With `-icount shift=0` an instruction takes a nanosecond; with
 //! another shift the command line says how many (`instruction-ns=8`).
 //!
@@ -22,7 +27,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use x86_64::instructions::interrupts;
 
-use super::{CPUS, apic, clock, count, id};
+use super::{CPUS, Cpu, apic, clock, count, id};
 use crate::random;
 
 /// Number of rounds between two ticks, unless turns would become too short or too long.
@@ -38,6 +43,9 @@ const LONGEST_TURN: u64 = 200_000;
 /// A CPU that has not handled its NMI after this many rounds is no longer waited for. Its tick is then coalesced, or
 /// stays pending.
 const MAX_ROUNDS_LATE: usize = 64;
+
+/// How often the sampler looks for its interrupt before it ends its turn, if no other CPU has work.
+const LOOPS_ALONE: usize = 200;
 
 /// How many nanoseconds an instruction takes; 0 if QEMU does not count instructions.
 static INSTRUCTION_NS: AtomicU64 = AtomicU64::new(0);
@@ -77,6 +85,36 @@ pub fn sleep_ns(left_ns: u64) {
     }
 }
 
+/// Waits for the next interrupt of this CPU, which is the boot CPU or the sampler. Interrupts are off before, and on
+/// afterwards.
+pub fn wait_for_interrupt() {
+    if INSTRUCTION_NS.load(Ordering::Relaxed) == 0 {
+        return interrupts::enable_and_hlt();
+    }
+    let halted = &super::this().halted;
+    halted.store(true, Ordering::Relaxed);
+    interrupts::enable();
+    while halted.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
+        pass_time(halted);
+    }
+}
+
+/// Waits while no other CPU has work: its instructions are the time that passes. `cargo xtask truth --outside` takes them
+/// for time in which the machine is idle.
+#[inline(never)]
+fn pass_time(halted: &AtomicBool) {
+    while !is_any_working() {
+        // With a turn for each look, the host would need very long.
+        for _ in 0..LOOPS_ALONE {
+            if !halted.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        core::hint::spin_loop();
+    }
+}
+
 /// Gives each other CPU one turn of this length.
 fn round(turn_ns: u64) {
     interrupts::disable();
@@ -86,9 +124,9 @@ fn round(turn_ns: u64) {
         apic::make_periodic();
     }
     apic::start_timer(clock::timer_count(turn_ns));
-    // If the round is already over, its interrupt is pending. A `hlt` would begin another round.
+    // If the round is already over, its interrupt is pending. Waiting would begin another round.
     if clock::now_ns() - start_ns < turn_ns {
-        interrupts::enable_and_hlt();
+        wait_for_interrupt();
     } else {
         interrupts::enable();
         x86_64::instructions::nop();
@@ -105,6 +143,13 @@ pub fn nmi_sent(apic_id: u32) {
 
 fn is_any_nmi_pending() -> bool {
     CPUS[..count()].iter().any(|cpu| cpu.nmi_pending.load(Ordering::Relaxed))
+}
+
+/// Whether another CPU runs a thread. One that starts only waits.
+#[inline(always)]
+fn is_any_working() -> bool {
+    let is_working = |cpu: &Cpu| cpu.schedules.load(Ordering::Relaxed) && !cpu.halted.load(Ordering::Relaxed);
+    CPUS[..count()].iter().any(is_working)
 }
 
 /// The number of CPUs that will use a turn; at least one.

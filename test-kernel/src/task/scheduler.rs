@@ -68,7 +68,8 @@ impl Scheduler {
         }
         self.ready.push_back(thread);
         let halted = CPUS[..cpu::count()].iter().find(|cpu| {
-            cpu.halted.load(Ordering::Relaxed)
+            cpu.schedules.load(Ordering::Relaxed)
+                && cpu.halted.load(Ordering::Relaxed)
                 && cpu.halted.compare_exchange(true, false, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         });
         if let Some(cpu) = halted {

@@ -45,6 +45,21 @@ fn an_interrupt_before_the_first_instruction_of_a_callee_and_after_its_return_fi
 }
 
 #[test]
+fn an_nmi_before_the_first_instruction_of_another_handler_finds_what_that_one_has_interrupted() {
+    let mut guest = Guest::new();
+    let caller = block(5, 0, Ending::Call, start(6));
+    let halt = plain(6, 0, Ending::Falls);
+    guest.run(caller).push(caller.end).run(halt);
+    assert_eq!(found(guest.interrupt(halt.end, None), start(8)), [5, 6, 8]);
+    // The other handler runs, and after its end the halted function goes on.
+    guest.run(plain(8, 0, Ending::InterruptReturn)).iret();
+    assert_eq!(found(&mut guest, halt.end), [5, 6]);
+    // The same after a return.
+    guest.run(plain(6, 16, Ending::Return)).pop(1);
+    assert_eq!(found(guest.interrupt(caller.end, None), start(8)), [5, 8]);
+}
+
+#[test]
 fn an_interrupt_after_a_change_of_stacks_finds_the_new_one() {
     let mut guest = Guest::new();
     let first = block(5, 0, Ending::Call, start(6));

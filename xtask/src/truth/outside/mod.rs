@@ -10,8 +10,9 @@
 //! are those of CPU 1 from the first NMI until the kernel's control file is written to, which is `stop`. Not in the
 //! shares are the NMI's handler, which cannot be sampled, and the idle task. How much that is, is printed. The idle
 //! task has a row of its own: what it executes, and how long the CPU was halted, a nanosecond of the guest's clock for
-//! an instruction (`shift=0`), without what the sampler's CPU executed meanwhile. Tasks are told apart by the number
-//! that the kernel's own switch is called with.
+//! an instruction (`shift=0`), without what the sampler's CPU executed meanwhile, unless that was to pass the time (it
+//! does not halt: see the test kernel's `cpu/turns.rs`). Tasks are told apart by the number that the kernel's own
+//! switch is called with.
 //!
 //! The profile's own shares are of time, in which the handler runs too; so each sample counts the instructions that it
 //! stands for (see [`stacks::weights`]).
@@ -41,14 +42,17 @@ const STOP: &str = "kprof::files::ControlFile::write";
 const TASK: [&str; 2] = [SWITCH, "test_kernel::task::thread::rename_current"];
 /// The function of the idle task.
 const IDLE: &str = "test_kernel::task::scheduler::idle_forever";
+/// What the sampler's CPU executes to pass the time while no other CPU executes anything.
+const PASS_TIME: &str = "test_kernel::cpu::turns::pass_time";
 /// The way back to user code. A task's first way there gives up the stack of what has started the task.
 const TO_USER: &str = "trap_return";
 /// The outermost function of a task's own stack.
 const START: &str = "test_kernel::task::thread::thread_start";
 /// The function that changes from one task's stack to another.
 const SWITCH: &str = "test_kernel::task::thread::switch_stacks";
-/// The CPU that is sampled.
+/// The CPU that is sampled, and the one that samples.
 const CPU: &str = "1";
+const SAMPLER_CPU: &str = "0";
 /// At least this part of the samples must have the exact stack.
 const SAME: f64 = 0.999;
 /// Fewer samples than this show nothing.

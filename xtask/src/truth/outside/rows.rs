@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::entries::{Row, bound};
 use super::stacks::Stack;
-use super::{CPU, IDLE, NMI, stacks};
+use super::{CPU, IDLE, NMI, PASS_TIME, SAMPLER_CPU, stacks};
 
 /// Functions and tasks with a smaller exact share are not judged.
 const MIN_SHARE: f64 = 0.005;
@@ -92,7 +92,7 @@ pub const SAMPLER: &str = "left out: of the sampler's CPU";
 pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
     let file = folder.join("exact.folded");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let mut exact = Exact::default();
+    let (mut exact, mut passed_ns) = (Exact::default(), 0);
     for line in text.lines() {
         let (stack, count) = line.rsplit_once(' ').context("a folded line ends with its count")?;
         let (cpu, stack) = stack.split_once(';').context("a stack begins with its CPU")?;
@@ -102,7 +102,10 @@ pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
         let (count, frames): (u64, Vec<&str>) = (count.parse()?, stack.split(';').collect());
         let handler = frames.iter().position(|frame| *frame == NMI);
         let why = match handler {
-            _ if cpu != format!("[cpu {CPU}]") => SAMPLER,
+            _ if cpu != format!("[cpu {CPU}]") => {
+                passed_ns += if frames.last() == Some(&PASS_TIME) { count } else { 0 };
+                SAMPLER
+            }
             Some(at) => {
                 let interrupted = stacks::normal(&frames[..at]).into_iter().map(str::to_owned).collect();
                 *exact.handler.entry(interrupted).or_default() += count;
@@ -119,21 +122,28 @@ pub fn exact(folder: &Path, tasks: &BTreeMap<u64, String>) -> Result<Exact> {
     }
     ensure!(exact.shares.all > 0, "{}: nothing was counted", file.display());
     let idle = exact.left_out.entry(IDLE_PART).or_default();
-    *idle += halted(folder)?;
+    *idle += halted(folder)? + passed_ns;
     let idle = *idle;
     exact.shares = exact.shares.with_idle(idle);
     Ok(exact)
 }
 
-/// How long the CPU was halted while no CPU executed anything, in nanoseconds, from the table of counts.
+/// How long the CPU was halted, in nanoseconds, without what the sampler's CPU executed meanwhile, from the table of
+/// counts. An error if the sampler's CPU was halted: then such runs would not always be the same.
 fn halted(folder: &Path) -> Result<u64> {
     let file = folder.join("counts.txt");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let (_, rows) = text.split_once("halted (ns)").with_context(|| format!("{}: nothing of halts", file.display()))?;
-    let is_of_cpu = |words: &Vec<&str>| matches!(words[..], [_, _, _, cpu] if cpu == CPU);
-    let row = rows.lines().map(|row| row.split_whitespace().collect()).find(is_of_cpu);
-    let row = row.with_context(|| format!("{}: nothing of halts of vCPU {CPU}", file.display()))?;
-    Ok(row[0].parse::<u64>()?.saturating_sub(row[2].parse()?))
+    let (mut halted, mut by_sampler) = (None, None);
+    for row in rows.lines() {
+        match row.split_whitespace().collect::<Vec<_>>()[..] {
+            [ns, _, executed, CPU] => halted = Some(ns.parse::<u64>()?.saturating_sub(executed.parse()?)),
+            [ns, _, _, SAMPLER_CPU] => by_sampler = Some(ns),
+            _ => {}
+        }
+    }
+    ensure!(by_sampler == Some("0"), "{}: vCPU {SAMPLER_CPU} was halted, or is missing", file.display());
+    halted.with_context(|| format!("{}: nothing of halts of vCPU {CPU}", file.display()))
 }
 
 /// Exact and sampled shares of the same run.
