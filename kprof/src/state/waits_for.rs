@@ -1,7 +1,8 @@
 //! The lock that a CPU waits for, and who has taken it: for the witness.
 //!
 //! In: waits that begin and end, on this CPU. Out: what the witness reads from another CPU. Runs in: any but NMI. Both
-//! hold the cell's own lock for a few instructions, with interrupts off.
+//! hold the cell's own lock for a few instructions, with interrupts off. The witness never waits for it, because a CPU
+//! may be stuck for ever with it.
 //!
 //! The cell refers to the memory of a lock, which exists as long as somebody waits for it. So a wait ends only after
 //! its entry is gone. A wait in an interrupt handler replaces the entry of the wait that it has interrupted, which is
@@ -72,10 +73,10 @@ impl WaitsFor {
         Entered { cell: self, wait }
     }
 
-    /// What this CPU waits for, if that is noted.
+    /// What this CPU waits for, if that is noted. `None` also while the CPU changes its entry.
     pub(crate) fn look(&self) -> Option<Waiting> {
         interrupts::without(|| {
-            let entry = self.0.lock();
+            let entry = self.0.try_lock()?;
             let entry = entry.as_ref()?;
             // SAFETY: `begin` has made the pointer from a reference to the lock's memory that outlives `Entered`, which
             // removes the entry before it is gone, under the lock that is held here.
@@ -112,6 +113,9 @@ mod tests {
         assert_eq!(cell.look().map(|waiting| (waiting.task, waiting.holder)), Some((8, 0)));
         drop(outer);
         assert_eq!(cell.look().map(|waiting| waiting.task), Some(8), "the end of another wait changes nothing");
+        let changes = cell.0.lock();
+        assert_eq!(cell.look(), None, "the witness does not wait for a CPU that may be stuck");
+        drop(changes);
         other.forget();
         assert_eq!(cell.look(), None, "readers are not noted");
         drop(inner);
