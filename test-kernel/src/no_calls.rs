@@ -19,7 +19,7 @@ nothing! {
     task_created(times: &TaskTimes); task_switched(from: &TaskTimes, to: &TaskTimes, becomes: Doing);
     task_resumed(times: &TaskTimes); task_woken(times: &TaskTimes);
     register_heap(); task_times(task: u64, times: &TaskTimes, doing: Doing);
-    null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>);
+    null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>); syscall_ends(begun: ());
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }
@@ -66,6 +66,10 @@ impl Published {
 pub fn page_fault_begins() -> Option<u64> {
     None
 }
+
+/// Nothing.
+#[inline(always)]
+pub fn syscall_begins(_: u64) {}
 
 /// There is no sampler.
 pub fn wants_sampler() -> bool {

@@ -1,8 +1,8 @@
 //! The profiler in this kernel: its port, the places where it is called, its device files.
 //!
-//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs`, `heap.rs` and `locks.rs`
-//! are what this kernel does in addition: all four triggers, counters, samples after a panic, files for a daemon,
-//! points, the heap, locks. `places.rs` is for `cargo xtask truth`.
+//! `port.rs` is the part that every kernel has to write. `calls.rs`, `device.rs`, `points.rs`, `system_calls.rs`,
+//! `heap.rs` and `locks.rs` are what this kernel does in addition: all four triggers, counters, samples after a panic,
+//! files for a daemon, points, system calls, the heap, locks. `places.rs` is for `cargo xtask truth`.
 
 mod calls;
 pub mod device;
@@ -12,6 +12,7 @@ mod locks;
 pub mod places;
 mod points;
 mod port;
+mod system_calls;
 mod waits;
 
 pub use calls::*;
@@ -24,4 +25,5 @@ pub use locks::RawKernelLock;
 pub use locks::RawNamedLock;
 pub use points::{null_written, page_fault_begins, page_fault_ends};
 pub use port::{PROFILER, READERS, init, on_nmi};
+pub use system_calls::{syscall_begins, syscall_ends};
 pub use waits::{TaskTimes, task_created, task_resumed, task_switched, task_times, task_woken};

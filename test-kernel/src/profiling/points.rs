@@ -6,6 +6,7 @@
 use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
+use super::system_calls;
 use crate::cpu::{MAX_CPUS, clock};
 use crate::info::info;
 use crate::{log, memory};
@@ -16,8 +17,8 @@ static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
 static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 
 /// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, the two
-/// of the heap, and the two of locks.
-const POINTS: usize = 10;
+/// of the heap, the two of locks, and those of system calls.
+const POINTS: usize = 10 + system_calls::POINTS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.

@@ -33,7 +33,9 @@ extern "C" fn syscall_enter(frame: &mut TrapFrame) {
 fn serve(frame: &mut TrapFrame) {
     interrupts::enable();
     let number = frame.rax;
+    let begun = profiling::syscall_begins(number);
     let result = dispatch(number, frame);
+    profiling::syscall_ends(begun);
     let mut interrupted = None;
     match result {
         Ok(value) => frame.rax = value,
