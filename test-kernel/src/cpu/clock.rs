@@ -17,6 +17,8 @@ const SHORT_COUNT: u32 = 5_000_000;
 const LONG_COUNT: u32 = 20_000_000;
 
 static TSC_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
+/// Nanoseconds in 2^32 TSC ticks, so that a look at the clock is a multiplication and not a division.
+static NS_PER_2_POW_32: AtomicU64 = AtomicU64::new(1 << 32);
 static TIMER_HZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 static BOOT_TSC: AtomicU64 = AtomicU64::new(0);
 
@@ -34,13 +36,18 @@ pub fn tsc_hz() -> u64 {
 
 /// Sets a frequency that was measured elsewhere. It is used until `calibrate`.
 pub fn set_tsc_hz(hz: u64) {
-    TSC_HZ.store(round(hz), Ordering::Relaxed);
+    store_tsc_hz(round(hz));
+}
+
+fn store_tsc_hz(hz: u64) {
+    TSC_HZ.store(hz, Ordering::Relaxed);
+    NS_PER_2_POW_32.store(((1_000_000_000_u128 << 32) / u128::from(hz.max(1))) as u64, Ordering::Relaxed);
 }
 
 /// Nanoseconds since `calibrate`.
 pub fn now_ns() -> u64 {
     let ticks = tsc().wrapping_sub(BOOT_TSC.load(Ordering::Relaxed));
-    (ticks as u128 * 1_000_000_000 / tsc_hz() as u128) as u64
+    (u128::from(ticks) * u128::from(NS_PER_2_POW_32.load(Ordering::Relaxed)) >> 32) as u64
 }
 
 /// Measures TSC and APIC timer. In: the PM timer's port. Interrupts off; the APIC is on; boot CPU only.
@@ -57,7 +64,7 @@ pub fn calibrate(pm_timer_port: u16) {
     let (last_tsc, pm_ticks) = (tsc(), (pm_timer().wrapping_sub(first_pm) & 0xff_ffff).max(1) as u64);
     let tsc_hz = (last_tsc - first_tsc) as u128 * PM_TIMER_HZ as u128 / pm_ticks as u128;
     let timer_hz = (LONG_COUNT - SHORT_COUNT) as u128 * tsc_hz / timer_ticks as u128;
-    TSC_HZ.store(round(tsc_hz as u64), Ordering::Relaxed);
+    store_tsc_hz(round(tsc_hz as u64));
     TIMER_HZ.store(round(timer_hz as u64), Ordering::Relaxed);
     BOOT_TSC.store(first_tsc, Ordering::Relaxed);
     log!("clock: TSC {} Hz, APIC timer {} Hz", self::tsc_hz(), TIMER_HZ.load(Ordering::Relaxed));
