@@ -47,7 +47,8 @@ fn store_tsc_hz(hz: u64) {
 /// Nanoseconds since `calibrate`.
 pub fn now_ns() -> u64 {
     let ticks = tsc().wrapping_sub(BOOT_TSC.load(Ordering::Relaxed));
-    (u128::from(ticks) * u128::from(NS_PER_2_POW_32.load(Ordering::Relaxed)) >> 32) as u64
+    let ns = u128::from(ticks) * u128::from(NS_PER_2_POW_32.load(Ordering::Relaxed));
+    (ns >> 32) as u64
 }
 
 /// Measures TSC and APIC timer. In: the PM timer's port. Interrupts off; the APIC is on; boot CPU only.

@@ -55,8 +55,8 @@ pub struct Cpu {
     pub online: AtomicBool,
     /// Whether the timer asked for another thread.
     pub need_resched: AtomicBool,
-    /// Whether the CPU waits for work in `hlt`, or for its next interrupt in [`turns::wait_for_interrupt`]. Cleared by the
-    /// code that wakes it and by every interrupt.
+    /// Whether the CPU waits for work in `hlt`, or for its next interrupt in [`turns::wait_for_interrupt`]. Cleared by
+    /// the code that wakes it and by every interrupt.
     pub halted: AtomicBool,
     /// Bases of the kernel stacks in use: the running thread's, during a switch also the other thread's, those for NMI,
     /// double fault and machine check, and those that a workload adds.

@@ -13,10 +13,10 @@
 //! turn that was long enough for this, because another timer ended it early or the stack took long to walk. Then the
 //! tick is late, but no tick is coalesced.
 //!
-//! The sampler never halts under `-icount`, but waits in a loop. While all CPUs are halted, QEMU's main thread moves the
-//! clock to the next deadline. If that thread is awake for another reason in the moment in which the last CPU executes
-//! `hlt`, it does not know yet how many instructions that CPU has executed, and moves the clock too far by these. Then
-//! this run is not the same as another one.
+//! The sampler never halts under `-icount`, but waits in a loop. While all CPUs are halted, QEMU's main thread moves
+//! the clock to the next deadline. If that thread is awake for another reason in the moment in which the last CPU
+//! executes `hlt`, it does not know yet how many instructions that CPU has executed, and moves the clock too far by
+//! these. Then this run is not the same as another one.
 //!
 //! The lengths below are numbers of instructions. With `-icount shift=0` an instruction takes a nanosecond; with
 //! another shift the command line says how many (`instruction-ns=8`).
@@ -100,8 +100,8 @@ pub fn wait_for_interrupt() {
     }
 }
 
-/// Waits while no other CPU has work: its instructions are the time that passes. `cargo xtask truth --outside` takes them
-/// for time in which the machine is idle.
+/// Waits while no other CPU has work: its instructions are the time that passes. `cargo xtask truth --outside` takes
+/// them for time in which the machine is idle.
 #[inline(never)]
 fn pass_time(halted: &AtomicBool) {
     while !is_any_working() {
