@@ -3,10 +3,12 @@
 //! In: one call where the thing happens. Out: hits of kprof's points. Runs in: any but NMI. While a point is off, its
 //! call is one load and a branch that is not taken.
 
+use kprof::format::block::{self, Request};
 use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
 use crate::cpu::{MAX_CPUS, clock};
+use crate::device::disk::Direction;
 use crate::info::info;
 use crate::{log, memory};
 
@@ -15,9 +17,13 @@ static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
 /// A page fault that was handled, by the time from its entry on.
 static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 
+/// Requests to a disk, by the time from submission to completion.
+static BLOCK_READ: Point = Point::new(block::READ, Unit::Nanoseconds);
+static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
+
 /// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, the two
 /// of the heap, and the two of locks.
-const POINTS: usize = 10;
+const POINTS: usize = 12;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.
@@ -57,4 +63,16 @@ pub fn page_fault_ends(begun_ns: Option<u64>) {
     if let Some(begun_ns) = begun_ns {
         PROFILER.hit(&PAGE_FAULT, clock::now_ns().saturating_sub(begun_ns));
     }
+}
+
+/// Called after a request to a disk was completed, by the thread that has submitted it. `place` is its first sector and
+/// its bytes.
+#[inline]
+pub fn block_completed(direction: Direction, device: u16, place: (u64, usize), ns: u64) {
+    let point = match direction {
+        Direction::Read => &BLOCK_READ,
+        Direction::Write => &BLOCK_WRITE,
+    };
+    let request = Request { device, sector: place.0, bytes: place.1 as u64 };
+    PROFILER.hit_with(point, ns, request.arguments());
 }
