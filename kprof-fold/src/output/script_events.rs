@@ -1,6 +1,7 @@
 //! Every recorded hit of a point with its stack, in the form of `perf script`. Stage: output.
 //!
-//! In: events and names. Out: for each event its task, CPU, time, weight, point and arguments, then its frames.
+//! In: events and names. Out: for each event its task, CPU, time, weight, point and arguments, then its frames. The
+//! arguments of a disk's requests have names.
 
 use super::script::{Style, frames, time};
 use crate::read::escape::unescape;
@@ -9,6 +10,7 @@ use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
+use kprof_format::block::Request;
 use kprof_format::event::Arguments;
 use kprof_format::point::PointState;
 use std::io::{self, Write};
@@ -71,7 +73,12 @@ impl EventLog {
                 PointState::ByWeight(weight) => write!(out, " one in {weight}")?,
                 PointState::Off | PointState::Count | PointState::Record => {}
             }
-            event.arguments.as_slice().iter().try_for_each(|argument| write!(out, " {argument:#x}"))?;
+            match Request::of(&self.point, event.arguments.as_slice()) {
+                Some(Request { device, sector, bytes }) => {
+                    write!(out, " device={device} sector={sector} bytes={bytes}")?;
+                }
+                None => event.arguments.as_slice().iter().try_for_each(|argument| write!(out, " {argument:#x}"))?,
+            }
             writeln!(out)?;
             text.clear();
             stacks.words(event.stack, &mut words);

@@ -84,6 +84,11 @@ impl Disk {
         })
     }
 
+    /// The number that tells it from other disks.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.sectors * SECTOR as u64
