@@ -49,6 +49,7 @@ pub const LATENCY: &str = "\
 Examples:
   kprof-fold latency profiling.txt
   kprof-fold latency profiling.txt 'block.*' -o block.json
+  kprof-fold latency profiling.txt 'block.*' --by-size
 
 A quantile is given as the range that it lies in: the kernel counts weights by powers of two.";
 
