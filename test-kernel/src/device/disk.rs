@@ -27,11 +27,9 @@ const IN_PROGRESS: usize = 5;
 const LOOK_AGAIN_NS: u64 = 5_000_000;
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// It reads.
+#[derive(Clone, Copy)]
+enum Direction {
     Read,
-    /// It writes.
     Write,
 }
 
@@ -135,7 +133,10 @@ impl Disk {
         self.places[number].is_taken.store(false, Ordering::Release);
         self.free.wake();
         let (data, ns) = result?;
-        profiling::block_completed(direction, self.number, (sector, bytes), ns);
+        match direction {
+            Direction::Read => profiling::block_read(self.number, (sector, bytes), ns),
+            Direction::Write => profiling::block_written(self.number, (sector, bytes), ns),
+        }
         Ok(data)
     }
 

@@ -8,7 +8,6 @@ use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
 use crate::cpu::{MAX_CPUS, clock};
-use crate::device::disk::Direction;
 use crate::info::info;
 use crate::{log, memory};
 
@@ -65,14 +64,21 @@ pub fn page_fault_ends(begun_ns: Option<u64>) {
     }
 }
 
-/// Called after a request to a disk was completed, by the thread that has submitted it. `place` is its first sector and
-/// its bytes.
+/// Called after a disk has completed a read, by the thread that has submitted it. `place` is the first sector and the
+/// bytes.
 #[inline]
-pub fn block_completed(direction: Direction, device: u16, place: (u64, usize), ns: u64) {
-    let point = match direction {
-        Direction::Read => &BLOCK_READ,
-        Direction::Write => &BLOCK_WRITE,
-    };
-    let request = Request { device, sector: place.0, bytes: place.1 as u64 };
+pub fn block_read(device: u16, place: (u64, usize), ns: u64) {
+    block_completed(&BLOCK_READ, device, place, ns);
+}
+
+/// The same after a write.
+#[inline]
+pub fn block_written(device: u16, place: (u64, usize), ns: u64) {
+    block_completed(&BLOCK_WRITE, device, place, ns);
+}
+
+#[inline]
+fn block_completed(point: &'static Point, device: u16, (sector, bytes): (u64, usize), ns: u64) {
+    let request = Request { device, sector, bytes: bytes as u64 };
     PROFILER.hit_with(point, ns, request.arguments());
 }

@@ -3,9 +3,9 @@
 //!
 //! In: two disks, on which each word of eight bytes is its own offset, with the number of the disk in the highest byte.
 //! Two threads read the first disk, one in large requests from its beginning, the other single pages from its end. A
-//! third one writes pages of the second disk, each once, so that every word is inverted. Every word that was read is checked: a completion that went to another request would show. The log gets
-//! a line for each function: `known: POINT FUNCTION DEVICE REQUESTS BYTES NANOSECONDS`, the last from before the first
-//! request to after the last.
+//! third one writes pages of the second disk, each once, so that every word is inverted. Every word that was read is
+//! checked: a completion that went to another request would show. The log gets a line for each function: `known: POINT
+//! FUNCTION DEVICE REQUESTS BYTES NANOSECONDS`, the last from before the first request to after the last.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
