@@ -106,7 +106,8 @@ Examples:
 /// `heatmap`.
 pub const HEATMAP: &str = "\
 Examples:
-  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg";
+  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg
+  kprof-fold heatmap --event block.read profiling.txt kernel.elf -o reads.svg";
 
 /// `report`.
 pub const REPORT: &str = "\
