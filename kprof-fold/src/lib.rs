@@ -23,6 +23,7 @@ pub mod events;
 pub mod gaps;
 pub mod overview;
 pub mod packed;
+pub mod requests;
 pub mod select;
 pub mod tally;
 pub mod timeline;

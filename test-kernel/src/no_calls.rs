@@ -19,7 +19,9 @@ nothing! {
     task_created(times: &TaskTimes); task_switched(from: &TaskTimes, to: &TaskTimes, becomes: Doing);
     task_resumed(times: &TaskTimes); task_woken(times: &TaskTimes);
     register_heap(); task_times(task: u64, times: &TaskTimes, doing: Doing);
-    null_written(bytes: usize); page_fault_ends(begun_ns: Option<u64>); syscall_ends(begun: ());
+    null_written(bytes: usize);
+    block_read(device: u16, place: (u64, usize), ns: u64); block_written(device: u16, place: (u64, usize), ns: u64);
+    page_fault_ends(begun_ns: Option<u64>); syscall_ends(begun: ());
     on_timer(frame: &TrapFrame); on_boot_timer(frame: &TrapFrame);
     leave(frame: &TrapFrame, before: Published); publish_again(place: Published);
 }

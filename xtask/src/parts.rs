@@ -110,7 +110,7 @@ impl Parts {
         let initrd = serial.with_file_name("initrd");
         self.write_initrd(kernel, &initrd)?;
         let kernel = &kernel.elf;
-        let (second_serial, seed, runner) = (None, None, Vec::new());
-        Ok(Machine { kernel, initrd, share, serial, second_serial, seed, accel, cpus, append, limit, runner })
+        let (second_serial, seed, disks, runner) = (None, None, Vec::new(), Vec::new());
+        Ok(Machine { kernel, initrd, share, serial, second_serial, seed, accel, cpus, append, limit, disks, runner })
     }
 }

@@ -89,6 +89,8 @@ pub struct Machine<'a> {
     pub append: String,
     /// The time limit of the run.
     pub limit: Duration,
+    /// The image of each disk, in the order of their numbers; most machines have none.
+    pub disks: Vec<PathBuf>,
     /// A program and its words that run QEMU; empty: none does.
     pub runner: Vec<String>,
 }
@@ -207,6 +209,11 @@ impl Machine<'_> {
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         command.arg("-fsdev").arg(format!("local,id=share,path={},security_model=none", escaped(self.share)));
         command.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=root"]);
+        for (number, image) in self.disks.iter().enumerate() {
+            let image = escaped(image);
+            command.arg("-drive").arg(format!("if=none,format=raw,id=disk{number},file={image}"));
+            command.args(["-device", &format!("virtio-blk-pci,drive=disk{number}")]);
+        }
         let log = self.serial.with_extension("qemu.log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
         let child = command.spawn().with_context(|| format!("{} cannot be started", qemu.display()))?;

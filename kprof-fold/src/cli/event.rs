@@ -4,7 +4,7 @@
 //! what was lost and what was only counted, as frames of their own. A choice that needs what events do not have is
 //! refused.
 
-use super::args::{Choice, Input, Script};
+use super::args::{Choice, Heatmap, Input, Script};
 use super::compat::{Output, Rest};
 use super::heap;
 use super::load::{self, Loaded, Opened, Shows};
@@ -16,6 +16,7 @@ use super::users;
 use crate::error::Error;
 use crate::events::EventTally;
 use crate::fold::Folder;
+use crate::output::heatmap as map;
 use crate::output::script::Style;
 use crate::output::script_events::EventLog;
 use crate::points::Point;
@@ -23,7 +24,7 @@ use crate::profile::Profile;
 use crate::symbols::name::visible;
 use crate::tally::By;
 use kprof_format::memory;
-use kprof_format::point::PointCounter;
+use kprof_format::point::{PointCounter, PointState};
 use std::collections::BTreeMap;
 
 /// What the numbers of folded events are.
@@ -122,6 +123,27 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
         done.map_err(|error| write_failed(input, error))
     })?;
     Ok(opened.exit_code(input.limits(), opened.consumer.len()))
+}
+
+/// `heatmap --event NAME`.
+pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
+    if name == memory::LIVE {
+        return Err(Error::Usage("heatmap draws events: --event heap.alloc, --event heap.free".to_owned()));
+    }
+    let input = &args.input;
+    let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
+    let point = point(&opened.profile, &input.file, name)?;
+    let events = opened.consumer.weights(single::clock(&opened, input)?);
+    if events.iter().any(|(_, _, state)| matches!(state, PointState::ByWeight(_))) {
+        let why = format!("the recorded hits of {name} were chosen by weight, so large ones are too many among them");
+        return Err(Error::unusable(&input.file, why));
+    }
+    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    let hits: Vec<(f64, u64)> = events.iter().map(|(at, weight, _)| (*at, *weight)).collect();
+    let title = format!("{}: {}", visible(&input.file), visible(name));
+    let svg = map::of_weights(&hits, &visible(&point.unit), &title);
+    with_output(input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(input, error)))?;
+    Ok(opened.exit_code(input.limits(), hits.len()))
 }
 
 /// Refuses conditions that events cannot fulfil.

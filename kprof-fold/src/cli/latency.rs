@@ -2,20 +2,24 @@
 //!
 //! In: a profile, and the names of points. Out: their hits and the distribution of their weights, over all boots of the
 //! file. A name that no point of the file has is an error, so that a mistyped name is not taken for a point without
-//! hits.
+//! hits. With `--by-size`: the recorded requests to disks, by disk and size.
 
 use super::args::{Latency, TableFormat};
+use super::event::account_of;
 use super::load;
 use super::nearest::did_you_mean;
 use super::out::{not_written, put};
 use crate::account::Account;
 use crate::error::Error;
-use crate::output::{info, latency};
+use crate::output::{info, latency, requests};
 use crate::overview::Overview;
 use crate::points::Point;
-use crate::read::{self, Source};
+use crate::read::ingest::Consumer;
+use crate::read::{self, Reading, Source};
+use crate::requests::Requests;
 use crate::symbols::name::visible_lines;
 use kprof_format::point::Points;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// `latency`.
@@ -23,19 +27,56 @@ use std::collections::BTreeMap;
 /// # Errors
 /// If the file cannot be read, has no points, or none of a name that was asked for.
 pub fn run(args: &Latency) -> Result<u8, Error> {
-    let output = args.output.as_deref();
-    let format = TableFormat::of(args.format, output)?;
-    let reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, Overview::default())?;
+    let format = TableFormat::of(args.format, args.output.as_deref())?;
+    if args.by_size {
+        return by_size(args, format);
+    }
+    let (reading, points) = read_points(args, Overview::default())?;
+    finish(args, format, &reading, || latency::text(&points), || latency::document(&points))
+}
+
+/// `latency --by-size`.
+fn by_size(args: &Latency, format: TableFormat) -> Result<u8, Error> {
+    let (mut reading, points) = read_points(args, Requests::default())?;
+    let requests = std::mem::take(&mut reading.consumer);
+    if let Some(point) = requests.chosen_by_weight.as_ref().filter(|point| points.contains_key(*point)) {
+        let why = format!("the requests of {point} were chosen by weight, so long ones are too many among them");
+        return Err(Error::unusable(&args.file, why));
+    }
+    let groups = requests.groups(|point| points.contains_key(point));
+    if groups.is_empty() {
+        let how = "record them, with the ctl command `event block.* record`";
+        return Err(Error::unusable(&args.file, format!("has no recorded requests to disks: {how}")));
+    }
+    let account = |name: &str| points.get(name).map_or_else(String::new, |point| account_of(name, point));
+    finish(args, format, &reading, || requests::text(&groups, account), || requests::document(&groups))
+}
+
+/// Reads the profile, and returns the points that were asked for too.
+fn read_points<C: Consumer>(args: &Latency, consumer: C) -> Result<(Reading<C>, BTreeMap<String, Point>), Error> {
+    let reading = read::read(Source { file: &args.file, form: None, progress: &mut |_| {} }, consumer)?;
     super::talk::print(&reading.problems);
     let mut all = BTreeMap::<String, Point>::new();
     for (name, point) in reading.profile.boots.iter().flat_map(|boot| &boot.points) {
         all.entry(name.clone()).or_default().add(point);
     }
     let points = chosen(&all, args)?;
+    Ok((reading, points))
+}
+
+/// Writes the text or the document, and returns the exit code.
+fn finish<C>(
+    args: &Latency,
+    format: TableFormat,
+    reading: &Reading<C>,
+    text: impl FnOnce() -> String,
+    document: impl FnOnce() -> Value,
+) -> Result<u8, Error> {
+    let output = args.output.as_deref();
     let text = match format {
-        TableFormat::Text => visible_lines(&latency::text(&points)).into_owned(),
-        TableFormat::Json => format!("{:#}\n", latency::document(&points)),
-        TableFormat::Csv => info::csv::text(&latency::document(&points)).map_err(|error| not_written(output, error))?,
+        TableFormat::Text => visible_lines(&text()).into_owned(),
+        TableFormat::Json => format!("{:#}\n", document()),
+        TableFormat::Csv => info::csv::text(&document()).map_err(|error| not_written(output, error))?,
     };
     put(output, true, &[&args.file], |out| out.write_all(text.as_bytes()).map_err(|error| not_written(output, error)))?;
     let kept = (reading.profile.samples(), reading.profile.lost());

@@ -208,6 +208,9 @@ pub fn heatmap(args: &Heatmap) -> Result<u8, Error> {
     values::form_of_file(args.input.output.as_deref(), &[("svg", ())])?;
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
+    if let Some(name) = &args.choice.event {
+        return event::heatmap(args, name);
+    }
     let opened = load::open(&args.input, &args.choice, Output::Other, |select| Timeline::new(select.clone()))?;
     let title = format!("{}{}", visible(&args.input.file), report::notes(&opened.profile));
     let svg = map::svg(&opened.consumer, clock(&opened, &args.input)?, &title);

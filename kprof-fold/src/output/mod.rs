@@ -14,6 +14,7 @@ pub mod latency;
 pub mod lockups;
 pub mod page;
 pub mod report;
+pub mod requests;
 pub mod script;
 pub mod script_events;
 pub mod self_cost;

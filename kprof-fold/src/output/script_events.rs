@@ -1,6 +1,7 @@
 //! Every recorded hit of a point with its stack, in the form of `perf script`. Stage: output.
 //!
-//! In: events and names. Out: for each event its task, CPU, time, weight, point and arguments, then its frames.
+//! In: events and names. Out: for each event its task, CPU, time, weight, point and arguments, then its frames. The
+//! arguments of a disk's requests have names.
 
 use super::script::{Style, frames, time};
 use crate::read::escape::unescape;
@@ -9,8 +10,11 @@ use crate::select::Select;
 use crate::stacks::{StackId, Stacks};
 use crate::symbols::Symbols;
 use crate::symbols::name::visible;
+use crate::timeline::Clock;
+use kprof_format::block::Request;
 use kprof_format::event::Arguments;
 use kprof_format::point::PointState;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// One event.
@@ -50,6 +54,18 @@ impl EventLog {
         self.events.is_empty()
     }
 
+    /// Each event with its seconds since the first one, its weight, and how it was chosen.
+    pub fn weights(&self, tsc_hz: f64) -> Vec<(f64, u64, PointState)> {
+        let mut spans = BTreeMap::<u32, (u64, u64)>::new();
+        for event in &self.events {
+            let span = spans.entry(event.boot as u32).or_insert((event.tsc, event.tsc));
+            *span = (span.0.min(event.tsc), span.1.max(event.tsc));
+        }
+        let clock = Clock::new(&spans, tsc_hz);
+        let seconds = |event: &One| clock.nanos(event.boot as u32, event.tsc) as f64 / 1e9;
+        self.events.iter().map(|event| (seconds(event), event.weight, event.state)).collect()
+    }
+
     /// Writes all events by boot and time. `unit` is that of the weights.
     ///
     /// # Errors
@@ -71,7 +87,12 @@ impl EventLog {
                 PointState::ByWeight(weight) => write!(out, " one in {weight}")?,
                 PointState::Off | PointState::Count | PointState::Record => {}
             }
-            event.arguments.as_slice().iter().try_for_each(|argument| write!(out, " {argument:#x}"))?;
+            match Request::of(&self.point, event.arguments.as_slice()) {
+                Some(Request { device, sector, bytes }) => {
+                    write!(out, " device={device} sector={sector} bytes={bytes}")?;
+                }
+                None => event.arguments.as_slice().iter().try_for_each(|argument| write!(out, " {argument:#x}"))?,
+            }
             writeln!(out)?;
             text.clear();
             stacks.words(event.stack, &mut words);

@@ -20,6 +20,7 @@
 extern crate std;
 
 pub mod account;
+pub mod block;
 pub mod checksum;
 pub mod chunk;
 pub mod command;

@@ -14,8 +14,9 @@ use virtio_drivers::transport::{DeviceType, Transport};
 use x86_64::instructions::port::Port;
 
 use crate::cpu::{self, CPUS, apic, clock, ioapic, smp, turns};
+use crate::device::disk::Disk;
 use crate::device::{acpi, pci, virtio};
-use crate::fs::{self, device, ninep, ram};
+use crate::fs::{self, block, device, ninep, ram};
 use crate::memory::{self, paging, stacks};
 use crate::task::{process, scheduler, thread};
 use crate::{info, log, profiling, random, symbols, workload};
@@ -130,6 +131,7 @@ pub fn on_device_interrupt() {
     if let Some(device) = NINEP_DEVICE.get() {
         device.on_interrupt();
     }
+    block::disks().for_each(Disk::on_interrupt);
 }
 
 /// The rest of the start. Runs in: a kernel thread.
@@ -184,8 +186,10 @@ pub fn mount_share() -> Option<()> {
 #[inline(never)]
 fn find_devices(config: u64) {
     pci::find_virtio(config, |found| {
-        if found.kind != DeviceType::_9P {
-            return;
+        match found.kind {
+            DeviceType::_9P => {}
+            DeviceType::Block => return block::attach(found),
+            _ => return,
         }
         let mut transport = found.transport;
         transport.begin_init(virtio::FEATURES);

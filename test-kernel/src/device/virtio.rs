@@ -65,6 +65,12 @@ unsafe impl Hal for KernelHal {
     unsafe fn unshare(_physical: PhysAddr, _buffer: NonNull<[u8]>, _direction: BufferDirection) {}
 }
 
+/// Lets the interrupts of a device come to the CPU for devices. Several devices may have the same line.
+pub fn route(interrupt_line: u8) {
+    let target = cpu::for_devices().apic_id.load(Ordering::Relaxed);
+    ioapic::route_level(interrupt_line as u32, apic::FIRST_DEVICE, target);
+}
+
 struct Inner {
     transport: PciTransport,
     queue: VirtQueue<KernelHal, QUEUE_SIZE>,
@@ -85,8 +91,7 @@ impl Device {
     pub fn new(mut transport: PciTransport, interrupt_line: u8) -> Option<Self> {
         let queue = VirtQueue::new(&mut transport, 0, false, false).ok()?;
         transport.finish_init();
-        let target = cpu::for_devices().apic_id.load(Ordering::Relaxed);
-        ioapic::route_level(interrupt_line as u32, apic::FIRST_DEVICE, target);
+        route(interrupt_line);
         Some(Self {
             inner: IrqLock::new(Inner { transport, queue }),
             busy: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 //! `/` is the RAM file system from the initrd, `/root` is the shared folder of the host (9p), `/scheme` and `/dev` have
 //! devices. Runs in: system calls, never in interrupts.
 
+pub mod block;
 pub mod device;
 pub mod file;
 pub mod ninep;
@@ -27,6 +28,8 @@ pub enum Kind {
     Pipe = 0o010_000,
     /// A character device.
     Device = 0o020_000,
+    /// A block device.
+    Block = 0o060_000,
     /// A folder.
     Folder = 0o040_000,
     /// A regular file.

@@ -3,6 +3,7 @@
 //! In: one call where the thing happens. Out: hits of kprof's points. Runs in: any but NMI. While a point is off, its
 //! call is one load and a branch that is not taken.
 
+use kprof::format::block::{self, Request};
 use kprof::{DEFAULT_RING_WORDS, ENABLED, Point, PointCounts, Unit};
 
 use super::port::PROFILER;
@@ -16,9 +17,13 @@ static NULL_WRITE: Point = Point::new("null.write", Unit::Bytes);
 /// A page fault that was handled, by the time from its entry on.
 static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 
+/// Requests to a disk, by the time from submission to completion.
+static BLOCK_READ: Point = Point::new(block::READ, Unit::Nanoseconds);
+static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
+
 /// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, the two
 /// of the heap, the two of locks, and those of system calls.
-const POINTS: usize = 10 + system_calls::POINTS;
+const POINTS: usize = 12 + system_calls::POINTS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
 /// Gives a CPU its memory.
@@ -58,4 +63,23 @@ pub fn page_fault_ends(begun_ns: Option<u64>) {
     if let Some(begun_ns) = begun_ns {
         PROFILER.hit(&PAGE_FAULT, clock::now_ns().saturating_sub(begun_ns));
     }
+}
+
+/// Called after a disk has completed a read, by the thread that has submitted it. `place` is the first sector and the
+/// bytes.
+#[inline]
+pub fn block_read(device: u16, place: (u64, usize), ns: u64) {
+    block_completed(&BLOCK_READ, device, place, ns);
+}
+
+/// The same after a write.
+#[inline]
+pub fn block_written(device: u16, place: (u64, usize), ns: u64) {
+    block_completed(&BLOCK_WRITE, device, place, ns);
+}
+
+#[inline]
+fn block_completed(point: &'static Point, device: u16, (sector, bytes): (u64, usize), ns: u64) {
+    let request = Request { device, sector, bytes: bytes as u64 };
+    PROFILER.hit_with(point, ns, request.arguments());
 }

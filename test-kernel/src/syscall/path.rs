@@ -74,7 +74,7 @@ pub fn write_stat(stat: &Stat, address: u64) -> Result<u64> {
     put(8, stat.inode);
     put(16, 1);
     put(24, (stat.kind as u32 | stat.mode) as u64);
-    put(40, if stat.kind == Kind::Device { 0x100 + stat.inode } else { 0 });
+    put(40, if matches!(stat.kind, Kind::Device | Kind::Block) { 0x100 + stat.inode } else { 0 });
     put(48, stat.size);
     put(56, 4096);
     put(64, stat.size.div_ceil(512));

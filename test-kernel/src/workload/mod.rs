@@ -10,6 +10,7 @@
 
 #[cfg(feature = "profiling")]
 mod away;
+mod block;
 #[cfg(feature = "profiling")]
 mod built;
 mod chains;
@@ -105,6 +106,7 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
         ("online", away::online),
         #[cfg(feature = "profiling")]
         ("stuck", stuck::run),
+        ("block", |text| rounds_of(text, block::run)),
         ("module", module),
         ("exit", exit),
         ("panic", |text| panic!("asked for: {}", String::from_utf8_lossy(text))),
@@ -126,8 +128,15 @@ pub fn folder(mount_share: fn() -> Option<()>) -> Arc<dyn Node> {
 
 /// Does the number of rounds in `text` of some work.
 fn rounds(text: &[u8], work: fn(u64)) -> Result<()> {
-    work(core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?);
-    Ok(())
+    rounds_of(text, |rounds| {
+        work(rounds);
+        Ok(())
+    })
+}
+
+/// The same, for work that can fail.
+fn rounds_of(text: &[u8], work: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+    work(core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Errno::EINVAL)?)
 }
 
 /// Does the number of rounds in `text` of the work in the module. The first call loads the module.

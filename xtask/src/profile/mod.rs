@@ -268,6 +268,7 @@ fn boot(arguments: &Arguments, parts: &Parts, accel: Accel, folder: &Path, initr
         accel,
         cpus: arguments.cpus,
         append,
+        disks: Vec::new(),
         runner: arguments.runner.clone(),
         // Under `-icount` the guest's time is up to about ten times slower than real time.
         limit: Duration::from_secs(300 + 20 * u64::from(arguments.seconds)),

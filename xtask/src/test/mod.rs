@@ -5,6 +5,7 @@
 //! skipped, with the reason, and not as passed or failed. Groups that take minutes run with `--thorough` only. Several
 //! groups run side by side, each in a process of its own (`side_by_side`); `--only` runs one in this process.
 
+mod block;
 mod cargo;
 mod emulated;
 mod feature_off;

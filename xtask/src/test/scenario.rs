@@ -9,7 +9,8 @@
 //! `# latency: POINT TEXT` (`kprof-fold latency` prints TEXT of this point), `# event: FILE POINT TEXT` (`kprof-fold
 //! report --event POINT` prints TEXT of that profile, and every stack of its events is whole), `# unfolded: FILE TEXT`
 //! (no stack of that profile has this in it), `# heap: FILE` (see `heap.rs`), `# locks: FILE` (see `locks.rs`), `#
-//! waits: FILE` (what that profile says of tasks is exact, and what the serial log says is known of some of them: see
+//! disk: MIB` (the machine has a disk of that size; may be repeated), `# block: FILE` (see `block.rs`), `# waits: FILE`
+//! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see
 //! `waits.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run:
 //! WORDS` (one run for each such line, with these words on the command line, which the script has as variables;
 //! `cpus=N` among them counts before `# cpus`).
@@ -21,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use super::{Context, Outcome, heap, locks, waits};
+use super::{Context, Outcome, block, heap, locks, waits};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Machine, Verdict};
@@ -151,6 +152,7 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
         cpus,
         append: format!("scenario={} accel={} {append} {more}", scenario.name, accel.name()),
         limit: Duration::from_secs(scenario.number("limit", LIMIT)?.into()),
+        disks: block::images(scenario.directives("disk"), folder)?,
         runner: Vec::new(),
     };
     let verdict = machine.run(&parts.qemu, || ())?;
@@ -214,6 +216,9 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
     }
     for file in scenario.directives("locks") {
         locks::judge(&share.join(file), &log, parts, &symbols)?;
+    }
+    for file in scenario.directives("block") {
+        block::judge(&share.join(file), &log, parts, &symbols, folder)?;
     }
     for file in scenario.directives("waits") {
         waits::judge(&share.join(file), &log, parts, &symbols)?;

@@ -142,6 +142,7 @@ pub fn boot(
         cpus: 1,
         append: append.to_owned(),
         limit: LIMIT,
+        disks: Vec::new(),
         runner,
     };
     eprintln!("running {}", kernel.file_name().unwrap_or_default().display());

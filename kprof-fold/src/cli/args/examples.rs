@@ -49,6 +49,7 @@ pub const LATENCY: &str = "\
 Examples:
   kprof-fold latency profiling.txt
   kprof-fold latency profiling.txt 'block.*' -o block.json
+  kprof-fold latency profiling.txt 'block.*' --by-size
 
 A quantile is given as the range that it lies in: the kernel counts weights by powers of two.";
 
@@ -105,7 +106,8 @@ Examples:
 /// `heatmap`.
 pub const HEATMAP: &str = "\
 Examples:
-  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg";
+  kprof-fold heatmap profiling.txt kernel.elf -o heat.svg
+  kprof-fold heatmap --event block.read profiling.txt kernel.elf -o reads.svg";
 
 /// `report`.
 pub const REPORT: &str = "\

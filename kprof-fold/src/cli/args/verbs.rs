@@ -179,6 +179,9 @@ pub struct Latency {
     /// Only these points; `block.*` is every point whose name begins with `block.`
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Recorded requests to disks, by disk and size
+    #[arg(long)]
+    pub by_size: bool,
     /// The form of the output; without it the extension of -o FILE decides (.json, .csv, .txt), otherwise text
     #[arg(long, value_enum, value_name = "text|json|csv", hide_possible_values = true)]
     pub format: Option<TableFormat>,

@@ -63,6 +63,7 @@ impl Linux {
             cpus,
             append: format!("console=ttyS0 quiet rounds={rounds} blocks={blocks}"),
             limit: Duration::from_secs(90 * u64::from(rounds)),
+            disks: Vec::new(),
             runner: Vec::new(),
         };
         eprintln!("running Linux with its perf on {cpus} CPUs (tcg)");
