@@ -21,8 +21,8 @@ static PAGE_FAULT: Point = Point::new("page.fault", Unit::Nanoseconds);
 static BLOCK_READ: Point = Point::new(block::READ, Unit::Nanoseconds);
 static BLOCK_WRITE: Point = Point::new(block::WRITE, Unit::Nanoseconds);
 
-/// How many points this kernel has, with that of the workload `points`, the three of what threads wait for, the two
-/// of the heap, the two of locks, and those of system calls.
+/// How many points this kernel has: its own four, that of the workload `points`, three of what threads wait for, two
+/// of the heap, two of locks, and those of system calls.
 const POINTS: usize = 12 + system_calls::POINTS;
 static COUNTS: [[PointCounts; POINTS]; MAX_CPUS] = [const { [const { PointCounts::new() }; POINTS] }; MAX_CPUS];
 
