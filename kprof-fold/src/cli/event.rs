@@ -96,15 +96,7 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
 
 /// `script --event NAME`. Each event by itself needs no account, so every choice of events is possible.
 pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
-    if name == memory::LIVE {
-        return Err(Error::Usage("script prints events: --event heap.alloc, --event heap.free".to_owned()));
-    }
-    if args.choice.count {
-        return Err(Error::Usage("--count is for folded events; script prints each of them".to_owned()));
-    }
-    if args.choice.irq_off || args.choice.irq_on {
-        return Err(Error::Usage("an event does not say whether interrupts were on".to_owned()));
-    }
+    refuse_single(&args.choice, name, "script prints")?;
     let input = &args.input;
     single::refuse_users(input)?;
     let mut opened = load::open_any(input, &args.choice, Output::Script, |select| EventLog::new(select.clone(), name))?;
@@ -127,9 +119,7 @@ pub fn script(args: &Script, name: &str) -> Result<u8, Error> {
 
 /// `heatmap --event NAME`.
 pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
-    if name == memory::LIVE {
-        return Err(Error::Usage("heatmap draws events: --event heap.alloc, --event heap.free".to_owned()));
-    }
+    refuse_single(&args.choice, name, "heatmap draws")?;
     let input = &args.input;
     let opened = load::open_any(input, &args.choice, Output::Other, |select| EventLog::new(select.clone(), name))?;
     let point = point(&opened.profile, &input.file, name)?;
@@ -144,6 +134,20 @@ pub fn heatmap(args: &Heatmap, name: &str) -> Result<u8, Error> {
     let svg = map::of_weights(&hits, &visible(&point.unit), &title);
     with_output(input, |out| out.write_all(svg.as_bytes()).map_err(|error| write_failed(input, error)))?;
     Ok(opened.exit_code(input.limits(), hits.len()))
+}
+
+/// Refuses what single events do not have. `does` is what is done with them.
+fn refuse_single(choice: &Choice, name: &str, does: &str) -> Result<(), Error> {
+    if name == memory::LIVE {
+        return Err(Error::Usage(format!("{does} events: --event heap.alloc, --event heap.free")));
+    }
+    if choice.count {
+        return Err(Error::Usage(format!("--count is for folded events; {does} each of them")));
+    }
+    if choice.irq_off || choice.irq_on {
+        return Err(Error::Usage("an event does not say whether interrupts were on".to_owned()));
+    }
+    Ok(())
 }
 
 /// Refuses conditions that events cannot fulfil.

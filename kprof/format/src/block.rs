@@ -7,7 +7,7 @@
 //! argument 1   bytes
 //! ```
 //!
-//! A sector number has at most 48 bits, as in ATA and NVMe commands for disks of up to 2^57 bytes.
+//! A sector number has at most 48 bits, as in ATA commands: enough for a disk of 2^57 bytes.
 
 /// The point of a read that the device has completed, with its nanoseconds.
 pub const READ: &str = "block.read";
@@ -24,6 +24,8 @@ const MAX_SECTOR: u64 = (1 << SECTOR_BITS) - 1;
 /// let request = Request { device: 1, sector: 2048, bytes: 4096 };
 /// assert_eq!(request.arguments(), [0x0001_0000_0000_0800, 4096]);
 /// assert_eq!(Request::of(READ, &request.arguments()), Some(request));
+/// let far = Request { device: 1, sector: u64::MAX, bytes: 512 };
+/// assert_eq!(Request::of(READ, &far.arguments()), Some(Request { sector: (1 << 48) - 1, ..far }));
 /// assert_eq!(Request::of("null.write", &request.arguments()), None);
 /// assert_eq!(Request::of(READ, &[4096]), None);
 /// ```

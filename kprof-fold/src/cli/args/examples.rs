@@ -107,7 +107,7 @@ Examples:
 pub const HEATMAP: &str = "\
 Examples:
   kprof-fold heatmap profiling.txt kernel.elf -o heat.svg
-  kprof-fold heatmap --event block.read profiling.txt kernel.elf -o reads.svg";
+  kprof-fold heatmap --event block.read profiling.txt kernel.elf -o heatmap.svg";
 
 /// `report`.
 pub const REPORT: &str = "\
