@@ -129,6 +129,12 @@ impl Code {
         self.0.get(&start)
     }
 
+    /// The function that an address is in.
+    pub fn around(&self, address: u64) -> Option<&Function> {
+        let (_, function) = self.0.range(..=address).next_back()?;
+        function.instructions.last().filter(|last| address <= last.address).map(|_| function)
+    }
+
     /// The functions that can be reached from one of them by calls and jumps. Functions whose names satisfy `leave_out`
     /// are not followed.
     pub fn reached_from(&self, start: u64, leave_out: impl Fn(&str) -> bool) -> Vec<&Function> {

@@ -249,8 +249,9 @@ fn judge_event(words: &str, parts: &Parts, share: &Path, symbols: &Path) -> Resu
     let file = share.join(file);
     let folded = run::output(fold("folded").arg(&file).arg(symbols))?;
     let beside = ["[lost]", "[not recorded]"];
-    // An entry from user code, or the function in which a thread begins.
-    let roots = ["[syscall];", "[interrupt ", "[exception ", "test_kernel::task::thread::thread_start"];
+    // An entry from user code, or the function in which a thread or a CPU's idle task begins.
+    let threads = ["test_kernel::task::thread::thread_start", "secondary_main;"];
+    let roots = [&["[syscall];", "[interrupt ", "[exception "][..], &threads].concat();
     let is_whole = |line: &str| roots.iter().any(|root| line.starts_with(root)) && !line.contains("[truncated]");
     if let Some(line) = folded.lines().find(|line| !is_whole(line) && !beside.iter().any(|one| line.starts_with(one))) {
         bail!("the stack of an event is not whole: {line}");
