@@ -62,7 +62,7 @@ pub fn of_weights(hits: &[(f64, u64)], unit: &str, title: &str) -> String {
     let seconds = |column: usize| format!("{:.6} s", column as f64 * per_column);
     let picture = Picture {
         title,
-        what: format!("{} hits", hits.len()),
+        what: format!("{} hits; upwards: {unit}", hits.len()),
         cell: format!("{:.3} ms", per_column * 1e3),
         row_names: (0..=highest - lowest).step_by(2).map(|row| (row, weights(row + lowest).0.to_string())).collect(),
         column_names: (0..WEIGHT_COLUMNS).step_by(10).map(|column| (column, seconds(column))).collect(),
