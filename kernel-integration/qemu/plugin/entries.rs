@@ -48,6 +48,12 @@ pub fn entry(rsp: u64, machine: &impl Machine) -> Option<Entry> {
 }
 
 impl Entry {
+    /// The entry of another handler, if this is an NMI that came before that one's first instruction: the frame of the
+    /// other entry is then below this one.
+    pub fn first(&self, machine: &impl Machine) -> Option<Self> {
+        entry(self.rsp, machine).filter(|first| !first.is_from_user)
+    }
+
     /// Whether the instruction that was interrupted had begun.
     pub fn repeats(&self, past: &Past) -> bool {
         let is_last = past.executed > 0 && self.rip == past.block.address(past.executed - 1);

@@ -119,10 +119,8 @@ impl Shadow {
     /// Whether the words on the stack are the frame of an entry, after this block. They may be data for a later `iret`,
     /// which a return to another stack finds there.
     fn is_expected(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {
-        // An NMI may come before the first instruction of another handler, whose frame is then below its own.
-        let first = || super::entries::entry(entry.rsp, machine).filter(|first| !first.is_from_user);
         self.is_entry_after(number, entry, past, machine)
-            || first().is_some_and(|first| self.is_entry_after(number, &first, past, machine))
+            || entry.first(machine).is_some_and(|first| self.is_entry_after(number, &first, past, machine))
     }
 
     fn is_entry_after(&self, number: usize, entry: &Entry, past: &Past, machine: &impl Machine) -> bool {

@@ -128,9 +128,7 @@ pub fn visit(shadow: &mut Shadow, cpu: usize, functions: &Functions, machine: &i
             let of = |entry: Entry| At { entry, function: functions.at(entry.rip, false).0 };
             let suspended = |at: &Entry| suspended.get(&at.rsp).map_or(&[][..], Vec::as_slice);
             let stacks = Stacks { below, suspended: suspended(&entry) };
-            // The NMI came before the first instruction of another handler, whose frame is then below its own.
-            let first = entries::entry(entry.rsp, machine).filter(|first| !first.is_from_user);
-            let first = first.map(|first| (of(first), Stacks { below, suspended: suspended(&first) }));
+            let first = entry.first(machine).map(|first| (of(first), Stacks { below, suspended: suspended(&first) }));
             let first = first.filter(|(first, its)| !stacks.fit(&entry, past) && its.fit(&first.entry, past));
             match first {
                 Some((first, its)) => {

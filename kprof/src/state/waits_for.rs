@@ -1,8 +1,8 @@
 //! The lock that a CPU waits for, and who has taken it: for the witness.
 //!
 //! In: waits that begin and end, on this CPU. Out: what the witness reads from another CPU. Runs in: any but NMI. Both
-//! hold the cell's own lock for a few instructions, with interrupts off. The witness never waits for it, because a CPU
-//! may be stuck for ever with it.
+//! hold the cell's own lock for a few instructions, with interrupts off. The witness never waits for this lock, because
+//! a CPU that has stopped for good may hold it.
 //!
 //! The cell refers to the memory of a lock, which exists as long as somebody waits for it. So a wait ends only after
 //! its entry is gone. A wait in an interrupt handler replaces the entry of the wait that it has interrupted, which is

@@ -107,8 +107,8 @@ pub fn sleep_once_ns(ns: u64) {
     interrupts::enable_and_hlt();
 }
 
-/// Sleeps until `ns` nanoseconds have passed. No other code may use this CPU's timer, so this is only called
-/// while CPUs start, and on the sampler CPU. Works with interrupts on or off, and does not change the flag.
+/// Sleeps until `ns` nanoseconds have passed. No other code may use this CPU's timer, so this is only called while CPUs
+/// start, and on the sampler CPU. Works with interrupts on or off, and does not change the flag.
 #[inline(never)]
 pub fn wait_ns(ns: u64) {
     let were_on = interrupts::are_enabled();
