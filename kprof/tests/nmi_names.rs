@@ -57,6 +57,8 @@ fn an_empty_nmi_is_spurious_as_often_as_a_pending_tick_was_signalled_again() {
         spurious += nmis_until_foreign();
         let allowed = sent_before..=signals() + 1;
         assert!(allowed.contains(&spurious), "{spurious} spurious NMIs, allowed are {allowed:?}");
+        let shown = ["spurious", "resent"].map(|name| counter(&PROFILER, name));
+        assert!(shown[0] == spurious && spurious <= shown[1], "{spurious}, shown as {shown:?}");
         if spurious == signals() {
             break;
         }

@@ -67,6 +67,8 @@ table! {
         SleepLate = "sleep-late",
         /// Ticks sent that the CPU has not taken yet.
         Pending = "pending",
+        /// Ticks that the sampler has signalled again, because the CPU had not taken them yet.
+        Resent = "resent",
         /// Samples that a reader has acknowledged, read as raw words, or exported; for the reader of copies, samples
         /// that it has copied.
         Delivered = "delivered",

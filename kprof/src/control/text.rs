@@ -189,6 +189,8 @@ pub(crate) fn for_each_counter(
     })?;
     overtaken.map_or(Ok(()), |overtaken| each(Counter::LostOvertaken, overtaken))?;
     each(Counter::Pending, moment.sent.saturating_sub(moment.seen))?;
+    // After `spurious`, so that no spurious NMI is seen before the signal that caused it.
+    each(Counter::Resent, slot.sampler.resent.get())?;
     each(Counter::Delivered, copies.map_or(moment.delivered, |copies| copies.copied))?;
     // All records since boot, minus those that have left the ring (for the reader of copies: minus those that it has
     // passed).
