@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::run;
-use crate::toolchain::{self, Target, Toolchain};
+use crate::toolchain::{self, KERNEL, Target, Toolchain};
+
+/// The time limit of a build whose output is kept for its error.
+const BARE_LIMIT: Duration = Duration::from_secs(900);
 
 /// A kernel that was built.
 #[derive(Clone, Debug)]
@@ -155,4 +159,18 @@ pub fn host(package: &str, features: &str) -> Result<PathBuf> {
     command.current_dir(run::root());
     cargo_build(command, package)?;
     Ok(run::root().join("target/release"))
+}
+
+/// Builds the bare kernel with a cargo command that only lacks the package, and gives its ELF file.
+///
+/// # Errors
+/// If it does not build.
+pub fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
+    command.args(["--quiet", "--release", "--package", "bare"]);
+    let line = format!("{command:?}");
+    let finished = run::caught(&mut command, BARE_LIMIT)?;
+    if !finished.status.is_some_and(|status| status.success()) {
+        bail!("{line} failed:\n{}", finished.text);
+    }
+    Ok(target.join(KERNEL.triple).join("release/bare"))
 }

@@ -18,6 +18,7 @@ mod guest;
 mod halts;
 mod histogram;
 mod output;
+mod pages;
 mod place;
 mod probes;
 mod processor;

@@ -104,7 +104,8 @@ pub const RSP_IN_MEMORY: usize = 4;
 /// So many of them must differ and be other than 0 for their place to be known.
 const MIN_DISTINCT: usize = 5;
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// A vCPU on its own thread, between two translated blocks: its registers and its memory can be read.
 pub struct Vcpu(*mut CpuState);
@@ -181,14 +182,14 @@ impl Vcpu {
     /// Reads guest memory by the vCPU's present page tables. False if it is not mapped, or is not memory: to read from
     /// a device may change it, and QEMU ends if a clock is read in the middle of a block.
     pub fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        let first = address & !(PAGE - 1);
+        let first = address & !(PAGE_BYTES - 1);
         let bytes = address - first + to.len() as u64;
         // SAFETY: QEMU's functions read page tables and the map of physical memory; `present` promises the thread.
         let is_memory = |number: u64| unsafe {
-            let page = cpu_get_phys_page_debug(self.0, first.wrapping_add(number * PAGE));
+            let page = cpu_get_phys_page_debug(self.0, first.wrapping_add(number * PAGE_BYTES));
             page != u64::MAX && !cpu_physical_memory_is_io(page)
         };
-        if !(0..bytes.div_ceil(PAGE)).all(is_memory) {
+        if !(0..bytes.div_ceil(PAGE_BYTES)).all(is_memory) {
             return false;
         }
         // SAFETY: `to` has room for as many bytes as are asked for; `present` promises the thread.

@@ -4,6 +4,7 @@
 //! samples. Runs in: QEMU's process, on a vCPU's thread, before a block or between two.
 
 use super::Arguments;
+use super::pages::Pages;
 use super::place::{File, Finder};
 use super::qemu::Vcpu;
 use super::walk::{self, Exits, Registers, Tables};
@@ -11,6 +12,7 @@ use super::walk::{self, Exits, Registers, Tables};
 #[derive(Default)]
 pub struct Seen {
     exits: Exits,
+    pages: Pages,
     finder: Option<Finder>,
     tables: Option<Tables>,
 }
@@ -22,7 +24,7 @@ impl Seen {
         let given = arguments.word("slide").and_then(|text| text.parse().ok());
         let finder = file.map(|bytes| Finder::new(File::read(&bytes), given, u64::MAX));
         let tables = arguments.word("tables").map(read).transpose()?.map(|bytes| Tables::read(&bytes));
-        Ok(Self { exits: Exits::default(), finder, tables })
+        Ok(Self { finder, tables, ..Self::default() })
     }
 
     /// Looks for the kernel where this vCPU is, if it is not found yet. What was found now.
@@ -64,7 +66,8 @@ impl Seen {
         let at: Registers = vcpu.registers();
         let mut words = vec![time, at.rip, at.rflags, at.cs];
         if at.cs & 3 == 0 {
-            let read = |address, to: &mut [u8]| vcpu.read(address, to);
+            self.pages.begin();
+            let read = |address, to: &mut [u8]| self.pages.read(vcpu, address, to);
             let stack = walk::walk(&at, &read, &read, &mut self.exits, self.tables.as_ref());
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);

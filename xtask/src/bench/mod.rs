@@ -4,6 +4,7 @@ mod daemon;
 mod fold;
 mod kernel;
 mod measure;
+pub mod outside;
 mod page;
 
 pub use fold::{Random, functions};
@@ -25,6 +26,7 @@ enum Bench {
     Daemon(daemon::Arguments),
     Fold(fold::Arguments),
     Kernel(kernel::Arguments),
+    Outside(outside::Arguments),
     Page(page::Arguments),
     #[command(hide = true)]
     Measured(measure::Arguments),
@@ -39,6 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Bench::Daemon(arguments) => daemon::run(arguments),
         Bench::Fold(arguments) => fold::run(arguments),
         Bench::Kernel(arguments) => kernel::run(arguments),
+        Bench::Outside(arguments) => outside::run(arguments),
         Bench::Page(arguments) => page::run(arguments),
         Bench::Measured(arguments) => measure::child(arguments),
     }
@@ -54,9 +57,17 @@ pub struct Goals {
 impl Goals {
     /// Judges a figure that must not be above `most`.
     pub fn at_most(&mut self, what: &str, is: f64, most: f64) {
-        let met = is <= most;
+        self.judge(is <= most, &format!("{what}: {is:.3} (at most {most})"));
+    }
+
+    /// Judges a figure that must not be below `least`.
+    pub fn at_least(&mut self, what: &str, is: f64, least: f64) {
+        self.judge(is >= least, &format!("{what}: {is:.3} (at least {least})"));
+    }
+
+    fn judge(&mut self, met: bool, line: &str) {
         *(if met { &mut self.met } else { &mut self.missed }) += 1;
-        println!("{} {what}: {is:.3} (at most {most})", if met { "ok    " } else { "MISSED" });
+        println!("{} {line}", if met { "ok    " } else { "MISSED" });
     }
 
     /// Prints the last line, and returns the exit code.

@@ -34,7 +34,6 @@ const BARE_LINES: usize = 405;
 /// to 51.
 const MIN_RATE: f64 = 900.0;
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs the group.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -50,12 +49,13 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     };
     let output = run::root().join("target/bare");
     std::fs::create_dir_all(&output)?;
-    let elf = bare(toolchain::cargo(trigger, "build", KERNEL)?, toolchain::target_folder(&run::root(), trigger))?;
+    let elf =
+        build::bare(toolchain::cargo(trigger, "build", KERNEL)?, toolchain::target_folder(&run::root(), trigger))?;
     let symbols = output.join("syms.txt");
     std::fs::write(&symbols, build::symbols_of(&elf)?)?;
     let mut off = toolchain::cargo(trigger, "check", KERNEL)?;
     off.arg("--no-default-features");
-    let compiled = bare(off, PathBuf::new()).map(drop);
+    let compiled = build::bare(off, PathBuf::new()).map(drop);
     outcome.check("every call of the bare kernel may stay with the profiler off", compiled);
     let counted = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"];
     let machines = [
@@ -84,7 +84,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             let target = run::root().join("target/nightly");
             command.arg("-Zbuild-std-features=compiler-builtins-mem").arg("--target-dir").arg(&target);
             let serial = output.join("serial-nightly.log");
-            let result = bare(command, target).and_then(|elf| {
+            let result = build::bare(command, target).and_then(|elf| {
                 let symbols = output.join("syms-nightly.txt");
                 std::fs::write(&symbols, build::symbols_of(&elf)?)?;
                 boot(&qemu, &elf, "2", &machines[1].2, &serial)?;
@@ -94,17 +94,6 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         }
     }
     Ok(outcome)
-}
-
-/// Builds the bare kernel with a cargo command that only lacks the package, and gives its ELF file.
-pub(super) fn bare(mut command: Command, target: PathBuf) -> Result<PathBuf> {
-    command.args(["--quiet", "--release", "--package", "bare"]);
-    let line = format!("{command:?}");
-    let finished = run::caught(&mut command, BUILD_LIMIT)?;
-    if !finished.status.is_some_and(|status| status.success()) {
-        bail!("{line} failed:\n{}", finished.text);
-    }
-    Ok(target.join(KERNEL.triple).join("release/bare"))
 }
 
 /// Boots it; it ends by itself.

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Context, Outcome, integration};
+use super::{Context, Outcome};
 use crate::profile::Arch;
 use crate::toolchain::{self, KERNEL};
 use crate::{build, repeat, run, truth};
@@ -86,7 +86,7 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
         (parts.qemu.clone(), parts.fold.clone(), parts.toolchain)
     };
     let target = toolchain::target_folder(&run::root(), choice);
-    let kernel = integration::bare(toolchain::cargo(choice, "build", KERNEL)?, target)?;
+    let kernel = build::bare(toolchain::cargo(choice, "build", KERNEL)?, target)?;
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
     let folder = run::root().join(folder);

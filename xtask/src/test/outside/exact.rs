@@ -7,13 +7,12 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{COUNTED, LIMIT, Outcome, Outside};
+use crate::bench::outside::{TIMES_BY_CONTEXT, TIMES_FLAT};
 use crate::run;
 
 /// The rounds of the bare kernel's work, and how many numbers each of them looks at.
 const ROUNDS: u64 = 40;
 const NUMBERS: u64 = 30_000 - 2;
-/// How many times longer QEMU may take with the plugin, by calling context and flat.
-const SLOWER: [f64; 2] = [5.0, 2.0];
 
 /// Instructions and calls by function.
 type Rows = BTreeMap<String, (u64, u64)>;
@@ -35,7 +34,7 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
             has_known_calls(rows)?;
             ensure!(said.contains("otherwise the same"), "QEMU's clock has another count: {said}");
             ensure!(said.contains(" 0 jumps without a reason"), "{said}");
-            is_cheap(said, SLOWER[0])
+            is_cheap(said, TIMES_BY_CONTEXT)
         }),
     );
     outcome.check(
@@ -44,7 +43,7 @@ pub fn check(outside: &Outside, outcome: &mut Outcome) {
             let (flat, said) = by_function()?;
             let own = |rows: &Rows| rows.iter().map(|(name, (own, _))| (name.clone(), *own)).collect::<Vec<_>>();
             ensure!(own(rows) == own(flat), "by context {:?}, flat {:?}", own(rows), own(flat));
-            is_cheap(said, SLOWER[1])
+            is_cheap(said, TIMES_FLAT)
         }),
     );
     outcome

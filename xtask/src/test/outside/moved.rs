@@ -10,9 +10,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{COUNTED, EVERY, LIMIT, Outcome, Outside};
-use crate::run;
-use crate::test::integration;
 use crate::toolchain::{self, KERNEL, Toolchain};
+use crate::{build, run};
 
 /// Where the kernel is linked, and where the one that runs is.
 pub const LINKED: &str = "0xffffffff80200000";
@@ -69,7 +68,7 @@ pub fn link(
     fs::write(&script, text)?;
     let target = run::root().join(target);
     command.env("BARE_SCRIPT", &script).env_remove("CARGO_TARGET_DIR").arg("--target-dir").arg(&target);
-    let (built, kernel) = (integration::bare(command, target)?, folder.join(name));
+    let (built, kernel) = (build::bare(command, target)?, folder.join(name));
     fs::copy(built, &kernel)?;
     Ok(kernel)
 }
