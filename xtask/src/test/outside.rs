@@ -163,7 +163,8 @@ fn is_unnoticed(outside: &Outside) -> Result<()> {
 /// Compares one seed. `cargo xtask truth --outside` compares twenty.
 fn is_the_truth(outside: &Outside) -> Result<()> {
     let output = outside.file("truth");
-    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, arch: Arch::X86, output }).map(drop)
+    truth::run(&truth::Arguments { seeds: 1, outside: true, again: false, events: false, arch: Arch::X86, output })
+        .map(drop)
 }
 
 impl Outside {

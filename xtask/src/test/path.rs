@@ -107,6 +107,7 @@ pub fn truth(_: &mut Context) -> Result<Outcome> {
         seeds: 1,
         outside: false,
         again: false,
+        events: false,
         arch: Arch::X86,
         output: run::root().join("target/path/truth"),
     };

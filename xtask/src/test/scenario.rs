@@ -11,7 +11,7 @@
 //! (no stack of that profile has this in it), `# heap: FILE` (see `heap.rs`), `# locks: FILE` (see `locks.rs`), `#
 //! disk: MIB` (the machine has a disk of that size; may be repeated), `# block: FILE` (see `block.rs`), `# waits: FILE`
 //! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see
-//! `waits.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run:
+//! `waits.rs`), `# known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run:
 //! WORDS` (one run for each such line, with these words on the command line, which the script has as variables;
 //! `cpus=N` among them counts before `# cpus`).
 
@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
+use super::known_events::{self, Estimate};
 use super::{Context, Outcome, block, heap, locks, waits};
 use crate::build::{self, Kernel};
 use crate::parts::Parts;
@@ -211,8 +212,16 @@ fn run_one(scenario: &Scenario, parts: &Parts, [on, off]: [&Kernel; 2], folder: 
     for words in scenario.directives("event") {
         judge_event(words, parts, &share, &symbols)?;
     }
+    let mut estimates = Vec::new();
+    for point in scenario.directives("known-events") {
+        estimates.extend(known_events::estimates(point, &share, &log, parts, &symbols)?);
+    }
     for file in scenario.directives("heap") {
-        heap::judge(&share.join(file), &log, parts, &symbols)?;
+        estimates.extend(heap::estimates(&share.join(file), &log, parts, &symbols)?);
+    }
+    // The bound is for one seed, which is always the same here; `truth --events` judges many.
+    if !append.contains("seed=") {
+        estimates.iter().try_for_each(Estimate::is_within_its_bound)?;
     }
     for file in scenario.directives("locks") {
         locks::judge(&share.join(file), &log, parts, &symbols)?;

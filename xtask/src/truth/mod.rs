@@ -11,6 +11,7 @@
 mod biased;
 mod clock;
 mod entries;
+mod events;
 mod judge;
 mod outside;
 pub mod processors;
@@ -49,6 +50,9 @@ pub struct Arguments {
     /// Only: the bare kernel's loops on another processor
     #[arg(long, value_enum, default_value_t = Arch::X86, conflicts_with = "outside")]
     pub arch: Arch,
+    /// Only: events whose weights are known, counted, recorded and sampled
+    #[arg(long, conflicts_with_all = ["outside", "arch"])]
+    pub events: bool,
     /// The output folder
     #[arg(short, long, default_value = "target/truth")]
     pub output: PathBuf,
@@ -97,6 +101,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let kernel = build::kernel(parts.toolchain, "profiling", &[])?;
     if arguments.outside {
         return all_hold(&outside::run(&parts, &kernel, &arguments.output, arguments.seeds, arguments.again)?);
+    }
+    if arguments.events {
+        return all_hold(&events::run(&parts, &kernel, &arguments.output, arguments.seeds)?);
     }
     let counted = count(&parts, &kernel, &arguments.output, "")?;
     let everything: fn(&str) -> bool = |_| true;
