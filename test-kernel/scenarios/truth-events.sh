@@ -10,7 +10,7 @@
 echo "known: dd 6000 512"
 echo "known: busybox 1500 4096"
 echo "known: sh 3000 128"
-line=0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456
+line=$(printf %0127d 0)
 for state in count record "every 7" "by-weight 2048"; do
     profiled_start -o /root/${state%% *}.txt || exit 1
     echo "event null.write $state" > $ctl

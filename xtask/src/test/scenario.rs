@@ -10,10 +10,10 @@
 //! report --event POINT` prints TEXT of that profile, and every stack of its events is whole), `# unfolded: FILE TEXT`
 //! (no stack of that profile has this in it), `# heap: FILE` (see `heap.rs`), `# locks: FILE` (see `locks.rs`), `#
 //! disk: MIB` (the machine has a disk of that size; may be repeated), `# block: FILE` (see `block.rs`), `# waits: FILE`
-//! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see
-//! `waits.rs`), `# known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with `cargo xtask NAME` only), `# run:
-//! WORDS` (one run for each such line, with these words on the command line, which the script has as variables;
-//! `cpus=N` among them counts before `# cpus`).
+//! (what that profile says of tasks is exact, and what the serial log says is known of some of them: see `waits.rs`),
+//! `# known-events: POINT` (see `known_events.rs`), `# lockups: FILE MS` (see `lockups.rs`), `# verb: NAME` (runs with
+//! `cargo xtask NAME` only), `# run: WORDS` (one run for each such line, with these words on the command line, which
+//! the script has as variables; `cpus=N` among them counts before `# cpus`).
 
 use std::path::Path;
 use std::process::Command;

@@ -4,7 +4,7 @@
 //! for each NMI. Sample and NMI with the same number on the same CPU belong together; their addresses must be the same.
 //! Out: the samples of the counted interval, and the stacks that differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -26,6 +26,8 @@ const NEW_TASK: &str = "a task goes to user code for the first time, with an emp
                         the functions that have started it and never go on";
 const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
                            instruction of another handler: it has returned, because a sample is an NMI";
+const NOT_BEGUN: &str = "an interrupt came before the first instruction of a function that had been called: it is in the \
+                         exact stack once it executes an instruction";
 const NO_REASON: &str = "no reason is known";
 
 /// A stack and the address it was taken at.
@@ -36,6 +38,8 @@ pub struct Stack {
     is_inside: bool,
     /// From the outermost function.
     pub frames: Vec<String>,
+    /// Which of them were interrupted before their first instruction. An exact stack does not know.
+    not_begun: Vec<usize>,
     /// The task's name. An exact stack does not know.
     pub task: String,
 }
@@ -48,7 +52,12 @@ pub fn normal<'a>(frames: &[&'a str]) -> Vec<&'a str> {
 
 /// Whether this is a marker of an entry, or `[user]`.
 fn is_marker(frame: &str) -> bool {
-    [USER, "[syscall", "[interrupt ", "[exception "].iter().any(|begin| frame.starts_with(begin))
+    is_interrupt(frame) || [USER, "[syscall"].iter().any(|begin| frame.starts_with(begin))
+}
+
+/// Whether this is the marker of an interrupt or an exception.
+fn is_interrupt(frame: &str) -> bool {
+    ["[interrupt ", "[exception "].iter().any(|begin| frame.starts_with(begin))
 }
 
 /// The samples of the CPU, in order.
@@ -56,11 +65,14 @@ pub fn samples(parts: &Parts, folder: &Path) -> Result<Vec<Stack>> {
     let mut fold = Command::new(&parts.fold);
     fold.args(["script", "--user", "--no-inline", "--quiet", "--cpu", CPU]);
     let text = run::output(fold.arg(folder.join("profiling.txt")).arg(folder.join("kernel")))?;
-    text.split("\n\n").filter(|sample| !sample.trim().is_empty()).map(sample).collect()
+    let symbols = std::fs::read_to_string(folder.join("syms.txt"))?;
+    let starts = symbols.lines().filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).collect();
+    text.split("\n\n").filter(|text| !text.trim().is_empty()).map(|text| sample(text, &starts)).collect()
 }
 
-fn sample(text: &str) -> Result<Stack> {
-    let (mut address, mut frames) = (None, Vec::new());
+/// A sample as it is printed. `starts`: where functions begin.
+fn sample(text: &str, starts: &BTreeSet<u64>) -> Result<Stack> {
+    let (mut address, mut frames, mut not_begun) = (None, Vec::new(), Vec::new());
     let head = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
     let task = head.rsplitn(3, ' ').nth(2).unwrap_or_default().to_owned();
     for line in text.lines().filter_map(|line| line.strip_prefix('\t')) {
@@ -70,13 +82,20 @@ fn sample(text: &str) -> Result<Stack> {
         if let Some(name) = rest.strip_suffix(" ([kernel])") {
             let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
             let name = name.with_context(|| format!("{line}: no name"))?;
+            let is_interrupted = frames.last().is_some_and(|frame: &String| is_interrupt(frame));
+            if is_interrupted && starts.contains(&at) {
+                not_begun.push(frames.iter().filter(|frame| !is_marker(frame)).count());
+            }
             // A marker's address is in the last page.
             frames.push(if at >> 12 == u64::MAX >> 12 { format!("[{name} ") } else { name.to_owned() });
         }
     }
     let names: Vec<&str> = frames.iter().rev().map(String::as_str).collect();
-    let frames = normal(&names).into_iter().map(str::to_owned).collect();
-    Ok(Stack { address: address.with_context(|| format!("{text}: no address"))?, is_inside: true, frames, task })
+    let frames: Vec<String> = normal(&names).into_iter().map(str::to_owned).collect();
+    // They were counted from the innermost one.
+    not_begun.iter_mut().for_each(|number| *number = frames.len() - 1 - *number);
+    let address = address.with_context(|| format!("{text}: no address"))?;
+    Ok(Stack { address, is_inside: true, frames, not_begun, task })
 }
 
 /// The names of tasks by their numbers, as the profile has them.
@@ -104,6 +123,7 @@ pub fn visits(folder: &Path) -> Result<Vec<Stack>> {
                 address: u64::from_str_radix(address, 16)?,
                 is_inside: place == "inside",
                 frames: normal(&frames).into_iter().map(str::to_owned).collect(),
+                not_begun: Vec::new(),
                 task: String::new(),
             });
         }
@@ -156,7 +176,7 @@ pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<C
             compared.same += 1;
         } else {
             let example = format!("{at:x} sampled {} | exact {}", sample.frames.join(";"), exact.frames.join(";"));
-            compared.different.entry(reason(&sample.frames, &exact.frames)).or_insert((0, example)).0 += 1;
+            compared.different.entry(reason(sample, &exact.frames)).or_insert((0, example)).0 += 1;
         }
         let weight = weights.get(number).copied().unwrap_or(0);
         match () {
@@ -169,11 +189,14 @@ pub fn compare(samples: &[Stack], visits: &[Stack], weights: &[u64]) -> Result<C
 }
 
 /// Why a sample has another stack.
-fn reason(sampled: &[String], exact: &[String]) -> &'static str {
+fn reason(sample: &Stack, exact: &[String]) -> &'static str {
+    let sampled = &sample.frames[..];
+    let is_without = |number: &usize| sampled[..*number].iter().chain(&sampled[*number + 1..]).eq(exact);
     let is_same_leaf = sampled.last() == exact.last();
     match (sampled, exact) {
         // The processor takes no NMI, and so no sample, until the one before has returned.
         _ if sampled.iter().eq(exact.iter().filter(|frame| *frame != NMI)) => NMI_IS_OVER,
+        _ if sample.not_begun.iter().any(is_without) => NOT_BEGUN,
         ([.., leaf], _) if is_same_leaf && leaf == SWITCH => SWITCHES,
         ([leaf], [root, ..]) if is_same_leaf && leaf == TO_USER && root == START => NEW_TASK,
         ([callers @ .., _], [exact_callers @ .., _, _]) if is_same_leaf && callers == exact_callers => NO_FRAME,
@@ -202,18 +225,32 @@ mod tests {
 
     fn stack(address: u64, frames: &[&str]) -> Stack {
         let frames = frames.iter().map(|&frame| frame.to_owned()).collect();
-        Stack { address, is_inside: true, frames, task: String::new() }
+        Stack { address, is_inside: true, frames, not_begun: Vec::new(), task: String::new() }
     }
 
     #[test]
     fn a_sample_is_read_without_its_user_code_and_its_markers() {
         let text = "name 1 0.5:\n\tffffffff80000010 [core::f<[T]>] ([kernel])\n\tffffffff80000020 [trap] ([kernel])
 \tfffffffffffff20e [exception 14] ([kernel])\n\t461856 [unknown] ([user])";
+        let sample = |text: &str| sample(text, &BTreeSet::new());
         let of = |task: &str, stack: Stack| Stack { task: task.to_owned(), ..stack };
         assert_eq!(sample(text).unwrap(), of("name", stack(0xffff_ffff_8000_0010, &["trap", "core::f<[T]>"])));
         let user = sample("a b 1 0.5:\n\t461856 [unknown] ([user])");
         assert_eq!(user.unwrap(), of("a b", stack(0x46_1856, &[USER])));
         assert!(sample("name 1 0.5:").is_err());
+    }
+
+    #[test]
+    fn a_function_that_had_not_begun_may_be_missing_in_the_exact_stack_and_no_other() {
+        let text = "name 1 0.5:\n\tffffffff80000014 [handler] ([kernel])\n\tfffffffffffff120 [interrupt 32] ([kernel])
+\tffffffff80000020 [f] ([kernel])\n\tffffffff80000035 [main] ([kernel])";
+        let exact = [stack(0xffff_ffff_8000_0014, &["main", "handler"])];
+        for (start, reason) in [(0xffff_ffff_8000_0020, NOT_BEGUN), (0xffff_ffff_8000_001f, NO_REASON)] {
+            let sample = sample(text, &BTreeSet::from([start])).unwrap();
+            assert_eq!(sample.frames, ["main", "f", "handler"]);
+            let different = compare(&[sample], &exact, &[]).unwrap().different;
+            assert_eq!(different.into_keys().collect::<Vec<_>>(), [reason]);
+        }
     }
 
     #[test]
