@@ -5,7 +5,6 @@
 //! thread.
 
 use super::Arguments;
-use super::pages::Pages;
 use super::place::Finder;
 use super::qemu::Vcpu;
 use super::records::{self, Registers, aarch64, riscv64};
@@ -39,14 +38,13 @@ pub enum Processor {
 pub struct Walks {
     seen: Seen,
     records: records::exit::Exits,
-    pages: Pages,
     /// Where QEMU's vCPU has the general registers of riscv64, with which its state begins.
     state: Option<usize>,
 }
 
 impl Walks {
     pub fn new(arguments: &Arguments) -> Result<Self, String> {
-        Ok(Self { seen: Seen::new(arguments)?, records: Default::default(), pages: Pages::default(), state: None })
+        Ok(Self { seen: Seen::new(arguments)?, records: Default::default(), state: None })
     }
 
     /// The search for the kernel's place, if it has found nothing.
@@ -109,9 +107,9 @@ impl Processor {
         };
         let mut words = vec![time, at.pc, flags, level];
         if level != USER {
-            walks.pages.begin();
-            let Walks { seen, records: exits, pages, .. } = walks;
-            let read = |address, to: &mut [u8]| pages.read(vcpu, address, to);
+            let Walks { seen, records: exits, .. } = walks;
+            seen.pages.begin();
+            let read = |address, to: &mut [u8]| seen.pages.read(vcpu, address, to);
             let known = records::Known { exits, tables: seen.tables() };
             let stack = records::walk(rules, &at, &read, &read, known);
             words.extend([stack.candidate, stack.end as u64]);

@@ -12,7 +12,8 @@ use super::walk::{self, Exits, Registers, Tables};
 #[derive(Default)]
 pub struct Seen {
     exits: Exits,
-    pages: Pages,
+    /// The memory of the present sample.
+    pub pages: Pages,
     finder: Option<Finder>,
     tables: Option<Tables>,
 }
