@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
 
 /// The folder of the repository.
 pub fn root() -> PathBuf {
@@ -187,6 +188,12 @@ impl Drop for Guard {
             let _ = self.0.wait();
         }
     }
+}
+
+/// Seconds of CPU time of all programs that this process has run and that have ended.
+pub fn cpu_seconds() -> f64 {
+    let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| of(usage.user_time()) + of(usage.system_time()))
 }
 
 #[cfg(test)]

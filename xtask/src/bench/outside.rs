@@ -5,22 +5,21 @@
 //! medians are judged. `attach` samples the bare kernel on one vCPU. Its speed is measured twice: the tool says for how
 //! long the machine was stopped, and the kernel's whole run is timed with and without it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
 
 use super::Goals;
 use super::measure::median;
 use crate::build::{self, Kernel};
-use crate::gdb::free_address;
 use crate::parts::Parts;
 use crate::qemu::{self, Accel, Verdict};
-use crate::run::{self, Guard};
+use crate::run;
+use crate::test::outside::Outside;
+use crate::test::outside::attached::{Machine, ends_with};
 use crate::toolchain::{self, Choice, KERNEL};
 use crate::tools::Install;
 
@@ -34,8 +33,6 @@ const TIMES_SAMPLED: f64 = 1.2;
 const ATTACH_HZ: f64 = 500.0;
 const ATTACH_SPEED: f64 = 0.5;
 const LIMIT: Duration = Duration::from_secs(600);
-/// The bare kernel ends QEMU with this code.
-const BARE_END: i32 = 33;
 
 /// The slowdown by `kprof-qemu`, and the rate of `attach`, against their goals.
 #[derive(Args)]
@@ -115,9 +112,9 @@ impl Bench {
             let tool = self.tool.display().to_string();
             machine.runner = [&[&tool[..]], words, &["--"]].concat().into_iter().map(str::to_owned).collect();
         }
-        let before = children_seconds()?;
+        let before = run::cpu_seconds();
         match machine.run(&self.parts.qemu, || ())? {
-            Verdict::Success => Ok(children_seconds()? - before),
+            Verdict::Success => Ok(run::cpu_seconds() - before),
             verdict => bail!("{verdict:?}; the end of the log:\n{}", qemu::last_lines(&serial, 30)),
         }
     }
@@ -125,12 +122,15 @@ impl Bench {
     fn attach(&self, goals: &mut Goals, turns: u32) -> Result<()> {
         let target = toolchain::target_folder(&run::root(), self.parts.toolchain);
         let kernel = build::bare(toolchain::cargo(self.parts.toolchain, "build", KERNEL)?, target)?;
+        let Self { parts, tool, folder } = self;
+        let (qemu, fold) = (parts.qemu.clone(), parts.fold.clone());
+        let outside = Outside { tool: tool.clone(), qemu, fold, kernel, folder: folder.clone() };
         let (mut rates, mut speeds, mut timed) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..turns {
-            let before = self.bare(&kernel, None)?.as_secs_f64();
+            let before = Self::bare(&outside, None)?.as_secs_f64();
             let mut said = String::new();
-            let with = self.bare(&kernel, Some(&mut said))?.as_secs_f64();
-            let after = self.bare(&kernel, None)?.as_secs_f64();
+            let with = Self::bare(&outside, Some(&mut said))?.as_secs_f64();
+            let after = Self::bare(&outside, None)?.as_secs_f64();
             let number = |end: &str| -> Result<f64> {
                 let before = said.split_once(end).map(|(before, _)| before);
                 let word = before.and_then(|before| before.rsplit(' ').next()).context("a number")?;
@@ -152,47 +152,19 @@ impl Bench {
         Ok(())
     }
 
-    /// How long the bare kernel takes; with a text, `attach` samples it from its start, and says what it has done.
-    fn bare(&self, kernel: &Path, said: Option<&mut String>) -> Result<Duration> {
-        let mut command = run::bound(&self.parts.qemu);
-        command.args(["-M", "q35", "-m", "256M", "-nodefaults", "-display", "none", "-no-reboot", "-cpu", "max"]);
-        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-smp", "1", "-accel", "tcg,thread=multi"]);
-        command.arg("-serial").arg(format!("file:{}", self.folder.join("bare.log").display()));
-        command.arg("-kernel").arg(kernel);
-        let address = free_address()?;
-        if said.is_some() {
-            command.args(["-S", "-gdb", &format!("tcp:{address}")]);
-        }
-        let mut start = Instant::now();
-        let mut machine = Guard(command.spawn().context("QEMU cannot be started")?);
+    /// How long the bare kernel takes, from the start of QEMU on; with a text, `attach` samples it from its first
+    /// instruction on, and says what it has done.
+    fn bare(outside: &Outside, said: Option<&mut String>) -> Result<Duration> {
+        let stopped = if said.is_some() { &["-S"][..] } else { &[] };
+        let words = [&["-smp", "1", "-cpu", "max", "-accel", "tcg,thread=multi"][..], stopped].concat();
+        let start = Instant::now();
+        let machine = Machine::start(outside, "bare.log", &words)?;
         if let Some(said) = said {
-            loop {
-                let mut attach = run::bound(&self.tool);
-                attach.args(["attach", "--gdb", &address, "-o"]).arg(self.folder.join("attached.txt"));
-                start = Instant::now();
-                let done = run::caught(&mut attach, LIMIT)?;
-                if done.status.is_some_and(|status| status.success()) {
-                    *said = done.text;
-                    break;
-                }
-                ensure!(done.text.contains("no connection"), "attach: {}", done.text);
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            let done = machine.attach(outside, "attached.txt", &[])?;
+            ends_with(&done, 0, " % of its speed")?;
+            *said = done.text;
         }
-        let status = loop {
-            match machine.0.try_wait()? {
-                Some(status) => break status,
-                None if start.elapsed() > LIMIT => bail!("the bare kernel does not end"),
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
-        ensure!(status.code() == Some(BARE_END), "the bare kernel ended QEMU with {status}");
+        machine.comes_to_its_end(&outside.file("bare.log"))?;
         Ok(start.elapsed())
     }
-}
-
-/// The processor time of all children that have ended.
-fn children_seconds() -> Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }

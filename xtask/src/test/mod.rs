@@ -12,13 +12,13 @@ mod feature_off;
 mod fleet;
 mod fuzz;
 mod guards;
-pub mod heap;
+mod heap;
 mod integration;
 pub mod known_events;
 mod locks;
 mod lockups;
 mod new_kind;
-mod outside;
+pub mod outside;
 mod packages;
 mod page;
 mod path;
@@ -35,7 +35,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::parts::Parts;
 use crate::run;
@@ -220,7 +219,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!("FAILED {name}: {failure}");
     }
     // Both times are printed, because on a busy machine the elapsed time says little.
-    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds());
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), run::cpu_seconds());
     let (passed, failed) = (outcome.passed, outcome.failures.len());
     println!("{name:16} {passed:5} passed {failed:3} failed {seconds:7.1} s, {cpu:7.1} s of CPU");
     // A reason of several lines becomes one line, because `side_by_side` reads one reason per line.
@@ -251,12 +250,6 @@ fn sums(passed: usize, failed: usize, skipped: &[String]) -> ExitCode {
     skipped.iter().for_each(|line| println!("{line}"));
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Seconds of CPU time of all programs that this process has run and that have ended.
-fn cpu_seconds() -> f64 {
-    let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| of(usage.user_time()) + of(usage.system_time()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! Kernels for other processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter`
 //! only the parts run whose name contains it.
 
-mod attached;
+pub mod attached;
 mod beside;
 mod calls;
 mod ended;
@@ -55,12 +55,12 @@ const COUNTED: [&str; 12] = [
 ];
 
 /// The programs and files of the group.
-struct Outside {
-    tool: PathBuf,
-    qemu: PathBuf,
-    fold: PathBuf,
-    kernel: PathBuf,
-    folder: PathBuf,
+pub struct Outside {
+    pub tool: PathBuf,
+    pub qemu: PathBuf,
+    pub fold: PathBuf,
+    pub kernel: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// The parts of the group `outside`.
@@ -168,7 +168,8 @@ fn is_the_truth(outside: &Outside) -> Result<()> {
 }
 
 impl Outside {
-    fn file(&self, name: &str) -> PathBuf {
+    /// A file in its folder.
+    pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 

@@ -14,7 +14,7 @@ use super::z;
 use crate::build::Kernel;
 use crate::parts::Parts;
 use crate::test::known_events::Estimate;
-use crate::test::{heap, known_events, scenario};
+use crate::test::scenario;
 
 /// Runs the scenarios, and gives what does not hold.
 ///
@@ -27,13 +27,7 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<
     for seed in 1..=seeds {
         for name in ["truth-events", "heap-leak"] {
             let folder = output.join(format!("{name}-{seed}"));
-            scenario::one(name, parts, kernel, &folder, &format!("seed={seed}"))?;
-            let (log, share) = (std::fs::read_to_string(folder.join("serial.log"))?, folder.join("root"));
-            let symbols = folder.join("syms.txt");
-            let estimates = match name {
-                "heap-leak" => heap::estimates(&share.join("profiling.txt"), &log, parts, &symbols)?,
-                _ => known_events::estimates("null.write", &share, &log, parts, &symbols)?,
-            };
+            let estimates = scenario::one(name, parts, kernel, &folder, &format!("seed={seed}"))?;
             estimates.into_iter().for_each(|one| rows.entry(one.name.clone()).or_default().push(one));
         }
     }
@@ -42,7 +36,6 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64) -> Result<
     let mut wrong = Vec::new();
     for (name, estimates) in &rows {
         let mean = |of: fn(&Estimate) -> f64| estimates.iter().map(of).sum::<f64>() / estimates.len() as f64;
-        // The known amount of a heap differs from seed to seed, so deviations are averaged.
         let all = mean(Estimate::deviations) * (estimates.len() as f64).sqrt();
         let most = estimates.iter().map(|one| one.deviations().abs()).fold(0.0, f64::max);
         let (known, found) = (mean(|one| one.known), mean(|one| one.found));

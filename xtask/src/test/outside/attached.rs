@@ -34,7 +34,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn start(outside: &Outside, serial: &str, more: &[&str]) -> Result<Self> {
+    /// QEMU itself.
+    pub fn start(outside: &Outside, serial: &str, more: &[&str]) -> Result<Self> {
         Self::start_by(run::bound(&outside.qemu), outside, serial, more)
     }
 

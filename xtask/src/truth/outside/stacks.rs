@@ -26,8 +26,8 @@ const NEW_TASK: &str = "a task goes to user code for the first time, with an emp
                         the functions that have started it and never go on";
 const NMI_IS_OVER: &str = "the exact stack still has the handler of an earlier NMI, which came before the first \
                            instruction of another handler: it has returned, because a sample is an NMI";
-const NOT_BEGUN: &str = "an interrupt came before the first instruction of a function that had been called: it is in the \
-                         exact stack once it executes an instruction";
+const NOT_BEGUN: &str = "an interrupt came before the first instruction of a function that had been called: it is in \
+                         the exact stack once it executes an instruction";
 const NO_REASON: &str = "no reason is known";
 
 /// A stack and the address it was taken at.
