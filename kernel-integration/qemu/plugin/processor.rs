@@ -92,7 +92,7 @@ impl Processor {
     /// Whether this vCPU is in user mode.
     pub fn is_user(self, vcpu: &Vcpu, walks: &mut Walks) -> bool {
         match self {
-            Self::X86 => vcpu.registers().cs & USER == USER,
+            Self::X86 => vcpu.registers().is_user(),
             Self::Arm => arm(vcpu).2 == USER,
             Self::Riscv => riscv(vcpu, &mut walks.state).2 == USER,
         }
@@ -105,12 +105,13 @@ impl Processor {
             Self::Arm => arm(vcpu),
             Self::Riscv => riscv(vcpu, &mut walks.state),
         };
-        let mut words = vec![time, at.pc, flags, level];
-        if level != USER {
+        let half = walks.seen.half(at.pc).filter(|_| level != USER);
+        let mut words = vec![time, half.map_or(at.pc, |half| half.written(at.pc)), flags, level];
+        if let Some(half) = half {
             let Walks { seen, records: exits, .. } = walks;
             seen.pages.begin();
             let read = |address, to: &mut [u8]| seen.pages.read(vcpu, address, to);
-            let known = records::Known { exits, tables: seen.tables() };
+            let known = records::Known { half, exits, tables: seen.tables() };
             let stack = records::walk(rules, &at, &read, &read, known);
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);

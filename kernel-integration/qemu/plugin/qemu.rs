@@ -96,6 +96,7 @@ const RSP: c_int = 7;
 const RIP: c_int = 16;
 const RFLAGS: c_int = 17;
 const CS: c_int = 18;
+const EFER: c_int = 32;
 
 /// The general registers in the order in which QEMU has them in memory, then RIP, as GDB's numbers.
 const IN_MEMORY: [c_int; 17] = [0, 2, 3, 1, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16];
@@ -122,8 +123,8 @@ impl Vcpu {
     }
 
     pub fn registers(&self) -> Registers {
-        let [rip, rsp, rbp, rflags, cs] = self.by_number([RIP, RSP, RBP, RFLAGS, CS]);
-        Registers { rip, rsp, rbp, rflags, cs }
+        let [rip, rsp, rbp, rflags, cs, efer] = self.by_number([RIP, RSP, RBP, RFLAGS, CS, EFER]);
+        Registers { rip, rsp, rbp, rflags, cs, efer }
     }
 
     /// The stack pointer's place in QEMU's memory, which can be read faster than by [`registers`](Self::registers):

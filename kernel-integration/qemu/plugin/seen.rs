@@ -7,6 +7,7 @@ use super::Arguments;
 use super::pages::Pages;
 use super::place::{File, Finder};
 use super::qemu::Vcpu;
+use super::walk::half::Half;
 use super::walk::{self, Exits, Registers, Tables};
 
 #[derive(Default)]
@@ -33,7 +34,7 @@ impl Seen {
     pub fn look(&mut self, vcpu: &Vcpu) -> Option<&Finder> {
         self.not_placed()?;
         let at = vcpu.registers();
-        self.look_at(vcpu, (at.cs & 3 == 0).then_some(at.rip))
+        self.look_at(vcpu, (!at.is_user()).then_some(at.rip))
     }
 
     /// The same, at this instruction in kernel mode.
@@ -62,14 +63,20 @@ impl Seen {
         self.finder.as_ref().filter(|finder| !finder.is_placed())
     }
 
+    /// The half that the kernel is in, if this address in kernel mode is that of its code.
+    pub fn half(&self, address: u64) -> Option<Half> {
+        Half::of(address, Finder::lower(self.finder.as_ref()))
+    }
+
     /// The words of a sample, as they are sent.
     pub fn sample(&mut self, vcpu: &Vcpu, time: u64) -> Vec<u64> {
         let at: Registers = vcpu.registers();
-        let mut words = vec![time, at.rip, at.rflags, at.cs];
-        if at.cs & 3 == 0 {
+        let half = at.half(Finder::lower(self.finder.as_ref()));
+        let mut words = vec![time, half.map_or(at.rip, |half| half.written(at.rip)), at.rflags, at.cs];
+        if let Some(half) = half {
             self.pages.begin();
             let read = |address, to: &mut [u8]| self.pages.read(vcpu, address, to);
-            let stack = walk::walk(&at, &read, &read, &mut self.exits, self.tables.as_ref());
+            let stack = walk::walk(&at, half, &read, &read, &mut self.exits, self.tables.as_ref());
             words.extend([stack.candidate, stack.end as u64]);
             words.extend(stack.callers);
         }

@@ -7,7 +7,10 @@
 use crate::Attach;
 use crate::gdb::Gdb;
 use crate::guest::Guest;
+use crate::guest::held::Held;
+use crate::message::Message;
 use crate::packet::Ended;
+use crate::place::Place;
 use crate::profile::{About, Profile};
 use crate::record;
 use anyhow::Result;
@@ -27,6 +30,9 @@ const RESUME: Duration = Duration::from_micros(100);
 
 /// So much of the kernel's code is compared at most, while the machine is stopped.
 const MOST_PAGES: u64 = 128;
+/// At the end the kernel is looked for so often, at this interval.
+const LAST_LOOKS: u32 = 20;
+const LAST_LOOK: Duration = Duration::from_millis(5);
 
 /// What sampling has cost the machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,19 +70,21 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
         () if kvm.contains("disabled") => "tcg",
         () => "-",
     };
-    let mut place = record::place(common)?;
+    let place = record::place(common)?;
     let finder = place.as_ref().map(|place| place.finder(MOST_PAGES));
-    let mut guest = Guest::new(gdb, &arguments.cpu, finder, record::tables(common)?)?;
+    let mut guest = Guest::new(gdb, accel != "-", &arguments.cpu, finder, record::tables(common)?)?;
     let (hz, boot) = (Some(arguments.hz), record::boot());
     let about = About { arch: "x86_64", hz, seed: common.seed, accel, code: common.code(), boot };
-    let mut profile = record::create(&common.output, &about)?;
+    let profile = record::create(&common.output, &about)?;
     let mut cost = Cost::default();
-    let sampled = sample(arguments, &mut guest, &mut profile, is_told_to_end, &mut cost);
+    let mut out = Output { profile, place, held: Held::default() };
+    let sampled = sample(arguments, &mut guest, &mut out, is_told_to_end, &mut cost);
+    // The guest comes first, then the file.
+    let (vcpus, detached) = (guest.vcpus(), guest.gdb().detach());
+    let (profile, mut place) = out.finish()?;
     if let (Some(place), Some(outcome)) = (&mut place, guest.outcome()) {
         place.take(outcome);
     }
-    // The guest comes first, then the file.
-    let (vcpus, detached) = (guest.vcpus(), guest.gdb().detach());
     let counts = profile.finish()?;
     record::summary(&common.output, &counts);
     cost.show(vcpus);
@@ -88,11 +96,69 @@ pub fn with(mut gdb: Gdb, arguments: &Attach, is_told_to_end: &AtomicBool) -> Re
     record::placed(place.as_ref(), &common.output)
 }
 
+/// The profile, where its kernel runs, and what is not in the profile yet.
+struct Output {
+    profile: Profile<BufWriter<File>>,
+    place: Option<Place>,
+    held: Held,
+}
+
+impl Output {
+    fn write(&mut self, messages: &[Message]) -> Result<()> {
+        messages.iter().try_for_each(|message| record::take(message, &mut self.profile, self.place.as_mut()))
+    }
+
+    /// Looks whether the kernel is where it was found, and writes what was held until then. False if this cannot be
+    /// known now.
+    fn compare(&mut self, guest: &mut Guest, time: u64) -> Result<bool> {
+        let Some(is_unmoved) = guest.is_unmoved()? else {
+            self.held.put_off(time);
+            return Ok(false);
+        };
+        if is_unmoved {
+            let messages = self.held.release(time);
+            self.write(&messages)?;
+        } else {
+            let (samples, messages) = (self.held.samples(), self.held.forget(time));
+            eprintln!("kprof-qemu: the kernel runs elsewhere: where {samples} samples were is not known");
+            self.write(&messages)?;
+            self.write(&[Message::Reset])?;
+            guest.restart();
+        }
+        Ok(true)
+    }
+
+    /// Writes what is held, if possible after a last look at the kernel.
+    fn end(&mut self, guest: &mut Guest, time: u64) -> Result<()> {
+        for _ in 0..LAST_LOOKS {
+            if self.held.samples() == 0 || self.compare(guest, time)? {
+                break;
+            }
+            std::thread::sleep(LAST_LOOK);
+        }
+        Ok(())
+    }
+
+    /// The file and its kernel, with what is held.
+    fn finish(mut self) -> Result<(Profile<BufWriter<File>>, Option<Place>)> {
+        let samples = self.held.samples();
+        if samples > 0 && self.place.is_some() {
+            eprintln!(
+                "kprof-qemu: the last {samples} samples are of a kernel that could not be compared again: if the machine \
+                 has rebooted meanwhile, their names may be wrong"
+            );
+        }
+        let messages = self.held.release(0);
+        self.write(&messages)?;
+        Ok((self.profile, self.place))
+    }
+}
+
 /// Takes samples until something ends it, and says what.
 fn sample(
     arguments: &Attach,
     guest: &mut Guest,
-    profile: &mut Profile<BufWriter<File>>,
+    out: &mut Output,
     is_told_to_end: &AtomicBool,
     cost: &mut Cost,
 ) -> Result<&'static str> {
@@ -103,27 +169,33 @@ fn sample(
     guest.gdb().go_on()?;
     let start = Instant::now();
     let mut next = Duration::from_nanos(interval(&mut random, period));
-    loop {
+    let why = loop {
         let now = start.elapsed();
+        let recorded = out.profile.recorded() + out.held.samples() as u64;
         cost.wall = now;
         match () {
-            () if is_told_to_end.load(Relaxed) => return Ok("ended by a signal"),
-            () if now >= end => return Ok("the time is over"),
-            () if profile.recorded() >= most => return Ok("there are as many samples as were asked for"),
+            () if is_told_to_end.load(Relaxed) => break "ended by a signal",
+            () if now >= end => break "the time is over",
+            () if recorded >= most => break "there are as many samples as were asked for",
             () if now < next => {
                 std::thread::sleep((next - now).min(end - now).min(LONGEST_SLEEP));
                 continue;
             }
             () => {}
         }
-        let messages = guest.sample(now.as_nanos() as u64)?;
+        let time = now.as_nanos() as u64;
+        out.held.hold(guest.sample(time)?);
+        if out.held.is_due(time) {
+            out.compare(guest, time)?;
+        }
         let stopped = start.elapsed() - now + RESUME;
         cost.stopped += stopped;
         cost.ticks += 1;
-        messages.iter().try_for_each(|message| profile.take(message))?;
         // Ticks are not made up for, and the machine runs for at least as long as it was stopped.
         next = (next + Duration::from_nanos(interval(&mut random, period))).max(now + 2 * stopped);
-    }
+    };
+    out.end(guest, start.elapsed().as_nanos() as u64)?;
+    Ok(why)
 }
 
 /// The next interval: uniform between half and one and a half of the average.

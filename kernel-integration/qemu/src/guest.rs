@@ -2,35 +2,34 @@
 //! capture.
 //!
 //! In: a connection. Out: messages as the plugin sends them. Mostly in one round trip: with the registers of all vCPUs,
-//! their stacks are read where they were at the last sample. Code is read once, because the kernel's does not change.
+//! their stacks are read where they were at the last sample. A stub does not say that the machine was reset: this is
+//! known if no vCPU is in long mode any more, and if the kernel's code is at another place (see [`held`]).
+
+pub mod held;
+mod memory;
 
 use crate::finder::{Finder, Outcome};
 use crate::gdb::Gdb;
 use crate::message::{Message, Sample};
 use crate::packet::{from_digits, read_reply, read_request};
-use crate::walk::{self, Exits, Registers, Tables};
-use anyhow::{Context, Error, Result, ensure};
-use std::cell::RefCell;
-use std::collections::HashMap;
+use crate::walk::{self, Exits, LONG_MODE, Registers, Tables};
+use anyhow::{Context, Result, ensure};
+use memory::{Code, Memory};
 
-/// Code is read and kept in pieces of this size.
-const LINE: u64 = 64;
-/// So many are kept: 4 MiB.
-const MAX_LINES: usize = 1 << 16;
-const PAGE: u64 = 4096;
 /// Replies for each vCPU.
 const REPLIES: usize = 4;
-/// GDB's order of x86_64 registers: RBP, RSP, RIP, of 8 bytes; RFLAGS, CS, of 4.
+/// GDB's order of x86_64 registers: RBP, RSP, RIP, of 8 bytes; RFLAGS, CS, of 4; and what only QEMU has: EFER.
 const RBP: usize = 6 * 8;
 const RSP: usize = 7 * 8;
 const RIP: usize = 16 * 8;
 const RFLAGS: usize = 17 * 8;
 const CS: usize = RFLAGS + 4;
-/// The instruction that a halted processor has executed last.
-const HLT: u8 = 0xf4;
-
-/// Pieces of code by address.
-type Code = HashMap<u64, Vec<u8>>;
+/// After five more segments of 4 bytes, three of their bases, CR0, CR2, CR3, CR4, CR8.
+const EFER: usize = CS + 6 * 4 + 8 * 8;
+/// So many bytes of the kernel's code are compared with what they were.
+const COMPARED: usize = 512;
+/// Of 100 so many are the same: a kernel patches its code.
+const SAME_PERCENT: usize = 75;
 
 /// A vCPU, as the stub names it.
 #[derive(Debug)]
@@ -39,6 +38,8 @@ struct Vcpu {
     number: u32,
     /// Where its stack was at the last sample, and probably is at the next one; 0 if that is not known.
     stack: u64,
+    /// Whether it was in long mode since the last reset.
+    was_in_long_mode: bool,
 }
 
 /// A machine behind a gdb stub.
@@ -47,6 +48,10 @@ pub struct Guest {
     vcpus: Vec<Vcpu>,
     /// The stub says which vCPUs are halted.
     says_halted: bool,
+    /// The stub gives EFER where QEMU's does.
+    has_efer: bool,
+    /// Some of the kernel's code, with its address.
+    some_code: Option<(u64, Vec<u8>)>,
     code: Code,
     exits: Exits,
     finder: Option<Finder>,
@@ -54,11 +59,17 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Finds the vCPUs of a machine that is stopped: all, or those with these numbers.
+    /// Finds the vCPUs of a machine that is stopped, in QEMU or not: all, or those with these numbers.
     ///
     /// # Errors
     /// If there are none.
-    pub fn new(mut gdb: Gdb, wanted: &[u32], finder: Option<Finder>, tables: Option<Tables>) -> Result<Self> {
+    pub fn new(
+        mut gdb: Gdb,
+        is_qemu: bool,
+        wanted: &[u32],
+        finder: Option<Finder>,
+        tables: Option<Tables>,
+    ) -> Result<Self> {
         let mut vcpus = Vec::new();
         let mut says_halted = true;
         let mut list = gdb.ask(&["qfThreadInfo"])?.remove(0);
@@ -67,13 +78,15 @@ impl Guest {
                 let said = extra(&gdb.ask(&[format!("qThreadExtraInfo,{thread}")])?[0]);
                 says_halted &= is_halted(&said).is_some();
                 let number = said.split_once("CPU#").and_then(|(_, rest)| rest.split([' ', '[']).next()?.parse().ok());
-                vcpus.push(Vcpu { thread: thread.to_owned(), number: number.unwrap_or(vcpus.len() as u32), stack: 0 });
+                let (thread, number) = (thread.to_owned(), number.unwrap_or(vcpus.len() as u32));
+                vcpus.push(Vcpu { thread, number, stack: 0, was_in_long_mode: false });
             }
             list = gdb.ask(&["qsThreadInfo"])?.remove(0);
         }
         vcpus.retain(|vcpu| wanted.is_empty() || wanted.contains(&vcpu.number));
         ensure!(!vcpus.is_empty(), "the machine has no such vCPU");
-        Ok(Self { gdb, vcpus, says_halted, code: Code::new(), exits: Exits::default(), finder, tables })
+        let (code, exits, some_code) = (Code::new(), Exits::default(), None);
+        Ok(Self { gdb, vcpus, says_halted, has_efer: is_qemu, some_code, code, exits, finder, tables })
     }
 
     /// The number of sampled vCPUs.
@@ -102,24 +115,36 @@ impl Guest {
             [format!("Hg{thread}"), "g".to_owned(), format!("qThreadExtraInfo,{thread}"), stack]
         });
         let replies = self.gdb.stop_and_ask(&first.collect::<Vec<_>>())?;
+        let replies: Vec<&[String]> = replies.chunks(REPLIES).collect();
+        let all = replies.iter().map(|reply| self.registers(&reply[1])).collect::<Result<Vec<_>>>()?;
         let mut messages = Vec::with_capacity(self.vcpus.len());
-        for (vcpu, reply) in self.vcpus.iter_mut().zip(replies.chunks(REPLIES)) {
-            let (at, halted) = (registers(&reply[1])?, is_halted(&extra(&reply[2])));
-            let (cpu, is_kernel) = (vcpu.number, at.cs & 3 == 0);
+        if self.was_reset(&all) {
+            messages.push(Message::Reset);
+            self.restart();
+        }
+        for ((vcpu, at), reply) in self.vcpus.iter_mut().zip(&all).zip(replies) {
+            let (cpu, halted) = (vcpu.number, is_halted(&extra(&reply[2])));
             let mut sample = Sample { cpu, time, rip: at.rip, rflags: at.rflags, cs: at.cs, ..Sample::default() };
             let mut is_idle = halted == Some(true);
             let stack = read_reply(&reply[3], bytes).map(|read| (vcpu.stack, bytes, Some(read)));
             vcpu.stack = 0;
-            if !is_idle && is_kernel {
-                let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, &at)?;
+            if !is_idle && !at.is_user() {
+                let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, at)?;
                 is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
-                let slide = self.finder.as_mut().and_then(|it| it.slide(at.rip, &|from, to| memory.fill(from, to)));
-                self.tables.iter_mut().for_each(|tables| tables.slide = slide);
-                let read = |from, to: &mut [u8]| memory.stack(from, to);
-                let code = |from, to: &mut [u8]| memory.code(from, to);
-                let stack = walk::walk(&at, &read, &code, &mut self.exits, self.tables.as_ref());
+                if let Some(finder) = &mut self.finder
+                    && finder.look(at.rip, &|from, to| memory.fill(from, to))
+                {
+                    messages.push(Message::Place(finder.outcome.clone()));
+                    self.tables.iter_mut().for_each(|tables| tables.slide = Some(finder.outcome.slide));
+                }
+                if let Some(half) = at.half(Finder::lower(self.finder.as_ref())) {
+                    let read = |from, to: &mut [u8]| memory.stack(from, to);
+                    let code = |from, to: &mut [u8]| memory.code(from, to);
+                    let stack = walk::walk(at, half, &read, &code, &mut self.exits, self.tables.as_ref());
+                    (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
+                    sample.rip = half.written(at.rip);
+                }
                 memory.end()?;
-                (sample.candidate, sample.end, sample.callers) = (stack.candidate, stack.end as u64, stack.callers);
                 vcpu.stack = at.rsp.saturating_sub(bytes / 4) & !7;
             }
             messages.push(if is_idle { Message::Idle { cpu } } else { Message::Sample(sample) });
@@ -127,115 +152,75 @@ impl Guest {
         self.gdb.go_on()?;
         Ok(messages)
     }
-}
 
-/// A part of the stack: its first address, its size, and what is in it; `None` if it is not mapped.
-type Piece = (u64, u64, Option<Vec<u8>>);
-
-/// Memory of a vCPU that is stopped.
-struct Memory<'a> {
-    gdb: RefCell<&'a mut Gdb>,
-    thread: &'a str,
-    code: RefCell<&'a mut Code>,
-    stack: RefCell<Vec<Piece>>,
-    error: RefCell<Option<Error>>,
-}
-
-impl<'a> Memory<'a> {
-    /// Reads what is not known yet: the beginning of the stack, and the code at the sampled instruction.
-    fn new(
-        gdb: &'a mut Gdb,
-        code: &'a mut Code,
-        thread: &'a str,
-        known: Option<Piece>,
-        at: &Registers,
-    ) -> Result<Self> {
-        if code.len() > MAX_LINES {
-            code.clear();
-        }
-        let (line, top, bytes) = (at.rip & !(LINE - 1), at.rsp & !7, gdb.most_bytes);
-        let mut stack: Vec<Piece> = known.into_iter().collect();
-        let is_known = stack.iter().any(|(start, bytes, _)| at.rsp.wrapping_sub(*start) < bytes / 2);
-        let mut requests = vec![format!("Hg{thread}")];
-        requests.extend((!is_known).then(|| read_request(top, bytes)));
-        requests.extend((!code.contains_key(&line)).then(|| read_request(line, LINE)));
-        if requests.len() > 1 {
-            // The two replies differ in their length. A stack that is not all mapped is read page by page.
-            for reply in &gdb.ask(&requests)?[1..] {
-                stack.extend(read_reply(reply, bytes).map(|read| (top, bytes, Some(read))));
-                code.extend(read_reply(reply, LINE).map(|read| (line, read)));
+    /// Stops the machine, looks whether the kernel is where it was found, and lets the machine run. `None` if this
+    /// cannot be known now, because no vCPU executes kernel code.
+    ///
+    /// # Errors
+    /// If the connection ends.
+    pub fn is_unmoved(&mut self) -> Result<Option<bool>> {
+        let Some(finder) = self.finder.as_mut().filter(|finder| finder.is_placed()) else { return Ok(Some(true)) };
+        let lower = Finder::lower(Some(finder));
+        let requests = self.vcpus.iter().flat_map(|vcpu| [format!("Hg{}", vcpu.thread), "g".to_owned()]);
+        let replies = self.gdb.stop_and_ask(&requests.collect::<Vec<_>>())?;
+        let mut is_unmoved = None;
+        for (vcpu, reply) in self.vcpus.iter().zip(replies.chunks(2)) {
+            let at = registers(&reply[1], self.has_efer)?;
+            if is_unmoved.is_some() || at.half(lower).is_none() {
+                continue;
             }
-        }
-        let (gdb, code, stack) = (RefCell::new(gdb), RefCell::new(code), RefCell::new(stack));
-        Ok(Self { gdb, thread, code, stack, error: RefCell::default() })
-    }
-
-    fn read(&self, address: u64, bytes: u64) -> Option<Vec<u8>> {
-        if self.error.borrow().is_some() {
-            return None;
-        }
-        let requests = [format!("Hg{}", self.thread), read_request(address, bytes)];
-        match self.gdb.borrow_mut().ask(&requests) {
-            Ok(replies) => read_reply(&replies[1], bytes),
-            Err(error) => {
-                *self.error.borrow_mut() = Some(error);
-                None
+            let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, None, &at)?;
+            let read = |from: u64, to: &mut [u8]| memory.fill(from, to);
+            let mut now = vec![0; COMPARED];
+            let is_same = self.some_code.as_ref().is_some_and(|(address, code)| {
+                let is_code = read(*address, &mut now);
+                is_code && 100 * now.iter().zip(code).filter(|(now, then)| now == then).count() >= COMPARED * SAME_PERCENT
+            });
+            is_unmoved = if is_same { Some(true) } else { finder.is_unmoved(at.rip, &read) };
+            let address = at.rip & !(COMPARED as u64 - 1);
+            if !is_same && is_unmoved == Some(true) && read(address, &mut now) {
+                self.some_code = Some((address, now));
             }
+            memory.end()?;
         }
+        self.gdb.go_on()?;
+        Ok(is_unmoved)
     }
 
-    fn stack(&self, address: u64, to: &mut [u8]) -> bool {
-        let is_in = |piece: &&Piece| address >= piece.0 && address - piece.0 < piece.1;
-        if self.stack.borrow().iter().find(is_in).is_none() {
-            let bytes = (PAGE - address % PAGE).min(self.gdb.borrow().most_bytes);
-            let read = self.read(address, bytes);
-            self.stack.borrow_mut().push((address, bytes, read));
+    /// Whether the machine was reset: every vCPU that was in long mode is no longer.
+    fn was_reset(&mut self, all: &[Registers]) -> bool {
+        let is_in = |(vcpu, at): &(&mut Vcpu, &Registers)| vcpu.was_in_long_mode && at.is_in_long_mode();
+        let had_any = self.vcpus.iter().any(|vcpu| vcpu.was_in_long_mode);
+        let has_any = self.vcpus.iter_mut().zip(all).any(|pair| is_in(&pair));
+        for (vcpu, at) in self.vcpus.iter_mut().zip(all) {
+            vcpu.was_in_long_mode = at.is_in_long_mode() || (vcpu.was_in_long_mode && has_any);
         }
-        let pieces = self.stack.borrow();
-        let Some((start, _, Some(read))) = pieces.iter().find(is_in) else { return false };
-        let from = (address - start) as usize;
-        read.get(from..from + to.len()).map(|bytes| to.copy_from_slice(bytes)).is_some()
+        had_any && !has_any
     }
 
-    fn code(&self, address: u64, to: &mut [u8]) -> bool {
-        to.iter_mut().enumerate().all(|(number, byte)| {
-            let at = address.wrapping_add(number as u64);
-            let line = at & !(LINE - 1);
-            if !self.code.borrow().contains_key(&line) {
-                let read = self.read(line, LINE);
-                self.code.borrow_mut().extend(read.map(|bytes| (line, bytes)));
-            }
-            self.code.borrow().get(&line).map(|bytes| *byte = bytes[(at - line) as usize]).is_some()
-        })
+    /// Forgets where everything was, because the machine was reset.
+    pub fn restart(&mut self) {
+        self.code.clear();
+        self.exits = Exits::default();
+        self.some_code = None;
+        self.finder.iter_mut().for_each(Finder::restart);
+        self.tables.iter_mut().for_each(|tables| tables.slide = None);
     }
 
-    /// Memory that is not kept.
-    fn fill(&self, address: u64, to: &mut [u8]) -> bool {
-        let most = self.gdb.borrow().most_bytes as usize;
-        (address..).step_by(most).zip(to.chunks_mut(most)).all(|(at, part)| {
-            let read = self.read(at, part.len() as u64).filter(|read| read.len() == part.len());
-            read.map(|read| part.copy_from_slice(&read)).is_some()
-        })
-    }
-
-    fn is_after_hlt(&self, rip: u64) -> bool {
-        let mut before = [0];
-        self.code(rip.wrapping_sub(1), &mut before) && before == [HLT]
-    }
-
-    fn end(self) -> Result<()> {
-        self.error.into_inner().map_or(Ok(()), Err)
+    fn registers(&self, reply: &str) -> Result<Registers> {
+        registers(reply, self.has_efer)
     }
 }
 
-/// The registers of a reply to `g`.
-fn registers(reply: &str) -> Result<Registers> {
+/// The registers of a reply to `g`. Without EFER the machine is taken to be in long mode.
+fn registers(reply: &str, has_efer: bool) -> Result<Registers> {
     let bytes = from_digits(reply).filter(|bytes| bytes.len() >= CS + 4);
     let bytes = bytes.with_context(|| format!("the stub gives no registers of x86_64: {reply:.40}"))?;
     let number =
         |at: usize, size: usize| bytes[at..at + size].iter().rev().fold(0, |sum, it| sum << 8 | u64::from(*it));
     let [rip, rsp, rbp] = [RIP, RSP, RBP].map(|at| number(at, 8));
-    Ok(Registers { rip, rsp, rbp, rflags: number(RFLAGS, 4), cs: number(CS, 4) })
+    let efer = if has_efer && bytes.len() >= EFER + 8 { number(EFER, 8) } else { LONG_MODE };
+    Ok(Registers { rip, rsp, rbp, rflags: number(RFLAGS, 4), cs: number(CS, 4), efer })
 }
 
 /// What a stub says of a vCPU in words, such as `CPU#0 [halted ]`.

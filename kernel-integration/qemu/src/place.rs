@@ -6,6 +6,7 @@
 
 use crate::finder::{File, Finder, Outcome, State};
 use crate::run::Run;
+use crate::walk::half::{Half, UPPER};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use kprof_fold::problems::Problems;
@@ -79,8 +80,8 @@ impl Place {
         };
         let table = &symbols.table;
         let all = || (0..table.len()).map(|number| table.get(number).start);
-        let is_upper = all().any(|start| start >> 63 == 1);
-        let starts: Vec<u64> = all().filter(|start| !is_upper || start >> 63 == 1).collect();
+        let is_upper = all().any(|start| start >= UPPER);
+        let starts: Vec<u64> = all().filter(|start| !is_upper || *start >= UPPER).collect();
         let mut anchors = Vec::new();
         if entries.is_empty() {
             entries = entry(STARTS, 0, &starts.iter().flat_map(|start| start.to_le_bytes()).collect::<Vec<_>>());
@@ -164,7 +165,7 @@ impl Place {
                 eprintln!("kprof-qemu: the kernel runs {place}: {what}{id}");
             }
             State::Nothing => {
-                eprintln!("kprof-qemu: the guest has executed nothing in the kernel's half: {file} was not checked");
+                eprintln!("kprof-qemu: the guest has executed no code of a kernel: {file} was not checked");
             }
             State::Nowhere => bail!(
                 "{file}: is not the kernel that ran: its code is nowhere where the guest has executed kernel code. \
@@ -215,14 +216,18 @@ impl Place {
     fn lines(&self, boot: &Outcome) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(((from, to), slide)) = self.moved_in(boot) else { return lines };
+        let here = |address: u64| address.wrapping_add(slide);
+        // In the lower half all addresses are moved, as those of samples are.
+        let half = Half::of(here(from), (0, UPPER)).unwrap_or(Half::Upper);
+        let here = |address| half.written(here(address));
         if let Some(base) = self.base {
             let id = self.id.clone().map(|value| Header { fact: Fact::BuildId, value }.to_string());
-            let load = Header { fact: Fact::Load, value: format!("{:x}", base.wrapping_add(slide)) };
-            let text = Header { fact: Fact::Text, value: Range(from.wrapping_add(slide), to.wrapping_add(slide)) };
+            let load = Header { fact: Fact::Load, value: format!("{:x}", here(base)) };
+            let text = Header { fact: Fact::Text, value: Range(here(from), here(to)) };
             lines.extend(id.into_iter().chain([load.to_string(), text.to_string()]));
         }
         for (name, address) in &self.anchors {
-            let value = Anchor { name, address: address.wrapping_add(slide) };
+            let value = Anchor { name, address: here(*address) };
             lines.push(Header { fact: Fact::Anchor, value }.to_string());
         }
         lines
@@ -246,9 +251,9 @@ fn code(data: &[u8]) -> Result<Vec<u8>> {
     };
     let is_code = |section: &object::Section<'_, '_>| flags(section) & object::elf::SHF_EXECINSTR.0 != 0;
     let all = || image.sections().filter(|section| is_code(section) && section.data().is_ok_and(|it| !it.is_empty()));
-    let is_upper = all().any(|section| section.address() >> 63 == 1);
+    let is_upper = all().any(|section| section.address() >= UPPER);
     let mut entries = Vec::new();
-    for section in all().filter(|section| !is_upper || section.address() >> 63 == 1) {
+    for section in all().filter(|section| !is_upper || section.address() >= UPPER) {
         entries.extend(entry(CODE, section.address(), section.data()?));
     }
     let id = image.build_id().ok().flatten().unwrap_or_default();

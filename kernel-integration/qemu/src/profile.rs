@@ -1,8 +1,8 @@
 //! Writes the profile: kprof's text form, with its account. Stage: capture.
 //!
 //! In: messages of the plugin. Out: a header, batches with checksums, and an account for each vCPU. Every tick ends in
-//! exactly one counter. Addresses in kernel mode that are not in the kernel's half of the address space (firmware, boot
-//! loaders) are written as unknown.
+//! exactly one counter. Addresses in kernel mode that are not the kernel's (firmware, boot loaders) are written as
+//! unknown.
 
 mod about;
 mod counts;
@@ -13,6 +13,7 @@ pub use about::{About, Code};
 pub use counts::Counts;
 
 use crate::message::{Message, Sample};
+use crate::walk::half::UPPER;
 use anyhow::{Result, bail};
 use kprof_format::checksum::Crc32;
 use kprof_format::counter::Counter;
@@ -25,8 +26,10 @@ use std::io::Write;
 
 /// Samples of a batch.
 const BATCH: u64 = 512;
-/// An address in the kernel's half where no code can be: it is not canonical.
-const UNKNOWN: u64 = 1 << 63;
+/// Stands for code that is not the kernel's. It is not canonical, so no code can be there.
+const UNKNOWN: u64 = UPPER;
+/// The lowest address in the upper half that is canonical: those below are of kernel code in the lower half.
+const CANONICAL: u64 = 3 << 62;
 /// The interrupt flag, where RFLAGS has it.
 const INTERRUPT_FLAG: u64 = 1 << 9;
 /// The task of all samples: tasks are not known from outside.
@@ -35,7 +38,7 @@ const TASK: &str = "guest";
 #[derive(Debug, Default)]
 struct State {
     counts: Counts,
-    /// Whether a tick found user code, or the kernel's half of the address space: firmware has neither.
+    /// Whether a tick found user code, or the upper half of the address space: firmware has neither.
     has_booted: bool,
     /// Words of all samples, and of those in written batches.
     position: u64,
@@ -51,6 +54,8 @@ pub struct Profile<W> {
     out: W,
     about: About,
     cpus: BTreeMap<u32, State>,
+    /// Whether the kernel of the given file runs.
+    has_kernel: bool,
     /// What became of the ticks before the guest rebooted.
     earlier: BTreeMap<u32, Counts>,
 }
@@ -61,7 +66,8 @@ impl<W: Write> Profile<W> {
     /// # Errors
     /// Those of the writer.
     pub fn new(out: W, about: &About) -> Result<Self> {
-        let mut profile = Self { out, about: about.clone(), cpus: BTreeMap::new(), earlier: BTreeMap::new() };
+        let (cpus, earlier) = (BTreeMap::new(), BTreeMap::new());
+        let mut profile = Self { out, about: about.clone(), cpus, has_kernel: false, earlier };
         profile.write_header()?;
         Ok(profile)
     }
@@ -98,13 +104,19 @@ impl<W: Write> Profile<W> {
     /// # Errors
     /// Those of the writer.
     pub fn reset(&mut self) -> Result<bool> {
-        if !self.cpus.values().any(|state| state.has_booted) {
+        if !self.has_kernel && !self.cpus.values().any(|state| state.has_booted) {
             return Ok(false);
         }
+        self.has_kernel = false;
         self.end_boot()?;
         self.about.boot = self.about.boot.wrapping_add(1);
         self.write_header()?;
         Ok(true)
+    }
+
+    /// The kernel of the given file was found: this boot has one.
+    pub fn found_kernel(&mut self) {
+        self.has_kernel = true;
     }
 
     /// Takes a message.
@@ -137,7 +149,7 @@ impl<W: Write> Profile<W> {
     fn sample(&mut self, sample: &Sample) -> Result<()> {
         let (is_user, code) = (sample.is_user(), self.about.code);
         let state = self.cpus.entry(sample.cpu).or_default();
-        state.has_booted |= is_user || is_upper(sample.rip);
+        state.has_booted |= is_user || sample.rip >= CANONICAL;
         let is_filtered = if is_user { !code.has_user() } else { !code.has_kernel() };
         state.counts.sent += 1;
         match (is_filtered, is_user) {
@@ -148,7 +160,7 @@ impl<W: Write> Profile<W> {
         if is_filtered {
             return Ok(());
         }
-        state.counts.unknown += u64::from(!is_user && !is_upper(sample.rip));
+        state.counts.unknown += u64::from(!is_user && sample.rip < UPPER);
         let words = words(sample);
         // Writing to a string cannot fail.
         let _ = write!(state.lines, "{TASK} {:x} {:x}", sample.cpu, sample.time);
@@ -233,21 +245,17 @@ impl<W: Write> Profile<W> {
     }
 }
 
-fn is_upper(address: u64) -> bool {
-    address >> 63 != 0
-}
-
 /// The words of a stack, innermost first.
 fn words(sample: &Sample) -> Vec<u64> {
     if sample.is_user() {
         return vec![sample.rip];
     }
-    let in_kernel_half = is_upper(sample.rip);
-    let mut words = vec![if in_kernel_half { sample.rip } else { UNKNOWN }];
+    let is_known = sample.rip >= UPPER;
+    let mut words = vec![if is_known { sample.rip } else { UNKNOWN }];
     if sample.rflags & INTERRUPT_FLAG == 0 {
         words.push(Marker::Facts(Facts(Facts::INTERRUPTS_OFF)).encode());
     }
-    if !in_kernel_half {
+    if !is_known {
         return words;
     }
     if sample.candidate != 0 {

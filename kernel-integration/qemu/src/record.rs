@@ -5,6 +5,7 @@
 //! takes no such plugin is sampled by its gdb stub.
 
 use crate::fallback;
+use crate::finder::State;
 use crate::message::Message;
 use crate::place::Place;
 use crate::profile::{About, Counts, Profile};
@@ -32,6 +33,31 @@ pub fn run(arguments: &Record) -> Result<ExitCode> {
             fallback::run(arguments)
         }
         done => done,
+    }
+}
+
+/// Writes a message of a sampled machine into its profile.
+///
+/// # Errors
+/// If the profile cannot be written.
+pub fn take(message: &Message, profile: &mut Profile<BufWriter<File>>, place: Option<&mut Place>) -> Result<()> {
+    match (message, place) {
+        (Message::Place(outcome), Some(place)) => {
+            place.take(outcome);
+            if outcome.state == State::Placed {
+                profile.found_kernel();
+            }
+            Ok(())
+        }
+        (Message::Reset, place) => {
+            let is_reboot = profile.reset()?;
+            place.into_iter().for_each(|place| place.reset(is_reboot));
+            if is_reboot {
+                eprintln!("kprof-qemu: the guest reboots; its next boot is another one in the profile, too");
+            }
+            Ok(())
+        }
+        _ => profile.take(message),
     }
 }
 
@@ -63,21 +89,8 @@ fn by_plugin(arguments: &Record) -> Result<ExitCode> {
         found += &format!(",cpus={}", list.join(":"));
     }
     let mut profile = create(&common.output, &about)?;
-    let status = run.run(&format!("{rate},seed={}{found}", common.seed), |message| match (message, &mut place) {
-        (Message::Place(outcome), Some(place)) => {
-            place.take(outcome);
-            Ok(())
-        }
-        (Message::Reset, place) => {
-            let is_reboot = profile.reset()?;
-            place.iter_mut().for_each(|place| place.reset(is_reboot));
-            if is_reboot {
-                eprintln!("kprof-qemu: the guest reboots; its next boot is another one in the profile, too");
-            }
-            Ok(())
-        }
-        _ => profile.take(message),
-    });
+    let options = format!("{rate},seed={}{found}", common.seed);
+    let status = run.run(&options, |message| take(message, &mut profile, place.as_mut()));
     let status = match status {
         Ok(status) => status,
         Err(error) if error.is::<NoPlugin>() => {
@@ -165,8 +178,8 @@ pub fn summary(output: &Path, counts: &BTreeMap<u32, Counts>) {
     let (unknown, recorded) = (sum(|counts| counts.unknown), sum(|counts| counts.recorded));
     if unknown * 2 > recorded {
         eprintln!(
-            "kprof-qemu: {unknown} of {recorded} samples are of code in kernel mode in the lower half of the address \
-             space: firmware, or a kernel that is linked there. Only kernels in the upper half are sampled"
+            "kprof-qemu: {unknown} of {recorded} samples are of code in kernel mode that is not the kernel's: firmware, a \
+             boot loader, or code that is not in long mode"
         );
     }
 }

@@ -34,7 +34,7 @@ impl Memory {
         let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
         };
-        walk(at, &read, &read, &mut Exits::default(), None)
+        walk(at, at.half((0x1000, walk::half::UPPER)).unwrap(), &read, &read, &mut Exits::default(), None)
     }
 }
 
@@ -61,7 +61,7 @@ fn interrupted(stub: &[u8], returns: u64, saved: &[u64], rbp: u64, pushed: &[u64
     // The interrupted function's frame and its caller's.
     memory.words(PUSHED + 0x80, &[PUSHED + 0xc0, CALLER]);
     memory.words(PUSHED + 0xc0, &[0, 0]);
-    (memory, Registers { rip: TEXT + 0x10, rsp: frame - 32, rbp: frame, rflags: 2, cs: 8 })
+    (memory, Registers { rip: TEXT + 0x10, rsp: frame - 32, rbp: frame, rflags: 2, cs: 8, efer: walk::LONG_MODE })
 }
 
 fn pushed() -> [u64; 5] {
@@ -91,7 +91,7 @@ fn a_stub_with_a_frame_of_its_own_is_crossed_and_its_marker_is_kept() {
 fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
     let (memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
     for (offset, words) in [(0, 0), (1, 1), (2, 2), (7, 2), (8, 1), (9, 0)] {
-        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp: PUSHED + 0x80, rflags: 2, cs: 8 };
+        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp: PUSHED + 0x80, rflags: 2, cs: 8, efer: walk::LONG_MODE };
         let stack = memory.walk(&at);
         assert_eq!((stack.candidate, stack.callers), (0, vec![INTERRUPT, TEXT + 0x1000, CALLER]), "at {offset}");
     }
@@ -99,7 +99,7 @@ fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
     let (memory, _) = interrupted(HAS_FRAME, STUB + 9, &[PUSHED + 0x80], PUSHED - 8, &pushed());
     let frame = PUSHED + 0x80;
     for (offset, words, rbp) in [(0, 0, frame), (1, 1, frame), (4, 1, PUSHED - 8), (9, 1, PUSHED - 8), (10, 0, frame)] {
-        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8 };
+        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8, efer: walk::LONG_MODE };
         assert_eq!(memory.walk(&at).callers, [INTERRUPT, TEXT + 0x1000, CALLER], "at {offset}");
     }
 }
@@ -176,7 +176,7 @@ fn a_function_without_a_frame_has_its_caller_unless_the_call_before_that_is_of_a
     for (code, saved, is_certain) in [(&[0x90, 0x5b, 0xc3][..], 8, true), (&[0xff, 0xe0], 0, false)] {
         let (mut memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[], frame, &pushed());
         memory.bytes(TEXT + 0x1000, code);
-        let at = Registers { rip: TEXT + 0x1000, rsp: frame - 64, rbp: frame, rflags: 2, cs: 8 };
+        let at = Registers { rip: TEXT + 0x1000, rsp: frame - 64, rbp: frame, rflags: 2, cs: 8, efer: walk::LONG_MODE };
         memory.words(at.rsp + saved, &[CALLER + 0x100]);
         // A call of another function.
         let stack = memory.walk(&at);

@@ -54,12 +54,12 @@ impl Guest {
         };
         let mut tables = Tables::new(self.rows.clone());
         tables.slide = Some(SLIDE);
-        walk(at, &read, &read, &mut Exits::default(), Some(&tables))
+        walk(at, at.half((0x1000, walk::half::UPPER)).unwrap(), &read, &read, &mut Exits::default(), Some(&tables))
     }
 }
 
 fn at(number: u64, rbp: u64) -> Registers {
-    Registers { rip: TEXT + number * FUNCTION + 0x20, rsp: STACK, rbp, rflags: 0x202, cs: 8 }
+    Registers { rip: TEXT + number * FUNCTION + 0x20, rsp: STACK, rbp, rflags: 0x202, cs: 8, efer: walk::LONG_MODE }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Memory {
         let read = |address, to: &mut [u8]| {
             to.iter_mut().zip(address..).all(|(byte, at)| self.0.get(&at).map(|known| *byte = *known).is_some())
         };
-        walk(at, &read, &read, &mut Exits::default(), None)
+        walk(at, at.half((0x1000, walk::half::UPPER)).unwrap(), &read, &read, &mut Exits::default(), None)
     }
 }
 
@@ -55,7 +55,7 @@ fn frames(count: u64) -> (Memory, Registers) {
         memory.word(frame, if number + 1 == count { 0 } else { frame + 64 });
         memory.word(frame + 8, caller);
     }
-    (memory, Registers { rip: TEXT + 32, rsp: STACK, rbp: STACK, rflags: 0x202, cs: 8 })
+    (memory, Registers { rip: TEXT + 32, rsp: STACK, rbp: STACK, rflags: 0x202, cs: 8, efer: walk::LONG_MODE })
 }
 
 #[test]

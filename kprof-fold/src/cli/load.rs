@@ -22,6 +22,7 @@ use crate::problems::Problems;
 use crate::profile::{Boot, Profile};
 use crate::read::ingest::Consumer;
 use crate::read::{self, Reading, Source};
+use crate::relocations::NOWHERE;
 use crate::select::Select;
 use crate::stacks::Stacks;
 use crate::symbols::{Symbols, check, plausible, stub};
@@ -316,6 +317,11 @@ fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: 
         symbols.slide = slide;
         symbols.slide_is_solved = true;
         talk.say(format_args!("{}: the kernel ran {slide:#x} higher than its symbols (from the anchors)", input.syms));
+    }
+    let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
+    if !has_place && !symbols.table.starts_within(NOWHERE, u64::MAX) {
+        // Kernel code in the lower half: its addresses in a profile have bit 63 set.
+        symbols.slide = NOWHERE;
     }
     symbols.kernel_text = profile.boots.iter().find_map(places::text);
     symbols.user_is_foreign = true;

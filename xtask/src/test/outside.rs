@@ -6,7 +6,8 @@
 //! cannot be sampled is refused with its reason. User code is sampled too, or alone: see [`user`]. It may be told to
 //! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see
 //! [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see
-//! [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see [`moved`].
+//! [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see
+//! [`moved`]; also in the lower half of the address space: see [`low`].
 //! Kernels for other processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter`
 //! only the parts run whose name contains it.
 
@@ -17,6 +18,7 @@ mod ended;
 mod exact;
 mod gdb;
 mod guests;
+mod low;
 mod moved;
 mod probes;
 mod stopped;
@@ -55,6 +57,7 @@ const COUNTED: [&str; 12] = [
 ];
 
 /// The programs and files of the group.
+#[derive(Clone)]
 pub struct Outside {
     pub tool: PathBuf,
     pub qemu: PathBuf,
@@ -66,8 +69,8 @@ pub struct Outside {
 /// The parts of the group `outside`.
 const PARTS: [&str; 6] = ["record", "user", "ended", "exact", "attached", "refused"];
 /// Those of the group `outside long`.
-const LONG: [&str; 10] =
-    ["guests", "calls", "probes", "moved", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
+const LONG: [&str; 11] =
+    ["guests", "calls", "probes", "moved", "low", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
 
 /// Runs the group `outside`.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -140,6 +143,9 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     }
     if is_wanted("moved") {
         moved::check(&outside, choice, &mut outcome);
+    }
+    if is_wanted("low") {
+        low::check(&outside, choice, &mut outcome);
     }
     if is_wanted("stopped") {
         outcome.check("stacks of attach are those of the shadow stack", stopped::check(&outside));

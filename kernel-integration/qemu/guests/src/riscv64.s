@@ -1,5 +1,5 @@
-# QEMU starts here in machine mode, with physical addresses. Supervisor mode gets 1 GiB pages: devices from 0 on, memory
-# from 0x80000000 on. The first function has no caller.
+# QEMU starts here in machine mode, with physical addresses. Both halves of supervisor mode's address space get the
+# same 1 GiB pages: devices from 0 on, memory from 0x80000000 on. The first function has no caller.
 .section .boot, "ax"
 .global start
 start:
@@ -97,6 +97,7 @@ stub:
 .section .data
 .balign 4096
 table:
-    .fill 256, 8, 0
+    .quad 0xc7, 0, 0x200000cf
+    .fill 253, 8, 0
     .quad 0xc7, 0, 0x200000cf
     .fill 253, 8, 0

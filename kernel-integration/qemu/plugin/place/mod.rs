@@ -14,6 +14,10 @@ use calls::Calls;
 use std::collections::HashSet;
 
 const PAGE: u64 = 4096;
+/// A list of symbols does not say where the last function ends: it has so many bytes at most.
+const LAST_FUNCTION: u64 = 64 * 1024;
+/// The lowest address in the upper half of the address space.
+const UPPER: u64 = 1 << 63;
 /// Bytes that are looked for at first, and how many of 100 must be the same: relocations and patches change some.
 const WINDOW: usize = 64;
 const MIN_WINDOW: usize = 16;
@@ -75,6 +79,8 @@ pub struct Finder {
     calls: Calls,
     /// The only slide that is tried, if it was given.
     given: Option<u64>,
+    /// Whether the kernel is linked into the upper half: it is not looked for in the lower one.
+    is_upper: bool,
     /// The most pages of code that are compared.
     most_pages: u64,
     tried: HashSet<u64>,
@@ -85,8 +91,8 @@ pub struct Finder {
 
 impl Finder {
     pub fn new(file: File, given: Option<u64>, most_pages: u64) -> Self {
-        let calls = Calls::new(&file.starts);
-        Self { file, calls, given, most_pages, tried: HashSet::new(), outcome: Outcome::default(), earlier: None }
+        let (calls, is_upper) = (Calls::new(&file.starts), file.range().0 >= UPPER);
+        Self { file, calls, given, is_upper, most_pages, tried: HashSet::new(), outcome: Outcome::default(), earlier: None }
     }
 
     /// Begins anew, because the guest has rebooted.
@@ -108,7 +114,29 @@ impl Finder {
     /// Looks where this executed code of the kernel is in the file. True if this has placed the kernel.
     #[inline]
     pub fn look(&mut self, address: u64, read: Read<'_>) -> bool {
-        !self.is_placed() && address >> 63 == 1 && self.look_anew(address, read)
+        !self.is_placed() && (address >= UPPER || !self.is_upper) && self.look_anew(address, read)
+    }
+
+    /// The first address of the running kernel's code and one past the last, if they are in the lower half. Without the
+    /// kernel's file, its code may be anywhere there.
+    pub fn lower(this: Option<&Self>) -> (u64, u64) {
+        let Some(Self { file, outcome, .. }) = this else { return (PAGE, UPPER) };
+        let (start, end) = file.range();
+        let last = if file.code.is_empty() { LAST_FUNCTION } else { 0 };
+        match outcome.state {
+            State::Placed => (start.wrapping_add(outcome.slide), end.wrapping_add(outcome.slide).wrapping_add(last)),
+            _ => (0, 0),
+        }
+    }
+
+    /// Looks anew: whether the kernel is where it was found. `None` if this address does not tell.
+    pub fn is_unmoved(&mut self, address: u64, read: Read<'_>) -> Option<bool> {
+        let before = self.outcome.clone();
+        self.tried.clear();
+        self.outcome = Outcome::default();
+        let is_found = self.look(address, read);
+        let after = std::mem::replace(&mut self.outcome, before);
+        is_found.then_some(after.slide == self.outcome.slide)
     }
 
     /// Looks here, and gives the slide if it is known then.

@@ -11,7 +11,8 @@ pub mod exit;
 pub mod riscv64;
 mod unwound;
 
-use super::walk::{End, MAX_CALLERS, Read, Stack, Tables, is_kernel};
+use super::walk::half::Half;
+use super::walk::{End, MAX_CALLERS, Read, Stack, Tables};
 use exit::{Exit, Exits, Start, Value};
 
 /// Frames lie within one stack: the next one is at most this far away.
@@ -54,6 +55,7 @@ struct Caller {
 
 /// What is known of the kernel's code.
 pub struct Known<'a> {
+    pub half: Half,
     pub exits: &'a mut Exits,
     /// The kernel's unwind tables, if stacks are found by them.
     pub tables: Option<&'a Tables>,
@@ -61,12 +63,12 @@ pub struct Known<'a> {
 
 /// Walks from these registers.
 pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Read<'_>, known: Known<'_>) -> Stack {
-    let Known { exits, tables } = known;
+    let Known { half, exits, tables } = known;
     let word = |address: u64| {
         let mut bytes = [0; 8];
         read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     };
-    let walk = Walk { of, word: &word, read_code };
+    let walk = Walk { of, half, word: &word, read_code };
     let (mut callers, mut candidate) = (Vec::new(), 0);
     let mut here = Caller { pc: at.pc, sp: Some(at.sp), fp: at.fp };
     let mut lowest = at.sp;
@@ -97,7 +99,7 @@ pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Rea
                 // The function may have no record at this instruction. The host knows its code from the beginning on.
                 let first = by_record.as_ref().map_or(0, |next| next.pc);
                 if let Some(link) = link.and_then(|link| walk.return_address(link)).filter(|link| *link != first) {
-                    candidate = link;
+                    candidate = half.written(link);
                 }
                 match by_record {
                     Ok(next) => next,
@@ -105,7 +107,7 @@ pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Rea
                 }
             }
         };
-        callers.push(next.pc);
+        callers.push(half.written(next.pc));
         lowest = next.sp.unwrap_or(lowest.max(here.fp));
         here = next;
     };
@@ -114,6 +116,7 @@ pub fn walk(of: &Processor, at: &Registers, read_stack: Read<'_>, read_code: Rea
 
 struct Walk<'a> {
     of: &'a Processor,
+    half: Half,
     word: &'a dyn Fn(u64) -> Option<u64>,
     read_code: Read<'a>,
 }
@@ -121,7 +124,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// The address, without a signature, if it is one that a call has left.
     fn return_address(&self, value: u64) -> Option<u64> {
-        let is_one = |address: &u64| is_kernel(*address) && (self.of.follows_a_call)(*address, self.read_code);
+        let is_one = |address: &u64| self.half.has_code(*address) && (self.of.follows_a_call)(*address, self.read_code);
         // Bit 55 says in which half of the address space it is.
         let signed = (value >> 55 & 1 == 1).then_some(value | self.of.signature);
         Some(value).filter(is_one).or_else(|| signed.filter(is_one))
@@ -160,7 +163,7 @@ impl Walk<'_> {
         match fp {
             0 => return Err(End::Outermost),
             // The boot's, or a number: code without frame pointers uses this register for anything.
-            _ if !is_kernel(fp) => return Err(End::Range),
+            _ if !self.half.has_stack(fp) => return Err(End::Range),
             _ if !fp.is_multiple_of(ALIGNMENT) => return Err(End::Alignment),
             _ if fp < lowest => return Err(End::Loop),
             _ if fp - lowest > MAX_FRAME_BYTES => return Err(End::Range),

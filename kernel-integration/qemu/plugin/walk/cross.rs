@@ -6,7 +6,7 @@
 
 use super::entry::entry;
 use super::exit::{Exit, Frame};
-use super::{End, INTERRUPT, Registers, SYSCALL, USER, Walk, is_kernel};
+use super::{End, INTERRUPT, Registers, SYSCALL, USER, Walk};
 
 impl Walk<'_> {
     /// If this code is an entry stub's: what it has interrupted, or how the stack ends there. Writes the marker. For a
@@ -27,7 +27,7 @@ impl Walk<'_> {
         rbp: Option<u64>,
         is_leaf: bool,
     ) -> Option<Result<(Registers, Option<u64>), End>> {
-        if !is_kernel(code) {
+        if !self.half.has_code(code) {
             return None;
         }
         let (words, frame, is_syscall) = match self.exits.of(code, self.read_code) {
@@ -46,7 +46,7 @@ impl Walk<'_> {
         if words < rsp {
             return None;
         }
-        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(words, self.word, self.read_code) else {
+        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(self.half, words, self.word, self.read_code) else {
             return if is_leaf { None } else { Some(Err(End::Entry)) };
         };
         self.words.push(match marker {
@@ -57,13 +57,13 @@ impl Walk<'_> {
             self.words.extend([USER, rip]);
             return Some(Err(End::Outermost));
         }
-        self.words.push(rip);
+        self.push(rip);
         let rbp = match frame {
             Frame::Same => rbp,
             // A word below RSP is not on the stack yet.
             Frame::At(place) => place.known(rsp, rbp).filter(|at| *at >= rsp).and_then(self.word),
             Frame::Is(_) | Frame::Unknown => None,
         };
-        Some(Ok((Registers { rip, rsp: rsp_before, rbp: 0, rflags, cs }, rbp)))
+        Some(Ok((Registers { rip, rsp: rsp_before, rflags, cs, ..Registers::default() }, rbp)))
     }
 }

@@ -10,6 +10,7 @@ mod calls;
 mod cross;
 mod entry;
 pub mod exit;
+pub mod half;
 pub mod length;
 pub mod step;
 pub mod tables;
@@ -18,6 +19,7 @@ mod unwound;
 use calls::{follows_a_call, follows_a_far_return, may_call, place_of_return_address};
 use entry::has_entry_frame;
 use exit::{Exit, Frame};
+use half::Half;
 
 pub use exit::Exits;
 pub use tables::Tables;
@@ -30,6 +32,26 @@ pub struct Registers {
     pub rbp: u64,
     pub rflags: u64,
     pub cs: u64,
+    pub efer: u64,
+}
+
+/// EFER: the processor is in long mode (SDM volume 3, 2.2.1).
+pub const LONG_MODE: u64 = 1 << 10;
+
+impl Registers {
+    pub fn is_user(&self) -> bool {
+        self.cs & 3 == 3
+    }
+
+    pub fn is_in_long_mode(&self) -> bool {
+        self.efer & LONG_MODE != 0
+    }
+
+    /// The half that the kernel is in, if this is its code. `lower` is where that would be in the lower half. Firmware
+    /// and boot loaders may be in another mode, where bytes of code mean something else.
+    pub fn half(&self, lower: (u64, u64)) -> Option<Half> {
+        Half::of(self.rip, lower).filter(|_| self.is_in_long_mode() && !self.is_user())
+    }
 }
 
 /// Why a walk ended. The numbers are those of kprof's markers; 0 is the outermost frame.
@@ -68,31 +90,24 @@ pub struct Stack {
     pub end: End,
 }
 
-pub fn is_kernel(address: u64) -> bool {
-    address >> 63 != 0
-}
-
 /// Reads guest memory. False if it is not mapped.
 pub type Read<'a> = &'a dyn Fn(u64, &mut [u8]) -> bool;
 
-/// Walks from these registers, by frame pointers, or by the kernel's tables. Code may be read from a copy: it is asked
-/// for by another function.
+/// Walks from these registers, which are those of a kernel in this half, by frame pointers, or by the kernel's tables.
+/// Code may be read from a copy: it is asked for by another function.
 pub fn walk(
     at: &Registers,
+    half: Half,
     read_stack: Read<'_>,
     read_code: Read<'_>,
     exits: &mut Exits,
     tables: Option<&Tables>,
 ) -> Stack {
-    // Before the kernel, code is in another mode, and its bytes mean something else.
-    if !is_kernel(at.rip) {
-        return Stack { candidate: 0, callers: Vec::new(), end: End::Outermost };
-    }
     let word = |address| {
         let mut bytes = [0; 8];
         read_stack(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     };
-    let mut walk = Walk { word: &word, read_code, exits, words: Vec::new() };
+    let mut walk = Walk { half, word: &word, read_code, exits, words: Vec::new() };
     if let Some(tables) = tables {
         let end = walk.by_tables(*at, tables);
         return Stack { candidate: 0, callers: walk.words, end };
@@ -103,9 +118,9 @@ pub fn walk(
         let end = walk.cross(at.rip, at.rsp, at.rbp, true).unwrap_or_else(|| {
             let caller = walk.caller_without_frame(&at);
             match caller {
-                Some((caller, _)) if walk.is_certain(at.rip, caller) => walk.words.push(caller),
-                Some((caller, _)) if walk.words.is_empty() => candidate = caller,
-                Some((caller, _)) => walk.words.extend([CANDIDATE, caller]),
+                Some((caller, _)) if walk.is_certain(at.rip, caller) => walk.push(caller),
+                Some((caller, _)) if walk.words.is_empty() => candidate = half.written(caller),
+                Some((caller, _)) => walk.words.extend([CANDIDATE, half.written(caller)]),
                 None => {}
             }
             walk.callers(&at, caller)
@@ -118,6 +133,7 @@ pub fn walk(
 }
 
 struct Walk<'a> {
+    half: Half,
     word: &'a dyn Fn(u64) -> Option<u64>,
     read_code: Read<'a>,
     exits: &'a mut Exits,
@@ -125,17 +141,22 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// Adds an address of the kernel's code.
+    fn push(&mut self, address: u64) {
+        self.words.push(self.half.written(address));
+    }
+
     fn follows_a_call(&self, address: u64) -> bool {
-        is_kernel(address) && follows_a_call(address, self.read_code)
+        self.half.has_code(address) && follows_a_call(address, self.read_code)
     }
 
     /// Whether code is that of an outermost function, by the word that would be its return address and follows no call
-    /// in the kernel's half: it was called by the boot, which runs below 4 GiB; or the boot has entered it by a far
+    /// in the kernel: it was called by the boot, which runs below 4 GiB; or the boot has entered it by a far
     /// return, and pushed the address after that as its return address; or it never returns, so a thread began with it
     /// by a jump, and the word is whatever was on its stack.
     fn is_root(&mut self, code: u64, word: u64) -> bool {
         (word >> 32 == 0 && follows_a_call(word, self.read_code))
-            || (is_kernel(word) && follows_a_far_return(word, self.read_code))
+            || (self.half.has_code(word) && follows_a_far_return(word, self.read_code))
             || self.exits.of(code, self.read_code) == Exit::Never
     }
 
@@ -167,9 +188,9 @@ impl Walk<'_> {
             let place = to.address(code.1, frame);
             let is_before = place >= code.1 && place < frame;
             let caller = Some(place).filter(|_| is_before).and_then(self.word);
-            let caller = caller.filter(|it| is_kernel(*it) && may_call(*it, code.0, self.read_code));
+            let caller = caller.filter(|it| self.half.has_code(*it) && may_call(*it, code.0, self.read_code));
             let Some(caller) = caller else { break };
-            self.words.push(caller);
+            self.push(caller);
             *code = (caller, place.wrapping_add(8));
             if let Some(crossed) = self.cross(code.0, code.1, frame, false) {
                 return Some(crossed);
@@ -195,12 +216,12 @@ impl Walk<'_> {
         while self.words.len() < MAX_CALLERS {
             let end = match frame {
                 // 0, or the user's.
-                _ if !is_kernel(frame) => Some(End::Outermost),
+                _ if !self.half.has_stack(frame) => Some(End::Outermost),
                 _ if frame % 8 != 0 => Some(End::Alignment),
                 _ if frame < before => Some(End::Loop),
                 _ if frame - before > MAX_FRAME_BYTES => Some(End::Range),
                 // The code itself may say that the frame is its own.
-                _ if !self.owns(code, frame) && has_entry_frame(before, frame, self.word) => Some(End::Entry),
+                _ if !self.owns(code, frame) && has_entry_frame(self.half, before, frame, self.word) => Some(End::Entry),
                 _ => None,
             };
             let (next, caller) = match (end, (self.word)(frame), (self.word)(frame.wrapping_add(8))) {
@@ -214,7 +235,7 @@ impl Walk<'_> {
             if !self.follows_a_call(caller) {
                 return Err(if self.is_root(code.0, caller) { End::Outermost } else { End::NotText });
             }
-            self.words.push(caller);
+            self.push(caller);
             (before, frame) = (frame + 16, next);
             code = (caller, before);
             if let Some(crossed) = self.cross(caller, before, frame, false) {

@@ -10,7 +10,7 @@ use super::calls::calls_to;
 use super::entry::entry;
 use super::exit::{Exit, Frame, Place};
 use super::tables::{LOST, Row, Rule, SAME, Tables};
-use super::{End, MAX_CALLERS, Registers, USER, Walk, is_kernel};
+use super::{End, MAX_CALLERS, Registers, USER, Walk};
 
 /// No frame is larger.
 const MAX_FRAME_BYTES: u64 = 256 * 1024;
@@ -35,7 +35,7 @@ impl Walk<'_> {
         let mut at = At { code: at.rip, rsp: at.rsp, rbp: Some(at.rbp), is_exact: true };
         while self.words.len() < MAX_CALLERS {
             // The kernel's entry, before it has changed to its own stack.
-            if at.is_exact && !is_kernel(at.rsp) {
+            if at.is_exact && !self.half.has_stack(at.rsp) {
                 return End::Outermost;
             }
             // A call that never returns may be the last instruction of its function, with other code after it.
@@ -91,13 +91,13 @@ impl Walk<'_> {
             Rule::Saved => (saved.wrapping_add(SAVED_RIP), Some(saved.wrapping_add(SAVED_RBP))),
             _ => (saved, None),
         };
-        let ([rip, cs, _, rsp, _], marker) = entry(words, self.word, self.read_code).ok_or(End::Entry)?;
+        let ([rip, cs, _, rsp, _], marker) = entry(self.half, words, self.word, self.read_code).ok_or(End::Entry)?;
         self.words.push(marker);
         if cs & 3 == 3 {
             self.words.extend([USER, rip]);
             return Err(End::Outermost);
         }
-        self.words.push(rip);
+        self.push(rip);
         // What is below RSP has been restored already.
         let rbp = rbp.filter(|place| *place >= at.rsp).map_or(at.rbp, self.word);
         Ok(At { code: rip, rsp, rbp, is_exact: true })
@@ -141,14 +141,14 @@ impl Walk<'_> {
         match (self.word)(cfa.wrapping_sub(8)) {
             None => Err(End::Range),
             Some(0) => Err(End::Outermost),
-            Some(caller) if !is_kernel(caller) || !self.follows_a_call(caller) => {
+            Some(caller) if !self.follows_a_call(caller) => {
                 // The boot has pushed where to return to, and has not called.
                 let is_outermost =
                     tables.row(caller).is_some_and(|row| matches!(row.rule, Rule::Outermost | Rule::Uncalled));
                 Err(if is_outermost || self.is_root(at.code, caller) { End::Outermost } else { End::NotText })
             }
             Some(caller) => {
-                self.words.push(caller);
+                self.push(caller);
                 Ok(At { code: caller, rsp: cfa, rbp, is_exact: false })
             }
         }

@@ -67,5 +67,11 @@ fn a_reset_begins_another_boot_only_after_code_that_is_not_firmware() {
         assert!(!profile.reset().unwrap(), "{code:?}");
         profile.take(&Message::Sample(sample(2, false, 0xffff_ffff_8000_1000))).unwrap();
         assert!(profile.reset().unwrap(), "{code:?}");
+        // Code of 64 bits in the lower half may be firmware, unless the kernel's file says that it is the kernel.
+        profile.take(&Message::Sample(sample(3, false, UPPER | 0x20_1000))).unwrap();
+        assert!(!profile.reset().unwrap(), "{code:?}");
+        profile.found_kernel();
+        assert!(profile.reset().unwrap(), "{code:?}");
+        assert!(!profile.reset().unwrap(), "{code:?}");
     }
 }

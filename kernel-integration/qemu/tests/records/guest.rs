@@ -2,6 +2,7 @@
 
 use super::records::exit::Exits;
 use super::records::{self, Known, Processor, Registers};
+use super::walk::half::{Half, UPPER};
 use super::walk::{End, Stack, Tables};
 use std::collections::BTreeMap;
 
@@ -63,7 +64,7 @@ impl Guest {
             &Registers { pc, sp, fp, link },
             &read,
             &read,
-            Known { exits: &mut Exits::default(), tables: self.tables.as_ref() },
+            Known { half: Half::of(pc, (0x1000, UPPER)).unwrap(), exits: &mut Exits::default(), tables: self.tables.as_ref() },
         )
     }
 

@@ -28,6 +28,8 @@ struct Processor {
     target: Target,
     package: &'static str,
     machine: &'static [&'static str],
+    /// How much higher than in memory the guest is linked.
+    higher: &'static str,
 }
 
 const PROCESSORS: [Processor; 2] = [
@@ -36,12 +38,14 @@ const PROCESSORS: [Processor; 2] = [
         target: AARCH64,
         package: "qemu-system-arm",
         machine: &["-M", "virt", "-cpu", "cortex-a72"],
+        higher: "ffffff80",
     },
     Processor {
         name: "riscv64",
         target: RISCV64,
         package: "qemu-system-misc",
         machine: &["-M", "virt", "-bios", "none"],
+        higher: "ffffffc0",
     },
 ];
 
@@ -51,6 +55,8 @@ pub fn check(outside: &Outside, context: &Context, outcome: &mut Outcome) {
         outcome.check(&format!("a guest of {} has its shares and its stacks", processor.name), done);
         let done = Guest::new(outside, processor, context, NO_FRAME_POINTERS).and_then(|guest| guest.check_stacks());
         outcome.check(&format!("one of {} without frame pointers has them too", processor.name), done);
+        let done = Guest::new(outside, processor, context, LOW).and_then(|guest| guest.check_low());
+        outcome.check(&format!("one of {} in the lower half has them too", processor.name), done);
     }
 }
 
@@ -59,11 +65,17 @@ struct Compiled {
     name: &'static str,
     /// In place of those in `.cargo/config.toml`.
     options: Option<&'static str>,
+    /// Linked where it is in memory.
+    is_low: bool,
 }
 
-const FRAME_POINTERS: &Compiled = &Compiled { name: "with-frames", options: None };
-const NO_FRAME_POINTERS: &Compiled =
-    &Compiled { name: "without-frames", options: Some("-Crelocation-model=static -Cforce-frame-pointers=no") };
+const FRAME_POINTERS: &Compiled = &Compiled { name: "with-frames", options: None, is_low: false };
+const LOW: &Compiled = &Compiled { name: "low", options: None, is_low: true };
+const NO_FRAME_POINTERS: &Compiled = &Compiled {
+    name: "without-frames",
+    options: Some("-Crelocation-model=static -Cforce-frame-pointers=no"),
+    is_low: false,
+};
 
 struct Guest<'a> {
     outside: &'a Outside,
@@ -82,6 +94,13 @@ impl<'a> Guest<'a> {
         if let Some(options) = compiled.options {
             // With debug information the file has unwind tables.
             build.env("RUSTFLAGS", options).env("CARGO_PROFILE_RELEASE_DEBUG", "1");
+        }
+        if compiled.is_low {
+            let source = run::root().join(format!("kernel-integration/qemu/guests/src/{}.ld", of.name));
+            let (text, script) = (fs::read_to_string(source)?, outside.file(&format!("{}-low.ld", of.name)));
+            ensure!(text.contains(of.higher), "the linker script does not say {}", of.higher);
+            fs::write(&script, text.replace(of.higher, ""))?;
+            build.env("GUESTS_SCRIPT", script);
         }
         build.args(["--quiet", "--release", "--package", "guests", "--target-dir"]).arg(&folder);
         run::output(&mut build)?;
@@ -135,6 +154,16 @@ impl<'a> Guest<'a> {
         self.refuses_others()
     }
 
+    /// The same shares and stacks with the kernel's file and without it.
+    fn check_low(&self) -> Result<()> {
+        self.record("one", &["--every", EVERY], &ICOUNT)?;
+        let folded = self.folded("one")?;
+        self.has_shares(&folded)?;
+        self.is_placed()?;
+        ensure!(folded == self.folded("kernel")?, "with the kernel's file: {:?}", self.folded("kernel")?);
+        Ok(())
+    }
+
     /// Shares and stacks, by instructions and by time, and by the unwind tables of the kernel's file.
     fn check_stacks(&self) -> Result<()> {
         self.record("one", &["--every", EVERY], &ICOUNT)?;
@@ -183,6 +212,8 @@ impl<'a> Guest<'a> {
                 ["[truncated]", "stub" | "vectors"] | ["[truncated]", "stub", "handler"] => true,
                 ["[truncated]", "stub", "handler", "turn"] => true,
                 ["start" | "upper" | "power_off" | "[unknown]"] | ["kmain", "power_off"] => true,
+                // The ROM from which the machine starts.
+                ["[truncated]", "[unknown]"] => true,
                 _ => false,
             }
         };

@@ -31,7 +31,7 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
         "the counts of a kernel that was moved are those by its own file",
         kernels().and_then(|(unmoved, moved)| is_counted(outside, unmoved, moved)),
     );
-    outcome.check("code in the lower half is told of", is_low(outside));
+    outcome.check("code that is not a kernel's is told of", is_firmware(outside));
     outcome.check(
         "the file of another build, and a wrong slide, are refused",
         kernels().and_then(|(unmoved, moved)| is_refused(outside, unmoved, moved)),
@@ -85,12 +85,12 @@ pub fn tool(outside: &Outside, kernel: &Path, words: &[&str]) -> Result<(Option<
 }
 
 /// A machine without a kernel: its firmware finds nothing to start, and resets it.
-fn is_low(outside: &Outside) -> Result<()> {
+fn is_firmware(outside: &Outside) -> Result<()> {
     let mut command = run::bound(&outside.tool);
-    command.args(["record", "-o"]).arg(outside.file("low.txt")).arg("--").arg(&outside.qemu);
+    command.args(["record", "-o"]).arg(outside.file("firmware.txt")).arg("--").arg(&outside.qemu);
     command.args(["-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-boot", "reboot-timeout=100"]);
     let done = run::caught(&mut command, LIMIT)?;
-    ensure!(done.text.contains("in the lower half of the address space: firmware, or a kernel"), "{}", done.text);
+    ensure!(done.text.contains("are of code in kernel mode that is not the kernel's: firmware"), "{}", done.text);
     Ok(())
 }
 

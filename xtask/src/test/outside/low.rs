@@ -1,0 +1,90 @@
+//! A kernel in the lower half of the address space: `kprof-qemu` has its stacks and names as those of any other kernel.
+//!
+//! The bare kernel is linked below 2 GiB. It is sampled with its file, from the first instruction on; with what nm
+//! prints of it; without either; and by its gdb stub. Its boot code runs in 32-bit mode and is not the kernel's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::attached::{Machine, ends_with};
+use super::moved::{self, LINKED};
+use super::{EVERY, Outcome, Outside};
+use crate::run;
+use crate::toolchain::{self, KERNEL, Toolchain};
+
+const LOW: &str = "0x200000";
+/// How much higher than in memory the kernel of the linker script runs.
+const HIGHER: &str = " - 0xffffffff80000000";
+/// One sample in so many may be of the firmware and the boot.
+const BOOT_PART: u64 = 20;
+
+/// Runs the checks.
+pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
+    let built = build(toolchain, &outside.folder);
+    let kernel = || built.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
+    outcome.check("a kernel in the lower half has its stacks", kernel().and_then(|kernel| has_stacks(outside, kernel)));
+    outcome.check("its stacks by the gdb stub are such, too", kernel().and_then(|kernel| by_stub(outside, kernel)));
+}
+
+fn build(toolchain: Toolchain, folder: &Path) -> Result<PathBuf> {
+    let command = toolchain::cargo(toolchain, "build", KERNEL)?;
+    moved::link(command, "low", &[(LINKED, LOW), (HIGHER, "")], folder, "target/outside-bare")
+}
+
+/// Stacks with their numbers of samples, of a profile with these symbols.
+fn folded(outside: &Outside, profile: &Path, symbols: &Path) -> Result<BTreeMap<String, u64>> {
+    let mut command = Command::new(&outside.fold);
+    let text = run::output(command.args(["--strict", "-q", "--no-inline"]).arg(profile).arg(symbols))?;
+    let stack = |line: &str| line.rsplit_once(' ').and_then(|(stack, count)| Some((stack.into(), count.parse().ok()?)));
+    text.lines().map(|line| stack(line).with_context(|| format!("no folded stack: {line}"))).collect()
+}
+
+/// Nearly all samples are of stacks that begin with the first function, and the work is in its functions.
+fn is_whole(folded: &BTreeMap<String, u64>) -> Result<()> {
+    let sum = |is: &dyn Fn(&str) -> bool| folded.iter().filter(|(stack, _)| is(stack)).map(|(_, n)| n).sum::<u64>();
+    let (all, whole) = (sum(&|_| true), sum(&|stack| stack == "kmain" || stack.starts_with("kmain;")));
+    let work = sum(&|stack| stack.starts_with("kmain;") && stack.contains(";bare::work;"));
+    ensure!(all > 200 && (all - whole) * BOOT_PART < all, "{whole} of {all} samples are under kmain: {folded:?}");
+    ensure!(work * 2 > all, "{work} of {all} samples are in the work: {folded:?}");
+    Ok(())
+}
+
+fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
+    let (list, profile) = (outside.file("low.nm"), outside.file("low.txt"));
+    fs::write(&list, run::output(Command::new("nm").arg("-S").arg(kernel))?)?;
+    let mut all = Vec::new();
+    for known in [Some(kernel), Some(&list), None] {
+        let names = [Some(profile.as_path()), known].map(|path| path.map(|path| path.display().to_string()));
+        let mut words = vec!["record", "--every", EVERY, "-o"];
+        words.extend(names[0].as_deref());
+        words.extend(names[1].iter().flat_map(|name| ["--kernel", name]));
+        let (code, said) = moved::tool(outside, kernel, &words)?;
+        ensure!(code == Some(33), "it ended with {code:?}: {said}");
+        ensure!(said.contains("the kernel runs where ") == known.is_some(), "{said}");
+        ensure!(!said.contains("are of code in kernel mode that is not the kernel's"), "{said}");
+        for symbols in [kernel, &list] {
+            let folded = folded(outside, &profile, symbols)?;
+            is_whole(&folded).with_context(|| format!("recorded with {known:?}, folded with {symbols:?}"))?;
+            all.push(folded);
+        }
+    }
+    ensure!(all.iter().all(|one| *one == all[0]), "six times the same samples, and other stacks: {all:#?}");
+    Ok(())
+}
+
+fn by_stub(outside: &Outside, kernel: &Path) -> Result<()> {
+    let outside = Outside { kernel: kernel.to_owned(), ..outside.clone() };
+    let machine = Machine::start(&outside, "low-stub.log", &["-S"])?;
+    let done = machine.attach(&outside, "low-stub.txt", &["--hz", "2000"])?;
+    ends_with(&done, 0, "has ended the connection")?;
+    machine.comes_to_its_end(&outside.file("low-stub.log"))?;
+    let folded = folded(&outside, &outside.file("low-stub.txt"), kernel)?;
+    let strange = folded.keys().find(|stack| stack.contains("bare::work") && !stack.starts_with("kmain;"));
+    let work: u64 = folded.iter().filter(|(stack, _)| stack.contains("bare::work")).map(|(_, count)| count).sum();
+    ensure!(work > 0 && strange.is_none(), "{work} samples of the work, {strange:?}: {folded:?}");
+    Ok(())
+}
