@@ -8,6 +8,7 @@
 //! [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see
 //! [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see
 //! [`moved`]; also in the lower half of the address space: see [`low`].
+//! It may reboot and run elsewhere then: see [`rebooted`].
 //! Kernels for other processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter`
 //! only the parts run whose name contains it.
 
@@ -21,6 +22,7 @@ mod guests;
 mod low;
 mod moved;
 mod probes;
+mod rebooted;
 mod stopped;
 mod unwound;
 mod user;
@@ -69,8 +71,8 @@ pub struct Outside {
 /// The parts of the group `outside`.
 const PARTS: [&str; 6] = ["record", "user", "ended", "exact", "attached", "refused"];
 /// Those of the group `outside long`.
-const LONG: [&str; 11] =
-    ["guests", "calls", "probes", "moved", "low", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
+const LONG: [&str; 12] =
+    ["guests", "calls", "probes", "moved", "low", "rebooted", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
 
 /// Runs the group `outside`.
 pub fn run(context: &mut Context) -> Result<Outcome> {
@@ -146,6 +148,9 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     }
     if is_wanted("low") {
         low::check(&outside, choice, &mut outcome);
+    }
+    if is_wanted("rebooted") {
+        rebooted::check(context, &outside, &mut outcome);
     }
     if is_wanted("stopped") {
         outcome.check("stacks of attach are those of the shadow stack", stopped::check(&outside));

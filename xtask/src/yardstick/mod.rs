@@ -6,7 +6,7 @@
 //! entry and exit are not in it.
 
 mod drawn;
-mod machines;
+pub mod machines;
 mod orc;
 mod planted;
 mod table;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs)]
 
+mod kernel;
 mod stub;
 
 use nix::sys::signal::{Signal, kill};
@@ -11,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use stub::{Fault, Kind, Left, Script, TEXT, serve};
+use stub::{Fault, Kind, Left, MOVED, Script, TEXT, serve};
 use tempfile::TempDir;
 
 const RUNS_ON: Left = Left { has_detached: true, is_running: true };
@@ -107,6 +108,31 @@ fn an_error_ends_it_with_a_good_file_and_the_machine_runs_on() {
     let (code, said, _, left) = attach(Script::default(), &["--cpu", "7"]);
     assert_eq!((code, left), (Some(2), RUNS_ON), "{said}");
     assert!(said.contains("no such vCPU"), "{said}");
+}
+
+/// A stub does not say that the machine has rebooted.
+#[test]
+fn samples_of_a_kernel_that_may_have_moved_meanwhile_have_no_addresses() {
+    let kernel = tempfile::NamedTempFile::new().unwrap();
+    fs::write(kernel.path(), kernel::elf()).unwrap();
+    let options = ["--samples", "60", "--hz", "500", "--kernel", kernel.path().to_str().unwrap()];
+    for (fault, is_moved) in [(Fault::None, false), (Fault::MovedAt(30), true)] {
+        let (_, said, profile, left) = attach(Script { fault, ..Script::default() }, &options);
+        assert_eq!(left, RUNS_ON, "{said}");
+        assert!(said.contains("the kernel runs where "), "{said}");
+        assert_eq!(said.contains("the kernel runs elsewhere: where "), is_moved, "{said}");
+        let boots: Vec<&str> = profile.split("# kprof-profile").skip(1).collect();
+        assert_eq!(boots.len(), if is_moved { 2 } else { 1 }, "{profile}");
+        let in_boot = |boot: usize, address: u64| {
+            let word = format!(" {address:x}");
+            boots[boot].lines().filter(|line| line.starts_with("guest ") && line.contains(&word)).count()
+        };
+        let (known, unknown) = (in_boot(0, TEXT + 32), in_boot(0, 1 << 63));
+        // A second may be over before all samples are taken.
+        let later = if is_moved { in_boot(1, TEXT + MOVED + 32) } else { 0 };
+        assert_eq!(known + unknown + later, 60, "{profile}");
+        assert!(if is_moved { known < 30 && unknown > 0 } else { unknown == 0 }, "{known}, {unknown}, {later}");
+    }
 }
 
 /// `eprintln` panics if nobody reads what it prints.

@@ -30,7 +30,12 @@ pub enum Fault {
     NoRegistersAt(u32),
     /// Does not answer any more.
     SilentAt(u32),
+    /// The kernel runs elsewhere from this stop on.
+    MovedAt(u32),
 }
+
+/// How far the kernel moves.
+pub const MOVED: u64 = 0x20_0000;
 
 pub struct Script {
     pub kind: Kind,
@@ -121,7 +126,7 @@ impl Stub {
         let reply = match request {
             "QStartNoAckMode" if self.script.kind == Kind::NoAck => "OK".to_owned(),
             "qqemu.sstepbits" if self.script.kind == Kind::Qemu => "ENABLE=1,NOIRQ=2,NOTIMER=4".to_owned(),
-            "g" => registers(),
+            "g" => registers(self.text()),
             "qfThreadInfo" => "m01".to_owned(),
             "qsThreadInfo" => "l".to_owned(),
             "Hg01" | "D" => "OK".to_owned(),
@@ -134,7 +139,7 @@ impl Stub {
             _ if request.starts_with('m') => {
                 let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
                 let (from, bytes) = request[1..].split_once(',').unwrap();
-                let bytes: Vec<u8> = (number(from)..).take(number(bytes) as usize).map(memory).collect();
+                let bytes: Vec<u8> = (number(from)..).take(number(bytes) as usize).map(|at| memory(at, self.text())).collect();
                 digits(&bytes)
             }
             _ => String::new(),
@@ -154,6 +159,14 @@ impl Stub {
         sent
     }
 
+    /// Where the kernel's code is.
+    fn text(&self) -> u64 {
+        match self.script.fault {
+            Fault::MovedAt(stop) if stop <= self.stops => TEXT + MOVED,
+            _ => TEXT,
+        }
+    }
+
     fn byte(&mut self) -> std::io::Result<u8> {
         let mut byte = [0];
         self.stream.read_exact(&mut byte)?;
@@ -171,20 +184,30 @@ impl Stub {
 }
 
 /// RIP in the kernel, with one frame.
-fn registers() -> String {
+fn registers(text: u64) -> String {
     let mut words = [0_u64; 17];
-    (words[6], words[7], words[16]) = (STACK + 64, STACK, TEXT + 32);
+    (words[6], words[7], words[16]) = (STACK + 64, STACK, text + 32);
     let bytes =
         words.iter().flat_map(|word| word.to_le_bytes()).chain([0x202_u32, 8].iter().flat_map(|it| it.to_le_bytes()));
     bytes.map(|byte| format!("{byte:02x}")).chain(["00".repeat(464)]).collect()
 }
 
-/// Code is calls only. The frame has no caller, and a return address.
-fn memory(at: u64) -> u8 {
+/// The code: calls, and in between the number of each, so that it is the same nowhere else.
+pub fn code(offset: u64) -> u8 {
+    match offset % 8 {
+        0 => (offset >> 3) as u8,
+        1 => (offset >> 11) as u8,
+        _ => 0xe8,
+    }
+}
+
+/// The frame has no caller, and a return address.
+fn memory(at: u64, text: u64) -> u8 {
     let word = |value: u64| value.to_le_bytes()[(at % 8) as usize];
+    let address = at;
     match at & !7 {
-        at if at == STACK + 72 => word(TEXT + 0x1000),
-        at if at >= TEXT => 0xe8,
+        at if at == STACK + 72 => word(text + 0x1000),
+        at if at >= text => code(address - text),
         _ => 0,
     }
 }

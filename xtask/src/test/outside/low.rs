@@ -1,7 +1,7 @@
 //! A kernel in the lower half of the address space: `kprof-qemu` has its stacks and names as those of any other kernel.
 //!
 //! The bare kernel is linked below 2 GiB. It is sampled with its file, from the first instruction on; with what nm
-//! prints of it; without either; and by its gdb stub. Its boot code runs in 32-bit mode and is not the kernel's.
+//! prints of it; without either; and by its gdb stub. Its instructions are counted. Its boot code runs in 32-bit mode and is not the kernel's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +27,7 @@ pub fn check(outside: &Outside, toolchain: Toolchain, outcome: &mut Outcome) {
     let built = build(toolchain, &outside.folder);
     let kernel = || built.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"));
     outcome.check("a kernel in the lower half has its stacks", kernel().and_then(|kernel| has_stacks(outside, kernel)));
+    outcome.check("its instructions are counted", kernel().and_then(|kernel| is_counted(outside, kernel)));
     outcome.check("its stacks by the gdb stub are such, too", kernel().and_then(|kernel| by_stub(outside, kernel)));
 }
 
@@ -73,6 +74,16 @@ fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
         }
     }
     ensure!(all.iter().all(|one| *one == all[0]), "six times the same samples, and other stacks: {all:#?}");
+    Ok(())
+}
+
+/// The counts are by function, with all calls and returns explained.
+fn is_counted(outside: &Outside, kernel: &Path) -> Result<()> {
+    let names = [outside.file("low-count.txt"), kernel.to_owned()].map(|path| path.display().to_string());
+    let (code, said) = moved::tool(outside, kernel, &["count", "-o", &names[0], "--kernel", &names[1]])?;
+    ensure!(code == Some(33) && said.contains(" 0 jumps without a reason"), "it ended with {code:?}: {said}");
+    let table = fs::read_to_string(&names[0])?;
+    ensure!(table.contains("  bare::is_prime\n"), "{table}");
     Ok(())
 }
 
