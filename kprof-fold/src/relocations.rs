@@ -24,6 +24,12 @@ pub const NOWHERE: u64 = 1 << 63;
 /// [`NOWHERE`] is.
 pub const LOWER_HALF: u64 = 1 << 62;
 
+/// Whether an address stands for kernel code in the lower half. [`NOWHERE`] and the next one do not: they stand for
+/// unknown code.
+pub fn is_in_lower_half(address: u64) -> bool {
+    (NOWHERE + 2..NOWHERE + LOWER_HALF).contains(&address)
+}
+
 #[derive(Clone, Debug)]
 struct Relocation {
     first: StackId,

@@ -108,32 +108,33 @@ impl Output {
         messages.iter().try_for_each(|message| record::take(message, &mut self.profile, self.place.as_mut()))
     }
 
-    /// Looks whether the kernel is where it was found, and writes what was held until then. False if this cannot be
-    /// known now.
-    fn compare(&mut self, guest: &mut Guest, time: u64) -> Result<bool> {
-        let Some(is_unmoved) = guest.is_unmoved()? else {
-            self.held.put_off(time);
-            return Ok(false);
-        };
-        if is_unmoved {
-            let messages = self.held.release(time);
-            self.write(&messages)?;
-        } else {
-            let (samples, messages) = (self.held.samples(), self.held.forget(time));
-            eprintln!("kprof-qemu: the kernel runs elsewhere: where {samples} samples were is not known");
-            self.write(&messages)?;
-            self.write(&[Message::Reset])?;
-            guest.restart();
+    /// Writes what was held until now if it is known whether the kernel is where it was found.
+    fn compared(&mut self, is_unmoved: Option<bool>, guest: &mut Guest, time: u64) -> Result<()> {
+        match is_unmoved {
+            None => self.held.put_off(time),
+            Some(true) => {
+                let messages = self.held.release(time);
+                self.write(&messages)?;
+            }
+            Some(false) => {
+                let (samples, messages) = (self.held.samples(), self.held.forget(time));
+                eprintln!("kprof-qemu: the kernel runs elsewhere: where {samples} samples were is not known");
+                self.write(&messages)?;
+                self.write(&[Message::Reset])?;
+                guest.restart();
+            }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Writes what is held, if possible after a last look at the kernel.
     fn end(&mut self, guest: &mut Guest, time: u64) -> Result<()> {
         for _ in 0..LAST_LOOKS {
-            if self.held.samples() == 0 || self.compare(guest, time)? {
+            if self.held.samples() == 0 {
                 break;
             }
+            let is_unmoved = guest.is_unmoved()?;
+            self.compared(is_unmoved, guest, time)?;
             std::thread::sleep(LAST_LOOK);
         }
         Ok(())
@@ -184,9 +185,12 @@ fn sample(
             () => {}
         }
         let time = now.as_nanos() as u64;
-        out.held.hold(guest.sample(time)?);
-        if out.held.is_due(time) {
-            out.compare(guest, time)?;
+        // The last sample needs no other stop.
+        let is_due = out.held.is_due(time) || recorded + guest.vcpus() as u64 >= most;
+        let (messages, is_unmoved) = guest.sample(time, is_due)?;
+        out.held.hold(messages);
+        if is_due {
+            out.compared(is_unmoved, guest, time)?;
         }
         let stopped = start.elapsed() - now + RESUME;
         cost.stopped += stopped;

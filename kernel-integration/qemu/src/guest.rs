@@ -5,6 +5,7 @@
 //! their stacks are read where they were at the last sample. A stub does not say that the machine was reset: this is
 //! known if no vCPU is in long mode any more, and if the kernel's code is at another place (see [`held`]).
 
+mod compared;
 pub mod held;
 mod memory;
 
@@ -14,6 +15,7 @@ use crate::message::{Message, Sample};
 use crate::packet::{from_digits, read_reply, read_request};
 use crate::walk::{self, Exits, LONG_MODE, Registers, Tables};
 use anyhow::{Context, Result, ensure};
+use compared::Compared;
 use memory::{Code, Memory};
 
 /// Replies for each vCPU.
@@ -26,10 +28,6 @@ const RFLAGS: usize = 17 * 8;
 const CS: usize = RFLAGS + 4;
 /// After five more segments of 4 bytes, three of their bases, CR0, CR2, CR3, CR4, CR8.
 const EFER: usize = CS + 6 * 4 + 8 * 8;
-/// So many bytes of the kernel's code are compared with what they were.
-const COMPARED: usize = 512;
-/// Of 100 so many are the same: a kernel patches its code.
-const SAME_PERCENT: usize = 75;
 
 /// A vCPU, as the stub names it.
 #[derive(Debug)]
@@ -50,8 +48,7 @@ pub struct Guest {
     says_halted: bool,
     /// The stub gives EFER where QEMU's does.
     has_efer: bool,
-    /// Some of the kernel's code, with its address.
-    some_code: Option<(u64, Vec<u8>)>,
+    compared: Compared,
     code: Code,
     exits: Exits,
     finder: Option<Finder>,
@@ -85,8 +82,8 @@ impl Guest {
         }
         vcpus.retain(|vcpu| wanted.is_empty() || wanted.contains(&vcpu.number));
         ensure!(!vcpus.is_empty(), "the machine has no such vCPU");
-        let (code, exits, some_code) = (Code::new(), Exits::default(), None);
-        Ok(Self { gdb, vcpus, says_halted, has_efer: is_qemu, some_code, code, exits, finder, tables })
+        let (code, exits, compared) = (Code::new(), Exits::default(), Compared::default());
+        Ok(Self { gdb, vcpus, says_halted, has_efer: is_qemu, compared, code, exits, finder, tables })
     }
 
     /// The number of sampled vCPUs.
@@ -104,11 +101,12 @@ impl Guest {
         &mut self.gdb
     }
 
-    /// Stops the machine, takes a sample of each vCPU, and lets it run.
+    /// Stops the machine, takes a sample of each vCPU, and lets it run. If this is asked for, looks whether the kernel is
+    /// where it was found; `None` if this cannot be known now, because no vCPU executes kernel code.
     ///
     /// # Errors
     /// If the connection ends.
-    pub fn sample(&mut self, time: u64) -> Result<Vec<Message>> {
+    pub fn sample(&mut self, time: u64, is_asked: bool) -> Result<(Vec<Message>, Option<bool>)> {
         let bytes = self.gdb.most_bytes;
         let first = self.vcpus.iter().flat_map(|Vcpu { thread, stack, .. }| {
             let stack = read_request(*stack, if *stack == 0 { 0 } else { bytes });
@@ -118,6 +116,7 @@ impl Guest {
         let replies: Vec<&[String]> = replies.chunks(REPLIES).collect();
         let all = replies.iter().map(|reply| self.registers(&reply[1])).collect::<Result<Vec<_>>>()?;
         let mut messages = Vec::with_capacity(self.vcpus.len());
+        let mut is_unmoved = None;
         if self.was_reset(&all) {
             messages.push(Message::Reset);
             self.restart();
@@ -128,16 +127,20 @@ impl Guest {
             let mut is_idle = halted == Some(true);
             let stack = read_reply(&reply[3], bytes).map(|read| (vcpu.stack, bytes, Some(read)));
             vcpu.stack = 0;
-            if !is_idle && !at.is_user() {
+            let is_open = is_asked && is_unmoved.is_none();
+            if (!is_idle || is_open) && !at.is_user() {
                 let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, stack, at)?;
-                is_idle = !self.says_halted && memory.is_after_hlt(at.rip);
+                is_idle |= !self.says_halted && memory.is_after_hlt(at.rip);
+                if is_open {
+                    is_unmoved = self.compared.is_unmoved(self.finder.as_mut(), at, &memory);
+                }
                 if let Some(finder) = &mut self.finder
                     && finder.look(at.rip, &|from, to| memory.fill(from, to))
                 {
                     messages.push(Message::Place(finder.outcome.clone()));
                     self.tables.iter_mut().for_each(|tables| tables.slide = Some(finder.outcome.slide));
                 }
-                if let Some(half) = at.half(Finder::lower(self.finder.as_ref())) {
+                if let Some(half) = at.half(Finder::lower(self.finder.as_ref())).filter(|_| !is_idle) {
                     let read = |from, to: &mut [u8]| memory.stack(from, to);
                     let code = |from, to: &mut [u8]| memory.code(from, to);
                     let stack = walk::walk(at, half, &read, &code, &mut self.exits, self.tables.as_ref());
@@ -150,38 +153,25 @@ impl Guest {
             messages.push(if is_idle { Message::Idle { cpu } } else { Message::Sample(sample) });
         }
         self.gdb.go_on()?;
-        Ok(messages)
+        Ok((messages, is_unmoved))
     }
 
     /// Stops the machine, looks whether the kernel is where it was found, and lets the machine run. `None` if this
-    /// cannot be known now, because no vCPU executes kernel code.
+    /// cannot be known now.
     ///
     /// # Errors
     /// If the connection ends.
     pub fn is_unmoved(&mut self) -> Result<Option<bool>> {
-        let Some(finder) = self.finder.as_mut().filter(|finder| finder.is_placed()) else { return Ok(Some(true)) };
-        let lower = Finder::lower(Some(finder));
         let requests = self.vcpus.iter().flat_map(|vcpu| [format!("Hg{}", vcpu.thread), "g".to_owned()]);
         let replies = self.gdb.stop_and_ask(&requests.collect::<Vec<_>>())?;
         let mut is_unmoved = None;
         for (vcpu, reply) in self.vcpus.iter().zip(replies.chunks(2)) {
             let at = registers(&reply[1], self.has_efer)?;
-            if is_unmoved.is_some() || at.half(lower).is_none() {
-                continue;
+            if is_unmoved.is_none() && !at.is_user() {
+                let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, None, &at)?;
+                is_unmoved = self.compared.is_unmoved(self.finder.as_mut(), &at, &memory);
+                memory.end()?;
             }
-            let memory = Memory::new(&mut self.gdb, &mut self.code, &vcpu.thread, None, &at)?;
-            let read = |from: u64, to: &mut [u8]| memory.fill(from, to);
-            let mut now = vec![0; COMPARED];
-            let is_same = self.some_code.as_ref().is_some_and(|(address, code)| {
-                let is_code = read(*address, &mut now);
-                is_code && 100 * now.iter().zip(code).filter(|(now, then)| now == then).count() >= COMPARED * SAME_PERCENT
-            });
-            is_unmoved = if is_same { Some(true) } else { finder.is_unmoved(at.rip, &read) };
-            let address = at.rip & !(COMPARED as u64 - 1);
-            if !is_same && is_unmoved == Some(true) && read(address, &mut now) {
-                self.some_code = Some((address, now));
-            }
-            memory.end()?;
         }
         self.gdb.go_on()?;
         Ok(is_unmoved)
@@ -202,7 +192,7 @@ impl Guest {
     pub fn restart(&mut self) {
         self.code.clear();
         self.exits = Exits::default();
-        self.some_code = None;
+        self.compared = Compared::default();
         self.finder.iter_mut().for_each(Finder::restart);
         self.tables.iter_mut().for_each(|tables| tables.slide = None);
     }

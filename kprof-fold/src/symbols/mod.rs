@@ -20,7 +20,7 @@ pub mod users;
 
 use crate::error::Error;
 use crate::problems::Problems;
-use crate::relocations::{LOWER_HALF, NOWHERE};
+use crate::relocations::{LOWER_HALF, NOWHERE, is_in_lower_half};
 use elf::{Elf, Inlined};
 use frame::Frame;
 use image::{Images, Placed};
@@ -178,9 +178,10 @@ impl Symbols {
     fn is_foreign(&self, address: u64) -> bool {
         let within = |range: &(u64, u64)| range.0 <= address && address < range.1;
         let is_user = self.user_is_foreign && address >> 63 == 0 && !self.kernel_text.as_ref().is_some_and(within);
-        let is_lower = (NOWHERE..NOWHERE + LOWER_HALF).contains(&address);
-        let is_nowhere = address.wrapping_sub(NOWHERE) < 2 || (is_lower && address.wrapping_sub(self.slide) >= LOWER_HALF);
-        is_user || self.nameless.iter().any(within) || is_nowhere
+        let is_unknown = address.wrapping_sub(NOWHERE) < 2;
+        // The symbols are those of the upper half.
+        let is_elsewhere = is_in_lower_half(address) && address.wrapping_sub(self.slide) >= LOWER_HALF;
+        is_user || self.nameless.iter().any(within) || is_unknown || is_elsewhere
     }
 
     /// Whether an address is in the kernel half and in no image other than the kernel.

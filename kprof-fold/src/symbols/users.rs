@@ -4,6 +4,7 @@
 //! symbols has a number, which goes into the upper byte of its user addresses; bit 63 stays clear. In: a task and the
 //! words of a stack. Out: the same words, with the number of the task in its user addresses.
 
+use crate::relocations::{NOWHERE, is_in_lower_half};
 use std::collections::HashMap;
 
 /// The number of the lowest bit that no user address has (SDM volume 1, canonical addressing with five levels).
@@ -39,9 +40,14 @@ impl Users {
     }
 }
 
-/// The address without the task's number, as it was in the program.
+/// The address as it was in the program, without the task's number; or in a kernel in the lower half of the address
+/// space.
 pub fn plain(address: u64) -> u64 {
-    if address >> 63 == 0 { address & ((1 << ADDRESS_BITS) - 1) } else { address }
+    match address {
+        ..NOWHERE => address & ((1 << ADDRESS_BITS) - 1),
+        address if is_in_lower_half(address) => address - NOWHERE,
+        address => address,
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +66,7 @@ mod tests {
         assert_eq!(words, [kernel, 0x401000]);
         users.settle("init", &mut words);
         assert_eq!((words[0], plain(words[0]), plain(words[1])), (kernel, kernel, 0x401000));
+        assert_eq!([NOWHERE, NOWHERE + 1, NOWHERE + 0x20_1000].map(plain), [NOWHERE, NOWHERE + 1, 0x20_1000]);
         assert!((from..to).contains(&words[1]) && words[1] >> 63 == 0);
         (2..MAX).for_each(|number| assert!(users.add(&number.to_string()).is_some()));
         assert_eq!(users.add("one too many"), None);
