@@ -1,5 +1,5 @@
-//! Kernel code in the lower half of the address space has bit 63 set in a profile. With symbols of the lower half it has
-//! its names; user code at the same addresses never has, and symbols of the upper half name none of it.
+//! Kernel code in the lower half of the address space has bit 63 set in a profile. With symbols of the lower half it
+//! has its names; user code at the same addresses never has, and symbols of the upper half name none of it.
 #![forbid(unsafe_code)]
 
 mod sealed;

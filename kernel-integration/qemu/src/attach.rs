@@ -145,8 +145,8 @@ impl Output {
         let samples = self.held.samples();
         if samples > 0 && self.place.is_some() {
             eprintln!(
-                "kprof-qemu: the last {samples} samples are of a kernel that could not be compared again: if the machine \
-                 has rebooted meanwhile, their names may be wrong"
+                "kprof-qemu: the last {samples} samples are of a kernel that could not be compared again: if the \
+                 machine has rebooted meanwhile, their names may be wrong"
             );
         }
         let messages = self.held.release(0);

@@ -101,8 +101,8 @@ impl Guest {
         &mut self.gdb
     }
 
-    /// Stops the machine, takes a sample of each vCPU, and lets it run. If this is asked for, looks whether the kernel is
-    /// where it was found; `None` if this cannot be known now, because no vCPU executes kernel code.
+    /// Stops the machine, takes a sample of each vCPU, and lets it run. If this is asked for, looks whether the kernel
+    /// is where it was found; `None` if this cannot be known now, because no vCPU executes kernel code.
     ///
     /// # Errors
     /// If the connection ends.

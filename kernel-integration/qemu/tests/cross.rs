@@ -91,7 +91,14 @@ fn a_stub_with_a_frame_of_its_own_is_crossed_and_its_marker_is_kept() {
 fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
     let (memory, _) = interrupted(KEEPS_RBP, STUB + 7, &[1, 2], PUSHED + 0x80, &pushed());
     for (offset, words) in [(0, 0), (1, 1), (2, 2), (7, 2), (8, 1), (9, 0)] {
-        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp: PUSHED + 0x80, rflags: 2, cs: 8, efer: walk::LONG_MODE };
+        let at = Registers {
+            rip: STUB + offset,
+            rsp: PUSHED - 8 * words,
+            rbp: PUSHED + 0x80,
+            rflags: 2,
+            cs: 8,
+            efer: walk::LONG_MODE,
+        };
         let stack = memory.walk(&at);
         assert_eq!((stack.candidate, stack.callers), (0, vec![INTERRUPT, TEXT + 0x1000, CALLER]), "at {offset}");
     }
@@ -99,7 +106,8 @@ fn a_sample_in_a_stub_has_the_interrupted_function_at_every_instruction() {
     let (memory, _) = interrupted(HAS_FRAME, STUB + 9, &[PUSHED + 0x80], PUSHED - 8, &pushed());
     let frame = PUSHED + 0x80;
     for (offset, words, rbp) in [(0, 0, frame), (1, 1, frame), (4, 1, PUSHED - 8), (9, 1, PUSHED - 8), (10, 0, frame)] {
-        let at = Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8, efer: walk::LONG_MODE };
+        let at =
+            Registers { rip: STUB + offset, rsp: PUSHED - 8 * words, rbp, rflags: 2, cs: 8, efer: walk::LONG_MODE };
         assert_eq!(memory.walk(&at).callers, [INTERRUPT, TEXT + 0x1000, CALLER], "at {offset}");
     }
 }

@@ -53,8 +53,16 @@ fn stack(then: [u8; 2], word: u64, has_tables: bool) -> Stack {
         Row::new(TEXT + 0x200, Rule::Nothing, 0, LOST),
     ]);
     tables.slide = Some(0);
-    let registers = Registers { rip: TEXT + 0x120, rsp: STACK, rbp: STACK, rflags: 0x202, cs: 8, efer: walk::LONG_MODE };
-    walk(&registers, registers.half((0x1000, walk::half::UPPER)).unwrap(), &read, &read, &mut Exits::default(), has_tables.then_some(&tables))
+    let registers =
+        Registers { rip: TEXT + 0x120, rsp: STACK, rbp: STACK, rflags: 0x202, cs: 8, efer: walk::LONG_MODE };
+    walk(
+        &registers,
+        registers.half((0x1000, walk::half::UPPER)).unwrap(),
+        &read,
+        &read,
+        &mut Exits::default(),
+        has_tables.then_some(&tables),
+    )
 }
 
 fn ends(then: [u8; 2], word: u64) -> [End; 2] {

@@ -71,8 +71,20 @@ pub struct Outside {
 /// The parts of the group `outside`.
 const PARTS: [&str; 6] = ["record", "user", "ended", "exact", "attached", "refused"];
 /// Those of the group `outside long`.
-const LONG: [&str; 12] =
-    ["guests", "calls", "probes", "moved", "low", "rebooted", "unnoticed", "beside", "unwound", "gdb", "stopped", "truth"];
+const LONG: [&str; 12] = [
+    "guests",
+    "calls",
+    "probes",
+    "moved",
+    "low",
+    "rebooted",
+    "unnoticed",
+    "beside",
+    "unwound",
+    "gdb",
+    "stopped",
+    "truth",
+];
 
 /// Runs the group `outside`.
 pub fn run(context: &mut Context) -> Result<Outcome> {

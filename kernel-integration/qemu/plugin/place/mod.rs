@@ -92,7 +92,16 @@ pub struct Finder {
 impl Finder {
     pub fn new(file: File, given: Option<u64>, most_pages: u64) -> Self {
         let (calls, is_upper) = (Calls::new(&file.starts), file.range().0 >= UPPER);
-        Self { file, calls, given, is_upper, most_pages, tried: HashSet::new(), outcome: Outcome::default(), earlier: None }
+        Self {
+            file,
+            calls,
+            given,
+            is_upper,
+            most_pages,
+            tried: HashSet::new(),
+            outcome: Outcome::default(),
+            earlier: None,
+        }
     }
 
     /// Begins anew, because the guest has rebooted.

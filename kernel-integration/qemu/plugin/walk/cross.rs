@@ -46,7 +46,8 @@ impl Walk<'_> {
         if words < rsp {
             return None;
         }
-        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(self.half, words, self.word, self.read_code) else {
+        let Some(([rip, cs, rflags, rsp_before, _], marker)) = entry(self.half, words, self.word, self.read_code)
+        else {
             return if is_leaf { None } else { Some(Err(End::Entry)) };
         };
         self.words.push(match marker {

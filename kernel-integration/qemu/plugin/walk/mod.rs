@@ -221,7 +221,9 @@ impl Walk<'_> {
                 _ if frame < before => Some(End::Loop),
                 _ if frame - before > MAX_FRAME_BYTES => Some(End::Range),
                 // The code itself may say that the frame is its own.
-                _ if !self.owns(code, frame) && has_entry_frame(self.half, before, frame, self.word) => Some(End::Entry),
+                _ if !self.owns(code, frame) && has_entry_frame(self.half, before, frame, self.word) => {
+                    Some(End::Entry)
+                }
                 _ => None,
             };
             let (next, caller) = match (end, (self.word)(frame), (self.word)(frame.wrapping_add(8))) {

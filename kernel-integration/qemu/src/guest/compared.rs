@@ -1,8 +1,8 @@
 //! Whether the kernel is where it was found. Stage: capture.
 //!
-//! In: a vCPU that is stopped, what is known of the kernel's place. Out: yes, no, or nothing: the vCPU may execute other
-//! code. A few hundred bytes of the kernel's code are compared with what they were. If they differ, which they do where
-//! a kernel has freed or patched its code, the kernel is looked for again.
+//! In: a vCPU that is stopped, what is known of the kernel's place. Out: yes, no, or nothing: the vCPU may execute
+//! other code. A few hundred bytes of the kernel's code are compared with what they were. If they differ, which they do
+//! where a kernel has freed or patched its code, the kernel is looked for again.
 
 use super::memory::Memory;
 use crate::finder::Finder;
@@ -18,8 +18,8 @@ const SAME_PERCENT: usize = 75;
 pub struct Compared(Option<(u64, Vec<u8>)>);
 
 impl Compared {
-    /// Whether the kernel is where it was found, if this vCPU executes its code. Without the kernel's file, and until it
-    /// was found, there is nothing to compare.
+    /// Whether the kernel is where it was found, if this vCPU executes its code. Without the kernel's file, and until
+    /// it was found, there is nothing to compare.
     pub fn is_unmoved(&mut self, finder: Option<&mut Finder>, at: &Registers, memory: &Memory<'_>) -> Option<bool> {
         let Some(finder) = finder.filter(|finder| finder.is_placed()) else { return Some(true) };
         at.half(Finder::lower(Some(finder)))?;

@@ -139,7 +139,8 @@ impl Stub {
             _ if request.starts_with('m') => {
                 let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
                 let (from, bytes) = request[1..].split_once(',').unwrap();
-                let bytes: Vec<u8> = (number(from)..).take(number(bytes) as usize).map(|at| memory(at, self.text())).collect();
+                let bytes: Vec<u8> =
+                    (number(from)..).take(number(bytes) as usize).map(|at| memory(at, self.text())).collect();
                 digits(&bytes)
             }
             _ => String::new(),

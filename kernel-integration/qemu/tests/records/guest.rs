@@ -64,7 +64,11 @@ impl Guest {
             &Registers { pc, sp, fp, link },
             &read,
             &read,
-            Known { half: Half::of(pc, (0x1000, UPPER)).unwrap(), exits: &mut Exits::default(), tables: self.tables.as_ref() },
+            Known {
+                half: Half::of(pc, (0x1000, UPPER)).unwrap(),
+                exits: &mut Exits::default(),
+                tables: self.tables.as_ref(),
+            },
         )
     }
 

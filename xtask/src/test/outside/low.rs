@@ -1,7 +1,7 @@
 //! A kernel in the lower half of the address space: `kprof-qemu` has its stacks and names as those of any other kernel.
 //!
-//! The bare kernel is linked below 2 GiB. It is sampled with its file, from the first instruction on; with what nm
-//! prints of it; without either; and by its gdb stub. Its instructions are counted. Its boot code runs in 32-bit mode and is not the kernel's.
+//! The bare kernel is linked at 2 MiB. It is sampled with its file, with what nm prints of it, without either, and by
+//! its gdb stub; and its instructions are counted.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,8 @@
 //! A kernel that reboots and runs elsewhere then: `record` and `attach` have the right names in both boots.
 //!
 //! Debian's Linux chooses another address at each boot (KASLR). Its init reads the kernel's list of symbols several
-//! times; then it reboots, and powers off at the end of the second boot. It knows the second one by the clock, which the
-//! first one has set to another year. The tool gets the list of symbols as of a kernel that was not moved.
+//! times; then it reboots, and powers off at the end of the second boot. It knows the second one by the clock, which
+//! the first one has set to another year. The tool gets the list of symbols as of a kernel that was not moved.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,9 +16,9 @@ use super::attached::ends_with;
 use super::{Context, Outcome, Outside};
 use crate::gdb::free_address;
 use crate::initrd::Initrd;
+use crate::linux;
 use crate::run::{self, Finished, Guard};
 use crate::yardstick::machines;
-use crate::linux;
 
 const LIMIT: Duration = Duration::from_secs(300);
 const CLOCK: &str = "2000-01-01T00:00:00";
@@ -109,7 +109,8 @@ impl<'a> Machine<'a> {
     fn has_both(&self, profile: &str, done: &Finished) -> Result<()> {
         let text = fs::read_to_string(self.outside.file(profile))?;
         let begin = text.lines().next().context("the profile has a first line")?;
-        let boots: Vec<String> = text.split(&format!("{begin}\n")).skip(1).map(|boot| format!("{begin}\n{boot}")).collect();
+        let boots: Vec<String> =
+            text.split(&format!("{begin}\n")).skip(1).map(|boot| format!("{begin}\n{boot}")).collect();
         ensure!(boots.len() == 2, "{} boots, 2 are expected: {}", boots.len(), done.text);
         let anchors = boots.iter().map(|boot| boot.lines().filter(|line| line.starts_with("# anchor ")).collect());
         let anchors: BTreeSet<Vec<&str>> = anchors.collect();
