@@ -130,6 +130,9 @@ pub fn caught(command: &mut Command, limit: Duration) -> Result<Finished> {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
+    if status.is_none() {
+        end_children(&guard.0);
+    }
     drop(guard);
     let is_complete = end.recv_timeout(LEFT_BEHIND).is_ok();
     let text = String::from_utf8_lossy(&hold(&text)).into_owned();

@@ -318,12 +318,13 @@ fn place_symbols(input: &Input, profile: &Profile, symbols: &mut Symbols, talk: 
         symbols.slide_is_solved = true;
         talk.say(format_args!("{}: the kernel ran {slide:#x} higher than its symbols (from the anchors)", input.syms));
     }
+    symbols.kernel_text = profile.boots.iter().find_map(places::text);
     let has_place = (first.is_some() && symbols.elf.is_some()) || symbols.slide_is_solved;
-    if !has_place && !symbols.table.starts_within(NOWHERE, u64::MAX) {
+    let is_upper = symbols.kernel_text.is_none_or(|(from, _)| from >= NOWHERE);
+    if !has_place && is_upper && !symbols.table.starts_within(NOWHERE, u64::MAX) {
         // Kernel code in the lower half: its addresses in a profile have bit 63 set.
         symbols.slide = NOWHERE;
     }
-    symbols.kernel_text = profile.boots.iter().find_map(places::text);
     symbols.user_is_foreign = true;
     for boot in &profile.boots {
         let Err(why) = fits(profile, boot, symbols) else { continue };

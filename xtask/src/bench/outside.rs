@@ -158,7 +158,7 @@ impl Bench {
         let stopped = if said.is_some() { &["-S"][..] } else { &[] };
         let words = [&["-smp", "1", "-cpu", "max", "-accel", "tcg,thread=multi"][..], stopped].concat();
         let start = Instant::now();
-        let machine = Machine::start(outside, "bare.log", &words)?;
+        let mut machine = Machine::start(outside, "bare.log", &words)?;
         if let Some(said) = said {
             let done = machine.attach(outside, "attached.txt", &[])?;
             ends_with(&done, 0, " % of its speed")?;

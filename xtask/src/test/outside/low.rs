@@ -89,7 +89,7 @@ fn is_counted(outside: &Outside, kernel: &Path) -> Result<()> {
 
 fn by_stub(outside: &Outside, kernel: &Path) -> Result<()> {
     let outside = Outside { kernel: kernel.to_owned(), ..outside.clone() };
-    let machine = Machine::start(&outside, "low-stub.log", &["-S"])?;
+    let mut machine = Machine::start(&outside, "low-stub.log", &["-S"])?;
     let done = machine.attach(&outside, "low-stub.txt", &["--hz", "2000"])?;
     ends_with(&done, 0, "has ended the connection")?;
     machine.comes_to_its_end(&outside.file("low-stub.log"))?;

@@ -8,19 +8,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::attached::ends_with;
-use super::{Context, Outcome, Outside};
-use crate::gdb::free_address;
+use super::attached::{self, ends_with};
+use super::{Context, LIMIT, Outcome, Outside};
 use crate::initrd::Initrd;
 use crate::linux;
-use crate::run::{self, Finished, Guard};
+use crate::run::{self, Finished};
 use crate::yardstick::machines;
 
-const LIMIT: Duration = Duration::from_secs(300);
 const CLOCK: &str = "2000-01-01T00:00:00";
 /// The first boot sets the clock to this year.
 const YEAR: u32 = 2010;
@@ -88,19 +85,10 @@ impl<'a> Machine<'a> {
     }
 
     fn attach(&self) -> Result<()> {
-        let address = free_address()?;
         let mut command = run::bound(&self.outside.qemu);
-        command.args(self.words("rebooted-attach.log")).args(["-S", "-gdb", &format!("tcp:{address}")]);
-        let _qemu = Guard(command.spawn().context("QEMU cannot be started")?);
-        let start = Instant::now();
-        let done = loop {
-            let mut command = self.tool("attach", "rebooted-attach.txt");
-            let done = run::caught(command.args(["--hz", "100", "--gdb", &address]), LIMIT)?;
-            if !done.text.contains("no connection") || start.elapsed() > LIMIT {
-                break done;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        command.args(self.words("rebooted-attach.log")).arg("-S");
+        let mut machine = attached::Machine::of(command)?;
+        let done = machine.attach_by(self.tool("attach", "rebooted-attach.txt").args(["--hz", "100"]))?;
         ends_with(&done, 0, "has ended the connection")?;
         self.has_both("rebooted-attach.txt", &done)
     }

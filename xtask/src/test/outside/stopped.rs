@@ -43,7 +43,7 @@ fn compare(outside: &Outside, samples: &str) -> Result<bool> {
     count.args(["count", "--kernel"]).arg(&outside.kernel).arg("-o").arg(file("counts.txt"));
     count.arg("--stops").arg(file("stops.txt")).arg("--").arg(&outside.qemu);
     let icount = ["-smp", "1", "-cpu", "max", "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-S"];
-    let machine = Machine::start_by(count, outside, "stopped/serial.log", &icount)?;
+    let mut machine = Machine::start_by(count, outside, "stopped/serial.log", &icount)?;
     let done = machine.attach(outside, "stopped/samples.txt", &["--samples", samples, "--user"])?;
     ends_with(&done, 0, "as were asked for; the machine runs on")?;
     machine.comes_to_its_end(&file("serial.log"))?;
