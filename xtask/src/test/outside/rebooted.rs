@@ -24,7 +24,7 @@ const YEAR: u32 = 2010;
 /// What the work is in: the function that prints a line of the list.
 const WORK: &str = "vsnprintf";
 /// Samples of the work in each boot at least.
-const MIN_WORK: u64 = 20;
+const MIN_WORK: u64 = 10;
 
 /// Runs the checks.
 pub fn check(context: &mut Context, outside: &Outside, outcome: &mut Outcome) {
@@ -127,7 +127,7 @@ b=/bin/busybox
 $b mkdir -p /dev /proc
 $b mount -t devtmpfs dev /dev
 $b mount -t proc proc /proc
-for round in 1 2 3 4 5; do $b cat /proc/kallsyms > /dev/null; done
+for round in 1 2 3; do $b cat /proc/kallsyms > /dev/null; done
 if [ $($b date +%Y) -ge YEAR ]; then $b poweroff -f; fi
 $b date -s YEAR-01-01
 $b hwclock -w -u
