@@ -114,7 +114,7 @@ impl Guest {
         });
         let replies = self.gdb.stop_and_ask(&first.collect::<Vec<_>>())?;
         let replies: Vec<&[String]> = replies.chunks(REPLIES).collect();
-        let all = replies.iter().map(|reply| self.registers(&reply[1])).collect::<Result<Vec<_>>>()?;
+        let all = replies.iter().map(|reply| registers(&reply[1], self.has_efer)).collect::<Result<Vec<_>>>()?;
         let mut messages = Vec::with_capacity(self.vcpus.len());
         let mut is_unmoved = None;
         if self.was_reset(&all) {
@@ -138,6 +138,7 @@ impl Guest {
                     && finder.look(at.rip, &|from, to| memory.fill(from, to))
                 {
                     messages.push(Message::Place(finder.outcome.clone()));
+                    self.compared.begin(at, &memory);
                     self.tables.iter_mut().for_each(|tables| tables.slide = Some(finder.outcome.slide));
                 }
                 if let Some(half) = at.half(Finder::lower(self.finder.as_ref())).filter(|_| !is_idle) {
@@ -179,9 +180,8 @@ impl Guest {
 
     /// Whether the machine was reset: every vCPU that was in long mode is no longer.
     fn was_reset(&mut self, all: &[Registers]) -> bool {
-        let is_in = |(vcpu, at): &(&mut Vcpu, &Registers)| vcpu.was_in_long_mode && at.is_in_long_mode();
         let had_any = self.vcpus.iter().any(|vcpu| vcpu.was_in_long_mode);
-        let has_any = self.vcpus.iter_mut().zip(all).any(|pair| is_in(&pair));
+        let has_any = self.vcpus.iter().zip(all).any(|(vcpu, at)| vcpu.was_in_long_mode && at.is_in_long_mode());
         for (vcpu, at) in self.vcpus.iter_mut().zip(all) {
             vcpu.was_in_long_mode = at.is_in_long_mode() || (vcpu.was_in_long_mode && has_any);
         }
@@ -195,10 +195,6 @@ impl Guest {
         self.compared = Compared::default();
         self.finder.iter_mut().for_each(Finder::restart);
         self.tables.iter_mut().for_each(|tables| tables.slide = None);
-    }
-
-    fn registers(&self, reply: &str) -> Result<Registers> {
-        registers(reply, self.has_efer)
     }
 }
 

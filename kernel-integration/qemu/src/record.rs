@@ -178,8 +178,8 @@ pub fn summary(output: &Path, counts: &BTreeMap<u32, Counts>) {
     let (unknown, recorded) = (sum(|counts| counts.unknown), sum(|counts| counts.recorded));
     if unknown * 2 > recorded {
         eprintln!(
-            "kprof-qemu: {unknown} of {recorded} samples are of code in kernel mode that is not the kernel's: firmware, \
-             a boot loader, or code that is not in long mode"
+            "kprof-qemu: {unknown} of {recorded} samples are of code in kernel mode that is not the kernel's: \
+             firmware, a boot loader, or code that is not in long mode"
         );
     }
 }

@@ -7,8 +7,8 @@
 //! end: see [`ended`]. Every executed instruction is counted: see [`exact`]; those of each system call too: see
 //! [`calls`]. Functions are watched: see [`probes`]. A machine that already runs is sampled by its gdb stub: see
 //! [`attached`]; gdb has the same stacks: see [`gdb`]. The kernel may run elsewhere than its file says: see
-//! [`moved`]; also in the lower half of the address space: see [`low`].
-//! It may reboot and run elsewhere then: see [`rebooted`].
+//! [`moved`]; also in the lower half of the address space: see [`low`]. It may reboot and run elsewhere then: see
+//! [`rebooted`].
 //! Kernels for other processors are sampled: see [`guests`]. The second group has what takes longer. With `--filter`
 //! only the parts run whose name contains it.
 
@@ -190,6 +190,13 @@ fn is_the_truth(outside: &Outside) -> Result<()> {
         .map(drop)
 }
 
+/// A walk never goes on below the outermost function, and never across an interrupt's frame: so kmain is a root.
+fn is_root(folded: &[(String, u64)]) -> Result<()> {
+    let strange = folded.iter().find(|(stack, _)| stack.split(';').skip(1).any(|frame| frame == "kmain"));
+    ensure!(strange.is_none(), "kmain has a caller: {strange:?}");
+    Ok(())
+}
+
 impl Outside {
     /// A file in its folder.
     pub fn file(&self, name: &str) -> PathBuf {
@@ -223,8 +230,14 @@ impl Outside {
     /// The folded stacks of a profile. With `--strict` a line that is wrong and an account that does not balance are
     /// errors.
     fn folded(&self, profile: &str) -> Result<Vec<(String, u64)>> {
+        self.folded_with(&[], profile, &self.kernel)
+    }
+
+    /// The same with these options and symbols.
+    fn folded_with(&self, options: &[&str], profile: &str, symbols: &Path) -> Result<Vec<(String, u64)>> {
         let mut command = Command::new(&self.fold);
-        let text = run::output(command.args(["--strict", "-q"]).arg(self.file(profile)).arg(&self.kernel))?;
+        command.args(["--strict", "-q"]).args(options).arg(self.file(profile));
+        let text = run::output(command.arg(symbols))?;
         text.lines()
             .map(|line| {
                 let (stack, count) = line.rsplit_once(' ').context("a line has a count")?;
@@ -241,10 +254,7 @@ impl Outside {
         };
         let (all, work) = (of(&|_| true), of(&|stack| stack.starts_with("kmain;") && stack.contains(";bare::work")));
         ensure!(all >= 200 && work * part > all, "{work} of {all} samples are in bare::work under kmain: {folded:?}");
-        // A walk never goes on below the outermost function, and never across an interrupt's frame: so kmain is a root.
-        let strange = folded.iter().find(|(stack, _)| stack.split(';').skip(1).any(|frame| frame == "kmain"));
-        ensure!(strange.is_none(), "kmain has a caller: {strange:?}");
-        Ok(())
+        is_root(&folded)
     }
 
     fn by_time(&self) -> Result<()> {

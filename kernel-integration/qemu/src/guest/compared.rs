@@ -32,10 +32,17 @@ impl Compared {
             return Some(true);
         }
         let is_unmoved = finder.is_unmoved(at.rip, &read);
-        let address = at.rip & !(BYTES as u64 - 1);
-        if is_unmoved == Some(true) && read(address, &mut now) {
-            self.0 = Some((address, now));
+        if is_unmoved == Some(true) {
+            self.begin(at, memory);
         }
         is_unmoved
+    }
+
+    /// The kernel is where it was found, and this vCPU executes its code: that is compared from now on.
+    pub fn begin(&mut self, at: &Registers, memory: &Memory<'_>) {
+        let (address, mut code) = (at.rip & !(BYTES as u64 - 1), vec![0; BYTES]);
+        if memory.fill(address, &mut code) {
+            self.0 = Some((address, code));
+        }
     }
 }

@@ -15,6 +15,8 @@ const AGAIN_NS: u64 = PERIOD_NS / 10;
 #[derive(Debug, Default)]
 pub struct Held {
     messages: Vec<Message>,
+    /// How many of them are samples: asked for again and again.
+    samples: usize,
     /// When the code is to be compared.
     due: u64,
 }
@@ -28,6 +30,7 @@ impl Held {
     /// The code was compared at this time, and is where it was: what was held until then.
     pub fn release(&mut self, time: u64) -> Vec<Message> {
         self.due = time + PERIOD_NS;
+        self.samples = 0;
         std::mem::take(&mut self.messages)
     }
 
@@ -43,12 +46,13 @@ impl Held {
 
     /// Holds the messages of a tick.
     pub fn hold(&mut self, messages: Vec<Message>) {
+        self.samples += messages.iter().filter(|message| matches!(message, Message::Sample(_))).count();
         self.messages.extend(messages);
     }
 
     /// The number of samples that are held.
     pub fn samples(&self) -> usize {
-        self.messages.iter().filter(|message| matches!(message, Message::Sample(_))).count()
+        self.samples
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{LIMIT, Outcome, Outside};
+use super::{LIMIT, Outcome, Outside, is_root};
 use crate::gdb::free_address;
 use crate::run::{self, Finished, Guard};
 
@@ -126,6 +126,7 @@ fn while_it_runs(outside: &Outside) -> Result<()> {
     let under_kmain = folded.iter().filter(|(stack, _)| stack.starts_with("kmain;") || stack == "kmain");
     let (all, rooted) = (folded.iter().map(|it| it.1).sum::<u64>(), under_kmain.map(|it| it.1).sum::<u64>());
     ensure!(all >= 200 && rooted * 10 >= all * 9, "{rooted} of {all} samples are under kmain: {folded:?}");
+    is_root(&folded)?;
     machine.comes_to_its_end(&log)
 }
 

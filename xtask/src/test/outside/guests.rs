@@ -8,9 +8,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::{Context, LIMIT, Outcome, Outside};
+use super::{Context, LIMIT, Outcome, Outside, moved};
 use crate::toolchain::{self, AARCH64, RISCV64, Target};
 use crate::{run, tools};
 
@@ -96,10 +96,9 @@ impl<'a> Guest<'a> {
             build.env("RUSTFLAGS", options).env("CARGO_PROFILE_RELEASE_DEBUG", "1");
         }
         if compiled.is_low {
-            let source = run::root().join(format!("kernel-integration/qemu/guests/src/{}.ld", of.name));
-            let (text, script) = (fs::read_to_string(source)?, outside.file(&format!("{}-low.ld", of.name)));
-            ensure!(text.contains(of.higher), "the linker script does not say {}", of.higher);
-            fs::write(&script, text.replace(of.higher, ""))?;
+            let source = format!("kernel-integration/qemu/guests/src/{}.ld", of.name);
+            let script = outside.file(&format!("{}-low.ld", of.name));
+            moved::script(&source, &[(of.higher, "")], &script)?;
             build.env("GUESTS_SCRIPT", script);
         }
         build.args(["--quiet", "--release", "--package", "guests", "--target-dir"]).arg(&folder);
@@ -131,12 +130,8 @@ impl<'a> Guest<'a> {
     }
 
     fn folded(&self, name: &str) -> Result<Vec<(String, u64)>> {
-        let mut command = Command::new(&self.outside.fold);
-        command.args(["--strict", "-q", "--no-inline"]).arg(self.file(&format!("{name}.txt")));
-        let text = run::output(command.arg(&self.kernel))?;
-        let of_line =
-            |line: &str| line.rsplit_once(' ').and_then(|(stack, n)| Some((stack.to_owned(), n.parse().ok()?)));
-        text.lines().map(|line| of_line(line).context("a folded line")).collect()
+        let profile = self.file(&format!("{name}.txt")).display().to_string();
+        self.outside.folded_with(&["--no-inline"], &profile, &self.kernel)
     }
 
     fn check(&self) -> Result<()> {

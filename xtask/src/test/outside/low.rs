@@ -3,7 +3,6 @@
 //! The bare kernel is linked at 2 MiB. It is sampled with its file, with what nm prints of it, without either, and by
 //! its gdb stub; and its instructions are counted.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,16 +35,8 @@ fn build(toolchain: Toolchain, folder: &Path) -> Result<PathBuf> {
     moved::link(command, "low", &[(LINKED, LOW), (HIGHER, "")], folder, "target/outside-bare")
 }
 
-/// Stacks with their numbers of samples, of a profile with these symbols.
-fn folded(outside: &Outside, profile: &Path, symbols: &Path) -> Result<BTreeMap<String, u64>> {
-    let mut command = Command::new(&outside.fold);
-    let text = run::output(command.args(["--strict", "-q", "--no-inline"]).arg(profile).arg(symbols))?;
-    let stack = |line: &str| line.rsplit_once(' ').and_then(|(stack, count)| Some((stack.into(), count.parse().ok()?)));
-    text.lines().map(|line| stack(line).with_context(|| format!("no folded stack: {line}"))).collect()
-}
-
 /// Nearly all samples are of stacks that begin with the first function, and the work is in its functions.
-fn is_whole(folded: &BTreeMap<String, u64>) -> Result<()> {
+fn is_whole(folded: &[(String, u64)]) -> Result<()> {
     let sum = |is: &dyn Fn(&str) -> bool| folded.iter().filter(|(stack, _)| is(stack)).map(|(_, n)| n).sum::<u64>();
     let (all, whole) = (sum(&|_| true), sum(&|stack| stack == "kmain" || stack.starts_with("kmain;")));
     let work = sum(&|stack| stack.starts_with("kmain;") && stack.contains(";bare::work;"));
@@ -68,7 +59,7 @@ fn has_stacks(outside: &Outside, kernel: &Path) -> Result<()> {
         ensure!(said.contains("the kernel runs where ") == known.is_some(), "{said}");
         ensure!(!said.contains("are of code in kernel mode that is not the kernel's"), "{said}");
         for symbols in [kernel, &list] {
-            let folded = folded(outside, &profile, symbols)?;
+            let folded = outside.folded_with(&["--no-inline"], "low.txt", symbols)?;
             is_whole(&folded).with_context(|| format!("recorded with {known:?}, folded with {symbols:?}"))?;
             all.push(folded);
         }
@@ -93,8 +84,11 @@ fn by_stub(outside: &Outside, kernel: &Path) -> Result<()> {
     let done = machine.attach(&outside, "low-stub.txt", &["--hz", "2000"])?;
     ends_with(&done, 0, "has ended the connection")?;
     machine.comes_to_its_end(&outside.file("low-stub.log"))?;
-    let folded = folded(&outside, &outside.file("low-stub.txt"), kernel)?;
-    let strange = folded.keys().find(|stack| stack.contains("bare::work") && !stack.starts_with("kmain;"));
+    let folded = outside.folded_with(&["--no-inline"], "low-stub.txt", kernel)?;
+    let strange = folded
+        .iter()
+        .map(|(stack, _)| stack)
+        .find(|stack| stack.contains("bare::work") && !stack.starts_with("kmain;"));
     let work: u64 = folded.iter().filter(|(stack, _)| stack.contains("bare::work")).map(|(_, count)| count).sum();
     ensure!(work > 0 && strange.is_none(), "{work} samples of the work, {strange:?}: {folded:?}");
     Ok(())

@@ -58,19 +58,26 @@ pub fn link(
     folder: &Path,
     target: &str,
 ) -> Result<PathBuf> {
-    let source = run::root().join("kernel-integration/ports/bare/kernel.ld");
-    let mut text = fs::read_to_string(&source)?;
-    for (word, by) in replaced {
-        ensure!(text.contains(word), "{} does not say {word}", source.display());
-        text = text.replace(word, by);
-    }
-    let script = folder.join(format!("{name}.ld"));
-    fs::write(&script, text)?;
+    let made = folder.join(format!("{name}.ld"));
+    script("kernel-integration/ports/bare/kernel.ld", replaced, &made)?;
     let target = run::root().join(target);
-    command.env("BARE_SCRIPT", &script).env_remove("CARGO_TARGET_DIR").arg("--target-dir").arg(&target);
+    command.env("BARE_SCRIPT", &made).env_remove("CARGO_TARGET_DIR").arg("--target-dir").arg(&target);
     let (built, kernel) = (build::bare(command, target)?, folder.join(name));
     fs::copy(built, &kernel)?;
     Ok(kernel)
+}
+
+/// Writes a linker script of this project in which words are replaced.
+///
+/// # Errors
+/// If it does not have such words.
+pub fn script(source: &str, replaced: &[(&str, &str)], to: &Path) -> Result<()> {
+    let mut text = fs::read_to_string(run::root().join(source))?;
+    for (word, by) in replaced {
+        ensure!(text.contains(word), "{source} does not say {word}");
+        text = text.replace(word, by);
+    }
+    Ok(fs::write(to, text)?)
 }
 
 /// Runs a verb of the tool with this kernel; gives the exit code and what it said.

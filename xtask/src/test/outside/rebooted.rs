@@ -21,7 +21,7 @@ use crate::yardstick::machines;
 const CLOCK: &str = "2000-01-01T00:00:00";
 /// The first boot sets the clock to this year.
 const YEAR: u32 = 2010;
-/// What the work is in: the function that prints a line of the list.
+/// What the work is in: the function that formats each line of the list.
 const WORK: &str = "vsnprintf";
 /// Samples of the work in each boot at least.
 const MIN_WORK: u64 = 10;
@@ -104,18 +104,16 @@ impl<'a> Machine<'a> {
         let anchors: BTreeSet<Vec<&str>> = anchors.collect();
         ensure!(anchors.len() == 2, "both boots are at the same address: {anchors:?}\n{}", done.text);
         for (number, boot) in boots.iter().enumerate() {
-            let file = self.outside.file(&format!("{number}-{profile}"));
-            fs::write(&file, boot)?;
-            let mut fold = Command::new(&self.outside.fold);
-            let folded = run::output(fold.args(["--strict", "-q"]).arg(&file).arg(&self.symbols))?;
+            let file = format!("{number}-{profile}");
+            fs::write(self.outside.file(&file), boot)?;
+            let folded = self.outside.folded_with(&[], &file, &self.symbols)?;
             let sum = |is: &dyn Fn(&str) -> bool| -> u64 {
-                let lines = folded.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(stack, _)| is(stack));
-                lines.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+                folded.iter().filter(|(stack, _)| is(stack)).map(|(_, count)| count).sum()
             };
             let (all, work) = (sum(&|_| true), sum(&|stack| stack.split(';').any(|frame| frame == WORK)));
             let unknown = sum(&|stack| stack.rsplit(';').next() == Some("[unknown]"));
             eprintln!("boot {}: {all} samples, {work} of the work, {unknown} unknown", number + 1);
-            ensure!(work > MIN_WORK, "boot {}: {folded:.3000}", number + 1);
+            ensure!(work > MIN_WORK, "boot {}: {folded:?}", number + 1);
         }
         Ok(())
     }
