@@ -56,8 +56,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     match nightly_has("miri", context.install) {
         Ok(()) => {
             let mut miri = nightly("miri");
-            miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof", "-p", "kprof-format"]);
-            miri.args(["--features", "kprof/profiling,kprof/locks"]);
+            miri.args(["test", "--quiet", "--target-dir", "target/miri", "-p", "kprof"]);
+            miri.args(["--features", "profiling,locks"]);
             // The handler finds its slots and words by integer addresses, as in a kernel. Memory is given to the
             // profiler for ever, and a sampler never returns, so leaks are ignored.
             miri.args(UNDER_MIRI).env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks");

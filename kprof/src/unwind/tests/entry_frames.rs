@@ -141,9 +141,10 @@ fn after_every_entry_from_user_code_the_depth_counts_the_same_frames() {
     // The fast path takes up to 16 frames at these depths.
     let depths = (17..30_usize).step_by(if cfg!(miri) { 12 } else { 1 });
     let befores = (10..16_u64).step_by(if cfg!(miri) { 5 } else { 1 });
+    let callers = (0..8_u64).step_by(if cfg!(miri) { 3 } else { 1 });
     let cases = depths.flat_map(|depth| befores.clone().map(move |before| (depth, before)));
     for ((depth, before), (callers, has_marker)) in
-        cases.flat_map(|case| (0..8_u64).flat_map(move |callers| [false, true].map(|marked| (case, (callers, marked)))))
+        cases.flat_map(|case| callers.clone().flat_map(move |callers| [false, true].map(|has| (case, (callers, has)))))
     {
         let mut machine = Machine::new(512);
         (machine.depth, machine.user_frames) = (depth, true);

@@ -242,7 +242,7 @@ fn every_depth_keeps_the_innermost_frames_and_marks_the_cut() {
         let at = STACK + 64 + 32 * frame;
         machine.frame(at, if frame == 99 { 0 } else { at + 32 }, TEXT + 8 * frame);
     }
-    for depth in (1..=120).step_by(if cfg!(miri) { 13 } else { 1 }) {
+    for depth in (1..=120).step_by(if cfg!(miri) { 33 } else { 1 }) {
         machine.depth = depth;
         let (stack, _) = machine.walk(&registers(STACK, STACK + 64));
         let kept = 100.min(depth - 1);

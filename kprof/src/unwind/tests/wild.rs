@@ -60,7 +60,7 @@ impl Dice {
     }
 }
 
-const CASES: u32 = if cfg!(miri) { 4 } else { 20_000 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 20_000 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
