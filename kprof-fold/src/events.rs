@@ -27,6 +27,21 @@ pub fn factor(weight: u64, state: PointState) -> f64 {
     }
 }
 
+/// What the numbers of folded events are.
+#[derive(Clone, Debug)]
+pub struct EventFacts {
+    /// The unit of the weights, or `hits`, for people.
+    pub unit: String,
+    /// The name of the point, for people.
+    pub name: String,
+    /// What was counted while no record was asked, in this unit.
+    pub only_counted: u64,
+    /// What the account of the point says, in one line.
+    pub account: String,
+    /// The sums of the point; `None` for what is computed from several points.
+    pub sums: Option<Point>,
+}
+
 /// What a group of hits stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sum {

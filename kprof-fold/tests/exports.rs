@@ -219,16 +219,43 @@ fn values(profile: &PprofProfile) -> (Vec<String>, &str, BTreeMap<&str, Vec<i64>
     (types, text(profile.default_sample_type), values)
 }
 
+/// What an export of the events of a point writes, from golden inputs.
+fn events(input: &str, viewer: &str, event: &str) -> Vec<u8> {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
+    let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
+    fold.args(["export", "-q", "--to", viewer, "--event", event]).arg(golden.join(input));
+    let done = fold.arg(golden.join("five-functions.syms")).output().expect("kprof-fold runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    done.stdout
+}
+
+#[test]
+fn speedscope_has_a_profile_for_each_value_of_events_and_its_weights_add_up_to_the_exact_total() {
+    let all: Value = serde_json::from_slice(&events("events.profile", "speedscope", "null.write")).expect("is JSON");
+    let stacks = |profile: &Value| {
+        let name = |id: &Value| all["shared"]["frames"][id.as_u64().expect("is a number") as usize]["name"].clone();
+        let stack = |stack: &Value| {
+            let frames = stack.as_array().expect("is a list").iter().map(name);
+            frames.map(|frame| frame.as_str().expect("is text").to_owned()).collect::<Vec<_>>().join(";")
+        };
+        let samples = profile["samples"].as_array().expect("is a list").iter().map(stack);
+        samples.zip(numbers(&profile["weights"])).collect::<BTreeMap<_, _>>()
+    };
+    let expected = |values: [f64; 4]| {
+        let names = ["[syscall];kmain;mm::map", "kmain;mm::unmap", "[lost]", "[not recorded]"];
+        names.map(str::to_owned).into_iter().zip(values).collect::<BTreeMap<_, _>>()
+    };
+    let [hits, bytes] = [&all["profiles"][0], &all["profiles"][1]];
+    assert_eq!((&hits["unit"], &bytes["unit"]), (&Value::from("none"), &Value::from("bytes")));
+    assert_eq!((&bytes["name"], &all["activeProfileIndex"]), (&Value::from("null.write"), &Value::from(1)));
+    assert_eq!(stacks(hits), expected([2.0, 1.0, 1.0, 1.0]));
+    assert_eq!(stacks(bytes), expected([600.0, 300.0, 300.0, 100.0]));
+    assert_eq!((&hits["endValue"], &bytes["endValue"]), (&Value::from(5), &Value::from(1300)));
+}
+
 #[test]
 fn pprof_of_the_heap_has_the_four_types_of_go_and_that_of_a_point_has_hits_and_weight() {
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/inputs");
-    let export = |input: &str, event: &str| {
-        let mut fold = Command::new(env!("CARGO_BIN_EXE_kprof-fold"));
-        fold.args(["export", "-q", "--to", "pprof", "--event", event]).arg(golden.join(input));
-        let done = fold.arg(golden.join("five-functions.syms")).output().expect("kprof-fold runs");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        pprof(&done.stdout)
-    };
+    let export = |input: &str, event: &str| pprof(&events(input, "pprof", event));
     let heap = export("heap.profile", "heap.live");
     let (types, default, rows) = values(&heap);
     assert_eq!(types, ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"]);

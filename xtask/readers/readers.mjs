@@ -1,8 +1,8 @@
 // Opens the exports of kprof-fold with other projects' readers, and compares what they show with the folded stacks.
 //
 // In: the folder of the exports (`firefox`, `speedscope`, `pprof`, `perfetto`; `folded-N` for each CPU, `task-N-NAME`
-// for each of its tasks), a browser's path or `-`, and the folder of Perfetto's page or `-`. Out: a line per check: `ok
-// NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
+// for each of its tasks; `speedscope-heap` and `heap.folded`), a browser's path or `-`, and the folder of Perfetto's
+// page or `-`. Out: a line per check: `ok NAME`, `FAILED NAME: WHY`, `skipped NAME: WHY`.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -90,6 +90,9 @@ await check("speedscope, by its published schema", () => {
   const Ajv = require("ajv").default;
   const schema = JSON.parse(readFileSync(join(modules, "speedscope/dist/release/file-format-schema.json")));
   const validate = new Ajv({ strict: false }).compile(schema);
+  const heap = JSON.parse(readFileSync(join(folder, "speedscope-heap")));
+  if (!validate(heap)) throw new Error(JSON.stringify(validate.errors.slice(0, 3)));
+  same("bytes that were not freed", heap.profiles[3].endValue, sum(folded("heap.folded")));
   const profile = JSON.parse(readFileSync(join(folder, "speedscope")));
   if (!validate(profile)) throw new Error(JSON.stringify(validate.errors.slice(0, 3)));
   for (const [at, cpu] of cpus.entries()) {
@@ -181,30 +184,39 @@ function lines_of(html) {
   return lines.filter((line) => line);
 }
 
+/// Compares the rows that speedscope's table shows (total, self, name) with the folded stacks. Numbers are rounded to
+/// two digits after the point, such as 1.23ms (4.5%). `units` has the worth of each unit, `each` that of one sample.
+function rows(lines, must, units, each) {
+  const near = (what, text, samples) => {
+    const [, digits, unit] = text.match(/^([\d.]+) ?([µA-Za-z]+) \(/) ?? [];
+    if (!(Math.abs(Number(digits) * units[unit] - samples * each) <= 0.0051 * units[unit])) {
+      throw new Error(`${what}: ${text}, in the folded stacks ${samples} times ${each}`);
+    }
+  };
+  // Only rows on the screen are in the page.
+  let shown = 0;
+  for (const [at, name] of lines.entries()) {
+    if (must.has(name) && /%\)$/.test(lines[at - 1]) && /%\)$/.test(lines[at - 2])) {
+      if (must.get(name).own > 0) near(`own time of ${name}`, lines[at - 1], must.get(name).own);
+      near(`time of ${name}`, lines[at - 2], must.get(name).total);
+      shown += 1;
+    }
+  }
+  if (shown < Math.min(20, must.size)) throw new Error(`only ${shown} rows are shown: ${lines.slice(0, 20).join(" ")}`);
+}
+
 await check("speedscope, opened in its own page", async () => {
   if (!browser) return "no browser";
   const { lines } = await speedscope("speedscope");
   const exported = JSON.parse(readFileSync(join(folder, "speedscope"))).profiles[0];
   const period = exported.weights[exported.samples.findIndex((stack) => stack.length > 0)];
-  // The page shows times such as 1.23ms (4.5%), rounded to two digits after the point.
-  const units = { "µs": 1, ms: 1e3, s: 1e6 };
-  const near = (what, text, samples) => {
-    const [, digits, unit] = text.match(/^([\d.]+)(µs|ms|s) \(/) ?? [];
-    if (!(Math.abs(Number(digits) * units[unit] - samples * period) <= 0.0051 * units[unit])) {
-      throw new Error(`${what}: ${text}, in the folded stacks ${samples} samples of ${period} µs`);
-    }
-  };
-  // The columns of the table are total, self, name. Only rows on the screen are in the page.
-  const must = functions(expected.get(cpus[0]));
-  let rows = 0;
-  for (const [at, name] of lines.entries()) {
-    if (must.has(name) && /%\)$/.test(lines[at - 1]) && /%\)$/.test(lines[at - 2])) {
-      if (must.get(name).own > 0) near(`own time of ${name}`, lines[at - 1], must.get(name).own);
-      near(`time of ${name}`, lines[at - 2], must.get(name).total);
-      rows += 1;
-    }
-  }
-  if (rows < Math.min(20, must.size)) throw new Error(`only ${rows} rows are shown: ${lines.slice(0, 20).join(" ")}`);
+  rows(lines, functions(expected.get(cpus[0])), { µs: 1, ms: 1e3, s: 1e6 }, period);
+});
+
+await check("speedscope, opened in its own page, with the bytes of a heap", async () => {
+  if (!browser) return "no browser";
+  const { lines } = await speedscope("speedscope-heap");
+  rows(lines, functions(folded("heap.folded")), { B: 1, KB: 1024, MB: 1024 ** 2 }, 1);
 });
 
 /// Serves the files of a folder to this machine. Returns the address and a function that ends it.

@@ -14,7 +14,7 @@ use super::single;
 use super::talk::Talk;
 use super::users;
 use crate::error::Error;
-use crate::events::EventTally;
+use crate::events::{EventFacts, EventTally};
 use crate::fold::Folder;
 use crate::output::heatmap as map;
 use crate::output::script::Style;
@@ -26,19 +26,6 @@ use crate::tally::By;
 use kprof_format::memory;
 use kprof_format::point::{PointCounter, PointState};
 use std::collections::BTreeMap;
-
-/// What the numbers of folded events are.
-#[derive(Clone, Debug)]
-pub struct EventFacts {
-    /// The unit of the weights, or `hits`, for people.
-    pub unit: String,
-    /// The name of the point, for people.
-    pub name: String,
-    /// What was counted while no record was asked, in this unit.
-    pub only_counted: u64,
-    /// What the account of the point says, in one line.
-    pub account: String,
-}
 
 /// Reads, selects, symbolizes and folds the events of the point `name`.
 ///
@@ -75,6 +62,7 @@ pub fn load(input: &Input, choice: &Choice, name: &str) -> Result<Loaded, Error>
         name: visible(name).into_owned(),
         only_counted: if lost_is_attributable { scaled.only_counted } else { 0 },
         account: account_of(name, &point),
+        sums: Some(point),
     };
     if !input.shows_account {
         Talk { quiet: input.quiet }.say(&event.account);

@@ -6,7 +6,7 @@
 use super::args::{Beside, Choice, Input, Limits, Shown};
 use super::between;
 use super::compat::{Output, Rest, ScriptStyle};
-use super::event::{self, EventFacts};
+use super::event;
 use super::images;
 use super::mistakes;
 use super::nearest;
@@ -16,6 +16,7 @@ use super::talk::Talk;
 use super::users;
 use crate::account::Account;
 use crate::error::Error;
+use crate::events::EventFacts;
 use crate::fold::{Folded, Folder};
 use crate::output::folded;
 use crate::problems::Problems;
@@ -202,7 +203,7 @@ pub fn open_any<C: Consumer>(
 
 /// Refuses events, for an output that only has a meaning for samples.
 fn refuse_event(choice: &Choice) -> Result<(), Error> {
-    let todo = "--event works with folded, flamegraph, report (text, CSV), script, heatmap and export --to pprof; this \
+    let todo = "--event works with folded, flamegraph, report, script, heatmap and export --to pprof or speedscope; this \
                 output is for samples only";
     if choice.event.is_some() { Err(Error::Usage(todo.to_owned())) } else { Ok(()) }
 }

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod compat;
 pub mod doctor;
 pub mod event;
+mod event_export;
 pub mod heap;
 pub mod html;
 pub mod images;

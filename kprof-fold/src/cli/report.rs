@@ -59,11 +59,7 @@ pub fn run(args: &Report) -> Result<u8, Error> {
         By::Entry => Some("entry"),
     };
     let style = report::Style { sort: args.sort, top, limit: args.limit, by, has_lines: choice.lines };
-    if loaded.event.is_some() && format == TableFormat::Json {
-        return Err(Error::Usage("JSON has times and accounts of samples; --event has text and CSV".to_owned()));
-    }
-    let event = loaded.event.as_ref().map(|event| (event.name.as_str(), event.unit.as_str(), event.account.as_str()));
-    let input = report::Input { folded, profile, account, lost: *lost, event };
+    let input = report::Input { folded, profile, account, lost: *lost, event: loaded.event.as_ref() };
     if format == TableFormat::Text {
         let mut text = Vec::new();
         report::write(input, &style, &mut text).map_err(|error| Error::io("memory", "write", error))?;

@@ -7,7 +7,7 @@
 use super::args::{Annotate, Choice, Export, Heatmap, Info, Input, Script, TableFormat, Viewer};
 use super::compat::{Output, Rest};
 use super::event;
-use super::heap;
+use super::event_export;
 use super::load::{self, Opened};
 use super::nearest::did_you_mean;
 use super::out::{put, with_output, write_failed};
@@ -86,10 +86,10 @@ pub fn info(args: &Info) -> Result<u8, Error> {
 pub fn export(args: &Export) -> Result<u8, Error> {
     refuse_folding(&args.choice)?;
     refuse_users(&args.input)?;
+    if let Some(name) = &args.choice.event {
+        return event_export::run(args, name);
+    }
     if args.to == Viewer::Pprof {
-        if let Some(name) = &args.choice.event {
-            return heap::pprof(args, name);
-        }
         return pprof(args);
     }
     let mut opened = load::open(&args.input, &args.choice, Output::Other, |select| Tracks::new(select.clone()))?;

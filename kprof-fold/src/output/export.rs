@@ -14,6 +14,7 @@ pub mod perfetto;
 pub mod places;
 pub mod pprof;
 pub mod speedscope;
+pub mod values;
 
 use crate::gaps::Gaps;
 use crate::output::folded::{LOST, LOST_ANYWHERE};
@@ -92,7 +93,8 @@ impl<'a> Input<'a> {
         profile: &Profile,
         (tsc_hz, name, kernel): (f64, &str, &str),
     ) -> Self {
-        let places = Places::new(tracks, stacks, symbols, select.user);
+        let given = tracks.tracks.iter().flat_map(|track| track.samples()).map(|sample| sample.stack);
+        let places = Places::new(given, stacks, symbols, select.user);
         let rate_hz = profile.boots.iter().find_map(|boot| boot.number(Fact::Hz)).filter(|hz| *hz > 0);
         let (losses, marks) = (losses(profile, select), marks(profile));
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

@@ -11,6 +11,7 @@ use super::lockups::sentence;
 use super::table::{self, Row};
 use super::time;
 use crate::account::Account;
+use crate::events::EventFacts;
 use crate::fold::Folded;
 use crate::profile::{Boot, Profile};
 use kprof_format::counter::Counter;
@@ -58,8 +59,8 @@ pub struct Input<'a> {
     pub account: &'a Account,
     /// Losses within the selection.
     pub lost: u64,
-    /// For events instead of samples: the name of the point, the unit of the counts, and the account in one line.
-    pub event: Option<(&'a str, &'a str, &'a str)>,
+    /// For events instead of samples: what the numbers are.
+    pub event: Option<&'a EventFacts>,
 }
 
 /// Writes the whole report.
@@ -73,8 +74,8 @@ pub fn write(input: Input<'_>, style: &Style, out: &mut dyn Write) -> io::Result
         None => functions(input, style, &mut text),
     }
     match input.event {
-        Some((.., account)) => {
-            let _ = writeln!(text, "\n{account}");
+        Some(event) => {
+            let _ = writeln!(text, "\n{}", event.account);
         }
         None => {
             where_time_went(input, &mut text);
@@ -106,7 +107,7 @@ fn functions(input: Input<'_>, style: &Style, text: &mut String) {
 
 /// What is counted.
 fn what(input: Input<'_>) -> String {
-    input.event.map_or_else(|| "samples".to_owned(), |(name, unit, _)| format!("{unit} of {name}"))
+    input.event.map_or_else(|| "samples".to_owned(), |event| format!("{} of {}", event.unit, event.name))
 }
 
 /// The functions in their order, and how many there were before `--top` and `--limit`.
@@ -138,7 +139,7 @@ fn groups(input: Input<'_>, style: &Style, by: &str, text: &mut String) {
     let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
     let all = samples + input.lost;
     let _ = writeln!(text, "{samples} {}, {} lost{note}\n\nBy {by}", what(input), input.lost);
-    let unit = input.event.map_or("samples", |(_, unit, _)| unit);
+    let unit = input.event.map_or("samples", |event| &event.unit);
     let _ = writeln!(text, "      % {unit:>9}  {by:<24}  busiest function, with its part of the {by}");
     for row in &rows {
         let (group, part, busiest) = (name(row.frame), percent(row.samples, all), name(row.busiest.0));

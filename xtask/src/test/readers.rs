@@ -107,7 +107,7 @@ fn go(context: &Context, outcome: &mut Outcome) -> Result<()> {
     count_tests(outcome, "go tool pprof", tests.env("KPROF_NEEDS_GO", "1"))
 }
 
-/// Exports the real Redox profile in every form, and folds it by CPU.
+/// Exports the real Redox profile in every form, and folds it by CPU. Exports a heap to speedscope, and folds it.
 fn export(folder: &Path) -> Result<()> {
     // Files of an earlier run are removed, because they would be compared too.
     if folder.exists() {
@@ -123,6 +123,12 @@ fn export(folder: &Path) -> Result<()> {
         fold.args(words).arg("-q").arg(data.join("profiling.txt")).arg(data.join("syms.txt")).arg("2.2");
         run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
     };
+    let golden = root.join("kprof-fold/tests/golden/inputs");
+    for (words, output) in [(&["export", "--to", "speedscope"][..], "speedscope-heap"), (&["folded"], "heap.folded")] {
+        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        fold.args(words).args(["-q", "--event", "heap.live"]).arg(golden.join("heap.profile"));
+        run::output(fold.arg(golden.join("five-functions.syms")).arg("-o").arg(folder.join(output)))?;
+    }
     for form in ["firefox", "speedscope", "pprof", "perfetto"] {
         fold(&["export", "--to", form], form)?;
     }

@@ -10,7 +10,6 @@ use crate::stacks::{StackId, Stacks};
 use crate::state::State;
 use crate::symbols::elf::{Inlined, Location};
 use crate::symbols::{INLINED, Symbols};
-use crate::tracks::Tracks;
 use kprof_format::marker::Marker;
 use std::collections::HashMap;
 
@@ -83,19 +82,19 @@ pub struct Places {
 }
 
 impl Places {
-    /// Looks up the stacks of all samples.
-    pub fn new(tracks: &Tracks, stacks: &Stacks, symbols: &Symbols, user: bool) -> Self {
+    /// Looks up these stacks, of which any may be given several times.
+    pub fn new(given: impl Iterator<Item = StackId>, stacks: &Stacks, symbols: &Symbols, user: bool) -> Self {
         let states = (0..stacks.len()).map(|stack| State::of(stacks.traits(stack as StackId))).collect();
         let mut places = Self { starts: vec![(0, 0); stacks.len()], states, ..Self::default() };
         let (mut words, mut frames) = (Vec::new(), Vec::new());
-        for sample in tracks.tracks.iter().flat_map(|track| track.samples()) {
-            if places.starts[sample.stack as usize].1 > 0 {
+        for stack in given {
+            if places.starts[stack as usize].1 > 0 {
                 continue;
             }
-            stacks.words(sample.stack, &mut words);
+            stacks.words(stack, &mut words);
             frames.clear();
             places.resolve(&words, symbols, user, &mut frames);
-            let is_idle = places.state(sample.stack) == State::Idle;
+            let is_idle = places.state(stack) == State::Idle;
             let start = places.joined.len() as u32;
             let mut kind = Kind::Kernel;
             for (bare, marker) in frames.iter().rev() {
@@ -111,7 +110,7 @@ impl Places {
                 let number = places.number(*bare, kind);
                 places.joined.push(number);
             }
-            places.starts[sample.stack as usize] = (start, places.joined.len() as u32 - start);
+            places.starts[stack as usize] = (start, places.joined.len() as u32 - start);
         }
         places.bare = Vec::new();
         places.by_address = ByAddress::default();
@@ -129,7 +128,7 @@ impl Places {
         self.states[stack as usize]
     }
 
-    /// Stacks that samples have.
+    /// The stacks that were given.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         self.starts.iter().zip(0..).filter(|((_, length), _)| *length > 0).map(|(_, stack)| stack)
     }

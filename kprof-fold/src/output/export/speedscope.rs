@@ -6,7 +6,10 @@
 //!
 //! Source of the form: the schema at <https://www.speedscope.app/file-format-schema.json>.
 
+pub mod values;
+
 use super::Input;
+use super::places::Places;
 use crate::tracks::Moment;
 use serde_json::json;
 use std::collections::HashMap;
@@ -17,28 +20,7 @@ use std::io::{self, Write};
 /// # Errors
 /// Errors of the writer.
 pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let names = &input.places.names;
-    write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":[")?;
-    // Only names of functions, not of files, so that each one listed is in a stack.
-    let mut listed: HashMap<u32, usize> = HashMap::new();
-    for place in &input.places.places {
-        let next = listed.len();
-        if *listed.entry(place.shown).or_insert(next) == next {
-            serde_json::to_writer(&mut *out, &json!({ "name": names.name(place.shown) }))?;
-            out.write_all(b",")?;
-        }
-    }
-    let lost = listed.len();
-    serde_json::to_writer(&mut *out, &json!({ "name": input.lost }))?;
-    write!(out, "]}},\"profiles\":[")?;
-    // The text of each stack is made once.
-    let mut texts: Vec<Box<str>> = Vec::new();
-    for stack in input.places.stacks() {
-        texts.resize(stack as usize, Box::default());
-        let frames = input.places.of(stack).iter();
-        let frames = frames.map(|place| listed[&input.places.places[*place as usize].shown].to_string());
-        texts.push(format!("[{}]", frames.collect::<Vec<_>>().join(",")).into());
-    }
+    let (texts, lost) = frames(&input.places, &[input.lost], out)?;
     for (at, cpu) in input.cpus().into_iter().enumerate() {
         out.write_all(if at > 0 { b"," } else { b"" })?;
         let name = serde_json::to_string(&input.cpu_name(cpu))?;
@@ -71,8 +53,43 @@ pub fn write(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
         })?;
         write!(out, "]}}")?;
     }
-    write!(out, "],\"name\":")?;
-    serde_json::to_writer(&mut *out, &input.name)?;
+    out.write_all(b"]")?;
+    end(&input.name, out)
+}
+
+/// Writes the beginning of the document, with the names of all frames and then of the functions in `beside`, and begins
+/// the list of profiles. Returns the text of each stack, made once, and the number of the first frame of `beside`.
+fn frames(places: &Places, beside: &[&str], out: &mut dyn Write) -> io::Result<(Vec<Box<str>>, usize)> {
+    write!(out, "{{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":{{\"frames\":[")?;
+    // Only names of functions, not of files, so that each one listed is in a stack.
+    let mut listed: HashMap<u32, usize> = HashMap::new();
+    let mut separator: &[u8] = b"";
+    let mut list = |name: &str| {
+        out.write_all(std::mem::replace(&mut separator, b","))?;
+        serde_json::to_writer(&mut *out, &json!({ "name": name })).map_err(io::Error::from)
+    };
+    for place in &places.places {
+        let next = listed.len();
+        if *listed.entry(place.shown).or_insert(next) == next {
+            list(places.names.name(place.shown))?;
+        }
+    }
+    beside.iter().try_for_each(|name| list(name))?;
+    write!(out, "]}},\"profiles\":[")?;
+    let mut texts: Vec<Box<str>> = Vec::new();
+    for stack in places.stacks() {
+        texts.resize(stack as usize, Box::default());
+        let frames = places.of(stack).iter();
+        let frames = frames.map(|place| listed[&places.places[*place as usize].shown].to_string());
+        texts.push(format!("[{}]", frames.collect::<Vec<_>>().join(",")).into());
+    }
+    Ok((texts, listed.len()))
+}
+
+/// Writes the last members of the document.
+fn end(name: &str, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, ",\"name\":")?;
+    serde_json::to_writer(&mut *out, name)?;
     write!(out, ",\"exporter\":\"kprof-fold {}\"}}", env!("CARGO_PKG_VERSION"))
 }
 

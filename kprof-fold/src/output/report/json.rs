@@ -5,18 +5,52 @@
 
 use super::{Group, Input, Row, Style, chosen, chosen_groups, notes, sentences};
 use crate::account::{Account, CpuAccount};
+use crate::events::EventFacts;
 use crate::output::time;
+use kprof_format::point::PointCounter;
 use serde_json::{Value, json};
+
+/// The whole report of events. The numbers of the rows are in the event's unit.
+fn of_event(event: &EventFacts, input: Input<'_>, by: &str, (rows, left_out): (Vec<Value>, usize)) -> Value {
+    let sums = event.sums.as_ref().map(|sums| {
+        let count = |counter: PointCounter| sums.count(counter);
+        json!({
+            "hits": sums.hits(),
+            "recorded": count(PointCounter::Recorded),
+            "filtered": count(PointCounter::Filtered),
+            "lost": count(PointCounter::Lost),
+            // Text, because it may be larger than what JSON's readers hold exactly.
+            "weight": sums.weight.to_string(),
+            "unit": sums.unit,
+            "in_file": sums.in_file.0,
+            "balanced": sums.is_balanced(),
+        })
+    });
+    json!({
+        "event": event.name,
+        "unit": event.unit,
+        "sum": input.folded.samples(),
+        "lost": input.lost,
+        "only_counted": event.only_counted,
+        "notes": noted(input),
+        "by": by,
+        "rows": rows,
+        "left_out": left_out,
+        "account": sums,
+        "account_in_words": event.account,
+    })
+}
 
 /// The whole report.
 pub fn document(input: Input<'_>, style: &Style) -> Value {
     let name = |frame| input.folded.frames.name(frame);
+    let count = if input.event.is_some() { "sum" } else { "samples" };
     let (rows, left_out): (Vec<Value>, usize) = match style.by {
         Some(_) => {
             let (rows, all) = chosen_groups(input, style);
             let row = |row: &Group| {
                 let (busiest, samples) = (name(row.busiest.0), row.busiest.1);
-                json!({ "name": name(row.frame), "samples": row.samples, "busiest": busiest, "busiest_self": samples })
+                json!({ "name": name(row.frame), (count): row.samples, "busiest": busiest, "busiest_self": samples })
             };
             (rows.iter().map(row).collect(), all - rows.len())
         }
@@ -26,13 +60,17 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
             (rows.iter().map(row).collect(), all - rows.len())
         }
     };
+    let by = style.by.unwrap_or("function");
+    if let Some(event) = input.event {
+        return of_event(event, input, by, (rows, left_out));
+    }
     let time = time::rows(input.profile, input.account);
     let time = time.iter().map(|row| json!({ "what": row.what, "ticks": row.ticks, "per_mille": row.per_mille }));
     json!({
         "samples": input.folded.samples(),
         "lost": input.lost,
-        "notes": notes(input.profile).split("; ").filter(|note| !note.is_empty()).collect::<Vec<_>>(),
-        "by": style.by.unwrap_or("function"),
+        "notes": noted(input),
+        "by": by,
         "rows": rows,
         "left_out": left_out,
         "time": time.collect::<Vec<_>>(),
@@ -40,6 +78,10 @@ pub fn document(input: Input<'_>, style: &Style) -> Value {
         "lockups": sentences(input.profile),
         "account": account(input.account),
     })
+}
+
+fn noted(input: Input<'_>) -> Vec<&'static str> {
+    notes(input.profile).split("; ").filter(|note| !note.is_empty()).collect()
 }
 
 /// The account of each CPU: its counters as the kernel sent them, and what does not balance.

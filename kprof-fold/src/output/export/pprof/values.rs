@@ -1,34 +1,16 @@
 //! Recorded hits as pprof's protocol buffer: several values for each stack. Stage: output.
 //!
 //! In: the values of each stack, what they are, symbols. Out: a sample for each stack, and one for each function that
-//! stands for what is not known by stack. A heap has the four sample types of Go's heap profiles, so that what is known
-//! of those is known of these.
+//! stands for what is not known by stack.
 
 use super::{About, Made, compressed, proto};
+use crate::output::export::values::Values;
 use crate::select::Select;
-use crate::stacks::{StackId, Stacks};
+use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use prost::Message;
 use proto::Sample;
 use std::io::{self, Write};
-
-/// What is written.
-pub struct Values<'a> {
-    /// The name and the unit of each value.
-    pub types: &'a [(&'a str, &'a str)],
-    /// The index of the one that readers show first.
-    pub default: usize,
-    /// The values of each stack.
-    pub rows: Vec<(StackId, Vec<i64>)>,
-    /// The values of functions that stand for something besides.
-    pub beside: Vec<(&'a str, Vec<i64>)>,
-    /// What was sampled, its unit, and how much of it lies between two samples.
-    pub period: Option<(&'a str, &'a str, u64)>,
-}
-
-/// The sample types of Go's heap profiles.
-pub const HEAP: [(&str, &str); 4] =
-    [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
 /// Writes the profile.
 ///

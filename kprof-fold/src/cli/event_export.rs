@@ -1,0 +1,98 @@
+//! `export --event NAME`: the recorded hits of a point, or the heap, for other viewers. Stage: command line.
+//!
+//! In: a profile with events. Out: a profile with several values for each stack: hits and weight, or what was allocated
+//! and what of it was not freed. The values are scaled to the exact totals of the point.
+
+use super::args::{Export, Viewer};
+use super::compat::Output;
+use super::event::{self, account_of, point};
+use super::heap::{account_of_live, frees};
+use super::load::{self, Opened};
+use super::out::{with_output, write_failed};
+use super::single::about_pprof;
+use super::talk::Talk;
+use crate::error::Error;
+use crate::events::EventTally;
+use crate::heap::HeapTally;
+use crate::output::export;
+use crate::output::export::values::{HEAP, Values};
+use crate::output::folded::{LOST, NOT_RECORDED};
+use crate::symbols::name::visible;
+use crate::tally::By;
+use kprof_format::memory::{ALLOC, LIVE};
+use std::collections::BTreeMap;
+
+/// Writes the four sample types of a heap, or hits and weight of any other point.
+///
+/// # Errors
+/// If the input or the arguments are unusable, or the viewer shows samples only.
+pub fn run(args: &Export, name: &str) -> Result<u8, Error> {
+    let (input, choice) = (&args.input, &args.choice);
+    event::refuse(choice)?;
+    if !matches!(args.to, Viewer::Pprof | Viewer::Speedscope) {
+        let todo = "--event works with --to pprof and --to speedscope; this viewer gets samples only";
+        return Err(Error::Usage(todo.to_owned()));
+    }
+    if [ALLOC, LIVE].contains(&name) {
+        let opened = load::open_any(input, choice, Output::Other, |select| HeapTally::new(select.clone(), By::None))?;
+        let allocs = point(&opened.profile, &input.file, ALLOC)?;
+        let tally = &opened.consumer;
+        Talk { quiet: input.quiet }.say(account_of_live(tally, &allocs, &frees(&opened.profile)));
+        let row = |(stack, (all, live)): (_, (crate::heap::Estimate, crate::heap::Estimate))| {
+            let values = [all.allocations, all.bytes, live.allocations, live.bytes];
+            (stack, values.map(|value| value.round() as i64).to_vec())
+        };
+        let values = Values {
+            types: &HEAP,
+            default: if name == LIVE { 3 } else { 1 },
+            rows: tally.by_stack().into_iter().map(row).collect(),
+            beside: Vec::new(),
+            period: tally.mean_bytes.map(|mean| ("space", "bytes", mean)),
+        };
+        return written(args, &opened, &values);
+    }
+    let opened =
+        load::open_any(input, choice, Output::Other, |select| EventTally::new(select.clone(), name, By::None))?;
+    let point = point(&opened.profile, &input.file, name)?;
+    Talk { quiet: input.quiet }.say(account_of(name, &point));
+    let [hits, weights] = [true, false].map(|of_hits| opened.consumer.scaled(&point, of_hits));
+    let mut rows = BTreeMap::<_, [u64; 2]>::new();
+    for (index, counts) in [&hits.counts, &weights.counts].into_iter().enumerate() {
+        counts.iter().for_each(|count| rows.entry(count.stack).or_default()[index] += count.samples);
+    }
+    let signed = |values: [u64; 2]| values.map(|value| i64::try_from(value).unwrap_or(i64::MAX)).to_vec();
+    let beside = [(LOST, [hits.lost, weights.lost]), (NOT_RECORDED, [hits.only_counted, weights.only_counted])];
+    let (kind, unit) = (visible(name), unit_of(&point.unit));
+    let values = Values {
+        types: &[("hits", "count"), (&kind, unit)],
+        default: 1,
+        rows: rows.into_iter().map(|(stack, values)| (stack, signed(values))).collect(),
+        beside: beside.into_iter().filter(|(_, all)| *all != [0, 0]).map(|(name, all)| (name, signed(all))).collect(),
+        period: None,
+    };
+    written(args, &opened, &values)
+}
+
+/// The name of a unit that viewers know.
+fn unit_of(unit: &str) -> &'static str {
+    match unit {
+        "ns" => "nanoseconds",
+        "bytes" => "bytes",
+        _ => "count",
+    }
+}
+
+fn written<C>(args: &Export, opened: &Opened<C>, values: &Values<'_>) -> Result<u8, Error> {
+    let names = (&opened.stacks, &opened.symbols, &opened.select);
+    with_output(&args.input, |out| {
+        let done = match args.to {
+            Viewer::Speedscope => export::speedscope::values::write(values, names, &visible(&args.input.file), out),
+            _ => {
+                let about = export::pprof::About { lost: BTreeMap::new(), ..about_pprof(args, opened, None, 0.0) };
+                export::pprof::values::write(values, names, &about, out)
+            }
+        };
+        done.map_err(|error| write_failed(&args.input, error))
+    })?;
+    Ok(opened.exit_code(args.input.limits(), values.rows.len()))
+}
