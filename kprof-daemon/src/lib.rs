@@ -11,6 +11,7 @@
 /// The names of facts and counters.
 pub use kprof_format;
 
+pub mod by_point;
 pub mod by_task;
 pub mod ctl;
 pub mod drain_loop;

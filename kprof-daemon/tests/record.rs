@@ -120,6 +120,48 @@ fn stat_prints_counts_and_keeps_no_samples() {
 }
 
 #[test]
+fn stat_counts_the_hits_of_points_since_it_began() {
+    for gives_copies in [false, true] {
+        let system = world();
+        system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+        // Hits that were counted before, and told to nobody yet.
+        {
+            let kernel = &mut system.0.borrow_mut().kernel;
+            (kernel.hits, kernel.counts_hits) = (5, true);
+            if gives_copies {
+                kernel.control(7, b"protocol 1").unwrap();
+            }
+        }
+        let (ended, talk) = run(&system, &["stat", "-e", "null.*", "-e", "block.read", "--", "sleep", "0.05"]);
+        assert_eq!(ended.unwrap(), 0, "{talk}");
+        let kernel = &system.0.borrow().kernel;
+        let hits = kernel.told_hits - 5;
+        let row = |name: &str| talk.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{talk}"));
+        assert!(
+            hits > 0 && row("null.write").trim_start().starts_with(&format!("{hits}  null.write")),
+            "{hits}: {talk}"
+        );
+        assert!(row("null.write").ends_with(&format!(" {} bytes, mean 100.0 bytes", 100 * hits)), "{talk}");
+        assert!(row("block.read").trim_start().starts_with("0  block.read"), "{talk}");
+        let commands: Vec<&str> = kernel.commands.iter().map(String::as_str).collect();
+        let flush = commands.iter().position(|command| *command == "flush").expect("flushed");
+        let event = commands.iter().position(|command| *command == "event null.* count").expect("counted");
+        assert!(flush < event && commands.contains(&"event block.read count"), "{commands:?}");
+    }
+}
+
+#[test]
+fn stat_says_that_hits_of_points_are_not_known_if_two_others_read_them() {
+    let system = world();
+    system.0.borrow_mut().disk.open(Path::new("/dev/null"));
+    system.0.borrow_mut().kernel.control(7, b"protocol 1").unwrap();
+    system.0.borrow_mut().kernel.control(8, b"copy 1").unwrap();
+    let (ended, talk) = run(&system, &["stat", "-e", "null.write", "--", "sleep", "0.05"]);
+    assert_eq!(ended.unwrap(), 0, "{talk}");
+    assert!(talk.contains("<not counted>  null.write: two other programs read"), "{talk}");
+}
+
+#[test]
 fn a_terminal_shows_samples_rate_and_losses_once_a_second_and_then_the_account() {
     let words = ["-o", OUTPUT, "--hz", "500", "--", "sleep", "2.5"];
     let (_, talk) = run_on(&world(), &words, true);

@@ -21,4 +21,8 @@ echo stop > $ctl
 echo "event * off" > $ctl
 dd bs=1k count=100 < /scheme/zero > /scheme/null 2> /dd.txt
 profiled_stop || exit 4
+# `kprof-record stat` alone: the hits of its command and its own few, and not those before it.
+kprof-record stat -e 'null.*' -x , -- dd bs=1k count=1000 if=/scheme/zero of=/scheme/null 2> /dd.txt
+grep -q '^100[0-9],,null.write,' /dd.txt || { cat /dd.txt; exit 5; }
+grep -q '^10[2-9][0-9]\{4\},bytes,null.write:weight,' /dd.txt || { cat /dd.txt; exit 6; }
 exit 0

@@ -25,6 +25,10 @@ kprof-record status > /root/status.txt || exit 8
 grep -q '^running.* 1000 Hz, .*include [-]; a reader' /root/status.txt || { cat /root/status.txt; exit 8; }
 kprof-record --quiet --binary -o /copies.bin --hz 5000 -- dd if=/scheme/zero of=/scheme/null bs=4k count=5000 || exit 9
 
+# Points are counted by the copies too.
+kprof-record stat -e null.write -x , -- dd if=/scheme/zero of=/scheme/null bs=1k count=3000 > /stat.txt 2>&1 || exit 22
+grep -q '^30[0-9][0-9],,null.write,' /stat.txt || { cat /stat.txt; exit 23; }
+
 # A recording that is killed, while another one is refused.
 kprof-record --quiet -o /killed.txt --hz 5000 --include user --cpus 1 -- sleep 10000 &
 record=$!

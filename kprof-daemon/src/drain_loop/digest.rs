@@ -1,7 +1,7 @@
 //! The parsing half of a round: bytes become batches.
 //!
-//! In: the pieces of a round. Out: batches in the composer, task names in the name table, sums of events by task, the
-//! new `Place` in each stream. Runs in: user process. Records that are already on disk are recognised by their position
+//! In: the pieces of a round. Out: batches in the composer, task names in the name table, sums of events by task and of
+//! hits by point, the new `Place` in each stream. Runs in: user process. Records that are already on disk are recognised by their position
 //! and skipped. Words that are not a record are counted, and a line in the file says where in the stream they are.
 
 use super::intake::Piece;
@@ -97,6 +97,10 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                         self.by_task.add(name, meta.text);
                     }
                     Kind::PointAccount | Kind::TaskTimes if here < place.older => {}
+                    Kind::PointAccount => {
+                        self.by_point.add(meta.values[2], meta.text);
+                        self.composer.meta(meta);
+                    }
                     Kind::TaskTimes => {
                         let make_name = || self.source.task_name(self.system, meta.values[0]);
                         let name = self.names.get_or_make(meta.values[0], meta.tsc, make_name).text;
@@ -120,7 +124,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                         self.points.set(meta.values[0], meta.text);
                         self.composer.meta(meta);
                     }
-                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointAccount | Kind::PointValues => {
+                    Kind::Image | Kind::Mark | Kind::Setting | Kind::PointValues => {
                         self.composer.meta(meta);
                     }
                     Kind::Sample | Kind::SnapshotSample | Kind::Event => self.totals.unknown += 1,

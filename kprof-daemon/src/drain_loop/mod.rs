@@ -15,6 +15,7 @@ mod digest;
 mod files;
 mod intake;
 
+use crate::by_point::ByPoint;
 use crate::by_task::ByTask;
 use crate::ctl::Ctl;
 use crate::error::Error;
@@ -127,6 +128,7 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     composer: Composer,
     names: Names,
     by_task: ByTask,
+    by_point: ByPoint,
     points: PointNames,
     intake: Intake,
     ctl: Ctl,
@@ -173,6 +175,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             file,
             names: Names::default(),
             by_task: ByTask::default(),
+            by_point: ByPoint::default(),
             points: PointNames::default(),
             ctl,
             totals: Totals::default(),
@@ -186,7 +189,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         };
         session.go_on_from(resumed)?;
         if session.options.is_recording {
-            if session.ran_before {
+            if session.ran_before || session.counts_points() {
                 // What was counted before is written now, so that it can be told apart from what this session counts.
                 session.flush()?;
                 session.source.observe(session.system, &mut session.ctl)?;
@@ -223,6 +226,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         &self.by_task
     }
 
+    /// Hits of points since the session began. `None` if this session does not read what the kernel says of them,
+    /// because two other programs do.
+    pub fn by_point(&self) -> Option<&ByPoint> {
+        (self.source.access() != Access::Counters).then_some(&self.by_point)
+    }
+
     /// The kernel's state when it was last read.
     pub fn ctl(&self) -> &Ctl {
         &self.ctl
@@ -253,6 +262,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             Err(Error::Refused { .. }) => Ok(()),
             other => other,
         }
+    }
+
+    /// Whether its commands choose what points count. They count while the sampler is stopped, too.
+    fn counts_points(&self) -> bool {
+        let mut commands = self.options.commands.iter().map(|command| Command::parse(command.as_bytes()));
+        commands.any(|command| matches!(command, Ok(Command::Event(..))))
     }
 
     fn has_started(&self) -> bool {

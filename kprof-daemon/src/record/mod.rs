@@ -8,7 +8,9 @@ pub mod control;
 pub mod flight;
 pub mod options;
 pub mod stat;
+mod stat_points;
 
+use crate::by_point::ByPoint;
 use crate::ctl::Ctl;
 use crate::drain_loop::{Session, Totals};
 use crate::error::Error;
@@ -183,6 +185,8 @@ pub struct Run {
     pub ctl: Ctl,
     /// Events by task.
     pub tasks: Vec<(String, [u64; EVENT_NAMES.len()])>,
+    /// Hits of points; `None` if they are not known, because two other programs read what the kernel says of them.
+    pub points: Option<ByPoint>,
 }
 
 /// Runs the command once, in a session of its own. `each_round` also gets the time since the beginning.
@@ -233,7 +237,7 @@ fn run<S: System>(
     let totals = ended?;
     let elapsed = elapsed.unwrap_or_else(|| began.elapsed());
     let code = status.map_or(0, |status| status.map_or(code::FAILED, exit_code));
-    let (ctl, tasks) = (session.ctl().clone(), session.by_task().table());
+    let (ctl, tasks, points) = (session.ctl().clone(), session.by_task().table(), session.by_point().cloned());
     // Closing the source ends the lease, so the kernel now restores what was set.
     drop(session);
     say(system, format_args!("{rounds} rounds, {} samples, {} bytes written", totals.samples, totals.bytes));
@@ -242,7 +246,7 @@ fn run<S: System>(
         let is_as_before = if *before == now { "as before" } else { "changed meanwhile" };
         say(system, format_args!("{fact} is {now}, {is_as_before}"));
     }
-    Ok(Run { code, elapsed, totals, ctl, tasks })
+    Ok(Run { code, elapsed, totals, ctl, tasks, points })
 }
 
 /// The present values, from ctl, of the settings that the command line changes.

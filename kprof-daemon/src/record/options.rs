@@ -10,7 +10,7 @@ use crate::options::{Manual, Output, Place, SampleFile, WIDTH, duration, parsed}
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 use kprof_format::command::{Command, Verb as CtlVerb};
-use kprof_format::point::PointState;
+use kprof_format::point::{PointState, Points};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,10 +29,12 @@ Example:
 
 const STAT_NOTES: &str = "\
 With -x the fields of a line are: the time since the start in seconds (only with -I), value, unit, name, nanoseconds
-that were counted, 100.00, the spread in percent (only with -r), the rate or share, its unit.
+that were counted, 100.00, the spread in percent (only with -r), the rate or share, its unit. A point has a line of its
+hits, and one of the sum of their weights, NAME:weight.
 
-Example:
-  kprof-record stat -r 5 -- cp /bin/sh /tmp/sh";
+Examples:
+  kprof-record stat -r 5 -- cp /bin/sh /tmp/sh
+  kprof-record stat -e 'block.*' -e page.fault -- cp /bin/sh /tmp/sh";
 
 /// Samples the kernel while a command runs
 #[derive(Debug, Parser)]
@@ -127,8 +129,12 @@ struct Stat {
     #[arg(short = 'x', long, value_name = "SEP", value_parser = NonEmptyStringValueParser::new())]
     field_separator: Option<String>,
     /// Prints what was counted every MS milliseconds (10 or more)
-    #[arg(short = 'I', long, value_name = "MS", value_parser = value_parser!(u64).range(10..), conflicts_with = "repeat")]
+    #[arg(short = 'I', long, value_name = "MS", value_parser = value_parser!(u64).range(10..))]
+    #[arg(conflicts_with_all = ["repeat", "events"])]
     interval_print: Option<u64>,
+    /// Counts hits of this point (`block.*`: of all that begin so), and adds up their weights
+    #[arg(short = 'e', long = "event", value_name = "NAME", value_parser = counted_event)]
+    events: Vec<String>,
     #[command(flatten)]
     sampling: Sampling,
 }
@@ -150,6 +156,8 @@ pub struct Counting {
     pub separator: Option<String>,
     /// Print in these intervals.
     pub interval: Option<Duration>,
+    /// Points to count, as the command line names them.
+    pub points: Vec<String>,
 }
 
 /// What is printed at the end.
@@ -230,9 +238,11 @@ impl Stat {
             repeat: self.repeat,
             separator: self.field_separator.map(|text| text.replace("\\t", "\t")),
             interval: self.interval_print.map(Duration::from_millis),
+            points: self.events,
         };
+        let events: Vec<String> = counting.points.iter().map(|name| format!("{name} {}", PointState::Count)).collect();
         let options = Options { duration: self.duration, ..Options::new("/dev/null") };
-        self.sampling.session(What::Stat(counting), &[], options)
+        self.sampling.session(What::Stat(counting), &[("event", &events)], options)
     }
 }
 
@@ -275,6 +285,14 @@ fn event(value: &str) -> Result<String, String> {
     match Command::parse(command.as_bytes()) {
         Ok(_) => Ok(value),
         Err(_) => Err("NAME, or NAME and one of count, record, every N, by-weight N".into()),
+    }
+}
+
+/// The name of a point to count, or what its name begins with and `*`.
+fn counted_event(value: &str) -> Result<String, String> {
+    match Points::of(value) {
+        Some(_) => Ok(value.to_owned()),
+        None => Err("the name of a point is expected; stat counts each hit, and `kprof-record -e` records them".into()),
     }
 }
 
@@ -380,6 +398,8 @@ mod tests {
             (&["stat", "-I", "9"], "'9' for '--interval-print <MS>'"),
             (&["stat", "-I", "20", "-r", "3", "true"], "cannot be used with"),
             (&["stat", "-x", "", "true"], "--field-separator"),
+            (&["stat", "-I", "20", "-e", "a", "true"], "cannot be used with"),
+            (&["stat", "-e", "a record", "true"], "stat counts each hit"),
         ] {
             let error = wanted(words).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{words:?}: {error}");
@@ -410,14 +430,14 @@ mod tests {
     #[test]
     fn stat_repeats_separates_and_prints_in_intervals() {
         let record = session(&["stat", "-r", "3", "-x", "\\t", "-F", "9", "--duration", "1s", "--", "cp", "a"]);
-        let counting = Counting { repeat: Some(3), separator: Some("\t".into()), interval: None };
+        let counting = Counting { repeat: Some(3), separator: Some("\t".into()), ..Counting::default() };
         assert_eq!(record.what, What::Stat(counting));
         assert_eq!(record.options.commands, ["lease", "hz 9", "start"]);
         assert_eq!(record.options.duration, Some(Duration::from_secs(1)));
         assert_eq!(record.options.output, Path::new("/dev/null"));
         let record = session(&["stat", "-I", "100", "-x,"]);
         let counting =
-            Counting { repeat: None, separator: Some(",".into()), interval: Some(Duration::from_millis(100)) };
+            Counting { separator: Some(",".into()), interval: Some(Duration::from_millis(100)), ..Counting::default() };
         assert_eq!(record.what, What::Stat(counting));
     }
 }

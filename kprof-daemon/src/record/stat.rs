@@ -6,6 +6,7 @@
 use super::Run;
 use super::account::Account;
 use super::options::Counting;
+use super::stat_points::PointRows;
 use crate::ctl::Ctl;
 use kprof_format::counter::Counter;
 use kprof_format::fact::Fact;
@@ -65,18 +66,23 @@ impl Counts {
 
 /// A mean, and its standard error in percent of it, as perf computes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Mean {
-    value: f64,
-    spread: f64,
+pub(super) struct Mean {
+    pub value: f64,
+    pub spread: f64,
 }
 
 impl Mean {
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let runs = values.clone().count().max(1) as f64;
         let value = values.clone().sum::<f64>() / runs;
         let squares: f64 = values.map(|one| (one - value).powi(2)).sum();
         let error = (squares / (runs - 1.0).max(1.0) / runs).sqrt();
         Self { value, spread: if value == 0.0 { 0.0 } else { 100.0 * error / value } }
+    }
+
+    /// The spread, where there were several runs.
+    pub fn spread_text(self, is_repeated: bool) -> String {
+        if is_repeated { format!("  ( +- {:>5.2}% )", self.spread) } else { String::new() }
     }
 }
 
@@ -104,7 +110,7 @@ impl Means {
     }
 
     fn spread(&self, of: Mean) -> String {
-        if self.is_repeated { format!("  ( +- {:>5.2}% )", of.spread) } else { String::new() }
+        of.spread_text(self.is_repeated)
     }
 
     /// Writes a line of fields for each counter, in the order of `perf stat -x`.
@@ -161,8 +167,10 @@ pub fn write(out: &mut impl Write, counting: &Counting, command: &[OsString], ru
     let counts: Vec<Counts> = runs.iter().map(|run| Counts::of(&run.ctl, run.elapsed)).collect();
     let means = Means::of(&counts, counting.repeat.is_some());
     let Some(ctl) = runs.last().map(|run| &run.ctl) else { return Ok(()) };
+    let points = PointRows::new(runs, counting, means.seconds.value);
     if let Some(separator) = &counting.separator {
-        return means.write_fields(out, separator, None);
+        means.write_fields(out, separator, None)?;
+        return points.write_fields(out, separator);
     }
     let fact = |fact, unknown| ctl.fact(fact).unwrap_or(unknown);
     let (cpus, hz, clock) = (ctl.cpus().count(), fact(Fact::Hz, "?"), fact(Fact::Clock, "tsc"));
@@ -173,6 +181,7 @@ pub fn write(out: &mut impl Write, counting: &Counting, command: &[OsString], ru
     let (seconds, spread) = (means.seconds.value, means.spread(means.seconds));
     writeln!(out, "{name}{times}: {seconds:.2} s{spread}, {cpus} CPUs sampled at {hz} Hz{clock}\n")?;
     means.write_table(out)?;
+    points.write_table(out)?;
     write_tasks(out, runs)
 }
 

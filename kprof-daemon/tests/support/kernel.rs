@@ -67,6 +67,12 @@ pub struct Kernel {
     pub event_ledger: BTreeMap<(u32, u64), String>,
     /// Page faults of task 1 that are not in the meta stream yet.
     pub page_faults: u64,
+    /// Hits of point 3 that the meta stream has not told yet, each of 100 bytes, and whether they are counted: one for
+    /// each tick.
+    pub hits: u64,
+    pub counts_hits: bool,
+    /// Hits that were ever told.
+    pub told_hits: u64,
     /// Names by task id, as they are now.
     pub names: BTreeMap<u64, Vec<u8>>,
     pub tsc: u64,
@@ -101,6 +107,9 @@ impl Kernel {
             ledger: BTreeMap::new(),
             event_ledger: BTreeMap::new(),
             page_faults: 0,
+            hits: 0,
+            counts_hits: false,
+            told_hits: 0,
             names: BTreeMap::new(),
             tsc: 1000,
             tick: 0,
@@ -126,6 +135,7 @@ impl Kernel {
     pub fn tick_without_names(&mut self) {
         self.tick += 1;
         self.page_faults += 1;
+        self.hits += u64::from(self.counts_hits);
         self.tsc += 1 + self.random.below(1000);
         let cpus: Vec<u32> = self.rings.keys().copied().collect();
         for cpu in cpus {
@@ -135,17 +145,17 @@ impl Kernel {
 
     /// Names a task, and writes the name to the meta stream.
     pub fn name(&mut self, id: u64, name: Vec<u8>) {
-        assert!(self.put_meta(Kind::TaskName, id, &name), "the meta ring of the simulation is full");
+        assert!(self.put_meta(Kind::TaskName, [id, 0, 0], &name), "the meta ring of the simulation is full");
         self.names.insert(id, name);
     }
 
     /// Puts a record into the meta stream. False: the ring is full.
-    fn put_meta(&mut self, kind: Kind, value: u64, text: &[u8]) -> bool {
+    fn put_meta(&mut self, kind: Kind, values: [u64; 3], text: &[u8]) -> bool {
         let words = 8 + text.len().div_ceil(8);
         let first = Header { kind, words: words as u16 }.encode();
         let tsc = self.tsc;
         self.meta.put(words, |position| {
-            let mut record = vec![first, position, 0, tsc, value, 0, 0, text.len() as u64];
+            let mut record = vec![first, position, 0, tsc, values[0], values[1], values[2], text.len() as u64];
             record.extend(
                 text.chunks(8).map(|part| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
             );
@@ -153,17 +163,26 @@ impl Kernel {
         })
     }
 
-    /// Writes the events by task, as `flush` and `stop` do: a page fault of task 1 for each tick.
+    /// Writes the events by task, as `flush` and `stop` do: a page fault of task 1 for each tick. Writes the hits of
+    /// point 3, too.
     fn write_events(&mut self) {
         let text = format!("page-faults={}", self.page_faults);
-        if self.page_faults > 0 && self.put_meta(Kind::Events, 1, text.as_bytes()) {
+        if self.page_faults > 0 && self.put_meta(Kind::Events, [1, 0, 0], text.as_bytes()) {
             self.page_faults = 0;
+        }
+        let (hits, weight) = (self.hits, 100 * self.hits);
+        let text = format!("bytes null.write log2-6={hits} filtered={hits}");
+        if hits > 0 && self.put_meta(Kind::PointAccount, [3, 1, weight], text.as_bytes()) {
+            (self.hits, self.told_hits) = (0, self.told_hits + hits);
         }
     }
 
     /// Tells the meta stream of point 3, as the kernel does at its first hit and when a claim begins.
     fn tell_of_point(&mut self) {
-        assert!(self.put_meta(Kind::Point, 3, b"bytes null.write record"), "the meta ring of the simulation is full");
+        assert!(
+            self.put_meta(Kind::Point, [3, 0, 0], b"bytes null.write record"),
+            "the meta ring of the simulation is full"
+        );
     }
 
     /// A recorded hit of point 3 by task 1, on every CPU that has an event stream.
@@ -346,6 +365,10 @@ impl Kernel {
                 ["hz", hz] => self.hz = hz.parse().expect("a rate"),
                 ["mark", _] => {}
                 ["flush"] => self.write_events(),
+                ["event", _, state] => {
+                    self.write_events();
+                    self.counts_hits = *state == "count";
+                }
                 ["freeze"] if self.frozen || (self.running && self.overwrites) => {
                     (self.frozen, self.running) = (true, false);
                 }

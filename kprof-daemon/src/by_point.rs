@@ -1,0 +1,67 @@
+//! Hits of points, and the sums of their weights: what `kprof-record stat -e` prints.
+//!
+//! In: the text of account records, `UNIT NAME COUNTER=COUNT ...`, and the weight. Out: exact sums by the point's name.
+//! Runs in: user process. Bounded: the kernel has a fixed number of points.
+
+use kprof_format::line::PointAccount;
+use kprof_format::point::PointCounter;
+use std::collections::BTreeMap;
+
+/// What was counted of a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointSum {
+    /// What the weights are measured in.
+    pub unit: String,
+    /// Hits, whatever became of their records.
+    pub hits: u64,
+    /// The sum of the weights of all hits.
+    pub weight: u64,
+}
+
+/// Sums by the point's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByPoint(BTreeMap<String, PointSum>);
+
+impl ByPoint {
+    /// Adds the account record with this weight and text. A word that is not a counter of hits is ignored.
+    pub fn add(&mut self, weight: u64, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let mut words = text.split(' ').map(str::to_owned);
+        let (unit, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let sum = self.0.entry(name).or_default();
+        sum.unit = unit;
+        sum.weight = sum.weight.saturating_add(weight);
+        let line = PointAccount::of_record(0, 0, weight, &text);
+        for (_, count) in line.counters.in_text().filter(|(name, _)| PointCounter::of(name).is_some()) {
+            sum.hits = sum.hits.saturating_add(count);
+        }
+    }
+
+    /// The sum of the point with this name, if it was hit.
+    pub fn get(&self, name: &str) -> Option<&PointSum> {
+        self.0.get(name)
+    }
+
+    /// All points that were hit, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &PointSum)> {
+        self.0.iter().map(|(name, sum)| (name.as_str(), sum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_and_weights_add_up_over_records_whatever_became_of_the_hits() {
+        let mut points = ByPoint::default();
+        points.add(300, b"ns block.read log2-6=4 recorded=1 filtered=2 lost=1 left-out=2 asked-weight=300");
+        points.add(50, b"ns block.read filtered=1 log2-5=1");
+        points.add(u64::MAX, b"bytes null.write lost=2 newer=7");
+        points.add(1, b"bytes null.write");
+        let sum = |unit: &str, hits, weight| PointSum { unit: unit.into(), hits, weight };
+        assert_eq!((points.get("block.read").is_some(), points.get("block")), (true, None));
+        let expected = [("block.read", &sum("ns", 5, 350)), ("null.write", &sum("bytes", 2, u64::MAX))];
+        assert_eq!(points.iter().collect::<Vec<_>>(), expected);
+    }
+}
