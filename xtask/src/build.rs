@@ -149,7 +149,20 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
     Ok(run::root().join("target").join(target.triple).join("release"))
 }
 
-/// Builds a package for the host, with these cargo features, and gives the folder that its binaries are in.
+/// Builds a program for the host, and gives its file. It is not optimized, so that it is the one that the host tests
+/// compile too.
+///
+/// # Errors
+/// If it does not build.
+pub fn tool(name: &str) -> Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--package", name]).current_dir(run::root());
+    cargo_build(command, name)?;
+    Ok(run::root().join("target/debug").join(name))
+}
+
+/// Builds a package for the host, optimized and with these cargo features, and gives the folder that its binaries are
+/// in.
 ///
 /// # Errors
 /// If it does not build.

@@ -55,7 +55,7 @@ impl Parts {
         }
         let daemon = build::static_programs(musl, "kprof-daemon")?;
         let programs = build::static_programs(musl, "test-programs")?;
-        let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+        let fold = build::tool("kprof-fold")?;
         let module = build::module(toolchain)?;
         Ok(Self { module, qemu, busybox, daemon, programs, fold, toolchain })
     }

@@ -19,7 +19,7 @@ use clap::{Args, Parser};
 use crate::profile::Arch;
 use crate::toolchain::{self, Choice};
 use crate::tools::Install;
-use crate::{build, profile, run, yardstick};
+use crate::{build, profile, run};
 
 /// Runs the same profile several times and compares every byte; also with another seed, and a kernel built elsewhere.
 #[derive(Args)]
@@ -65,7 +65,7 @@ const MIN_PROBES: usize = 100;
 /// If a byte differs that must be the same, or if no byte differs with another seed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _busy = arguments.busy.then(Busy::begin);
-    let tool = arguments.probes.then(yardstick::tool).transpose()?;
+    let tool = arguments.probes.then(|| build::tool("kprof-qemu")).transpose()?;
     let first = one(arguments, arguments.seed, "run-1", None)?;
     let runs = if arguments.probes { arguments.runs + 1 } else { arguments.runs };
     for number in 2..=runs {

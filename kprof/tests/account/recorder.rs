@@ -2,7 +2,7 @@
 //! it.
 
 use super::array_kernel::{text, words};
-use super::{Model, counter};
+use super::{Counters, Model, STATUS_BYTES};
 use kprof::format::account::IDENTITIES;
 use kprof::format::counter::Counter;
 use kprof::format::record::{Header, Kind, SAMPLE_HEADER_WORDS};
@@ -26,13 +26,14 @@ impl Recorder {
         let streams = [1, 2].map(|cpu| profiler.open_stream(cpu, 40).unwrap());
         let mut recorder = Self { ctl, streams, copied: [(0, 0); 2], ends: [0; 2] };
         let status = recorder.status();
-        recorder.copied = [1, 2].map(|cpu| (counter(&status, cpu, "delivered"), 0));
-        recorder.ends = [1, 2].map(|cpu| counter(&status, cpu, "position-in"));
+        let status = Counters::of(&status);
+        recorder.copied = [1, 2].map(|cpu| (status.get(cpu, "delivered"), 0));
+        recorder.ends = [1, 2].map(|cpu| status.get(cpu, "position-in"));
         recorder
     }
 
     fn status(&self) -> String {
-        let mut text = String::new();
+        let mut text = String::with_capacity(STATUS_BYTES);
         self.ctl.read(&mut text).unwrap();
         text
     }
@@ -58,22 +59,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// Checks the account that it is given. `kernel` is the status that everybody else is given at the same time.
-    pub fn check(&self, kernel: &str) -> Result<(), TestCaseError> {
+    /// Checks the account that it is given. `kernel` is what everybody else is given at the same time.
+    pub fn check(&self, kernel: &Counters<'_>) -> Result<(), TestCaseError> {
         let status = self.status();
+        let status = Counters::of(&status);
         let kinds = Counter::RECORDED_KINDS.map(Counter::name);
         for cpu in [1, 2] {
-            let prefix = format!("cpu.{cpu}.");
-            let counters = || {
-                let lines = status.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once(' '));
-                lines.map(|(key, value)| (key, value.parse().expect("a number")))
-            };
+            let counters = || status.0[cpu].iter().copied();
             let fault = IDENTITIES.iter().find_map(|identity| identity.fault(counters()));
             prop_assert!(fault.is_none(), "{}", fault.expect("there is one"));
-            let count = |name| counter(&status, cpu, name);
+            let count = |name| status.get(cpu, name);
             let (before, since) = self.copied[cpu - 1];
             prop_assert_eq!(count("delivered"), before + since);
-            prop_assert_eq!(count("recorded") + count("lost-overtaken"), counter(kernel, cpu, "recorded"));
+            prop_assert_eq!(count("recorded") + count("lost-overtaken"), kernel.get(cpu, "recorded"));
             // The kinds of the overtaken samples are not known, so their counters are left out.
             let kinds = counters().filter(|(name, _)| kinds.contains(name));
             let kinds: Vec<u64> = kinds.map(|(_, value)| value).collect();

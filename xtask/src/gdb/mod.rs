@@ -67,8 +67,8 @@ type Stops = BTreeMap<u32, Vec<(u64, Vec<Frame>)>>;
 /// # Errors
 /// If a stack is wrong, or too few can be compared.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let tool = build::host("kprof-qemu", "")?.join("kprof-qemu");
-    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let tool = build::tool("kprof-qemu")?;
+    let fold = build::tool("kprof-fold")?;
     let check = Check { tool, fold, gdb: find(Install(true))?, folder: arguments.output.clone() };
     check.prepare(&arguments.kernel, &build::symbols_of(&arguments.kernel)?)?;
     check.machine(&arguments.qemu, arguments.samples, arguments.rest, &arguments.unwind)?;

@@ -145,7 +145,7 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     };
     let qemu = processor.find(install)?;
     let elf = processor.kernel(toolchain::find(processor.target, arguments.toolchain, install)?, variant)?;
-    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let fold = build::tool("kprof-fold")?;
     let folder = &arguments.output;
     clear(folder)?;
     std::fs::copy(&elf, folder.join("kernel"))?;

@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments, processor: Processor) -> Result<ExitCod
     let install = Install(!arguments.no_install);
     let qemu = processor.find(install)?;
     let toolchain = toolchain::find(processor.target, arguments.toolchain, install)?;
-    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let fold = build::tool("kprof-fold")?;
     std::fs::create_dir_all(&arguments.output)?;
     let elf = processor.kernel(toolchain, Variant::Nmi)?;
     let serial = arguments.output.join(format!("{}.log", processor.name));

@@ -104,12 +104,11 @@ fn parts(context: &mut Context, parts: &[&str], folder: &str) -> Result<Outcome>
     };
     let target = toolchain::target_folder(&run::root(), choice);
     let kernel = build::bare(toolchain::cargo(choice, "build", KERNEL)?, target)?;
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
+    let tool = build::tool("kprof-qemu")?;
     let folder = run::root().join(folder);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
-    let outside = Outside { tool: run::root().join("target/debug/kprof-qemu"), qemu, fold, kernel, folder };
+    let outside = Outside { tool, qemu, fold, kernel, folder };
     let filter = context.filter.clone();
     let is_wanted = |part: &str| parts.contains(&part) && part.contains(&filter);
     if is_wanted("record") {

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::readers::browser;
 use super::{Context, Outcome};
+use crate::build;
 use crate::run;
 use crate::tools;
 use profile::{Shape, image, profile};
@@ -51,9 +52,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
 
 /// Makes two profiles, their pages, and what other outputs say of them.
 fn prepare(folder: &Path) -> Result<()> {
-    let root = run::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run::output(Command::new(cargo).args(["build", "--quiet", "--package", "kprof-fold"]).current_dir(&root))?;
+    let program = build::tool("kprof-fold")?;
     let image = image(folder)?;
     for (name, shape) in [("old", Shape { seed: 1, favourite: 3 }), ("new", Shape { seed: 2, favourite: 20 })] {
         let made = profile(&image, shape)?;
@@ -61,7 +60,7 @@ fn prepare(folder: &Path) -> Result<()> {
         std::fs::write(folder.join(format!("{name}.ticks.json")), made.truth.json(made.first))?;
     }
     let fold = |words: &[&str], output: &str| {
-        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        let mut fold = Command::new(&program);
         run::output(fold.args(words).args(["-q", "-o", output]).current_dir(folder)).map(drop)
     };
     fold(&["html", "new.txt", "image", "--title", "a <b> & \"c\""], "page.html")?;

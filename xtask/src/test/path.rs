@@ -247,7 +247,7 @@ fn look(folder: &Path, name: &str) -> Result<()> {
 /// Checks that every CPU was sampled at the requested rate, within a hundredth, also a CPU that was halted most of the
 /// time.
 fn rates(folder: &Path) -> Result<()> {
-    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let fold = build::tool("kprof-fold")?;
     let mut info = std::process::Command::new(fold);
     info.arg("info").arg(folder.join("profiling.txt")).args(["--format", "json"]);
     let text = run::output(&mut info)?;

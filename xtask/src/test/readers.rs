@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use super::cargo::count_tests;
 use super::python;
 use super::{Context, Outcome};
+use crate::build;
 use crate::run;
 use crate::tools::{self, Install};
 
@@ -115,17 +116,16 @@ fn export(folder: &Path) -> Result<()> {
     }
     std::fs::create_dir_all(folder)?;
     let root = run::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run::output(Command::new(cargo).args(["build", "--quiet", "--package", "kprof-fold"]).current_dir(&root))?;
+    let program = build::tool("kprof-fold")?;
     let data = root.join("kprof-fold/tests/data/redox");
     let fold = |words: &[&str], output: &str| {
-        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        let mut fold = Command::new(&program);
         fold.args(words).arg("-q").arg(data.join("profiling.txt")).arg(data.join("syms.txt")).arg("2.2");
         run::output(fold.arg("-o").arg(folder.join(output))).map(drop)
     };
     let golden = root.join("kprof-fold/tests/golden/inputs");
     for (words, output) in [(&["export", "--to", "speedscope"][..], "speedscope-heap"), (&["folded"], "heap.folded")] {
-        let mut fold = Command::new(root.join("target/debug/kprof-fold"));
+        let mut fold = Command::new(&program);
         fold.args(words).args(["-q", "--event", "heap.live"]).arg(golden.join("heap.profile"));
         run::output(fold.arg(golden.join("five-functions.syms")).arg("-o").arg(folder.join(output)))?;
     }

@@ -59,7 +59,7 @@ impl Bare {
         let qemu = processor.find(install)?;
         let toolchain = toolchain::find(processor.target, choice, install)?;
         let kernels = [processor.kernel(toolchain, Variant::Nmi)?, processor.kernel(toolchain, Variant::Ipi)?];
-        Ok(Self { processor, qemu, fold: build::host("kprof-fold", "")?.join("kprof-fold"), kernels })
+        Ok(Self { processor, qemu, fold: build::tool("kprof-fold")?, kernels })
     }
 
     /// Boots it with counted instructions; its profile is in `serial`.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +13,6 @@ use crate::linux;
 use crate::parts::Parts;
 pub use crate::qemu::Accel;
 use crate::qemu::{self, Machine, Verdict};
-use crate::run;
 use crate::tools::Install;
 
 /// What both kernels run.
@@ -49,16 +47,6 @@ pub struct Row {
 
 /// All calls, by name.
 pub type Calls = BTreeMap<String, Row>;
-
-/// Builds `kprof-qemu`.
-///
-/// # Errors
-/// If it does not build.
-pub fn tool() -> Result<PathBuf> {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
-    Ok(run::root().join("target/debug/kprof-qemu"))
-}
 
 /// The test kernel's calls.
 ///

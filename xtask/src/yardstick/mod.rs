@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-pub use machines::{Calls, Row, boot, ours, tool};
+pub use machines::{Calls, Row, boot, ours};
 pub use planted::check as check_planted;
 
 use crate::build;
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let install = Install(!arguments.no_install);
     let parts = Parts::prepare(Choice::Auto, install)?;
     let folder: PathBuf = run::root().join("target/yardstick");
-    let tool = tool()?;
+    let tool = build::tool("kprof-qemu")?;
     if arguments.planted {
         planted::check(&parts, &folder, &tool, arguments.runs)?;
         return Ok(ExitCode::SUCCESS);

@@ -93,7 +93,7 @@ const RISCV64: Facts = Facts {
 pub fn run(processor: Processor, choice: Choice, install: Install, output: &File) -> Result<Vec<String>> {
     let qemu = processor.find(install)?;
     let elf = processor.kernel(toolchain::find(processor.target, choice, install)?, Variant::Nmi)?;
-    let fold = build::host("kprof-fold", "")?.join("kprof-fold");
+    let fold = build::tool("kprof-fold")?;
     std::fs::create_dir_all(output)?;
     let serial = output.join(format!("{}.log", processor.name));
     let names = Names::of(&build::symbols_of(&elf)?)?;

@@ -20,16 +20,15 @@
 mod rows;
 mod stacks;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 
 use super::{HZ, z};
-use crate::build::Kernel;
+use crate::build::{self, Kernel};
 use crate::parts::Parts;
-use crate::{profile, run};
+use crate::profile;
 use rows::{Shares, Table};
 
 /// The first function of the NMI's handler.
@@ -65,7 +64,7 @@ const PLANTED: &str = "sort";
 /// # Errors
 /// If a step fails.
 pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: bool) -> Result<Vec<String>> {
-    let tool = tool()?;
+    let tool = build::tool("kprof-qemu")?;
     let (mut tables, mut wrong) = (Vec::new(), Vec::new());
     for seed in 1..=seeds {
         let folder = output.join(format!("outside-{seed}"));
@@ -103,17 +102,6 @@ pub fn run(parts: &Parts, kernel: &Kernel, output: &Path, seeds: u64, again: boo
         wrong.push("a planted fault is not found".to_owned());
     }
     Ok(wrong)
-}
-
-/// Builds `kprof-qemu`.
-fn tool() -> Result<PathBuf> {
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    run::output(build.args(["build", "--quiet", "--package", "kprof-qemu"]).current_dir(run::root()))?;
-    let tool = run::root().join("target/debug/kprof-qemu");
-    if !tool.is_file() {
-        bail!("{}: was not built", tool.display());
-    }
-    Ok(tool)
 }
 
 fn one(parts: &Parts, kernel: &Kernel, folder: &Path, tool: &Path, seed: u64) -> Result<()> {
