@@ -1,8 +1,9 @@
 //! The parsing half of a round: bytes become batches.
 //!
 //! In: the pieces of a round. Out: batches in the composer, task names in the name table, sums of events by task and of
-//! hits by point, the new `Place` in each stream. Runs in: user process. Records that are already on disk are recognised by their position
-//! and skipped. Words that are not a record are counted, and a line in the file says where in the stream they are.
+//! hits by point, the new `Place` in each stream. Runs in: user process. Records that are already on disk are known by
+//! their position and skipped. Words that are not a record are counted, and a line in the file says where in the stream
+//! they are.
 
 use super::intake::Piece;
 use super::{Session, Totals};

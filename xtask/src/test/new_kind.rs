@@ -2,7 +2,7 @@
 //!
 //! In: the sources. Out: a check in the group `lint`. A copy of the sources under `target/` gets one more variant in
 //! `Kind`. First, `kprof-format` must fail to compile. After its `match` has an arm for the variant, kernel and daemon
-//! must fail. The copy is compiled in the target folder of the sources, because it needs the same packages of others.
+//! must fail. The copy is compiled in a target folder of its own: in a shared one cargo takes one for the other.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn compare() -> Result<()> {
     std::fs::write(&kinds, &with_variant)?;
     let check = |packages: &[&str]| {
         let mut check = cargo(&["check", "--quiet", "--keep-going", "--message-format", "short"]);
-        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target"));
+        check.args(packages).current_dir(&copy).env("CARGO_TARGET_DIR", root.join("target/new-kind/target"));
         Ok::<_, anyhow::Error>(run::caught(&mut check, LIMIT)?.text)
     };
     let mut printed = check(&["-p", "kprof-format"])?;

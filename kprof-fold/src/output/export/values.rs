@@ -1,7 +1,7 @@
 //! Recorded hits for other viewers: several values for each stack, and what the values are. Stage: output.
 //!
-//! In: counts of hits and of weight by stack. Out: one table, which each exporter writes in its own form. A heap has the
-//! four sample types of Go's heap profiles, so that what is known of those is known of these.
+//! In: counts of hits and of weight by stack. Out: one table, which each exporter writes in its own form. A heap has
+//! the four sample types of Go's heap profiles, so that what is known of those is known of these.
 
 use crate::stacks::StackId;
 
