@@ -113,7 +113,7 @@ impl Scan {
         let mut used = 0;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let is_whole = line.ends_with(b"\n");
-            if !is_whole && !at_end && bytes.len() < LONGEST_LINE {
+            if !is_whole && !at_end && line.len() < LONGEST_LINE {
                 break;
             }
             self.offset += line.len() as u64;
@@ -251,6 +251,32 @@ mod tests {
             let resumed = scan.end();
             assert_eq!(resumed.ends, [(Stream::Cpu(1), 10)].into());
             assert_eq!(resumed.finished_bytes, whole.len() as u64);
+        }
+    }
+
+    /// A batch that is the last one of its stream, and the file with it, of which `before` is the rest.
+    fn with_last_batch(before: &[u8]) -> Vec<u8> {
+        let batch = b"# batch cpu=2 from=0 to=10\nsh 2 2 ffffffff80000000\n";
+        let sum = Crc32::of_batch("now").with(batch).end();
+        let mut file = [before, batch].concat();
+        lines::end(&mut file, Stream::Cpu(2), &lines::Batch { to: 10, samples: 1, ..Default::default() }, Some(sum));
+        file
+    }
+
+    #[test]
+    fn a_line_that_is_cut_by_the_end_of_what_was_read_is_read_whole_with_the_next_bytes() {
+        let header = b"# kprof-profile 1\n# boot now\n".to_vec();
+        // More than the longest line is held when the line is cut.
+        let filler = b"# marks and other lines that are in no batch\n".repeat(2 * LONGEST_LINE / 45);
+        let before = [header, filler].concat();
+        let file = with_last_batch(&before);
+        for cut in before.len() - 50..=file.len() {
+            let mut scan = Scan::new(false);
+            let used = scan.take(&file[..cut], false).unwrap();
+            assert_eq!(scan.take(&file[used..], true), Ok(file.len() - used));
+            let resumed = scan.end();
+            assert_eq!(resumed.ends, [(Stream::Cpu(2), 10)].into(), "cut at byte {cut} of {}", file.len());
+            assert_eq!(resumed.finished_bytes, file.len() as u64);
         }
     }
 
