@@ -149,16 +149,34 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
     Ok(run::root().join("target").join(target.triple).join("release"))
 }
 
-/// Builds a program for the host, and gives its file. It is not optimized, so that it is the one that the host tests
-/// compile too.
+/// [`tool_with`], without cargo features.
 ///
 /// # Errors
 /// If it does not build.
-pub fn tool(name: &str) -> Result<PathBuf> {
+pub fn tool(program: &str) -> Result<PathBuf> {
+    tool_with(program, "")
+}
+
+/// Builds a program for the host, with these cargo features, and gives its file. It is not optimized: for what the
+/// tests do with it, that would take longer than it saves. The host tests read and run the programs in `target/debug`
+/// at the same time, so this one is built elsewhere, and is a copy that no later build takes away.
+///
+/// # Errors
+/// If it does not build.
+pub fn tool_with(program: &str, features: &str) -> Result<PathBuf> {
+    let package = if program == "profiled" { "kprof-daemon" } else { program };
+    let folder = run::root().join("target/tools");
+    let kept = folder.join(if features.is_empty() { "bin".to_owned() } else { features.replace(',', "-") });
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--package", name]).current_dir(run::root());
-    cargo_build(command, name)?;
-    Ok(run::root().join("target/debug").join(name))
+    command.args(["build", "--quiet", "--package", package, "--bin", program, "--features", features]);
+    command.arg("--target-dir").arg(&folder).current_dir(run::root());
+    let alone = run::lock(&folder.join("tools.lock"))?;
+    cargo_build(command, program)?;
+    std::fs::create_dir_all(&kept)?;
+    let kept = kept.join(program);
+    run::copy_whole(&folder.join("debug").join(program), &kept)?;
+    drop(alone);
+    Ok(kept)
 }
 
 /// Builds a package for the host, optimized and with these cargo features, and gives the folder that its binaries are

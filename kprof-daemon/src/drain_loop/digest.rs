@@ -67,6 +67,8 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                 continue;
             }
             if is_first {
+                let expected = place.position.unwrap_or(place.older);
+                self.has_missed_meta |= stream == Stream::Meta && here > expected;
                 self.composer.begin(here);
                 is_first = false;
             }
@@ -131,6 +133,7 @@ impl<S: System, Src: Source<S>> Session<'_, S, Src> {
                     Kind::Sample | Kind::SnapshotSample | Kind::Event => self.totals.unknown += 1,
                 },
                 (Item::Skipped(skipped), _) => {
+                    self.has_missed_meta |= stream == Stream::Meta;
                     newer = newer.or(count(&mut self.totals, skipped));
                     self.composer.corrupt(stream, skipped);
                 }

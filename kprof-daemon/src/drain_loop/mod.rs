@@ -129,6 +129,8 @@ pub struct Session<'a, S: System, Src: Source<S>> {
     names: Names,
     by_task: ByTask,
     by_point: ByPoint,
+    /// Whether records of the meta stream are missing: overwritten before they could be copied, or damaged.
+    has_missed_meta: bool,
     points: PointNames,
     intake: Intake,
     ctl: Ctl,
@@ -176,6 +178,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             names: Names::default(),
             by_task: ByTask::default(),
             by_point: ByPoint::default(),
+            has_missed_meta: false,
             points: PointNames::default(),
             ctl,
             totals: Totals::default(),
@@ -226,10 +229,11 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
         &self.by_task
     }
 
-    /// Hits of points since the session began. `None` if this session does not read what the kernel says of them,
-    /// because two other programs do.
+    /// Hits of points since the session began. `None` if this session has not read all that the kernel says of them,
+    /// because other programs read it.
     pub fn by_point(&self) -> Option<&ByPoint> {
-        (self.source.access() != Access::Counters).then_some(&self.by_point)
+        let is_whole = self.source.access() != Access::Counters && !self.has_missed_meta;
+        is_whole.then_some(&self.by_point)
     }
 
     /// The kernel's state when it was last read.
@@ -268,6 +272,12 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
     fn counts_points(&self) -> bool {
         let mut commands = self.options.commands.iter().map(|command| Command::parse(command.as_bytes()));
         commands.any(|command| matches!(command, Ok(Command::Event(..))))
+    }
+
+    /// Whether this stream was read up to a position.
+    fn has_read(&self, stream: Stream, end: u64) -> bool {
+        let position = self.intake.places.get(&stream).and_then(|place| place.position);
+        position.or(self.ctl.position_out(stream)).unwrap_or(0) >= end
     }
 
     fn has_started(&self) -> bool {
@@ -392,11 +402,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             .collect();
         let mut rounds = 0;
         while !self.totals.reached_max {
-            let is_there = |(stream, target): (&Stream, &u64)| {
-                let position = self.intake.places.get(stream).and_then(|place| place.position);
-                position.or(self.ctl.position_out(*stream)).unwrap_or(0) >= *target
-            };
-            let all_there = !target.is_empty() && target.iter().all(is_there);
+            let all_there = !target.is_empty() && target.iter().all(|(stream, end)| self.has_read(*stream, *end));
             if all_there || rounds == LAST_ROUNDS {
                 break;
             }
@@ -412,6 +418,7 @@ impl<'a, S: System, Src: Source<S>> Session<'a, S, Src> {
             }
             rounds += usize::from(found_nothing || target.is_empty());
         }
+        self.has_missed_meta |= target.get(&Stream::Meta).is_some_and(|end| !self.has_read(Stream::Meta, *end));
         self.account()?;
         self.pump_live(true);
         stopped

@@ -185,7 +185,7 @@ pub struct Run {
     pub ctl: Ctl,
     /// Events by task.
     pub tasks: Vec<(String, [u64; EVENT_NAMES.len()])>,
-    /// Hits of points; `None` if they are not known, because two other programs read what the kernel says of them.
+    /// Hits of points; `None` if they are not known, because other programs read what the kernel says of them.
     pub points: Option<ByPoint>,
 }
 

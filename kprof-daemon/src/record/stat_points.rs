@@ -64,10 +64,8 @@ impl<'a> PointRows<'a> {
         writeln!(out)?;
         let Some(rows) = &self.rows else {
             let names = self.asked.join(", ");
-            return writeln!(
-                out,
-                "{NOT_COUNTED:>14}  {names}: two other programs read what the kernel counts of points"
-            );
+            let why = "other programs read what the kernel counts, so it was not read whole here";
+            return writeln!(out, "{NOT_COUNTED:>14}  {names}: {why}");
         };
         if rows.is_empty() {
             writeln!(out, "{:>14}  hits of {}", 0, self.asked.join(", "))?;
@@ -163,7 +161,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_0() {
         let [table, fields] = printed(&["a", "b.*"], None, &[run(Some(&[])), run(None)]);
-        assert!(table.contains("<not counted>  a, b.*: two other programs read"), "{table}");
+        assert!(table.contains("<not counted>  a, b.*: other programs read"), "{table}");
         assert_eq!(fields, "<not counted>,,a,2000000000,0.00,,\n<not counted>,,b.*,2000000000,0.00,,\n");
     }
 }

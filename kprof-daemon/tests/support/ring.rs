@@ -33,6 +33,11 @@ pub struct Copies {
 }
 
 impl Copies {
+    /// The newest record is overwritten before it is copied.
+    pub fn overtake_newest(&mut self) {
+        self.overtaken += u64::from(self.records.pop_back().is_some());
+    }
+
     /// Bytes for the reader, without a gap between two records.
     pub fn read(&mut self, max_bytes: usize) -> Vec<u8> {
         let mut out = Vec::new();

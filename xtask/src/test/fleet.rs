@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::{Context, Outcome, python};
+use crate::build;
 use crate::run;
 use crate::tools;
 use profiles::Profile;
@@ -32,12 +33,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "kprof-fold", "--features", "parquet,otlp"]).current_dir(&root);
-    // A target directory of its own: other groups use the program without this feature at the same time.
-    run::output(build.env("CARGO_TARGET_DIR", root.join("target/fleet-build")))?;
-    let fold = root.join("target/fleet-build/debug/kprof-fold");
+    let fold = build::tool_with("kprof-fold", "parquet,otlp")?;
     (0..PROFILES).try_for_each(|number| make(&fold, &folder, number))?;
     let java = tools::program("java", "default-jre-headless", context.install);
     for (engine, missing) in [("otlp", None), ("duckdb", None), ("spark", java.err())] {

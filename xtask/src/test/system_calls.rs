@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Context, Outcome};
-use crate::run;
 use crate::tools;
+use crate::{build, run};
 
 /// The time limit of one run.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -43,11 +43,9 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         outcome.skipped.push(format!("strace may not trace a process here: {}", probe.text.trim()));
         return Ok(outcome);
     }
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "-p", "kprof-daemon", "--bins"]).current_dir(run::root());
-    ensure!(build.status()?.success(), "profiled does not build");
+    let profiled = build::tool("profiled")?;
     let folder = run::root().join("target/test/system-calls");
-    let traced = Traced { strace, profiled: run::root().join("target/debug/profiled"), folder };
+    let traced = Traced { strace, profiled, folder };
     outcome.check("a new file is private, locked, and synced with its folder", traced.new_file());
     outcome.check("everything that is written is synced before the session goes on", traced.writes_are_synced());
     outcome.check("what is read of an existing file is synced before it is acknowledged", traced.existing_file());
