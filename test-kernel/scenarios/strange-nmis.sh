@@ -21,7 +21,10 @@ for try in $(seq 50); do
     echo latched > /kernel/sweep || exit 5
 done
 say "two at once"
-[ "$(value cpu.1.spurious)" = $((spurious + 50)) ] && [ "$(value cpu.1.coalesced)" = 50 ] && [ "$(value cpu.1.taken)" = $((taken + 50)) ] || exit 6
+[ "$(value cpu.1.coalesced)" = 50 ] && [ "$(value cpu.1.taken)" = $((taken + 50)) ] || exit 6
+# As above, a tick that was signalled again may have a spurious NMI too.
+[ "$(value cpu.1.spurious)" -ge $((spurious + 50)) ] || exit 10
+[ "$(value cpu.1.spurious)" -le $((50 + $(value cpu.1.resent))) ] || exit 11
 [ "$(value cpu.1.foreign)" = $foreign ] || exit 7
 profiled_start || exit 8
 profiled_stop || exit 9
