@@ -1,7 +1,7 @@
 //! `export --event NAME`: the recorded hits of a point, or the heap, for other viewers. Stage: command line.
 //!
 //! In: a profile with events. Out: a profile with several values for each stack: hits and weight, or what was allocated
-//! and what of it was not freed. The values are scaled to the exact totals of the point.
+//! and what of it was not freed. The values of a point are scaled to its exact totals; those of a heap are estimates.
 
 use super::args::{Export, Viewer};
 use super::compat::Output;

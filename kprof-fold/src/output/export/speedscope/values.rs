@@ -1,7 +1,7 @@
 //! Recorded hits in speedscope's file format: one profile for each value. Stage: output.
 //!
-//! In: the values of each stack, what they are, symbols. Out: the document. The sum of a profile's weights is the exact
-//! total of its value, because what is not known by stack has functions of its own.
+//! In: the values of each stack, what they are, symbols. Out: the document. What is not known by stack has functions of
+//! its own, so that the weights of a point add up to its total. Those of a heap are estimates.
 
 use super::{end, frames};
 use crate::output::export::places::Places;
