@@ -68,7 +68,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
         let is_counted = accel == counted;
         let serial = output.join(format!("serial-{cpus}{}.log", if is_counted { "-counted" } else { "" }));
         let booted = boot(&qemu, &elf, cpus, &accel, &serial);
-        let looked = booted.and_then(|()| look(&fold, &serial, &symbols, sampled_by));
+        let looked = booted.and_then(|()| look(&fold, &serial, &symbols, sampled_by, is_counted));
         let timed = looked.and_then(|()| if is_counted { is_rate_reached(&serial) } else { Ok(()) });
         outcome.check(name, timed);
     }
@@ -87,8 +87,8 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             let result = build::bare(command, target).and_then(|elf| {
                 let symbols = output.join("syms-nightly.txt");
                 std::fs::write(&symbols, build::symbols_of(&elf)?)?;
-                boot(&qemu, &elf, "2", &machines[1].2, &serial)?;
-                look(&fold, &serial, &symbols, "nmi")
+                boot(&qemu, &elf, "2", &counted, &serial)?;
+                look(&fold, &serial, &symbols, "nmi", true)
             });
             outcome.check("the bare kernel by a nightly toolchain", result);
         }
@@ -112,7 +112,10 @@ fn boot(qemu: &Path, elf: &Path, cpus: &str, accel: &[&str], serial: &Path) -> R
 
 /// Checks the graph that the unchanged serial log gives: the work is under `kmain`, no stack is truncated, no frame is
 /// unknown, and the account balances.
-fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<()> {
+///
+/// The shares of the work are checked only where instructions are counted: there they are the same on every host.
+/// Elsewhere a fast host takes fewer samples of the same work, so only one is certain.
+fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str, is_counted: bool) -> Result<()> {
     let log = String::from_utf8_lossy(&std::fs::read(serial)?).into_owned();
     if !log.contains("bare: round 0 on CPU") || !log.contains("bare: the end") {
         bail!("the log has no lines of the kernel itself");
@@ -125,9 +128,7 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
         bail!("the port is not right: {wrong}");
     }
     let trigger = format!("trigger {sampled_by}");
-    // On a busy host the other CPU may start after the header was written. The change is then in the profile.
-    let changed = format!("value=trigger%20{sampled_by}");
-    if !log.contains(&trigger) && !log.contains(&changed) {
+    if !log.contains(&trigger) {
         bail!("the samples are not from {trigger}");
     }
     // --strict: a damaged line or an account that does not balance is an error.
@@ -138,16 +139,16 @@ fn look(fold: &Path, serial: &Path, symbols: &Path, sampled_by: &str) -> Result<
         counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
     };
     let (work, primes) = (count_of("kmain;bare::work"), count_of("kmain;bare::work;bare::is_prime"));
-    if work < 40 || primes * 4 < work {
+    if work == 0 || (is_counted && (work < 40 || primes * 4 < work)) {
         bail!("{primes} of {work} samples of the work are in is_prime:\n{folded}");
     }
     if let Some(strange) = folded.lines().find(|line| !line.starts_with("kmain") || line.contains(";[")) {
         bail!("a strange stack: {strange}");
     }
     // With interrupts off only an NMI sees what runs.
-    let blind = count_of("bare::checksum") == 0;
-    if blind != (sampled_by == "timer") {
-        bail!("checksum (interrupts off) has {} samples, by {sampled_by}", count_of("bare::checksum"));
+    let checksums = count_of("bare::checksum");
+    if (sampled_by == "timer" && checksums > 0) || (sampled_by == "nmi" && is_counted && checksums == 0) {
+        bail!("checksum (interrupts off) has {checksums} samples, by {sampled_by}");
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use core::arch::global_asm;
 
 use crate::machine;
 use kprof_port::command::Command;
+use x86_64::instructions::port::Port;
 
 global_asm!(
     r#"
@@ -57,18 +58,17 @@ pub fn start_others() -> usize {
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
     // SAFETY: a word that each CPU adds to.
     let cpus = || unsafe { (&raw const started).read_volatile() as usize };
-    // The CPUs start one after the other, because a CPU's number is how many started before it. (A started CPU waits
-    // for CPU 0 in `begin`, so it does not matter if it is late.)
-    (1..machine::MAX_CPUS).all(|cpu| {
-        // INIT, then SIPI twice, because the first one may be lost. A SIPI to a CPU that has already started does
-        // nothing.
-        for (command, ns) in
-            [(Command::Init, 10_000_000), (Command::StartUp(8), 1_000_000), (Command::StartUp(8), 1_000_000)]
-        {
+    // QEMU tells the number of CPUs (fw_cfg, item 5), because a busy host may start one late; without it, all bits are 1.
+    // SAFETY: an index register and its data, which nothing else uses.
+    let told = unsafe { (Port::<u16>::new(0x510).write(5), [(); 2].map(|()| Port::new(0x511).read())).1 };
+    // One after the other, because a CPU's number is how many started before it. It waits for CPU 0 in `begin`.
+    (1..machine::MAX_CPUS.min(u16::from_le_bytes(told).into())).all(|cpu| {
+        // INIT, then SIPI twice, because the first one may be lost. A CPU that has already started ignores it.
+        for command in [Command::Init, Command::StartUp(8), Command::StartUp(8)] {
             machine::APIC.send(cpu as u32, command);
-            machine::wait_ns(ns);
+            machine::wait_ns(10_000_000);
         }
-        (0..100).any(|_| cpus() > cpu || (machine::wait_ns(1_000_000), false).1)
+        (0..60_000).any(|_| cpus() > cpu || (machine::wait_ns(1_000_000), false).1)
     });
     cpus()
 }
