@@ -4,6 +4,7 @@
 //! this program again. Out: after the last restart every sample that was in a ring counts once. The program has its own
 //! `main`, because it runs as both sides. `KPROF_KILLS=N` changes the number of kills.
 
+#[path = "daemon/support/mod.rs"]
 mod support;
 
 use kprof_daemon::drain_loop::{Options, Session};

@@ -3,7 +3,7 @@
 //!
 //! In: a run with samples and events on the simulated kernel. Out: the lines of events in whole batches.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;

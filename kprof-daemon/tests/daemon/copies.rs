@@ -3,7 +3,7 @@
 //! In: recordings while another process has claimed the streams. Out: the samples in their files, their accounts, what
 //! the other reader got, and the kernel's state after them.
 
-mod support;
+use crate::support;
 
 use kprof_format::account::IDENTITIES;
 use std::cell::RefCell;

@@ -4,7 +4,7 @@
 //! Each crash loses what was not synced, or leaves holes. Out: each sample that was acknowledged, or is still in a
 //! ring, counts once.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;

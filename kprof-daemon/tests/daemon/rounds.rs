@@ -3,7 +3,7 @@
 //! In: a simulated kernel that counts waits and copies less than it is asked for. Out: the batches of the file, and the
 //! limits of the waits.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;

@@ -4,7 +4,7 @@
 //! In: a long run on the simulated kernel. Out: after a restart every sample that was in a ring counts once for a
 //! reader that shares no code with the daemon. A daemon that acknowledges before it has synced fails this test.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;

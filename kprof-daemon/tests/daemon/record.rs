@@ -3,7 +3,7 @@
 //! In: commands that succeed, that fail, that are killed, and that do not exist. Out: their exit codes, the ctl
 //! commands that the kernel received, the samples, the account.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::record::control::{Control, control};
 use kprof_daemon::record::options::Record;

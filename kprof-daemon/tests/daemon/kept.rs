@@ -5,7 +5,7 @@
 //! both. `KPROF_BLESS=1` rewrites them; without it a missing file fails the test. A new version gets new files, and the
 //! old ones stay.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::signals::Signals;

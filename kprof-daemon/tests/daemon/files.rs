@@ -3,7 +3,7 @@
 //! In: sessions on the simulated system. Out: files of bounded length that together have every sample once; a receiver
 //! of the live stream that gets whole lines and sees from the positions which records it did not get.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Totals};
 use kprof_daemon::signals::Signals;

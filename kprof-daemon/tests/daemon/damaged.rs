@@ -4,7 +4,7 @@
 //! In: sessions on the simulated system. Out: no sample that was acknowledged is lost to the daemon's doing, and the
 //! daemon goes on; a file of another program is never renamed.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::error::Error;

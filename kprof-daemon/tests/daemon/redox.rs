@@ -4,7 +4,7 @@
 //! samples as in the text that kprof-fold's tests have, in the order of each CPU; and the bytes that were written to
 //! the ctl file. This test does not show that the daemon runs on Redox itself.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::{Options, Session};
 use kprof_daemon::error::Error;

@@ -4,7 +4,7 @@
 //! Out: every sample once and a balanced account. If the session cannot continue it ends with a clear error, and what
 //! was written before stays valid.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Totals;
 use kprof_daemon::error::Error;

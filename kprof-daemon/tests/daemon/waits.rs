@@ -3,7 +3,7 @@
 //! In: sessions on the simulated system. Out: each wait ends when the session is to end, or when the file is to be
 //! reopened; no sample is lost or written twice.
 
-mod support;
+use crate::support;
 
 use kprof_daemon::drain_loop::Options;
 use kprof_daemon::error::Error;
