@@ -149,28 +149,49 @@ pub fn static_programs(toolchain: Option<Toolchain>, package: &str) -> Result<Pa
     Ok(run::root().join("target").join(target.triple).join("release"))
 }
 
-/// [`tool_with`], without cargo features.
+/// The packages that are compiled for the host.
+#[rustfmt::skip]
+pub const HOST: [&str; 11] = [
+    "--workspace", "--exclude", "test-kernel", "--exclude", "test-module", "--exclude", "bare",
+    "--exclude", "bare-virt", "--exclude", "guests",
+];
+/// Excludes `kprof` too: its tests need other features than what other packages enable.
+pub const HOST_TESTS: [&str; 2] = ["--exclude", "kprof"];
+
+/// Builds a program for the host, and gives its file. It is not optimized: for what the tests do with it, that would
+/// take longer than it saves. It is the same file that the host tests use, so it is compiled once: cargo compiles a
+/// program again if other packages are selected, so this selects the same ones, and one of the program's tests.
 ///
 /// # Errors
 /// If it does not build.
 pub fn tool(program: &str) -> Result<PathBuf> {
-    tool_with(program, "")
+    let test = match program {
+        "kprof-fold" => "golden",
+        "kprof-qemu" => "attach",
+        "profiled" => "daemon",
+        _ => bail!("no test is known that needs {program}"),
+    };
+    let words = [&["test", "--no-run", "--quiet"][..], &HOST, &HOST_TESTS, &["--test", test]].concat();
+    built(program, &words, &run::root().join("target"), "bin")
 }
 
-/// Builds a program for the host, with these cargo features, and gives its file. It is not optimized: for what the
-/// tests do with it, that would take longer than it saves. The host tests read and run the programs in `target/debug`
-/// at the same time, so this one is built elsewhere, and is a copy that no later build takes away.
+/// As [`tool`], with these cargo features.
 ///
 /// # Errors
 /// If it does not build.
 pub fn tool_with(program: &str, features: &str) -> Result<PathBuf> {
-    let package = if program == "profiled" { "kprof-daemon" } else { program };
     let folder = run::root().join("target/tools");
-    let kept = folder.join(if features.is_empty() { "bin".to_owned() } else { features.replace(',', "-") });
+    let words = ["build", "--quiet", "--package", program, "--bin", program, "--features", features];
+    built(program, &words, &folder, &features.replace(',', "-"))
+}
+
+/// Runs cargo, and gives a copy of the program that no later build takes away.
+fn built(program: &str, words: &[&str], folder: &Path, kept: &str) -> Result<PathBuf> {
+    let tools = run::root().join("target/tools");
+    let kept = tools.join(kept);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--package", package, "--bin", program, "--features", features]);
-    command.arg("--target-dir").arg(&folder).current_dir(run::root());
-    let alone = run::lock(&folder.join("tools.lock"))?;
+    command.args(words).arg("--target-dir").arg(folder).current_dir(run::root());
+    let alone = run::lock(&tools.join("tools.lock"))?;
     cargo_build(command, program)?;
     std::fs::create_dir_all(&kept)?;
     let kept = kept.join(program);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Context, Outcome, guards, new_kind};
+use super::{Context, Outcome, guards};
+use crate::build::{HOST, HOST_TESTS};
 use crate::run;
 use crate::toolchain::{self, Target};
 use crate::tools::{self, Install};
@@ -39,21 +40,6 @@ pub fn format(context: &mut Context) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The packages that are compiled for the host.
-const HOST: [&str; 11] = [
-    "--workspace",
-    "--exclude",
-    "test-kernel",
-    "--exclude",
-    "test-module",
-    "--exclude",
-    "bare",
-    "--exclude",
-    "bare-virt",
-    "--exclude",
-    "guests",
-];
-
 /// `cargo clippy`, for the host crates and the kernel, with the profiler on and off.
 pub fn lint(context: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -65,16 +51,8 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
     let off = ["--package", "redox-check", "--no-default-features"];
     outcome.check("Redox drop-in, profiler off", run(&[&["clippy", "--quiet", "--all-targets"], &off, &deny]));
     outcome.check("kprof with the profiler", run(&[&["clippy", "--quiet", "--all-targets"], &on, &deny]));
-    for part in
-        ["", "events", "export", "heap", "lockup", "locks", "points", "published", "raw-words", "records", "recorder"]
-    {
-        let features = format!("profiling,{part}");
-        let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
-        outcome.check(&format!("kprof with {features}"), run(&[&["clippy", "--quiet", "--tests"], &alone, &deny]));
-    }
     oldest_rust(&mut outcome, context.install);
     guards::run(&mut outcome)?;
-    new_kind::run(&mut outcome);
     let toolchain = toolchain::find(toolchain::KERNEL, context.toolchain, context.install)?;
     if toolchain == toolchain::Toolchain::Distro {
         outcome.skipped.push("the kernel's lint: Debian's toolchain has no clippy for it".into());
@@ -106,6 +84,22 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
             Ok(_) => outcome.skipped.push(format!("{name}: Debian's toolchain has no clippy for it")),
             Err(why) => outcome.skipped.push(format!("{name}: {why:#}")),
         }
+    }
+    Ok(outcome)
+}
+
+/// `cargo clippy` of `kprof` with each of its features alone.
+pub fn each_feature(context: &mut Context) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    toolchain::component("clippy", "cargo-clippy", context.install)?;
+    for part in
+        ["", "events", "export", "heap", "lockup", "locks", "points", "published", "raw-words", "records", "recorder"]
+    {
+        let features = format!("profiling,{part}");
+        let alone = ["--package", "kprof", "--no-default-features", "--features", features.trim_end_matches(',')];
+        let words = [&["clippy", "--quiet", "--tests"][..], &alone, &["--", "-D", "warnings"]];
+        let mut command = cargo(&words.concat());
+        outcome.check(&format!("kprof with {features}"), must_succeed(&mut command).map(drop));
     }
     Ok(outcome)
 }
@@ -211,8 +205,7 @@ fn count(outcome: &mut Outcome, name: &str, line: &str, has_succeeded: bool, tex
 pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     // Other packages enable kprof's feature `profiling`, so kprof's tests would run here and again below.
-    let others = ["--exclude", "kprof"];
-    let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &others].concat());
+    let mut workspace = cargo(&[&["test", "--quiet", "--no-fail-fast"][..], &HOST, &HOST_TESTS].concat());
     count_tests(&mut outcome, "workspace", &mut workspace)?;
     let mut kprof =
         cargo(&["test", "--quiet", "--no-fail-fast", "--package", "kprof", "--features", "profiling,locks"]);
@@ -223,18 +216,28 @@ pub fn host_tests(_: &mut Context) -> Result<Outcome> {
     let mut off = cargo(&["test", "--quiet", "--package", "kprof", "--test", "surface"]);
     count_tests(&mut outcome, "every public item with the profiler off", &mut off)?;
     // An optimised handler, as in a kernel, has few enough instructions that an NMI can be put before each of them.
-    let mut handler = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--features", "profiling"]);
-    handler.args(["--test", "every_instruction", "--test", "export"]);
+    let mut handler = cargo(&["test", "--quiet", "--package", "kprof", "--features", "profiling"]);
+    handler.args(["--test", "every_instruction", "--test", "export"]).args(as_in_a_kernel(&[]));
     let name = "optimised: an NMI before each instruction of the handler, the stack of a panic's export";
     count_tests(&mut outcome, name, &mut handler)?;
     Ok(outcome)
 }
 
+/// Options of cargo that compile `kprof`, and these packages, as a release build does, and all others as a test does:
+/// an optimized proptest would take longer to compile than the tests run.
+fn as_in_a_kernel(others: &[&str]) -> Vec<String> {
+    let release = ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"];
+    let packages = ["kprof", "kprof-format"].iter().chain(others);
+    let options = packages.flat_map(|package| release.map(|option| format!("profile.dev.package.{package}.{option}")));
+    options.flat_map(|option| ["--config".to_owned(), option]).collect()
+}
+
 /// loom's models of the ring.
 pub fn ring_models(_: &mut Context) -> Result<Outcome> {
     let mut outcome = Outcome::default();
-    let mut command = cargo(&["test", "--quiet", "--release", "--package", "kprof", "--test", "loom"]);
-    command.args(["--target-dir", "target/loom"]).env("RUSTFLAGS", "--cfg kprof_loom");
+    let mut command = cargo(&["test", "--quiet", "--package", "kprof", "--test", "loom"]);
+    command.args(["--target-dir", "target/loom"]).args(as_in_a_kernel(&["loom", "generator"]));
+    command.env("RUSTFLAGS", "--cfg kprof_loom");
     count_tests(&mut outcome, "loom", &mut command)?;
     Ok(outcome)
 }

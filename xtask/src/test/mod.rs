@@ -162,7 +162,7 @@ type Group = (&'static str, Runs, fn(&mut Context) -> Result<Outcome>);
 
 /// The groups, in the order in which they begin. The quick groups that find most faults come first, then those that
 /// take longest, so that two groups that run at the same time end at about the same time.
-const GROUPS: [Group; 27] = [
+const GROUPS: [Group; 29] = [
     ("format", Always, cargo::format),
     ("lint", Always, cargo::lint),
     ("feature off", Always, feature_off::run),
@@ -185,6 +185,8 @@ const GROUPS: [Group; 27] = [
     ("emulated", Thorough, emulated::run),
     ("sanitizers", Thorough, proof::sanitizers),
     ("toolchains", Thorough, scenario::toolchains),
+    ("each feature", Thorough, cargo::each_feature),
+    ("new record kind", Thorough, new_kind::run),
     ("publish", Thorough, packages::publish),
     ("readers", Thorough, readers::run),
     ("page", Thorough, page::run),
