@@ -58,7 +58,7 @@ pub fn start_others() -> usize {
     unsafe { (0x8000 as *mut u8).copy_from_nonoverlapping(start, end as usize - start as usize) };
     // SAFETY: a word that each CPU adds to.
     let cpus = || unsafe { (&raw const started).read_volatile() as usize };
-    // QEMU tells the number of CPUs (fw_cfg, item 5), because a busy host may start one late; without it, all bits are 1.
+    // QEMU tells the number of CPUs (fw_cfg, item 5), because a busy host may start one late. Else all bits are 1.
     // SAFETY: an index register and its data, which nothing else uses.
     let told = unsafe { (Port::<u16>::new(0x510).write(5), [(); 2].map(|()| Port::new(0x511).read())).1 };
     // One after the other, because a CPU's number is how many started before it. It waits for CPU 0 in `begin`.
