@@ -5,7 +5,7 @@
 #![no_std]
 #![no_main]
 // Without the calls of the profiler, the code that only they use is dead.
-#![cfg_attr(kprof_no_calls, allow(dead_code))]
+#![cfg_attr(feature = "no-calls", allow(dead_code))]
 
 extern crate alloc;
 
@@ -21,7 +21,7 @@ mod memory;
 mod panic;
 mod power;
 mod preempt;
-#[cfg_attr(kprof_no_calls, path = "no_calls.rs")]
+#[cfg_attr(feature = "no-calls", path = "no_calls.rs")]
 mod profiling;
 mod random;
 mod symbols;

@@ -1,5 +1,5 @@
 //! Replaces the port by empty functions, for one comparison: a kernel built without the feature `profiling` must be
-//! exactly as large as one without any call of kprof. Selected by `--cfg kprof_no_calls`. The names are those of
+//! exactly as large as one without any call of kprof. Selected by the feature `no-calls`. The names are those of
 //! `profiling`.
 
 use crate::cpu::entry::TrapFrame;

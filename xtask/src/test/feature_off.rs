@@ -22,7 +22,7 @@ pub fn run(context: &mut Context) -> Result<Outcome> {
             some => Err(anyhow::anyhow!("{}", some.join("\n"))),
         },
     );
-    let without = build::kernel(toolchain, "", &["--cfg", "kprof_no_calls"])?;
+    let without = build::kernel(toolchain, "no-calls", &[])?;
     let without_text = text_bytes(&without)?;
     outcome.check(
         "off: the code is as large as without the calls",
