@@ -63,10 +63,10 @@ pub fn lint(context: &mut Context) -> Result<Outcome> {
         command.args(["--quiet", "--package", "test-kernel", "--features", features]).args(deny);
         outcome.check(&format!("test kernel, features: {features:?}"), must_succeed(&mut command).map(drop));
     }
-    for package in ["bare", "test-module"] {
+    for (package, features) in [("bare", ""), ("bare", "heap,lockup"), ("test-module", "")] {
         let mut command = toolchain::cargo(toolchain, "clippy", toolchain::KERNEL)?;
-        command.args(["--quiet", "--package", package]).args(deny);
-        outcome.check(package, must_succeed(&mut command).map(drop));
+        command.args(["--quiet", "--package", package, "--features", features]).args(deny);
+        outcome.check(&format!("{package}, features: {features:?}"), must_succeed(&mut command).map(drop));
     }
     for (package, target) in [
         ("guests", toolchain::AARCH64),

@@ -7,9 +7,10 @@
 
 mod boot;
 mod machine;
+mod more;
 mod profiling;
 
-use core::fmt::{self, Write};
+use core::fmt::{self, Display, Write};
 use core::hint::black_box;
 use profiling::PROFILER;
 use x86_64::instructions::{interrupts, port::Port};
@@ -44,15 +45,15 @@ extern "C" fn kmain(cpu: usize) -> ! {
             work(cpu as u64);
         }
     }
+    more::begin(cpu);
     for round in 0..40 {
         work(round);
+        more::work(round);
         // There is no line feed here, so the profile begins in the middle of a line of the log.
         let _ = write!(Log, "bare: round {round} on CPU {cpu} ");
         export();
     }
-    if let Err(error) = PROFILER.stop() {
-        let _ = writeln!(Log, "bare: {error}");
-    }
+    tell(PROFILER.stop());
     export();
     let _ = writeln!(Log, "bare: the end");
     power_off(0x10)
@@ -60,8 +61,13 @@ extern "C" fn kmain(cpu: usize) -> ! {
 
 /// Writes the samples to the log.
 fn export() {
-    if let Err(error) = PROFILER.export(&mut Log) {
-        let _ = writeln!(Log, "bare: {error}");
+    tell(PROFILER.export(&mut Log));
+}
+
+/// Writes what went wrong.
+fn tell(done: Result<(), impl Display>) {
+    if let Err(error) = done {
+        let _ = writeln!(Log, "bare: kprof: {error}");
     }
 }
 

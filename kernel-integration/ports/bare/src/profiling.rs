@@ -1,8 +1,7 @@
 //! The port of kprof to this kernel, and the template for other ports: docs/porting.md explains it step by step. Code
 //! marked NMI can run between any two instructions: no lock, allocation, print, page fault or unbounded loop.
 
-use crate::{Log, kmain, machine};
-use core::fmt::{Display, Write};
+use crate::{kmain, machine, tell};
 use core::{mem::MaybeUninit, ops::Range};
 use kprof::clock::Calibration;
 use kprof::{Config, CpuSet, CpuSlot, Kernel, NmiToken, Profiler, Setup, Task, Trigger};
@@ -49,6 +48,11 @@ unsafe impl Kernel for Port {
 
     fn sleep_ns(&self, ns: u64) {
         TIMER.wait().sleep_ns(ns); // sampler CPU, between ticks; may return early
+    }
+
+    #[cfg(feature = "lockup")]
+    fn locked_up(&self, lockup: &kprof::Lockup<'_>) {
+        crate::more::stuck::report(lockup); // sampler CPU, while another CPU is locked up; must wait for nobody
     }
 }
 
@@ -110,11 +114,5 @@ pub fn begin(cpu: usize, cpus: usize) {
     tell(PROFILER.check());
     if cpus == 1 {
         TIMER.wait().start_ns(1);
-    }
-}
-
-fn tell(done: Result<(), impl Display>) {
-    if let Err(error) = done {
-        let _ = writeln!(Log, "bare: kprof: {error}");
     }
 }
