@@ -11,6 +11,7 @@ mod events;
 mod files;
 mod foreign_files;
 mod gaps;
+mod host;
 mod kept;
 mod nasty;
 mod programs;
